@@ -1,0 +1,77 @@
+"""Draft trees as tensors. A chain is a tree whose nodes have one child each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+
+@lru_cache(maxsize=256)
+def _chain(nodes: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    parents = torch.arange(-1, nodes - 1, device=device)
+    ancestors = torch.ones(nodes, nodes, dtype=torch.bool, device=device).tril()
+    depth = torch.arange(nodes, device=device)
+    return parents[None], ancestors[None], depth[None]
+
+
+@dataclass(slots=True)
+class Draft:
+    """What a drafter proposes in one cycle, for a batch of B rows with N nodes each.
+
+    tokens     [B, N] int64    node 0 is the root: the last committed token, not yet in the cache.
+    parents    [B, N] int64    -1 for the root; a parent's index is smaller than its children's. Siblings stand in
+                               draft order, best first.
+    ancestors  [B, N, N] bool  ancestors[b, i, j]: j is i or an ancestor of i (the attention mask among nodes).
+    depth      [B, N] int64    root 0.
+    valid      [B, N] bool     padding nodes of a short draft are False and are never accepted.
+    sampled    the candidates were drawn from the draft's processed distribution (otherwise deterministic).
+    logits     [B, N, V] float32 raw draft logits in the context of node i, i.e. of i's children; rows of nodes that
+               the drafter did not expand are unspecified. None for drafters without a distribution.
+    q          [B, N] float32  draft probability of the node's own token given its parent (root: 1). For sampled
+               candidates under the processed draft distribution, otherwise under the raw softmax. None as above.
+    chain      every node has one child: accepted nodes are a prefix, nothing has to be compacted.
+
+    `parents`, `ancestors`, `depth` may have a leading dimension of 1 when all rows share the shape.
+    """
+
+    tokens: Tensor
+    parents: Tensor
+    ancestors: Tensor
+    depth: Tensor
+    valid: Tensor
+    sampled: bool = False
+    logits: Tensor | None = None
+    q: Tensor | None = None
+    chain: bool = False
+
+    @property
+    def nodes(self) -> int:
+        return self.tokens.shape[1]
+
+    @classmethod
+    def of_chain(cls, tokens: Tensor, *, valid: Tensor | None = None, sampled: bool = False,
+                 logits: Tensor | None = None, q: Tensor | None = None) -> Draft:
+        """A chain from `tokens` [B, K+1], root first."""
+        parents, ancestors, depth = _chain(tokens.shape[1], tokens.device)
+        if valid is None:
+            valid = torch.ones_like(tokens, dtype=torch.bool)
+        return cls(tokens, parents, ancestors, depth, valid, sampled, logits, q, chain=True)
+
+    @classmethod
+    def of_parents(cls, tokens: Tensor, parents: Tensor, *, valid: Tensor | None = None, sampled: bool = False,
+                   logits: Tensor | None = None, q: Tensor | None = None, max_depth: int | None = None) -> Draft:
+        """A tree from `tokens` and `parents`, both [B, N]; `max_depth` bounds the pointer-doubling rounds."""
+        rows, nodes = parents.shape
+        eye = torch.eye(nodes, dtype=torch.bool, device=tokens.device)
+        up = torch.zeros(rows, nodes, nodes, dtype=torch.float32, device=tokens.device)
+        up.scatter_(2, parents.clamp(min=0)[..., None], (parents >= 0).float()[..., None])
+        reach = eye + up
+        for _ in range(max((max_depth or nodes) - 1, 1).bit_length()):
+            reach = (reach @ reach).clamp(max=1.0)  # paths of length <= 2^r after r squarings
+        ancestors = reach > 0
+        if valid is None:
+            valid = torch.ones_like(tokens, dtype=torch.bool)
+        return cls(tokens, parents, ancestors, ancestors.sum(-1) - 1, valid, sampled, logits, q)

@@ -1,0 +1,1 @@
+"""Tasks: where prompts come from and how answers are scored. Knows nothing of models, methods or reports."""
