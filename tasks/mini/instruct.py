@@ -1,0 +1,205 @@
+"""mini_instruct: do this to these words. One or two steps on a short list; only the wording of the lead-in is free."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.base import Example, Score
+
+METRIC = "exact"
+PROPORTION = True
+VERSION = 1
+
+WORDS = tuple(
+    """apple arm bag ball bank bed bell bird boat book bottle bowl box bread bridge bus cake camp cap car card cat chair
+    child city clock cloud coat coin corn cow cup day desk dish dog door dress drum duck ear egg eye farm field fire fish
+    flag floor flower foot fork fox frog garden gate gift glass goat gold grass hall hand hat hill home horse house ice ink
+    island jam jar jug key king kite knife lake lamp leaf lemon letter light lion lock map market milk moon mouse nail neck
+    nest net night nose nut ocean oil oven owl page paint paper park path pen pig plane plate pond queen rain ring river
+    road rock roof room rope rose salt sand school sea seed sheep ship shirt shoe shop snow soap sock song soup spoon star
+    stone street sugar sun table tea tent tiger town toy train tree truck van wall watch water wheel wind window wolf wood
+    yard zebra zoo""".split()
+)
+
+OPENERS = (
+    "{steps}: {words}",
+    "{steps}. The words are {words}.",
+    "{steps}. Here is the list: {words}.",
+    "Here are some words: {words}. {steps}.",
+    "Take these words: {words}. {steps}.",
+    "The list is {words}. {steps}.",
+    "I have a list of words: {words}. {steps}.",
+    "{steps}, please. My list: {words}.",
+)
+LEAD_INS = ("", "", "Here you go: ", "Result: ", "Answer: ", "Here it is: ", "This is the result: ", "Sure: ")
+NEXT = ("{first} and then {second}", "{first}, then {second}", "First {first}. After that, {second}", "{first}. Then {second}")
+TIMES = {2: ("twice", "two times"), 3: ("three times",)}
+NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
+JOINERS = {"a dash": "-", "a plus sign": "+", "a slash": "/", 'the word "and"': " and ", 'the word "or"': " or "}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction in words, and what the list is after it: still a list, or a finished line of text."""
+
+    phrase: str
+    result: list[str] | str
+
+
+def _reverse(rng: random.Random, words: list[str]) -> Step:
+    phrase = rng.choice(
+        ("reverse the list", "reverse the order of the words", "turn the list around", "write the words in reverse order")
+    )
+    return Step(phrase, words[::-1])
+
+
+def _sort(rng: random.Random, words: list[str]) -> Step:
+    phrase = rng.choice(
+        ("sort the words", "sort the list from a to z", "put the words in alphabetical order", "sort the words by the alphabet")
+    )
+    return Step(phrase, sorted(words))
+
+
+def _drop_end(rng: random.Random, words: list[str]) -> Step:
+    verb, first = rng.choice(("drop", "remove", "leave out")), rng.random() < 0.5
+    return Step(f"{verb} the {'first' if first else 'last'} word", words[1:] if first else words[:-1])
+
+
+def _keep_end(rng: random.Random, words: list[str]) -> Step | None:
+    if len(words) < 3:
+        return None
+    count, first = rng.randrange(2, min(len(words), 6)), rng.random() < 0.5
+    phrase = rng.choice(("keep only the {} {} words", "keep the {} {} words", "take the {} {} words"))
+    return Step(phrase.format("first" if first else "last", NUMBERS[count]), words[:count] if first else words[-count:])
+
+
+def _remove(rng: random.Random, words: list[str]) -> Step:
+    gone = rng.choice(words)
+    phrase = rng.choice(("remove the word {}", "leave out the word {}", "drop the word {}", "take out {}"))
+    return Step(phrase.format(gone), [word for word in words if word != gone])
+
+
+def _replace(rng: random.Random, words: list[str]) -> Step:
+    old, new = rng.choice(words), _other(rng, words)
+    phrase = rng.choice(("replace {} with {}", "change {} to {}", "replace the word {} with {}"))
+    return Step(phrase.format(old, new), [new if word == old else word for word in words])
+
+
+def _add(rng: random.Random, words: list[str]) -> Step:
+    new, front = _other(rng, words), rng.random() < 0.5
+    place = rng.choice(("at the start", "at the front")) if front else "at the end"
+    phrase = rng.choice(("add {} {}", "put the word {} {}", "add the word {} {}"))
+    return Step(phrase.format(new, place), [new, *words] if front else [*words, new])
+
+
+def _keep_letter(rng: random.Random, words: list[str]) -> Step:
+    letter = rng.choice(words)[0]
+    phrase = rng.choice(("keep only the words that start with {}", "keep only words starting with {}"))
+    return Step(phrase.format(letter), [word for word in words if word.startswith(letter)])
+
+
+def _keep_containing(rng: random.Random, words: list[str]) -> Step:
+    letter = rng.choice(rng.choice(words))
+    phrase = rng.choice(("keep only the words that contain the letter {}", "keep only words with the letter {} in them"))
+    return Step(phrase.format(letter), [word for word in words if letter in word])
+
+
+def _swap(rng: random.Random, words: list[str]) -> Step | None:
+    if len(words) < 3:
+        return None
+    phrase = rng.choice(("swap the first and the last word", "let the first and the last word change places"))
+    return Step(phrase, [words[-1], *words[1:-1], words[0]])
+
+
+def _repeat(rng: random.Random, words: list[str]) -> Step:
+    repeated, count = rng.choice(words), rng.choice((2, 3))
+    phrase = rng.choice(("write the list with the word {} {} in a row", "write the list, but with {} {} in a row"))
+    times = rng.choice(TIMES[count])
+    return Step(phrase.format(repeated, times), [word for word in words for _ in range(count if word == repeated else 1)])
+
+
+def _double(rng: random.Random, words: list[str]) -> Step:
+    phrase = rng.choice(("write each word twice", "write every word two times in a row"))
+    return Step(phrase, [word for word in words for _ in range(2)])
+
+
+def _capitals(rng: random.Random, words: list[str]) -> Step:
+    phrase = rng.choice(("write the words in capital letters", "write every word in capital letters"))
+    return Step(phrase, ", ".join(words).upper())
+
+
+def _join(rng: random.Random, words: list[str]) -> Step:
+    name = rng.choice(sorted(JOINERS))
+    phrase = rng.choice(("join the words with {}", "write the words with {} between them"))
+    return Step(phrase.format(name), JOINERS[name].join(words))
+
+
+def _number(rng: random.Random, words: list[str]) -> Step:
+    phrase = rng.choice(("number the words", "number the list", "put a number before each word"))
+    return Step(phrase, " ".join(f"{place}. {word}" for place, word in enumerate(words, start=1)))
+
+
+def _count(rng: random.Random, words: list[str]) -> Step:
+    return Step(rng.choice(("count the words", "say how many words there are", "give the number of words")), str(len(words)))
+
+
+def _pick(rng: random.Random, words: list[str]) -> Step:
+    place = rng.randrange(min(len(words), len(ORDINALS)))
+    phrase = rng.choice(("give only the {} word", "say which word is {}", "write only the {} word"))
+    return Step(phrase.format(ORDINALS[place]), words[place])
+
+
+def _other(rng: random.Random, words: list[str]) -> str:
+    """A word that is not in the list."""
+    while (word := rng.choice(WORDS)) in words:
+        pass
+    return word
+
+
+Operation = Callable[[random.Random, list[str]], Step | None]
+LISTS: tuple[Operation, ...] = (
+    _reverse, _reverse, _sort, _sort, _drop_end, _keep_end, _remove, _replace, _add, _keep_letter, _keep_containing, _swap,
+    _repeat, _double,
+)  # fmt: skip
+LINES: tuple[Operation, ...] = (_capitals, _join, _join, _number, _count, _pick, _pick)
+
+
+def draw(rng: random.Random) -> Example:
+    """One example: a single step or two, on 3 to 6 different words."""
+    words = rng.sample(WORDS, rng.randint(3, 6))
+    steps = _steps(rng, words)
+    while steps is None:
+        steps = _steps(rng, words)
+    phrase, result = steps
+    prompt = rng.choice(OPENERS).format(steps=phrase, words=", ".join(words))
+    answer = result if isinstance(result, str) else ", ".join(result)
+    prompt = ". ".join(part[:1].upper() + part[1:] for part in prompt.split(". "))
+    return Example("", (prompt,), (rng.choice(LEAD_INS) + answer,), {"answer": answer})
+
+
+def _steps(rng: random.Random, words: list[str]) -> tuple[str, list[str] | str] | None:
+    """Phrase and result of one or two steps; None where the steps drawn make no sense together."""
+    if rng.random() < 0.4:
+        step = rng.choice(LISTS + LINES)(rng, words)
+        return (step.phrase, step.result) if step else None
+    first_of, second_of = rng.choice(LISTS), rng.choice(LISTS + LINES)
+    if first_of is second_of or {first_of, second_of} & {_repeat, _double} and {second_of} & {_remove, _repeat, _replace}:
+        return None
+    first = first_of(rng, words)
+    if first is None or len(first.result) < 2 or len(first.result) > 7:
+        return None
+    second = second_of(rng, list(first.result))
+    if second is None:
+        return None
+    return rng.choice(NEXT).format(first=first.phrase, second=second.phrase), second.result
+
+
+def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    """1 where the line after the last lead-in is the answer, exact in case and separator; a final period is forgiven."""
+    line = texts[0].rpartition(":")[2] if texts else ""
+    found = " ".join(line.split()).removesuffix(".")
+    return Score(float(found == reference["answer"]), found or None)
