@@ -100,7 +100,7 @@ NUMBERS = Family(
         Operation("square", "map", ("square each {one}", "square all the {many}", "multiply every {one} by itself"),
                   ("{v} * {v}", "{v} ** 2"), lambda v, _: v * v),
         Operation("sign", "map", ("negate each {one}", "flip the sign of every {one}"), ("-{v}",), lambda v, _: -v),
-        Operation("sign", "map", ("take the absolute {one} of each", "make every {one} absolute",
+        Operation("sign", "map", ("take the absolute value of each {one}", "make every {one} absolute",
                                   "drop the sign of each {one}"), ("abs({v})",), lambda v, _: abs(v)),
         Operation("clip", "map", ("cap each {one} at {k}", "limit every {one} to at most {k}"),
                   ("min({v}, {k})",), lambda v, k: min(v, k), _DIGITS),
