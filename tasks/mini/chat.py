@@ -1,0 +1,79 @@
+"""mini_chat: two turns; the second can only be answered with what was said in the first."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from string import Formatter
+from typing import Any
+
+from tasks.base import Example, Score
+from tasks.mini.meetings import APPOINTMENT, FRIENDS
+from tasks.mini.scenes import INTRODUCTION, LOST_ITEM, PARTY, POOLS, SHOPPING, TRAVEL, Scene
+
+METRIC = "accuracy"
+PROPORTION = True
+VERSION = 1
+
+SCENES: tuple[Scene, ...] = (INTRODUCTION, PARTY, SHOPPING, TRAVEL, LOST_ITEM, APPOINTMENT, FRIENDS)
+GREETED = ("Nice", "Hello", "Hi", "Welcome", "I am sorry", "Oh no", "I will help", "I see")
+OPENERS = ("", "", "Got it. ", "Thanks for telling me. ", "I see. ", "All right. ", "Good to know. ")
+LEADS = ("", "", "", "Of course. ", "Sure. ")
+KNOWN = frozenset(value.lower() for values in POOLS.values() for value in values)
+
+
+def draw(rng: random.Random) -> Example:
+    """One conversation of two turns, with the facts each answer must and may name."""
+    scene = rng.choice(SCENES)
+    facts = _facts(rng, scene)
+    ask = rng.choice(scene.asks)
+    ack = rng.choice(scene.acks)
+    opener = "" if ack.startswith(GREETED) else rng.choice(OPENERS)
+    return Example(
+        "",
+        (rng.choice(scene.tells).format(**facts), rng.choice(ask.questions).format(**facts)),
+        (
+            (opener + ack + rng.choice(scene.closers)).format(**facts),
+            (rng.choice(LEADS) + rng.choice(ask.answers)).format(**facts),
+        ),
+        {"turns": [_expect(scene.acks, facts), _expect(ask.answers, facts)]},
+    )
+
+
+def _facts(rng: random.Random, scene: Scene) -> dict[str, str]:
+    """A value for each fact; no two facts of a scene share one, numbers aside."""
+    facts: dict[str, str] = {}
+    for fact, pool in scene.facts.items():
+        facts[fact] = rng.choice([value for value in POOLS[pool] if value.isdigit() or value not in facts.values()])
+    return {**facts, **scene.derive(facts)}
+
+
+def _expect(wordings: Sequence[str], facts: Mapping[str, str]) -> dict[str, Any]:
+    """What every wording names is needed, in the order of the facts' names; what only some name is allowed."""
+    named = [{fact for _, fact, _, _ in Formatter().parse(wording) if fact} for wording in wordings]
+    needed, allowed = sorted(set.intersection(*named)), sorted(set.union(*named))
+    groups: dict[str, list[str]] = {}
+    for fact in needed:
+        groups.setdefault(fact.rpartition("_")[0] if fact.endswith(("_a", "_b")) else fact, []).append(facts[fact])
+    return {"need": list(groups.values()), "allow": sorted({facts[fact] for fact in allowed})}
+
+
+def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    """1 where both turns name all facts they need and no other known name, thing or number. `details`: each turn alone."""
+    turns = [
+        float(index < len(texts) and _fulfils(expected, texts[index])) for index, expected in enumerate(reference["turns"])
+    ]
+    return Score(min(turns), texts[-1].strip() or None if texts else None, {f"turn_{i}": v for i, v in enumerate(turns, 1)})
+
+
+def _fulfils(expected: Mapping[str, Any], text: str) -> bool:
+    words = re.findall(r"[a-z]+|\d+", text.lower())
+    allowed = {value.lower() for value in expected["allow"]}
+    stray = any(word not in allowed and (word in KNOWN or word.isdigit()) for word in words)
+    return not stray and all(_in_order([value.lower() for value in group], words) for group in expected["need"])
+
+
+def _in_order(values: Sequence[str], words: Sequence[str]) -> bool:
+    rest = iter(words)
+    return all(value in rest for value in values)

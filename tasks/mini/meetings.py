@@ -1,0 +1,102 @@
+"""Two more conversations of mini_chat, about meetings and friends. See `scenes` for how they are written."""
+
+from __future__ import annotations
+
+from tasks.mini.scenes import POOLS, Ask, Scene
+
+
+def _day_before(day: str) -> str:
+    week = POOLS["day"]
+    return week[week.index(day) - 1]
+
+
+APPOINTMENT = Scene(
+    facts={"name": "name", "job": "job", "day": "day", "hour": "number", "place": "place", "few": "few"},
+    derive=lambda facts: {"later": str(int(facts["hour"]) + int(facts["few"])), "before": _day_before(facts["day"])},
+    tells=(
+        "I have a meeting with {name} on {day} at {hour} o'clock. {name} is a {job}. We meet at the {place}.",
+        "Please remember this. On {day} at {hour} o'clock I meet {name}, the {job}, at the {place}.",
+        "The {job} {name} wants to talk to me. We will meet at the {place} on {day} at {hour} o'clock.",
+        "I must be at the {place} on {day}. At {hour} o'clock I will see {name}, who is a {job}.",
+    ),
+    acks=(
+        "You meet {name}, the {job}, at the {place} on {day} at {hour} o'clock.",
+        "On {day} at {hour} o'clock you will see the {job} {name} at the {place}.",
+        "Your meeting with {name}, who is a {job}, is at the {place} at {hour} o'clock on {day}.",
+        "So the {job} {name} will be at the {place} on {day}, and you meet at {hour} o'clock.",
+    ),
+    closers=("", "", " I will remember it.", " Please do not be late!", " How can I help you?"),
+    asks=(
+        Ask(
+            ("It will start {few} hours later. At what time is it now?", "We meet {few} hours later than planned. When is that?"),
+            ("It is now at {later} o'clock.", "You now meet at {later} o'clock.", "The new time is {later} o'clock."),
+        ),
+        Ask(
+            ("It is now one day earlier. Which day is that?", "We moved it to the day before. On which day do we meet now?"),
+            ("It is now on {before}.", "Then you meet on {before}.", "The new day is {before}."),
+        ),
+        Ask(
+            ("Who do I meet, and where?", "Tell me again who I meet and at which place.", "Where do I have to go, and who will be there?"),
+            ("You meet {name} at the {place}.", "At the {place} you will meet {name}.", "You have to go to the {place} to see {name}."),
+        ),
+        Ask(
+            ("What is the job of {name}, and when do we meet?", "When is the meeting, and what does {name} do?"),
+            (
+                "{name} is a {job}, and you meet on {day} at {hour} o'clock.",
+                "You meet on {day} at {hour} o'clock, and {name} is a {job}.",
+                "Your meeting with the {job} is on {day} at {hour} o'clock.",
+            ),
+        ),
+        Ask(
+            ("Write a short message to say that I will come.", "Please write {name} a line that I will be there."),
+            (
+                "Dear {name}, I will be at the {place} on {day}.",
+                "Hello {name}, I will come to the {place} on {day}.",
+                "Hi {name}! See you on {day} at the {place}.",
+            ),
+        ),
+    ),
+)
+
+FRIENDS = Scene(
+    facts={"friend_a": "name", "friend_b": "name", "city_a": "city", "city_b": "city", "job_a": "job", "job_b": "job"},
+    tells=(
+        "I have two friends. {friend_a} lives in {city_a} and is a {job_a}. {friend_b} lives in {city_b} and is a {job_b}.",
+        "My friend {friend_a} is a {job_a} in {city_a}. My other friend, {friend_b}, is a {job_b} in {city_b}.",
+        "Let me tell you about my friends. {friend_a} from {city_a} is a {job_a}, and {friend_b} from {city_b} is a {job_b}.",
+        "{friend_a} and {friend_b} are my friends. One is a {job_a} in {city_a}, and the other is a {job_b} in {city_b}.",
+    ),
+    acks=(
+        "{friend_a} is a {job_a} in {city_a}, and {friend_b} is a {job_b} in {city_b}.",
+        "So {friend_a} lives in {city_a} and works as a {job_a}, and {friend_b} lives in {city_b} and works as a {job_b}.",
+        "You know {friend_a}, a {job_a} from {city_a}, and {friend_b}, a {job_b} from {city_b}.",
+        "One friend is {friend_a}, the {job_a} in {city_a}, and the other is {friend_b}, the {job_b} in {city_b}.",
+    ),
+    closers=("", "", " You have nice friends!", " It is good to have friends.", " How can I help you?"),
+    asks=(
+        Ask(
+            ("Which of my two friends lives in {city_a}?", "Who can I visit in {city_a}?", "I go to {city_a}. Which friend is there?"),
+            ("That is {friend_a}.", "Your friend {friend_a} lives in {city_a}.", "It is {friend_a} who lives there."),
+        ),
+        Ask(
+            ("Which of my two friends lives in {city_b}?", "Who can I visit in {city_b}?", "I go to {city_b}. Which friend is there?"),
+            ("That is {friend_b}.", "Your friend {friend_b} lives in {city_b}.", "It is {friend_b} who lives there."),
+        ),
+        Ask(
+            ("What is the job of my friend in {city_a}?", "What does my friend in {city_a} do?"),
+            ("Your friend there is a {job_a}.", "{friend_a} works as a {job_a}.", "It is {friend_a}, who is a {job_a}."),
+        ),
+        Ask(
+            ("What is the job of my friend in {city_b}?", "What does my friend in {city_b} do?"),
+            ("Your friend there is a {job_b}.", "{friend_b} works as a {job_b}.", "It is {friend_b}, who is a {job_b}."),
+        ),
+        Ask(
+            ("Where does the {job_a} live?", "In which city do I find the {job_a}?", "I need a {job_a}. Where do I go?"),
+            ("The {job_a} lives in {city_a}.", "You find {friend_a} in {city_a}.", "Your friend lives in {city_a}."),
+        ),
+        Ask(
+            ("Where does the {job_b} live?", "In which city do I find the {job_b}?", "I need a {job_b}. Where do I go?"),
+            ("The {job_b} lives in {city_b}.", "You find {friend_b} in {city_b}.", "Your friend lives in {city_b}."),
+        ),
+    ),
+)

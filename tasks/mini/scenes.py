@@ -1,0 +1,281 @@
+"""The conversations of mini_chat as plain data: what the user tells, how it is taken up, what is asked afterwards.
+
+A name in braces is a fact. Every wording of an answer names the same required facts; facts of one pool (`friend_a`,
+`friend_b`) are always named in the order of the alphabet, so that mixing them up can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+POOLS: Mapping[str, tuple[str, ...]] = {
+    "name": tuple("Anna Ben Clara David Emma Felix Grace Hugo Ivy Jack Kate Leo Mia Noah Olga Paul".split()),
+    "city": tuple("Berlin Dublin London Madrid Oslo Paris Rome Vienna".split()),
+    "day": tuple("Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()),
+    "colour": tuple("red blue green yellow white black brown pink".split()),
+    "job": tuple("teacher doctor baker farmer pilot nurse painter singer".split()),
+    "pet": tuple("dog cat rabbit parrot horse".split()),
+    "pet_name": tuple("Rex Luna Max Coco Bella Toby".split()),
+    "food": tuple("bread cheese soup cake salad juice rice".split()),
+    "fruit": tuple("apples eggs lemons pears onions carrots bananas".split()),
+    "item": tuple("bag hat key phone coat book scarf watch".split()),
+    "place": tuple("park beach school library museum hotel".split()),
+    "number": tuple("23456789"),
+    "few": tuple("23"),
+}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A second turn: ways to ask, and ways to answer."""
+
+    questions: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """`facts` maps a fact to the pool it is drawn from; `derive` adds the facts that follow from them."""
+
+    facts: Mapping[str, str]
+    tells: tuple[str, ...]
+    acks: tuple[str, ...]
+    closers: tuple[str, ...]
+    asks: tuple[Ask, ...]
+    derive: Callable[[Mapping[str, str]], Mapping[str, str]] = field(default=lambda facts: {})
+
+
+def _later(day: str, days: int) -> str:
+    week = POOLS["day"]
+    return week[(week.index(day) + days) % len(week)]
+
+
+INTRODUCTION = Scene(
+    facts={"name": "name", "city": "city", "job": "job", "pet": "pet", "pet_name": "pet_name"},
+    tells=(
+        "Hi, my name is {name}. I am a {job} from {city}, and I have a {pet} called {pet_name}.",
+        "Hello! I am {name} and I live in {city}. I work as a {job}. My {pet} is called {pet_name}.",
+        "I want to tell you about me. I am {name}, a {job} in {city}. I have a {pet}. Its name is {pet_name}.",
+        "Good morning. {name} is my name and {city} is my home. I am a {job}, and {pet_name} is my {pet}.",
+    ),
+    acks=(
+        "Nice to meet you, {name}! You are a {job} in {city}, and your {pet} is called {pet_name}.",
+        "Hello, {name}! So you live in {city}, work as a {job}, and have a {pet} called {pet_name}.",
+        "Hi {name}, good to meet you. A {job} from {city} with a {pet} called {pet_name}!",
+        "Welcome, {name}! I see that you work as a {job} in {city} and that {pet_name} is your {pet}.",
+    ),
+    closers=("", "", " How can I help you?", " What can I do for you?", " That sounds lovely."),
+    asks=(
+        Ask(
+            (
+                "Write a short greeting for my {pet}.",
+                "Please write a few kind words for my {pet}.",
+                "Can you say hello to my {pet}?",
+            ),
+            (
+                "Hello, {pet_name}! I hope you have a lovely day.",
+                "Hi {pet_name}! You are a very good friend.",
+                "Good morning, {pet_name}! Have fun today.",
+                "Dear {pet_name}, I am happy to meet you!",
+            ),
+        ),
+        Ask(
+            ("What is my job, and where do I live?", "Where do I live, and what do I do?", "Do you know my job and my city?"),
+            (
+                "You are a {job}, and you live in {city}.",
+                "You live in {city}, and you work as a {job}.",
+                "You told me that you are a {job} in {city}.",
+            ),
+        ),
+        Ask(
+            ("Write one line about me for a card.", "Please write one sentence about me.", "Say in one line who I am."),
+            (
+                "{name} is a {job} from {city}.",
+                "This is {name}, who lives in {city} and works as a {job}.",
+                "{name} lives in {city} and is a {job}.",
+            ),
+        ),
+        Ask(
+            ("What kind of pet do I have, and what is its name?", "Tell me the name of my pet.", "Who is {pet_name}?"),
+            ("{pet_name} is your {pet}.", "You have a {pet} called {pet_name}.", "Your {pet} is called {pet_name}."),
+        ),
+    ),
+)
+
+PARTY = Scene(
+    facts={"guests": "number", "more": "few", "day": "day", "place": "place", "food": "food", "name": "name"},
+    derive=lambda facts: {"total": str(int(facts["guests"]) + int(facts["more"])), "next_day": _later(facts["day"], 1)},
+    tells=(
+        "I am planning a party for {name}. It is on {day} at the {place}. There will be {guests} guests, and I bring {food}.",
+        "{name} will have a party at the {place} on {day}. I want to bring {food}. We have {guests} guests.",
+        "Help me with a party, please. On {day}, {guests} guests come to the {place} for {name}. I will bring {food}.",
+        "On {day} there is a party for {name}. The place is the {place}, {guests} guests will come, and I bring {food}.",
+    ),
+    acks=(
+        "The party for {name} is on {day} at the {place}, with {guests} guests, and you bring {food}.",
+        "So {guests} guests come to the {place} on {day} for {name}, and you will bring {food}.",
+        "On {day} you bring {food} to the {place} for the party of {name} and {guests} guests.",
+        "A party for {name} at the {place} on {day}! You expect {guests} guests, and you bring {food}.",
+    ),
+    closers=("", "", " That sounds like fun!", " What a nice plan.", " How can I help you?"),
+    asks=(
+        Ask(
+            ("What should I bring, and on which day?", "Tell me again what I bring and when.", "What do I need to bring, and when?"),
+            ("You should bring {food} on {day}.", "On {day} you need to bring {food}.", "It is {food}, and the day is {day}."),
+        ),
+        Ask(
+            (
+                "How many guests come if {more} more join?",
+                "Now {more} more people want to come. How many guests is that?",
+                "I asked {more} more friends. How many guests will there be?",
+            ),
+            (
+                "Then there will be {total} guests.",
+                "That makes {total} guests in all.",
+                "With them you have {total} guests.",
+                "Then {total} guests come to the party.",
+            ),
+        ),
+        Ask(
+            (
+                "The party is now one day later. Which day is that, and where do we meet?",
+                "We moved the party to the day after. When and where is it now?",
+            ),
+            (
+                "It is now on {next_day} at the {place}.",
+                "The party is on {next_day}, and you meet at the {place}.",
+                "You meet at the {place} on {next_day}.",
+            ),
+        ),
+        Ask(
+            ("Write a short line to invite a friend.", "Please write a short invitation.", "Can you write one line to invite people?"),
+            (
+                "Please come to the party for {name} on {day} at the {place}!",
+                "You are invited! We meet on {day} at the {place} for {name}.",
+                "Join us at the {place} on {day} for the party of {name}!",
+            ),
+        ),
+    ),
+)
+
+SHOPPING = Scene(
+    facts={"count_a": "number", "count_b": "number", "fruit_a": "fruit", "fruit_b": "fruit", "food": "food", "more": "few"},
+    derive=lambda facts: {
+        "total": str(int(facts["count_a"]) + int(facts["count_b"])),
+        "more_a": str(int(facts["count_a"]) + int(facts["more"])),
+    },
+    tells=(
+        "I need to go to the shop. I want to buy {count_a} {fruit_a}, {count_b} {fruit_b} and some {food}.",
+        "My shopping list for today is this: {count_a} {fruit_a}, {count_b} {fruit_b} and {food}. Please keep it for me.",
+        "Please remember my list. I must buy {count_a} {fruit_a} and {count_b} {fruit_b}. I also need {food}.",
+        "We have no food at home, so I will buy {count_a} {fruit_a}, {count_b} {fruit_b} and also {food}.",
+    ),
+    acks=(
+        "Your list is {count_a} {fruit_a}, {count_b} {fruit_b} and {food}.",
+        "You want {count_a} {fruit_a}, {count_b} {fruit_b} and some {food}.",
+        "So you will buy {count_a} {fruit_a} and {count_b} {fruit_b}, and also {food}.",
+        "I will remember {count_a} {fruit_a}, {count_b} {fruit_b} and {food}.",
+    ),
+    closers=("", "", " Do you need more?", " I will keep the list for you.", " Is that all?"),
+    asks=(
+        Ask(
+            ("How many {fruit_b} do I need?", "Tell me the number of {fruit_b}, please.", "I forgot how many {fruit_b} to buy."),
+            ("You need {count_b} {fruit_b}.", "Your list says {count_b} {fruit_b}.", "Please buy {count_b} {fruit_b}."),
+        ),
+        Ask(
+            ("How many {fruit_a} must I buy?", "Do you know the number of {fruit_a}?", "I forgot how many {fruit_a} to buy."),
+            ("You need {count_a} {fruit_a}.", "Your list says {count_a} {fruit_a}.", "Please buy {count_a} {fruit_a}."),
+        ),
+        Ask(
+            ("How many {fruit_a} and {fruit_b} is that in all?", "How many are the {fruit_a} and {fruit_b} together?"),
+            ("Together that makes {total}.", "That is {total} in all.", "You will have {total} of them in all."),
+        ),
+        Ask(
+            ("I need {more} more {fruit_a}. How many is that now?", "Please add {more} {fruit_a}. How many do I buy now?"),
+            ("Now you need {more_a} {fruit_a}.", "That makes {more_a} {fruit_a}.", "You will now buy {more_a} {fruit_a}."),
+        ),
+        Ask(
+            ("I have the {fruit_a} and the {fruit_b}. What is still missing?", "I bought the {fruit_b} and the {fruit_a}. What else?"),
+            ("You still need {food}.", "Only the {food} is missing.", "Now you only have to buy {food}."),
+        ),
+    ),
+)
+
+TRAVEL = Scene(
+    facts={"city_a": "city", "city_b": "city", "day": "day", "hour": "number", "stay": "few", "name": "name"},
+    derive=lambda facts: {
+        "back": _later(facts["day"], int(facts["stay"])),
+        "arrival": str(int(facts["hour"]) + int(facts["stay"])),
+    },
+    tells=(
+        "I will take the train from {city_a} to {city_b} on {day} at {hour} o'clock. I want to visit {name} there.",
+        "On {day} I go from {city_a} to {city_b} to see my friend {name}. The train leaves at {hour} o'clock.",
+        "My train leaves {city_a} at {hour} o'clock on {day}. It goes to {city_b}, where {name} lives.",
+        "I plan a trip to see {name}. I leave {city_a} for {city_b} on {day}, and the train goes at {hour} o'clock.",
+    ),
+    acks=(
+        "Your train goes from {city_a} to {city_b} on {day} at {hour} o'clock, and you visit {name}.",
+        "So you leave {city_a} on {day} at {hour} o'clock and go to {city_b} to see {name}.",
+        "You will visit {name}, and the train from {city_a} to {city_b} leaves at {hour} o'clock on {day}.",
+        "On {day} at {hour} o'clock you take the train from {city_a} to {city_b} to see {name}.",
+    ),
+    closers=("", "", " Have a good trip!", " That sounds like a nice trip.", " How can I help you?"),
+    asks=(
+        Ask(
+            ("I stay for {stay} days. On which day do I come back?", "After {stay} days I will go home. Which day is that?"),
+            ("You come back on {back}.", "That will be {back}.", "Then you go home on {back}."),
+        ),
+        Ask(
+            ("The trip takes {stay} hours. When do I arrive?", "I will be on the train for {stay} hours. When am I there?"),
+            ("You arrive at {arrival} o'clock.", "You will be there at {arrival} o'clock.", "At {arrival} o'clock you are there."),
+        ),
+        Ask(
+            ("Where do I go, and who do I visit?", "Tell me again where I go and who lives there.", "Who do I see, and in which city?"),
+            ("You go to {city_b} to see {name}.", "You visit {name} in {city_b}.", "Your friend {name} is in {city_b}."),
+        ),
+        Ask(
+            ("When does my train leave, and from where?", "Where does the train start, and at what time?"),
+            (
+                "Your train leaves {city_a} at {hour} o'clock.",
+                "It leaves at {hour} o'clock from {city_a}.",
+                "The train starts in {city_a} at {hour} o'clock.",
+            ),
+        ),
+    ),
+)
+
+LOST_ITEM = Scene(
+    facts={"item": "item", "colour": "colour", "place": "place", "day": "day", "name": "name"},
+    tells=(
+        "I lost my {colour} {item} at the {place} on {day}. My name is {name}. Can you help me?",
+        "My name is {name}, and I have a problem. My {item} is gone! It is {colour}. I had it at the {place} on {day}.",
+        "Please help me. I am {name}. On {day} I was at the {place}, and I left my {colour} {item} there.",
+        "I cannot find my {item}. It is {colour}, and I lost it on {day} at the {place}. I am {name}.",
+    ),
+    acks=(
+        "I am sorry to hear that, {name}. You lost a {colour} {item} at the {place} on {day}.",
+        "Oh no, {name}! So your {colour} {item} was lost on {day} at the {place}.",
+        "I will help you, {name}. We look for a {colour} {item}, last seen at the {place} on {day}.",
+        "I see, {name}. On {day} you left your {colour} {item} at the {place}.",
+    ),
+    closers=("", "", " I hope we find it.", " Let us look for it.", " How can I help you?"),
+    asks=(
+        Ask(
+            ("Write a short note about it.", "Please write a note that I can put on the wall.", "Can you write one line for a note?"),
+            (
+                "Lost at the {place}: a {colour} {item}. Please call {name}.",
+                "Have you seen a {colour} {item}? It was lost at the {place}. Please call {name}.",
+                "Please help {name} to find a {colour} {item}, lost at the {place}.",
+            ),
+        ),
+        Ask(
+            ("Where and when did I lose it?", "Tell me where I lost it, and on which day.", "Where should I look, and when was it?"),
+            ("You lost it at the {place} on {day}.", "It was at the {place} on {day}.", "On {day} you left it at the {place}."),
+        ),
+        Ask(
+            ("What are we looking for?", "Say again what I lost and what colour it is.", "What did I lose?"),
+            ("You lost a {colour} {item}.", "We look for a {colour} {item}.", "It is a {colour} {item}."),
+        ),
+    ),
+)
