@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tasks.mini.words import COLOURS, DAYS, FOODS, JOBS, NAMES
+
+# One wording fits all: nothing here needs "an", and no name is also a verb.
 POOLS: Mapping[str, tuple[str, ...]] = {
-    "name": tuple("Anna Ben Clara David Emma Felix Grace Hugo Ivy Jack Kate Leo Mia Noah Olga Paul".split()),
+    "name": tuple(name for name in NAMES if name not in ("Mark", "Will")),
     "city": tuple("Berlin Dublin London Madrid Oslo Paris Rome Vienna".split()),
-    "day": tuple("Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()),
-    "colour": tuple("red blue green yellow white black brown pink".split()),
-    "job": tuple("teacher doctor baker farmer pilot nurse painter singer".split()),
-    "pet": tuple("dog cat rabbit parrot horse".split()),
+    "day": DAYS,
+    "colour": tuple(colour for colour in COLOURS if colour != "orange"),
+    "job": tuple(job for job in JOBS if job[0] != "a"),
+    "pet": tuple("bird cat dog horse rabbit".split()),
     "pet_name": tuple("Rex Luna Max Coco Bella Toby".split()),
-    "food": tuple("bread cheese soup cake salad juice rice".split()),
-    "fruit": tuple("apples eggs lemons pears onions carrots bananas".split()),
-    "item": tuple("bag hat key phone coat book scarf watch".split()),
-    "place": tuple("park beach school library museum hotel".split()),
+    "food": tuple(food for food in FOODS if food != "eggs"),
+    "ware": tuple("apples cards cups eggs nuts oranges pens plates stamps".split()),
+    "item": tuple("bag book coat hat key phone ring watch".split()),
+    "place": tuple("library market museum park school station theatre".split()),
     "number": tuple("23456789"),
     "few": tuple("23"),
 }
@@ -160,43 +163,43 @@ PARTY = Scene(
 )
 
 SHOPPING = Scene(
-    facts={"count_a": "number", "count_b": "number", "fruit_a": "fruit", "fruit_b": "fruit", "food": "food", "more": "few"},
+    facts={"count_a": "number", "count_b": "number", "ware_a": "ware", "ware_b": "ware", "food": "food", "more": "few"},
     derive=lambda facts: {
         "total": str(int(facts["count_a"]) + int(facts["count_b"])),
         "more_a": str(int(facts["count_a"]) + int(facts["more"])),
     },
     tells=(
-        "I need to go to the shop. I want to buy {count_a} {fruit_a}, {count_b} {fruit_b} and some {food}.",
-        "My shopping list for today is this: {count_a} {fruit_a}, {count_b} {fruit_b} and {food}. Please keep it for me.",
-        "Please remember my list. I must buy {count_a} {fruit_a} and {count_b} {fruit_b}. I also need {food}.",
-        "We have no food at home, so I will buy {count_a} {fruit_a}, {count_b} {fruit_b} and also {food}.",
+        "I need to go to the shop. I want to buy {count_a} {ware_a}, {count_b} {ware_b} and some {food}.",
+        "My shopping list for today is this: {count_a} {ware_a}, {count_b} {ware_b} and {food}. Please keep it for me.",
+        "Please remember my list. I must buy {count_a} {ware_a} and {count_b} {ware_b}. I also need {food}.",
+        "I am on my way to the shop. I will buy {count_a} {ware_a}, {count_b} {ware_b} and also {food}.",
     ),
     acks=(
-        "Your list is {count_a} {fruit_a}, {count_b} {fruit_b} and {food}.",
-        "You want {count_a} {fruit_a}, {count_b} {fruit_b} and some {food}.",
-        "So you will buy {count_a} {fruit_a} and {count_b} {fruit_b}, and also {food}.",
-        "I will remember {count_a} {fruit_a}, {count_b} {fruit_b} and {food}.",
+        "Your list is {count_a} {ware_a}, {count_b} {ware_b} and {food}.",
+        "You want {count_a} {ware_a}, {count_b} {ware_b} and some {food}.",
+        "So you will buy {count_a} {ware_a} and {count_b} {ware_b}, and also {food}.",
+        "I will remember {count_a} {ware_a}, {count_b} {ware_b} and {food}.",
     ),
     closers=("", "", " Do you need more?", " I will keep the list for you.", " Is that all?"),
     asks=(
         Ask(
-            ("How many {fruit_b} do I need?", "Tell me the number of {fruit_b}, please.", "I forgot how many {fruit_b} to buy."),
-            ("You need {count_b} {fruit_b}.", "Your list says {count_b} {fruit_b}.", "Please buy {count_b} {fruit_b}."),
+            ("How many {ware_b} do I need?", "Tell me the number of {ware_b}, please.", "I forgot how many {ware_b} to buy."),
+            ("You need {count_b} {ware_b}.", "Your list says {count_b} {ware_b}.", "Please buy {count_b} {ware_b}."),
         ),
         Ask(
-            ("How many {fruit_a} must I buy?", "Do you know the number of {fruit_a}?", "I forgot how many {fruit_a} to buy."),
-            ("You need {count_a} {fruit_a}.", "Your list says {count_a} {fruit_a}.", "Please buy {count_a} {fruit_a}."),
+            ("How many {ware_a} must I buy?", "Do you know the number of {ware_a}?", "I forgot how many {ware_a} to buy."),
+            ("You need {count_a} {ware_a}.", "Your list says {count_a} {ware_a}.", "Please buy {count_a} {ware_a}."),
         ),
         Ask(
-            ("How many {fruit_a} and {fruit_b} is that in all?", "How many are the {fruit_a} and {fruit_b} together?"),
+            ("How many {ware_a} and {ware_b} is that in all?", "How many are the {ware_a} and {ware_b} together?"),
             ("Together that makes {total}.", "That is {total} in all.", "You will have {total} of them in all."),
         ),
         Ask(
-            ("I need {more} more {fruit_a}. How many is that now?", "Please add {more} {fruit_a}. How many do I buy now?"),
-            ("Now you need {more_a} {fruit_a}.", "That makes {more_a} {fruit_a}.", "You will now buy {more_a} {fruit_a}."),
+            ("I need {more} more {ware_a}. How many is that now?", "Please add {more} {ware_a}. How many do I buy now?"),
+            ("Now you need {more_a} {ware_a}.", "That makes {more_a} {ware_a}.", "You will now buy {more_a} {ware_a}."),
         ),
         Ask(
-            ("I have the {fruit_a} and the {fruit_b}. What is still missing?", "I bought the {fruit_b} and the {fruit_a}. What else?"),
+            ("I have the {ware_a} and the {ware_b}. What is still missing?", "I bought the {ware_b} and the {ware_a}. What else?"),
             ("You still need {food}.", "Only the {food} is missing.", "Now you only have to buy {food}."),
         ),
     ),
