@@ -1,0 +1,72 @@
+"""Uncertainty: intervals and paired tests over prompts. Every random draw is seeded, so a summary repeats exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+from scipy import stats as scipy_stats
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.proportion import proportion_confint
+
+Interval = tuple[float, float]
+LEVEL = 0.95
+RESAMPLES = 9999
+SEED = 0
+
+
+def speedup_interval(
+    tokens: Sequence[float], seconds: Sequence[float], base_tokens: Sequence[float], base_seconds: Sequence[float]
+) -> Interval | None:
+    """95% interval of the ratio of pooled tokens/s, method over baseline, by resampling prompts.
+
+    All four are one number a prompt, in the same order; a resampled prompt brings its method and baseline run together.
+    None for fewer than two prompts: one prompt says nothing about the spread between prompts."""
+    return _bootstrap((tokens, seconds, base_tokens, base_seconds), _pooled_ratio)
+
+
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """95% bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
+    return _bootstrap((values,), lambda x, axis: np.mean(x, axis=axis))
+
+
+def proportion_interval(successes: int, n: int) -> Interval | None:
+    """95% Wilson score interval of a proportion. None for n = 0."""
+    if n == 0:
+        return None
+    low, high = proportion_confint(successes, n, alpha=1 - LEVEL, method="wilson")
+    return float(low), float(high)
+
+
+def mcnemar_p(method_right: Sequence[bool], base_right: Sequence[bool]) -> float | None:
+    """Exact two-sided McNemar test on the same prompts: the chance of so uneven a split of the disagreements if method
+    and baseline were equally good. None without prompts."""
+    if not method_right:
+        return None
+    method, base = np.asarray(method_right, bool), np.asarray(base_right, bool)
+    table = [[int((method & base).sum()), int((method & ~base).sum())],
+             [int((~method & base).sum()), int((~method & ~base).sum())]]
+    return float(min(1.0, mcnemar(table, exact=True).pvalue))
+
+
+def edit_similarity(a: Sequence[int], b: Sequence[int]) -> float:
+    """1 − Levenshtein distance ÷ the longer length, over token ids; 1 for two empty outputs."""
+    return float(Levenshtein.normalized_similarity(a, b))
+
+
+def _pooled_ratio(tokens, seconds, base_tokens, base_seconds, axis):
+    return (tokens.sum(axis) / seconds.sum(axis)) / (base_tokens.sum(axis) / base_seconds.sum(axis))
+
+
+def _bootstrap(arrays: Sequence[Sequence[float]], statistic: Callable[..., np.ndarray]) -> Interval | None:
+    """Percentile interval. (BCa divides by the spread of the jackknife and has no answer when all prompts agree.)"""
+    data = [np.asarray(array, float) for array in arrays]
+    if len(data[0]) < 2:
+        return None
+    result = scipy_stats.bootstrap(
+        data, statistic, n_resamples=RESAMPLES, batch=1000, paired=True, vectorized=True,
+        confidence_level=LEVEL, method="percentile", rng=np.random.default_rng(SEED),
+    )
+    interval = result.confidence_interval
+    return float(interval.low), float(interval.high)

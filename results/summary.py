@@ -1,0 +1,143 @@
+"""From the samples of one cell to its metrics. One definition each, the same for every method.
+
+A cycle is one draft-verify round; the token drawn from the prefill is emitted but belongs to no cycle. Everything is
+pooled over the cell's prompts. What cannot be known is None. Shares, accuracies and recovery are fractions of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from results import stats
+
+Sample = Mapping[str, Any]
+
+
+def summarise(samples: Sequence[Sample], *, metric: str, proportion: bool) -> dict[str, Any]:
+    """The summary of a cell.
+
+    `samples` are the lines of samples.jsonl, in any order, one a prompt; failed ones are counted and left out.
+    `metric` names the task's score, `proportion` says that it is 0 or 1. A cell whose samples carry no baseline is the
+    autoregressive cell: it is its own baseline, with speedup 1 and no interval.
+    Raises ValueError for repeated prompts and for a cell where only some samples carry a baseline."""
+    ids = [sample["id"] for sample in samples]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"{len(ids) - len(set(ids))} prompts occur more than once: give each prompt's sample once")
+    good = sorted((sample for sample in samples if "error" not in sample), key=lambda sample: sample["id"])
+    with_baseline = sum(sample["baseline"] is not None for sample in good)
+    if with_baseline not in (0, len(good)):
+        raise ValueError(f"{with_baseline} of {len(good)} samples carry a baseline: a cell has it for all or for none")
+    own = with_baseline == 0
+    base = good if own else [sample["baseline"] for sample in good]
+    return {
+        **_cycles(good),
+        **_speed(good, base, own),
+        **_quality(good, base, proportion, own),
+        **_agreement(good, base),
+        "metric": metric,
+        "n": len(good),
+        "failed": len(samples) - len(good),
+    }
+
+
+def _cycles(samples: Sequence[Sample]) -> dict[str, Any]:
+    """What the draft-verify cycles did. A position that was not drafted counts as not accepted."""
+    committed = np.array([c for sample in samples for c in sample["committed"]], dtype=int)
+    accepted = np.array([a for sample in samples for a in sample["accepted"]], dtype=int)
+    if len(committed) != len(accepted):
+        raise ValueError(f"{len(committed)} cycles with committed tokens but {len(accepted)} with accepted ones")
+    cycles, tokens = len(committed), sum(len(sample["output_ids"]) for sample in samples)
+    histogram = np.bincount(accepted)
+    at_least = histogram[::-1].cumsum()[::-1]
+    return {
+        "tau": _ratio(committed.sum(), cycles),
+        "accept_len": _ratio(accepted.sum(), cycles),
+        # An end-of-text token inside a draft cuts the cycle: what was accepted behind it is never emitted.
+        "draft_share": _ratio(np.minimum(accepted, committed).sum(), tokens),
+        "relaxed_share": _ratio(sum(sample["relaxed"] for sample in samples), tokens),
+        "accept_histogram": histogram.tolist(),
+        "accept_by_position": [float(count / cycles) for count in at_least[1:]],
+        "tokens": tokens,
+        "cycles": cycles,
+    }
+
+
+def _speed(samples: Sequence[Sample], base: Sequence[Sample], own: bool) -> dict[str, Any]:
+    tokens, seconds, prefill = _timing(samples)
+    base_tokens, base_seconds, _ = _timing(base)
+    rate, base_rate = _ratio(tokens.sum(), seconds.sum()), _ratio(base_tokens.sum(), base_seconds.sum())
+    interval = ratios = None
+    if not own:
+        # A prompt answered by the token of the prefill alone took no decode time and has no ratio of its own.
+        timed = (tokens > 0) & (seconds > 0) & (base_tokens > 0) & (base_seconds > 0)
+        arms = tokens[timed], seconds[timed], base_tokens[timed], base_seconds[timed]
+        interval = stats.speedup_interval(*arms)
+        ratios = (arms[0] / arms[1]) / (arms[2] / arms[3])
+    return {
+        "tokens_per_s": rate,
+        "baseline_tokens_per_s": base_rate,
+        "speedup": _over(rate, base_rate),
+        "speedup_ci95": _listed(interval),
+        "speedup_mean_of_ratios": _over(rate, base_rate) if own else _mean(ratios),
+        "e2e_tokens_per_s": _ratio(tokens.sum(), (prefill + seconds).sum()),
+        "prefill_s": float(prefill.sum()),
+        "decode_s": float(seconds.sum()),
+    }
+
+
+def _timing(runs: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Emitted tokens, decode seconds and prefill seconds, each [prompts]."""
+    tokens = np.array([len(run["output_ids"]) for run in runs], dtype=float)
+    return tokens, np.array([run["decode_s"] for run in runs], float), np.array([run["prefill_s"] for run in runs], float)
+
+
+def _quality(samples: Sequence[Sample], base: Sequence[Sample], proportion: bool, own: bool) -> dict[str, Any]:
+    accuracy, interval = _accuracy([run["score"] for run in samples], proportion)
+    base_accuracy, base_interval = _accuracy([run["score"] for run in base], proportion)
+    pairs = [(a["score"], b["score"]) for a, b in zip(samples, base, strict=True)]
+    known = [(a == 1, b == 1) for a, b in pairs if a is not None and b is not None]
+    test = stats.mcnemar_p([a for a, _ in known], [b for _, b in known]) if proportion and not own else None
+    return {
+        "accuracy": accuracy,
+        "accuracy_ci95": interval,
+        "baseline_accuracy": base_accuracy,
+        "baseline_accuracy_ci95": base_interval,
+        "recovery": _over(accuracy, base_accuracy),
+        "mcnemar_p": test,
+    }
+
+
+def _accuracy(scores: Sequence[float | None], proportion: bool) -> tuple[float | None, list[float] | None]:
+    known = [float(score) for score in scores if score is not None]
+    if proportion and any(score not in (0.0, 1.0) for score in known):
+        odd = next(score for score in known if score not in (0.0, 1.0))
+        raise ValueError(f"score {odd} is not 0 or 1, but the task's metric is declared a proportion")
+    interval = stats.proportion_interval(int(sum(known)), len(known)) if proportion else stats.mean_interval(known)
+    return _mean(known), _listed(interval)
+
+
+def _agreement(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str, Any]:
+    pairs = [(a["output_ids"], b["output_ids"]) for a, b in zip(samples, base, strict=True)]
+    return {
+        "precision": _mean([a == b for a, b in pairs]),
+        "edit_similarity": _mean([stats.edit_similarity(a, b) for a, b in pairs]),
+    }
+
+
+def _ratio(a: float, b: float) -> float | None:
+    return float(a / b) if b > 0 else None
+
+
+def _over(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else _ratio(a, b)
+
+
+def _mean(values: Sequence[float] | np.ndarray | None) -> float | None:
+    return None if values is None or len(values) == 0 else float(np.mean(values))
+
+
+def _listed(interval: tuple[float, float] | None) -> list[float] | None:
+    return None if interval is None else list(interval)

@@ -1,0 +1,199 @@
+"""The store survives kills and contention, and never hides damage."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from results.store import Store, StoreError
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(code: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+@pytest.fixture
+def cell(tmp_path):
+    return Store(tmp_path).cell("abc123")
+
+
+def test_a_key_must_be_a_folder_name(tmp_path):
+    for key in ("../up", "", ".hidden", "a/b"):
+        with pytest.raises(StoreError, match="not a folder name"):
+            Store(tmp_path).cell(key)
+
+
+def test_samples_come_back_as_written(cell):
+    samples = [{"id": f"p{i}", "text": "naïve \n τ ≥ 1", "output_ids": [1, 2, i]} for i in range(3)]
+    with cell.lock():
+        for sample in samples:
+            cell.append(sample)
+    assert cell.samples() == samples
+
+
+def test_appending_needs_the_lock(cell):
+    with pytest.raises(StoreError, match="lock"):
+        cell.append({"id": "p0"})
+    with cell.lock():
+        cell.append({"id": "p0"})
+    with pytest.raises(StoreError, match="lock"):
+        cell.append({"id": "p1"})
+
+
+def test_a_sample_that_is_not_json_leaves_no_trace(cell):
+    with cell.lock():
+        with pytest.raises(ValueError):
+            cell.append({"id": "p0", "score": float("nan")})
+        cell.append({"id": "p1"})
+    assert [sample["id"] for sample in cell.samples()] == ["p1"]
+
+
+@pytest.mark.parametrize("torn", ['{"id": "p2", "te', '{"id": "p2"}', "{", '{"id": "p2", "text": "\u00e9'.encode()[:-1]])
+def test_an_unfinished_last_line_is_left_out_aloud_and_cut_on_append(cell, caplog, torn):
+    with cell.lock():
+        cell.append({"id": "p0"})
+        cell.append({"id": "p1"})
+    path = cell.path / "samples.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + (torn if isinstance(torn, bytes) else torn.encode()))
+    assert [sample["id"] for sample in cell.samples()] == ["p0", "p1"]
+    assert "line 3 is unfinished" in caplog.text
+    assert path.read_bytes() != whole, "reading must not change the file"
+    with cell.lock():
+        cell.append({"id": "p2", "second": True})
+    assert path.read_bytes() == whole + b'{"id": "p2", "second": true}\n'
+
+
+def test_a_torn_only_line_longer_than_a_read_block_is_cut(cell):
+    cell.path.mkdir()
+    (cell.path / "samples.jsonl").write_bytes(b'{"id": "' + b"x" * 200_000)
+    with cell.lock():
+        cell.append({"id": "p0"})
+    assert cell.samples() == [{"id": "p0"}]
+
+
+def test_a_torn_line_behind_a_long_line_is_cut(cell):
+    with cell.lock():
+        cell.append({"id": "p0", "text": "y" * 200_000})
+    with open(cell.path / "samples.jsonl", "ab") as file:
+        file.write(b'{"id": "' + b"x" * 70_000)
+    with cell.lock():
+        cell.append({"id": "p1"})
+    assert [sample["id"] for sample in cell.samples()] == ["p0", "p1"]
+
+
+@pytest.mark.parametrize("bad", ['{"id": "p1", "te', "[1, 2]", '{"no": "id"}', "", "\x00\x00"])
+def test_a_malformed_line_in_the_middle_is_an_error_that_names_it(cell, bad):
+    cell.path.mkdir()
+    (cell.path / "samples.jsonl").write_text('{"id": "p0"}\n' + bad + '\n{"id": "p2"}\n')
+    with pytest.raises(StoreError, match=r"samples\.jsonl line 2 "):
+        cell.samples()
+
+
+def test_a_later_line_replaces_only_a_failed_prompt(cell):
+    with cell.lock():
+        cell.append({"id": "p0", "error": "out of memory"})
+        cell.append({"id": "p1"})
+        cell.append({"id": "p0", "score": 1.0})
+    assert cell.samples() == [{"id": "p0", "score": 1.0}, {"id": "p1"}]
+    with cell.lock():
+        cell.append({"id": "p1"})
+    with pytest.raises(StoreError, match="line 4 repeats prompt 'p1'"):
+        cell.samples()
+
+
+def test_sigkill_while_appending_loses_at_most_the_line_being_written(cell):
+    """A child writes long numbered lines as fast as it can and is killed; another run continues where it stopped."""
+    child = python(f"""
+        from results.store import Store
+        cell = Store({str(cell.path.parent)!r}).cell("abc123")
+        with cell.lock():
+            for i in range(100_000):
+                cell.append({{"id": f"p{{i}}", "text": "x" * 200_000}})
+    """)
+    path = cell.path / "samples.jsonl"
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.stat().st_size > 3_000_000):
+        assert child.poll() is None and time.monotonic() < deadline, child.communicate()[1]
+        time.sleep(0.001)
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+    child.communicate()
+    complete = path.read_bytes().count(b"\n")
+    assert [sample["id"] for sample in cell.samples()] == [f"p{i}" for i in range(complete)]
+    with cell.lock():  # the dead process holds nothing
+        cell.append({"id": f"p{complete}", "text": "resumed"})
+    assert len(cell.samples()) == complete + 1
+    assert all(json.loads(line)["id"] == f"p{i}" for i, line in enumerate(path.read_text().splitlines()))
+
+
+def test_a_second_process_gets_one_line_naming_the_first(cell):
+    contender = f"""
+        from results.store import Store, StoreError
+        try:
+            with Store({str(cell.path.parent)!r}).cell("abc123").lock():
+                print("got it")
+        except StoreError as error:
+            print(error)
+    """
+    with cell.lock():
+        said, errors = python(contender).communicate(timeout=60)
+        assert f"is being written by process {os.getpid()}" in said, errors
+        assert said.count("\n") == 1
+        with pytest.raises(StoreError, match=f"process {os.getpid()} "):
+            with Store(cell.path.parent).cell("abc123").lock():
+                pass
+    assert python(contender).communicate(timeout=60)[0] == "got it\n"
+
+
+def test_the_environment_keeps_the_history_of_runs(cell):
+    assert cell.environment() is None
+    for gpu in ("A", "B", "C"):
+        cell.write_environment({"gpu": gpu})
+    now = cell.environment()
+    assert now["gpu"] == "C" and [run["gpu"] for run in now["earlier"]] == ["A", "B"]
+    assert all("earlier" not in run and run["since"] for run in now["earlier"])
+
+
+def test_failure_is_one_line_and_can_be_cleared(cell):
+    assert cell.failure() is None
+    cell.write_failure("CUDA out of memory\n  tried 2 GiB")
+    assert cell.failure() == "CUDA out of memory tried 2 GiB"
+    cell.clear_failure()
+    cell.clear_failure()
+    assert cell.failure() is None
+
+
+def test_a_summary_is_replaced_whole_or_not_at_all(cell):
+    cell.write_summary({"tau": 2.0})
+    with pytest.raises(ValueError):
+        cell.write_summary({"tau": float("inf")})
+    assert cell.summary() == {"tau": 2.0}
+    assert {path.name for path in cell.path.iterdir()} == {"summary.json"}, "no temporary file stays behind"
+    (cell.path / "summary.json").write_text("{")
+    with pytest.raises(StoreError, match="summary.json is not JSON"):
+        cell.summary()
+
+
+def test_find_lists_cells_with_configuration_and_metrics(tmp_path):
+    store = Store(tmp_path / "new")
+    assert store.find().empty
+    for key, theta in (("b", 0.9), ("a", 0.8)):
+        store.cell(key).write_config({"rule": {"name": "mars", "theta": theta}, "k": 7, "tags": []})
+    store.cell("b").write_summary({"tau": 3.0, "speedup_ci95": [1.0, 2.0]})
+    store.cell("a").write_failure("no memory")
+    found = store.find()
+    assert list(found.index) == ["a", "b"]
+    assert found.loc["b", "rule.theta"] == 0.9 and found.loc["b", "summary.tau"] == 3.0
+    assert found.loc["b", "summary.speedup_ci95"] == [1.0, 2.0]
+    assert found.loc["a", "failure"] == "no memory"

@@ -1,0 +1,145 @@
+"""The metrics of a cell: hand-computed examples and identities that must hold for any samples."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from results.summary import summarise
+
+KEYS = set(
+    "tau accept_len draft_share relaxed_share accept_histogram accept_by_position tokens_per_s baseline_tokens_per_s "
+    "speedup speedup_ci95 speedup_mean_of_ratios e2e_tokens_per_s accuracy accuracy_ci95 baseline_accuracy "
+    "baseline_accuracy_ci95 recovery mcnemar_p precision edit_similarity metric n failed tokens cycles prefill_s "
+    "decode_s".split()
+)
+
+
+def sample(id, committed, accepted, *, decode_s=1.0, score=1.0, relaxed=0, ids=None, baseline="same"):
+    ids = list(range(1 + sum(committed))) if ids is None else ids
+    if baseline == "same":
+        baseline = {"output_ids": ids, "decode_s": 2.0, "prefill_s": 0.5, "score": score, "finish": ["eos"]}
+    return {"id": id, "output_ids": ids, "committed": committed, "accepted": accepted, "relaxed": relaxed,
+            "prefill_s": 0.5, "decode_s": decode_s, "finish": ["eos"], "score": score, "baseline": baseline}
+
+
+def summary(samples, metric="exact_match", proportion=True):
+    return summarise(samples, metric=metric, proportion=proportion)
+
+
+def test_by_hand():
+    found = summary([
+        sample("a", [3, 1, 4], [2, 0, 3], decode_s=1.0, relaxed=1),        # 9 tokens
+        sample("b", [2, 2], [1, 1], decode_s=3.0, score=0.0,               # 5 tokens
+               baseline={"output_ids": [0, 1, 2, 9], "decode_s": 2.0, "prefill_s": 0.5, "score": 1.0, "finish": ["eos"]}),
+        {"id": "c", "error": "prompt longer than the context"},
+    ])
+    assert set(found) == KEYS
+    assert (found["n"], found["failed"], found["tokens"], found["cycles"]) == (2, 1, 14, 5)
+    assert found["tau"] == pytest.approx(12 / 5) and found["accept_len"] == pytest.approx(7 / 5)
+    assert found["draft_share"] == pytest.approx(7 / 14) and found["relaxed_share"] == pytest.approx(1 / 14)
+    assert found["accept_histogram"] == [1, 2, 1, 1]
+    assert found["accept_by_position"] == pytest.approx([4 / 5, 2 / 5, 1 / 5])
+    assert found["tokens_per_s"] == pytest.approx(14 / 4) and found["baseline_tokens_per_s"] == pytest.approx(13 / 4)
+    assert found["speedup"] == pytest.approx(14 / 13)
+    assert found["speedup_mean_of_ratios"] == pytest.approx(((9 / 1) / (9 / 2) + (5 / 3) / (4 / 2)) / 2)
+    assert found["e2e_tokens_per_s"] == pytest.approx(14 / 5)
+    assert (found["accuracy"], found["baseline_accuracy"], found["recovery"]) == (0.5, 1.0, 0.5)
+    assert found["mcnemar_p"] == 1.0, "one disagreement says nothing"
+    assert found["precision"] == 0.5
+    assert found["edit_similarity"] == pytest.approx((1 + 3 / 5) / 2)
+    assert found["accuracy_ci95"][0] < 0.5 < found["accuracy_ci95"][1]
+
+
+def test_the_autoregressive_cell_is_its_own_baseline():
+    found = summary([sample(i, [1] * 5, [0] * 5, baseline=None) for i in "abc"])
+    assert found["tau"] == 1.0 and found["accept_len"] == 0.0 and found["draft_share"] == 0.0
+    assert found["accept_histogram"] == [15] and found["accept_by_position"] == []
+    assert found["speedup"] == found["speedup_mean_of_ratios"] == found["recovery"] == found["precision"] == 1.0
+    assert found["speedup_ci95"] is None and found["mcnemar_p"] is None
+    assert found["baseline_tokens_per_s"] == found["tokens_per_s"]
+    assert found["baseline_accuracy_ci95"] == found["accuracy_ci95"]
+
+
+def test_unknown_is_none_never_a_number():
+    for samples in ([], [{"id": "a", "error": "boom"}]):
+        found = summary(samples)
+        assert set(found) == KEYS and found["failed"] == len(samples)
+        unknown = {name for name, value in found.items() if value is None}
+        assert unknown >= {"tau", "accept_len", "speedup", "speedup_ci95", "accuracy", "accuracy_ci95", "precision"}
+    unscored = summary([sample(i, [2], [1], score=None) for i in "ab"])
+    assert unscored["accuracy"] is unscored["recovery"] is unscored["mcnemar_p"] is unscored["accuracy_ci95"] is None
+    assert unscored["speedup"] is not None
+    hopeless = summary([sample(i, [2], [1], score=0.0) for i in "ab"])
+    assert hopeless["accuracy"] == 0.0 and hopeless["recovery"] is None
+
+
+def test_a_prompt_answered_by_the_prefill_has_no_ratio_of_its_own():
+    instant = sample("z", [], [], decode_s=0.0,
+                     baseline={"output_ids": [0], "decode_s": 0.0, "prefill_s": 0.5, "score": 1.0, "finish": ["eos"]})
+    others = [sample(i, [3], [2], decode_s=1.0) for i in "abc"]
+    found = summary([*others, instant])
+    assert found["speedup_mean_of_ratios"] == pytest.approx(2.0) and found["speedup_ci95"] == pytest.approx([2.0, 2.0])
+    assert summary([instant])["speedup"] is None
+
+
+def test_a_draft_cut_by_the_end_of_text_counts_only_what_was_emitted():
+    found = summary([sample("a", [2], [5])])  # five accepted, an end-of-text token was the second
+    assert found["draft_share"] == pytest.approx(2 / 3) and found["accept_len"] == 5.0
+
+
+def test_scores_that_are_no_proportion_get_a_bootstrap_interval():
+    found = summary([sample(str(i), [2], [1], score=i / 10) for i in range(10)], "rouge_l", proportion=False)
+    assert found["metric"] == "rouge_l" and found["mcnemar_p"] is None
+    low, high = found["accuracy_ci95"]
+    assert found["accuracy"] == pytest.approx(0.45) and low < 0.45 < high
+    with pytest.raises(ValueError, match="not 0 or 1"):
+        summary([sample("a", [2], [1], score=0.5)])
+
+
+def test_inconsistent_samples_are_refused():
+    with pytest.raises(ValueError, match="more than once"):
+        summary([sample("a", [1], [0]), sample("a", [1], [0])])
+    with pytest.raises(ValueError, match="1 of 2 samples carry a baseline"):
+        summary([sample("a", [1], [0]), sample("b", [1], [0], baseline=None)])
+    with pytest.raises(ValueError, match="1 cycles"):
+        summary([sample("a", [1], [])])
+
+
+K = 7
+
+
+@st.composite
+def cells(draw):
+    samples = []
+    for i in range(draw(st.integers(1, 6))):
+        accepted = draw(st.lists(st.integers(0, K), min_size=1, max_size=8))
+        committed = [a + 1 for a in accepted]
+        baseline = {"output_ids": draw(st.lists(st.integers(0, 3), min_size=1, max_size=9)), "prefill_s": 0.1,
+                    "decode_s": draw(st.floats(0.1, 9)), "score": float(draw(st.booleans())), "finish": ["eos"]}
+        samples.append(sample(f"p{i}", committed, accepted, decode_s=draw(st.floats(0.1, 9)),
+                              score=float(draw(st.booleans())), relaxed=draw(st.integers(0, sum(accepted))),
+                              baseline=baseline))
+    return samples
+
+
+@settings(max_examples=25, deadline=None)
+@given(cells(), st.randoms(use_true_random=False))
+def test_identities(samples, rng: random.Random):
+    found = summary(samples)
+    assert 1 <= found["tau"] <= K + 1
+    assert found["tau"] == pytest.approx(found["accept_len"] + 1), "nothing was truncated"
+    assert found["accept_len"] == pytest.approx(sum(found["accept_by_position"]))
+    assert sum(found["accept_histogram"]) == found["cycles"]
+    assert found["accept_by_position"] == sorted(found["accept_by_position"], reverse=True)
+    assert 0 <= found["relaxed_share"] <= found["draft_share"] < 1
+    assert found["speedup"] == pytest.approx(found["tokens_per_s"] / found["baseline_tokens_per_s"])
+    if found["speedup_ci95"]:
+        low, high = found["speedup_ci95"]
+        assert low <= high
+    shuffled = samples[:]
+    rng.shuffle(shuffled)
+    assert summary(shuffled) == found, "the order of the prompts must not matter"
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
