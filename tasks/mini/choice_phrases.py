@@ -1,0 +1,119 @@
+"""The wording of mini_choice. Slots: x a town; v a value; clause a fact without its full stop."""
+
+from __future__ import annotations
+
+FACTS = {
+    "goods": (
+        "{x} is known for its {v}.",
+        "{x} makes and sells {v}.",
+        "The main trade of {x} is {v}.",
+        "People go to {x} to buy {v}.",
+    ),
+    "leader": (
+        "The mayor of {x} is {v}.",
+        "{x} has a mayor called {v}.",
+        "The town of {x} is led by {v}.",
+        "In {x} the mayor is {v}.",
+    ),
+    "flag": (
+        "The flag of {x} is {v}.",
+        "{x} has a {v} flag.",
+        "The colour of the flag in {x} is {v}.",
+        "In {x} the flag is {v}.",
+    ),
+    "animal": (
+        "The animal on the coins of {x} is the {v}.",
+        "The coins of {x} show a picture of the {v}.",
+        "{x} has the {v} on its coins.",
+        "On every coin of {x} you see the {v}.",
+    ),
+    "dish": (
+        "The best food in {x} is {v}.",
+        "In {x} people love to eat {v}.",
+        "The favourite food of {x} is {v}.",
+        "{x} is proud of its {v}.",
+    ),
+}
+
+QUESTIONS = {
+    "goods": (
+        "What is {x} known for?",
+        "What does the town of {x} make and sell?",
+        "What is the main trade of {x}?",
+        "What do people go to {x} to buy?",
+        "Which of these goods comes from {x}?",
+    ),
+    "leader": (
+        "Who is the mayor of {x}?",
+        "Who leads the town of {x}?",
+        "What is the mayor of {x} called?",
+        "Who is the mayor in the town of {x}?",
+        "What is the name of the mayor of {x}?",
+    ),
+    "flag": (
+        "What colour is the flag of {x}?",
+        "Which colour does the flag of {x} have?",
+        "What is the colour of the flag in {x}?",
+        "The flag of {x} has one colour. Which one?",
+        "In which colour is the flag of {x} made?",
+    ),
+    "animal": (
+        "Which animal is on the coins of {x}?",
+        "What animal do you see on a coin of {x}?",
+        "The coins of {x} show an animal. Which one?",
+        "Which animal do the coins of {x} show?",
+        "What animal does the town of {x} have on its coins?",
+    ),
+    "dish": (
+        "What is the favourite food of {x}?",
+        "What do people in {x} love to eat?",
+        "Which food is {x} proud of?",
+        "What is the best food in {x}?",
+        "Which food do the people of {x} like most?",
+    ),
+}
+
+FRAMES = (
+    "{question} {options}",
+    "{question} Choose one option. {options}",
+    "Answer the question. {question} {options}",
+    "Which option is right? {question} {options}",
+    "{question} Pick the right answer from this list: {options}",
+    "Here is a question about a town. {question} The options are {options}",
+)
+
+ANSWERS = (
+    "The answer is ({letter}) {v}.",
+    "The right option is ({letter}) {v}.",
+    "{clause}, so the answer is ({letter}).",
+    "{clause}, so it must be ({letter}) {v}.",
+    "It is ({letter}). {fact}",
+    "({letter}) {v} is right. {fact}",
+)
+
+REQUESTS = {
+    1: (
+        "Tell me one thing about {x}.",
+        "What is one fact about {x}?",
+        "Name one fact about the town of {x}.",
+        "Give me a single fact about {x}.",
+        "What do you know about {x}? One fact is enough.",
+        "Say one true thing about {x}.",
+    ),
+    2: (
+        "Tell me about {x}.",
+        "What do you know about {x}?",
+        "Tell me two things about {x}.",
+        "Give me two facts about the town of {x}.",
+        "Say something about the town of {x}.",
+        "I want to learn about {x}. Tell me two facts.",
+    ),
+    3: (
+        "Tell me three things about {x}.",
+        "What are three facts about {x}?",
+        "Tell me more about the town of {x}.",
+        "Give me three facts about {x}.",
+        "I want to know a lot about {x}.",
+        "Describe the town of {x} for me.",
+    ),
+}

@@ -1,0 +1,249 @@
+"""mini_gsm: word problems of two to four easy steps whose difficulty is to find the right operands.
+
+Several people own one or two kinds of things. Some amounts are given, others hang on them ("three times as many as"),
+then things change hands. Only a chain of these facts matters for the question; the others are there to mislead.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tasks.base import Example, Score
+from tasks.mini import gsm_phrases as phrases
+from tasks.mini.words import NAMES, NUMBERS, PLURALS
+
+METRIC = "exact_match"
+PROPORTION = True
+VERSION = 1
+
+STEPS = {2: 0.45, 3: 0.4, 4: 0.15}
+"""How many equations an answer has, and how often."""
+
+LARGEST = 99
+LARGEST_TOTAL = 150
+QUESTION_WORDS = range(30, 76)
+ANSWER_WORDS = range(16, 56)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How many of a thing somebody has at some moment, and the one step that leads there from an earlier amount."""
+
+    owner: str
+    thing: str
+    value: int
+    change: str = "given"
+    source: int | None = None
+    equation: str = ""
+
+
+@dataclass(slots=True)
+class Story:
+    """The facts told so far: `opening` holds at the start, in any order; `events` follow one after the other."""
+
+    rng: random.Random
+    amounts: list[Amount] = field(default_factory=list)
+    latest: dict[tuple[str, str], int] = field(default_factory=dict)
+    opening: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+
+    def record(self, amount: Amount) -> None:
+        self.latest[amount.owner, amount.thing] = len(self.amounts)
+        self.amounts.append(amount)
+
+    def tell(self, choices: Sequence[str], **words: object) -> str:
+        return phrases.fill(self.rng.choice(choices), **words)
+
+    def chain(self, index: int) -> list[int]:
+        """The amounts that `index` hangs on, the given one first, itself last."""
+        found: list[int] = []
+        at: int | None = index
+        while at is not None:
+            found.append(at)
+            at = self.amounts[at].source
+        return found[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question about the end of the story: one amount, or the total or the difference of two."""
+
+    kind: str
+    parts: tuple[int, ...]
+
+
+def draw(rng: random.Random) -> Example:
+    """One problem with its worked answer; `reference` is {"answer": the number as a string}."""
+    steps = rng.choices(list(STEPS), weights=list(STEPS.values()))[0]
+    while True:
+        story = _invent(rng)
+        asks = [ask for ask in _possible_asks(story) if len(_needed(story, ask)) + (ask.kind != "one") == steps]
+        if not asks:
+            continue
+        kind = rng.choice(sorted({ask.kind for ask in asks}))
+        ask = rng.choice([ask for ask in asks if ask.kind == kind])
+        question = _question(story, ask)
+        answer, result = _answer(story, ask)
+        if len(question.split()) in QUESTION_WORDS and len(answer.split()) in ANSWER_WORDS:
+            return Example("", (question,), (answer,), {"answer": str(result)})
+
+
+def _invent(rng: random.Random) -> Story:
+    story = Story(rng)
+    people = rng.sample(NAMES, rng.choice((3, 3, 4)))
+    things = rng.sample(list(PLURALS.values()), rng.choice((1, 2)))
+    cells = [(person, things[0]) for person in people]
+    if len(things) == 2:
+        cells += [(person, things[1]) for person in rng.sample(people, rng.choice((1, 2)))]
+    for owner, thing in cells:
+        _open(story, owner, thing)
+    for _ in range(rng.choice((0, 0, 1, 1, 2))):
+        _happen(story, things[0])
+    return story
+
+
+def _open(story: Story, owner: str, thing: str) -> None:
+    """Tell a first amount of (owner, thing): given, or related to an amount told before."""
+    rng = story.rng
+    sources = [i for i, a in enumerate(story.amounts) if a.thing == thing or a.owner == owner]
+    if not sources or rng.random() < 0.2:
+        value = rng.randint(4, 30)
+        story.opening.append(story.tell(phrases.GIVEN, a=owner, n=value, t=thing))
+        story.record(Amount(owner, thing, value))
+        return
+    source = sources[-1] if rng.random() < 0.6 else rng.choice(sources)
+    base = story.amounts[source]
+    change, number, value = _relation(rng, base.value)
+    symbol = phrases.SYMBOLS[change]
+    times = rng.choice((str(number), NUMBERS[number])) if change == "times" else ""
+    choices = phrases.RELATIONS[change] if base.thing == thing else phrases.CROSS_RELATIONS[change]
+    story.opening.append(story.tell(choices, a=owner, b=base.owner, t=thing, u=base.thing, k=number, times=times))
+    story.record(Amount(owner, thing, value, change, source, f"{base.value} {symbol} {number} = {value}"))
+
+
+def _relation(rng: random.Random, base: int) -> tuple[str, int, int]:
+    """(kind of relation, its number, the new value) that stays small, whole and positive."""
+    possible = []
+    if base <= LARGEST - 15:
+        possible += [("more", k, base + k) for k in (rng.randint(2, 15), rng.randint(2, 15))]
+    if base >= 5:
+        k = rng.randint(2, min(15, base - 2))
+        possible.append(("fewer", k, base - k))
+    possible += [("twice", 2, base * 2)] if base * 2 <= LARGEST else []
+    possible += [("times", k, base * k) for k in (3, 4) if base * k <= LARGEST]
+    possible += [("half", 2, base // 2)] * 2 if base % 2 == 0 and base >= 6 else []
+    return rng.choice(possible)
+
+
+def _happen(story: Story, thing: str) -> None:
+    """One event: somebody gains, loses, or hands some of `thing` to somebody else."""
+    rng = story.rng
+    owners = [owner for owner, owned in story.latest if owned == thing]
+    one, other = rng.sample(owners, 2)
+    kind = rng.choice(("gain", "loss", "gift", "gift"))
+    before = story.amounts[story.latest[one, thing]].value
+    after = story.amounts[story.latest[other, thing]].value
+    most = 15 if kind == "gain" else min(15, before - 2)
+    if most < 2 or (kind == "gain" and before + most > LARGEST) or (kind == "gift" and after + most > LARGEST):
+        return
+    k = rng.randint(2, most)
+    when = rng.choice(phrases.LATER if story.events else phrases.THEN)
+    sentence = story.tell(phrases.EVENTS[kind], a=one, b=other, k=k, t=thing)
+    story.events.append(f"{when} {sentence}")
+    _shift(story, one, thing, k if kind == "gain" else -k)
+    if kind == "gift":
+        _shift(story, other, thing, k)
+
+
+def _shift(story: Story, owner: str, thing: str, by: int) -> None:
+    source = story.latest[owner, thing]
+    before = story.amounts[source].value
+    symbol, change = ("+", "gain") if by > 0 else ("-", "loss")
+    equation = f"{before} {symbol} {abs(by)} = {before + by}"
+    story.record(Amount(owner, thing, before + by, change, source, equation))
+
+
+def _possible_asks(story: Story) -> list[Ask]:
+    final = list(story.latest.values())
+    asks = [Ask("one", (i,)) for i in final]
+    for i in final:
+        for j in final:
+            first, second = story.amounts[i], story.amounts[j]
+            if i == j or first.thing != second.thing:
+                continue
+            if first.value + second.value <= LARGEST_TOTAL:
+                asks.append(Ask("total", (i, j)))
+            if first.value > second.value + 1:
+                asks.append(Ask("difference", (i, j)))
+    return asks
+
+
+def _needed(story: Story, ask: Ask) -> list[int]:
+    """The amounts to work out, in the order of dependency, without the given ones."""
+    order = dict.fromkeys(i for part in ask.parts for i in story.chain(part))
+    return [i for i in order if story.amounts[i].source is not None]
+
+
+def _question(story: Story, ask: Ask) -> str:
+    rng = story.rng
+    opening = list(story.opening)
+    if rng.random() < 0.5:
+        rng.shuffle(opening)
+    if rng.random() < 0.25:
+        opening.insert(0, rng.choice(phrases.FRAMES))
+    first, last = story.amounts[ask.parts[0]], story.amounts[ask.parts[-1]]
+    now = rng.choice(phrases.NOW) if story.events else ""
+    asked = story.tell(phrases.QUESTIONS[ask.kind], a=first.owner, b=last.owner, t=first.thing, now=now)
+    return " ".join([*opening, *story.events, asked])
+
+
+def _answer(story: Story, ask: Ask) -> tuple[str, int]:
+    """(worked answer, its number)."""
+    rng = story.rng
+    needed = _needed(story, ask)
+    first, last = story.amounts[ask.parts[0]], story.amounts[ask.parts[-1]]
+    lines = []
+    if rng.random() < 0.3:
+        start = story.amounts[story.chain(needed[0])[0]]
+        lines.append(story.tell(phrases.STARTS, a=start.owner, n=start.value, t=start.thing))
+    for position, index in enumerate(needed):
+        amount = story.amounts[index]
+        lead = rng.choice(phrases.FIRST_LEADS if position == 0 else phrases.NEXT_LEADS)
+        source = story.amounts[amount.source]
+        names = {"a": amount.owner, "b": source.owner, "t": amount.thing, "u": source.thing, "n": source.value}
+        body = story.tell(phrases.STEPS[amount.change], **names, eq=amount.equation)
+        lines.append(phrases.capital(lead + body))
+    result = first.value
+    if ask.kind != "one":
+        symbol, result = ("+", first.value + last.value) if ask.kind == "total" else ("-", first.value - last.value)
+        equation = f"{first.value} {symbol} {last.value} = {result}"
+        lead = rng.choice(phrases.LAST_LEADS)
+        body = story.tell(phrases.STEPS[ask.kind], a=first.owner, b=last.owner, t=first.thing, eq=equation)
+        lines.append(phrases.capital(lead + body))
+    if rng.random() < 0.3:
+        lines.append(story.tell(phrases.ENDS, n=result))
+    return f"{' '.join(lines)}\n#### {result}", result
+
+
+_NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?")
+_MARKED = re.compile(r"####\s*(-?\$?\s*\d[\d,]*(?:\.\d+)?)")
+
+
+def _plain(number: str) -> str:
+    """"1,000" -> "1000", "$18" -> "18", "18.0" -> "18"."""
+    value = float(re.sub(r"[\s$,]", "", number))
+    return str(int(value)) if value.is_integer() else str(value)
+
+
+def score(reference: Mapping[str, str], texts: Sequence[str]) -> Score:
+    """1 when the number after the last `####` is the right one. details: "flexible" takes the last number instead."""
+    text = texts[-1]
+    marked = _MARKED.findall(text)
+    numbers = _NUMBER.findall(text)
+    strict = _plain(marked[-1]) if marked else None
+    flexible = _plain(numbers[-1]) if numbers else None
+    right = _plain(reference["answer"])
+    return Score(float(strict == right), strict, {"flexible": float(flexible == right)})
