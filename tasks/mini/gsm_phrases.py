@@ -76,7 +76,7 @@ QUESTIONS = {
     "total": (
         "How many {t} do {a} and {b} have together{now}?",
         "What is the total number of {t} that {a} and {b} have{now}?",
-        "Find how many {t} {a} and {b} have in all{now}.",
+        "Find how many {t} {a} and {b} have together{now}.",
     ),
     "difference": (
         "How many more {t} does {a} have than {b}{now}?",
@@ -95,7 +95,7 @@ _OPENING_STEP = (
     "{a} has {eq} {t}.",
     "{a} must have {eq} {t}.",
     "this gives {a} {eq} {t}.",
-    "{b} has {n} {u}, so {a} has {eq} {t}.",
+    "as {b} has {n} {u}, {a} has {eq} {t}.",
     "we find that {a} has {eq} {t}.",
 )
 
