@@ -1,0 +1,69 @@
+"""mini_sum: a short news article and a summary of two or three sentences that copies names and numbers and rephrases."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from rouge_score.rouge_scorer import RougeScorer
+
+from tasks.base import Example, Score
+from tasks.mini.events import ASIDES, EVENTS, POOLS, Event
+
+METRIC = "rougeL"
+PROPORTION = False
+VERSION = 1
+
+REQUESTS = (
+    "Sum up this news: {article}",
+    "Write a short summary of this text. {article}",
+    "Read this and sum it up in a few words. {article}",
+    "What is this news about? {article}",
+    "Here is some news. {article} Please write a short summary.",
+)
+ALTERNATIVES = 3
+
+
+def draw(rng: random.Random) -> Example:
+    """One article and its summary; `reference["summaries"]` holds it together with other wordings that are as good."""
+    event = rng.choice(EVENTS)
+    facts = _facts(rng, event)
+    article = " ".join(_article(rng, event)).format(**facts)
+    summaries: list[str] = []
+    while len(summaries) < ALTERNATIVES:
+        summary = " ".join(rng.choice(wordings) for wordings in event.summary).format(**facts)
+        if summary not in summaries:
+            summaries.append(summary)
+    prompt = rng.choice(REQUESTS).format(article=article)
+    return Example("", (prompt,), (summaries[0],), {"summaries": summaries})
+
+
+def _facts(rng: random.Random, event: Event) -> dict[str, str]:
+    """A value for each fact, no two of them the same."""
+    facts: dict[str, str] = {}
+    for fact, pool in event.facts.items():
+        facts[fact] = rng.choice([value for value in POOLS[pool] if value not in facts.values()])
+    return facts
+
+
+def _article(rng: random.Random, event: Event) -> list[str]:
+    """The event's lines in order, with two to five asides strewn in: its own late, when all they speak of is known."""
+    sentences = [rng.choice(wordings) for wordings in event.lines]
+    for aside in rng.sample(event.asides, rng.randint(1, 2)):
+        sentences.insert(rng.randint(5, len(sentences)), aside)
+    for aside in rng.sample(ASIDES, rng.randint(1, 3)):
+        sentences.insert(rng.randint(1, len(sentences)), aside)
+    return sentences
+
+
+@cache
+def _scorer() -> RougeScorer:
+    return RougeScorer(["rougeL"], use_stemmer=True)
+
+
+def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    """F1 of the longest common subsequence of words, against the alternative that is nearest."""
+    summary = texts[0].strip() if texts else ""
+    return Score(_scorer().score_multi(reference["summaries"], summary)["rougeL"].fmeasure, summary or None)
