@@ -14,14 +14,13 @@ PROPORTION = True
 VERSION = 1
 
 WORDS = tuple(
-    """apple arm bag ball bank bed bell bird boat book bottle bowl box bread bridge bus cake camp cap car card cat chair
-    child city clock cloud coat coin corn cow cup day desk dish dog door dress drum duck ear egg eye farm field fire fish
-    flag floor flower foot fork fox frog garden gate gift glass goat gold grass hall hand hat hill home horse house ice ink
-    island jam jar jug key king kite knife lake lamp leaf lemon letter light lion lock map market milk moon mouse nail neck
-    nest net night nose nut ocean oil oven owl page paint paper park path pen pig plane plate pond queen rain ring river
-    road rock roof room rope rose salt sand school sea seed sheep ship shirt shoe shop snow soap sock song soup spoon star
-    stone street sugar sun table tea tent tiger town toy train tree truck van wall watch water wheel wind window wolf wood
-    yard zebra zoo""".split()
+    """apple bag baker ball bear bed bird boat book box bread bridge butter cake cap car card cat chair cheese child
+    city clock coat coin cook corn cow cup day deer dinner dog door duck egg eye farm fire fish flag flower food fox
+    friend fruit game garden glass goat gold grass group hand hat hill home honey horse house iron jar key king lake
+    lamp light lion map market milk mouse museum news night noise nurse nut oil oven owl paper park party pen pet
+    phone pie pig pilot plan plate pond rabbit radio rain rice ring river road roof rope salad salt sand school sea
+    sheep ship shoe shop singer snow soap song soup star stone storm story street sugar sun table tea team town toy
+    train tree trip wall watch water week wind window wolf wood wool year zoo""".split()
 )
 
 OPENERS = (
