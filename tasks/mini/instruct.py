@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tasks.base import Example, Score
@@ -166,6 +167,9 @@ LISTS: tuple[Operation, ...] = (
 )  # fmt: skip
 LINES: tuple[Operation, ...] = (_capitals, _join, _join, _number, _count, _pick, _pick)
 
+# Sorting undoes what only moved words, and "the word" is not clear once it stands there more than once.
+SENSELESS = {(_reverse, _sort), (_swap, _sort)} | set(product((_repeat, _double), (_remove, _replace, _repeat, _double)))
+
 
 def draw(rng: random.Random) -> Example:
     """One example: a single step or two, on 3 to 6 different words."""
@@ -186,7 +190,7 @@ def _steps(rng: random.Random, words: list[str]) -> tuple[str, list[str] | str] 
         step = rng.choice(LISTS + LINES)(rng, words)
         return (step.phrase, step.result) if step else None
     first_of, second_of = rng.choice(LISTS), rng.choice(LISTS + LINES)
-    if first_of is second_of or {first_of, second_of} & {_repeat, _double} and {second_of} & {_remove, _repeat, _replace}:
+    if first_of is second_of or (first_of, second_of) in SENSELESS:
         return None
     first = first_of(rng, words)
     if first is None or len(first.result) < 2 or len(first.result) > 7:

@@ -118,14 +118,14 @@ PARTY = Scene(
     acks=(
         "The party for {name} is on {day} at the {place}, with {guests} guests, and you bring {food}.",
         "So {guests} guests come to the {place} on {day} for {name}, and you will bring {food}.",
-        "On {day} you bring {food} to the {place} for the party of {name} and {guests} guests.",
+        "On {day} you bring {food} to the {place} for the party of {name}, with {guests} guests.",
         "A party for {name} at the {place} on {day}! You expect {guests} guests, and you bring {food}.",
     ),
     closers=("", "", " That sounds like fun!", " What a nice plan.", " How can I help you?"),
     asks=(
         Ask(
             ("What should I bring, and on which day?", "Tell me again what I bring and when.", "What do I need to bring, and when?"),
-            ("You should bring {food} on {day}.", "On {day} you need to bring {food}.", "It is {food}, and the day is {day}."),
+            ("You should bring {food} on {day}.", "On {day} you need to bring {food}.", "Please bring {food}. The day is {day}."),
         ),
         Ask(
             (
@@ -259,7 +259,7 @@ LOST_ITEM = Scene(
     acks=(
         "I am sorry to hear that, {name}. You lost a {colour} {item} at the {place} on {day}.",
         "Oh no, {name}! So your {colour} {item} was lost on {day} at the {place}.",
-        "I will help you, {name}. We look for a {colour} {item}, last seen at the {place} on {day}.",
+        "I will help you, {name}. We are looking for a {colour} {item}, last seen at the {place} on {day}.",
         "I see, {name}. On {day} you left your {colour} {item} at the {place}.",
     ),
     closers=("", "", " I hope we find it.", " Let us look for it.", " How can I help you?"),
@@ -278,7 +278,7 @@ LOST_ITEM = Scene(
         ),
         Ask(
             ("What are we looking for?", "Say again what I lost and what colour it is.", "What did I lose?"),
-            ("You lost a {colour} {item}.", "We look for a {colour} {item}.", "It is a {colour} {item}."),
+            ("You lost a {colour} {item}.", "We are looking for a {colour} {item}.", "It is a {colour} {item}."),
         ),
     ),
 )
