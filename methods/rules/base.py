@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from methods.sampling import Sampling
+from methods.sampling import Sampling, draw
 from methods.tree import Draft
 
 
@@ -20,28 +21,43 @@ class Verification:
     draft     the proposed tree, N nodes in B rows.
     logits    [B, N, V] float32 raw target logits in the context of each node.
     sampling  the decoding settings; `p` is the processed distribution under them.
-    u         [B, N] uniforms of the prompt's own stream; u[:, i] belongs to the test of node i and nothing else.
+    u         [B, N] uniforms in [0, 1) of the prompt's own stream; u[:, i] belongs to the test of node i alone.
     hidden    [B, N, H] final-norm hidden states, only for rules with `needs_hidden`.
+
+    "Per context" means a value at the node after which something is predicted, "per node" one about the node's own
+    token, which was predicted in the context of its parent. The root's per-node values carry no meaning.
     """
 
     def __init__(self, draft: Draft, logits: Tensor, sampling: Sampling, u: Tensor, hidden: Tensor | None = None):
         self.draft, self.logits, self.sampling, self.u, self.hidden = draft, logits, sampling, u, hidden
+
+    # --- moving between contexts and nodes
 
     @cached_property
     def parent(self) -> Tensor:
         """[B, N] index of each node's parent; the root points at itself."""
         return self.draft.parents.clamp(min=0).expand(self.draft.tokens.shape)
 
-    def at_parent(self, per_node: Tensor) -> Tensor:
-        """Move a per-context value [B, N, ...] to the children of that context: out[:, i] = value at i's parent."""
+    def at_parent(self, per_context: Tensor) -> Tensor:
+        """From contexts [B, N, ...] to the nodes they predict: out[:, i] = value at i's parent."""
         if self.draft.chain:
-            return torch.cat([per_node[:, :1], per_node[:, :-1]], dim=1)
-        index = self.parent.reshape(*self.parent.shape, *[1] * (per_node.dim() - 2))
-        return per_node.gather(1, index.expand(-1, -1, *per_node.shape[2:]))
+            return per_context.roll(1, 1)
+        parent = self.parent.reshape(*self.parent.shape, *[1] * (per_context.dim() - 2))
+        return per_context.gather(1, parent.expand(-1, -1, *per_context.shape[2:]))
+
+    def of_token(self, per_context: Tensor) -> Tensor:
+        """From contexts and tokens [B, N, V] to nodes [B, N]: the entry of the node's token at its parent."""
+        return per_context.flatten(1).gather(1, self._entry)
+
+    @cached_property
+    def _entry(self) -> Tensor:
+        return self.parent * self.logits.shape[-1] + self.draft.tokens
 
     def at(self, per_node: Tensor, node: Tensor) -> Tensor:
         """Pick node [B] out of [B, N, ...] -> [B, ...]."""
         return per_node[torch.arange(len(node), device=node.device), node]
+
+    # --- the target's distribution
 
     @cached_property
     def top2(self) -> tuple[Tensor, Tensor]:
@@ -50,7 +66,7 @@ class Verification:
 
     @cached_property
     def argmax(self) -> Tensor:
-        """[B, N] the target's most likely token in each context."""
+        """[B, N] the target's most likely token in each context; the first one of a tie."""
         return self.logits.argmax(-1)
 
     @cached_property
@@ -59,23 +75,45 @@ class Verification:
         return self.draft.tokens == self.at_parent(self.argmax)
 
     @cached_property
+    def processed(self) -> Tensor:
+        """[B, N, V] processed target logits in each context; undefined for greedy decoding."""
+        return self.sampling.process(self.logits)
+
+    @cached_property
     def p(self) -> Tensor:
-        """[B, N, V] processed target distribution in each context."""
-        return self.sampling.probs(self.logits)
+        """[B, N, V] processed target distribution in each context; a point mass when greedy."""
+        return self.sampling.probs(self.logits) if self.sampling.greedy else self.processed.softmax(-1)
+
+    def p_at(self, node: Tensor) -> Tensor:
+        """[B, V] processed target distribution in the context of node [B], of that node alone unless `p` is at hand."""
+        return self.at(self.p, node) if "p" in self.__dict__ else self.sampling.probs(self.at(self.logits, node))
 
     @cached_property
     def p_token(self) -> Tensor:
         """[B, N] processed target probability of the node's token at its parent."""
-        if self.sampling.greedy:
-            return self.is_argmax.float()
-        return self.at_parent(self.p).gather(-1, self.draft.tokens[..., None])[..., 0]
+        return self.of_token(self.p)
+
+    @cached_property
+    def q(self) -> Tensor:
+        """[B, N, V] processed draft distribution in each context; unspecified where the drafter did not expand."""
+        return self.sampling.probs(self.draft.logits)
+
+    # --- the tree
+
+    @cached_property
+    def siblings(self) -> Tensor:
+        """[B, N, N] bool: j is a valid node with the same parent as i (i itself included)."""
+        parents = self.draft.parents
+        return (parents[:, :, None] == parents[:, None, :]) & self.draft.valid[:, None, :]
 
     @cached_property
     def earlier_siblings(self) -> Tensor:
         """[B, N, N] bool: j is a valid sibling of i that stands before i in draft order."""
-        same = self.draft.parents[:, :, None] == self.draft.parents[:, None, :]
-        earlier = torch.ones(same.shape[1:], dtype=torch.bool, device=same.device).tril(-1)
-        return same & earlier & self.draft.valid[:, None, :]
+        return self.siblings.tril(-1)
+
+    def any_sibling(self, per_node: Tensor) -> Tensor:
+        """[B, N] bool: some valid sibling of the node, or the node itself, has the flag."""
+        return per_node if self.draft.chain else (self.siblings & per_node[:, None, :]).any(-1)
 
     def children_of(self, node: Tensor) -> Tensor:
         """[B, N] bool: the valid children of node [B]."""
@@ -86,25 +124,34 @@ class Verification:
 class Decision:
     """A rule's local decisions, all nodes at once.
 
-    accept  [B, N] bool  the node is kept if it is tested, i.e. if its parent was kept and all earlier siblings were not.
-                         The root's entry is ignored.
+    accept  [B, N] bool  the node is kept if it is tested, i.e. if its parent was kept and its earlier siblings were
+                         not. The root's entry is ignored.
     strict  [B, N] bool  what the strict rule (greedy at T=0, lossless otherwise) decides with the same random numbers;
                          None when the rule is itself strict.
+    notes   name -> [B, N] bool per context: events worth counting, such as a threshold that has no meaning there.
     """
 
     accept: Tensor
     strict: Tensor | None = None
+    notes: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Walk:
-    """The path that was kept: `kept` [B, N] bool (root included), `last` [B] its deepest node, `length` [B] accepted
-    draft tokens (root not counted), `relaxed` [B] how many of them the strict rule would have rejected."""
+    """The path that was kept.
+
+    kept     [B, N] bool  its nodes, root included.
+    last     [B] int64    its deepest node.
+    length   [B] int64    accepted draft tokens, the root not counted.
+    relaxed  [B] int64    how many of them the strict rule would have rejected.
+    notes    name -> [B] int64: on how many contexts of the path the rule's note was set.
+    """
 
     kept: Tensor
     last: Tensor
     length: Tensor
     relaxed: Tensor
+    notes: dict[str, Tensor] = field(default_factory=dict)
 
 
 def walk(v: Verification, decision: Decision) -> Walk:
@@ -113,29 +160,29 @@ def walk(v: Verification, decision: Decision) -> Walk:
     A node is on the path iff it and all its ancestors are each the first accepted among their siblings."""
     draft = v.draft
     first = decision.accept & draft.valid
-    if not draft.chain:
-        first = first & ~(v.earlier_siblings & first[:, None, :]).any(-1)
-    first[:, 0] = True
     if draft.chain:
-        kept = first.long().cumprod(1).bool()
+        length = last = first[:, 1:].cumprod(1).sum(1)
+        kept = draft.depth <= length[:, None]
     else:
+        first = first & ~(v.earlier_siblings & first[:, None, :]).any(-1)
+        first[:, 0] = True
         kept = ~(draft.ancestors & ~first[:, None, :]).any(-1)
-    length = kept.sum(1) - 1
-    last = torch.where(kept, draft.depth, -1).argmax(1)
+        length = kept.sum(1) - 1
+        last = torch.where(kept, draft.depth, -1).argmax(1)
     relaxed = torch.zeros_like(length) if decision.strict is None else (kept & ~decision.strict)[:, 1:].sum(1)
-    return Walk(kept, last, length, relaxed)
+    return Walk(kept, last, length, relaxed, {name: (kept & note).sum(1) for name, note in decision.notes.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What a rule must know of the drafter before anything runs: does it give a distribution, are its candidates drawn."""
+    """What a rule must know of the drafter before anything runs: has it a distribution, are its candidates drawn."""
 
     drafter: str
     has_q: bool
     sampled: bool
 
 
-class Rule(BaseModel):
+class Rule(BaseModel, ABC):
     """An acceptance rule: one file in methods/rules, one subclass in it, its fields are the rule's options.
 
     `decide` is the local decision for all nodes at once; `emit` gives the weights from which the token after the kept
@@ -144,12 +191,33 @@ class Rule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     needs_hidden: ClassVar[bool] = False
 
+    def needs_q(self, sampling: Sampling) -> bool:
+        """Does the rule read `draft.logits` or `draft.q` even of deterministic candidates?"""
+        return False
+
+    def emits_argmax(self, sampling: Sampling) -> bool:
+        """Is the emitted token always the target's argmax? Then nothing has to be drawn."""
+        return sampling.greedy
+
     def check(self, candidates: Candidates, sampling: Sampling) -> None:
         """Raise ValueError, one line, for a combination that cannot run."""
+        if self.needs_q(sampling) and not candidates.has_q:
+            raise ValueError(f"rule {self!r} compares with the draft distribution, and drafter={candidates.drafter} "
+                             "has none: take a drafter that is a model or a head, or another rule")
 
+    @abstractmethod
     def decide(self, v: Verification) -> Decision:
-        raise NotImplementedError
+        """Which nodes are kept if they are tested."""
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         """Weights [B, V], unnormalised, in the context of the last kept node [B]. Default: the target's p."""
-        return v.sampling.probs(v.at(v.logits, node))
+        if self.emits_argmax(v.sampling):
+            argmax = v.at(v.argmax, node)
+            return torch.zeros_like(v.logits[:, 0]).scatter_(-1, argmax[:, None], 1.0)
+        return v.p_at(node)
+
+    def next_token(self, v: Verification, node: Tensor, u: Tensor) -> Tensor:
+        """The token [B] after the last kept node [B]: drawn from `emit` with u [B], or the argmax without a draw."""
+        if self.emits_argmax(v.sampling):
+            return v.at(v.argmax, node)
+        return draw(self.emit(v, node), u)

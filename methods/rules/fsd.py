@@ -1,0 +1,104 @@
+"""Fuzzy speculative decoding: keep draft tokens where draft and target agree as distributions, whatever the token is.
+
+    accept x  iff  Div(p, q) <= threshold   (p target, q draft, both in the context of x's parent)
+
+Holsman, Huang and Dhingra 2025, section 4; divergences in Appendix A, natural log (nats). With m = (p + q)/2:
+
+  js           1/2 KL(p||m) + 1/2 KL(q||m), at most ln 2 (Appendix A)
+  js_released  1/2 KL(m||p) + 1/2 KL(m||q), unbounded: what the authors' code (maxholsman/fsd) computes under the name
+               JS. The paper's tables and its thresholds up to 1.0 belong to this one.
+  kl           KL(p||q) (Appendix A)            kl_released  KL(q||p), the code's "kl_div"
+  tv           1/2 sum |p - q|
+  topk_...     any of the above over 51 buckets: the target's 50 most likely tokens and the rest in one
+
+p and q are the softmax of the raw logits (temperature 1, no top-k or top-p), as in the code. processed=true takes the
+processed distributions, with 1e-10 added to every probability before renormalising, as the code does to keep
+logarithms finite. KL is infinite where the second argument is 0, and js_released, kl and kl_released are NaN where both
+are 0 (float32 underflow); NaN rejects, again as in the code. The comparison is <= as in the code (paper: <).
+
+Rejection and bonus: draw from the processed p, without a residual (section 4); correction=greedy takes the target's
+argmax instead (section 6.3). On a tree all children of a node share its divergence, so an accepted context goes on with
+the draft's best child. The paper drafts greedily.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.rules.lossless import accepts
+from methods.sampling import Sampling
+
+Divergence = Literal["js", "js_released", "kl", "kl_released", "tv",
+                     "topk_js", "topk_js_released", "topk_kl", "topk_kl_released", "topk_tv"]
+TOP_K = 50
+EPSILON = 1e-10
+
+
+def divergence(kind: Divergence, p: Tensor, q: Tensor) -> Tensor:
+    """Div(p, q) over the last dimension: two distributions [..., V] -> [...] in nats (tv: a share of the mass)."""
+    if kind.startswith("topk_"):
+        p, q = _buckets(p, q)
+    match kind.removeprefix("topk_"):
+        case "js":
+            return (torch.special.entr((p + q) / 2) - (torch.special.entr(p) + torch.special.entr(q)) / 2).sum(-1)
+        case "js_released":
+            m = (p + q) / 2
+            return (m * (m.log() - (p.log() + q.log()) / 2)).sum(-1)
+        case "kl":
+            return F.kl_div(q.log(), p, reduction="none").sum(-1)
+        case "kl_released":
+            return F.kl_div(p.log(), q, reduction="none").sum(-1)
+        case _:
+            return (p - q).abs().sum(-1) / 2
+
+
+def _buckets(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    """The target's top tokens and one bucket for the others; a vocabulary of up to 50 tokens has no others."""
+    if p.shape[-1] <= TOP_K:
+        return p, q
+    top, ids = p.topk(TOP_K, dim=-1)
+    # The tail is summed, not 1 - top: the difference would be rounding noise, and its logarithm too.
+    tail_p, tail_q = (x.scatter(-1, ids, 0.0).sum(-1, keepdim=True) for x in (p, q))
+    return torch.cat([top, tail_p], -1), torch.cat([q.gather(-1, ids), tail_q], -1)
+
+
+def smooth(p: Tensor) -> Tensor:
+    """Add a little everywhere, so that filtered tokens have a logarithm."""
+    p = p + EPSILON
+    return p / p.sum(-1, keepdim=True)
+
+
+class Fsd(Rule):
+    """threshold: largest accepted divergence, in nats (tv: 0 to 1). Table 3 has, with js_released, 0.4 for Qwen2.5, 0.3
+    for Llama 3.1 and 0.7 for Gemma 2."""
+
+    divergence: Divergence = "js_released"
+    threshold: float = Field(0.4, ge=0.0)
+    processed: bool = False
+    correction: Literal["sample", "greedy"] = "sample"
+
+    def needs_q(self, sampling: Sampling) -> bool:
+        return True
+
+    def emits_argmax(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.correction == "greedy"
+
+    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+        super().check(candidates, sampling)
+        if self.processed and sampling.greedy:
+            raise ValueError("rule fsd with processed=true compares distributions at the decoding temperature, here 0: "
+                             "set decoding.temperature above 0 or rule.processed=false")
+
+    def decide(self, v: Verification) -> Decision:
+        if self.processed:
+            p, q = smooth(v.p), smooth(v.q)
+        else:
+            p, q = v.logits.softmax(-1), v.draft.logits.softmax(-1)
+        agree = divergence(self.divergence, p, q) <= self.threshold
+        return Decision(v.at_parent(agree), accepts(v))

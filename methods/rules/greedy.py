@@ -1,0 +1,24 @@
+"""Greedy verification: keep what the target itself would have said at temperature 0.
+
+    accept x  iff  x = argmax_v z(v);   correction and bonus: argmax_v z(v)
+
+z are the raw target logits in the context of x's parent, the first one of a tie. Output equals autoregressive greedy
+decoding token by token (in float32; lower precisions round differently for different matrix shapes).
+Source: exact-match verification, e.g. MARS eq. 1. No options, no random numbers, no draft distribution.
+"""
+
+from __future__ import annotations
+
+from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.sampling import Sampling
+
+
+class Greedy(Rule):
+    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+        super().check(candidates, sampling)
+        if not sampling.greedy:
+            raise ValueError(f"rule greedy decodes at temperature 0 only, not {sampling.temperature}: "
+                             "set decoding.temperature=0 or rule=lossless")
+
+    def decide(self, v: Verification) -> Decision:
+        return Decision(v.is_argmax)

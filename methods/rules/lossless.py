@@ -1,0 +1,104 @@
+"""Speculative sampling: the emitted tokens have exactly the target's processed distribution p.
+
+Leviathan et al. 2023 and Chen et al. 2023 for one candidate; SpecInfer (Miao et al. 2024) and EAGLE for siblings.
+In one context with children x_1, x_2, ... in draft order, r of them already rejected:
+
+  sampled        children drawn independently from q.  p_0 = p,  p_(r+1) = norm(max(0, p_r - q)),
+                 accept x with probability min(1, p_r(x)/q(x)), all rejected: draw from the last p_r.
+                 By induction p_r = max(0, p - c_r q)/Z_r with c_0 = 0, Z_0 = 1, c_(r+1) = c_r + Z_r and
+                 Z_r = sum max(0, p - c_r q): two numbers per context and rank instead of a distribution.
+  deterministic  q is a point mass on x, so a rejected x loses all its mass: with S = p(x_1) + ... + p(x_r)
+                 accept x with probability p(x)/(1 - S), all rejected: draw from p without the children.
+
+q_mode (only matters for deterministic candidates):
+  exact  as above.
+  draft  accept with min(1, p(x)/(1 - S)/q(x)), q(x) = the draft's own probability of x, as the repositories of MARS
+         and ARC-Decode do. A rejected x has p < q, so max(0, p - q) again removes it whole. NOT lossless: x did not
+         come from q. It raises acceptance and biases the output towards the draft's favourites.
+
+At temperature 0 all of this is greedy matching. Tests are `u < probability`, u in [0, 1): never accepted at 0, always
+accepted at 1. Shapes as in `Verification`: B rows, N nodes, V tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from methods.rules.base import Decision, Rule, Verification
+from methods.sampling import Sampling
+
+QMode = Literal["exact", "draft"]
+
+
+def accepts(v: Verification, q_mode: QMode = "exact") -> Tensor:
+    """[B, N] bool: the lossless test of every node, given that its earlier siblings were rejected."""
+    if v.sampling.greedy:
+        return v.is_argmax
+    if v.draft.sampled:
+        return v.u * v.draft.q < v.p_token if v.draft.chain else _accepts_sampled_siblings(v)
+    reach, p_token = v.u, v.p_token
+    if not v.draft.chain:
+        repeated = (v.earlier_siblings & (v.draft.tokens[:, :, None] == v.draft.tokens[:, None, :])).any(-1)
+        p_token = p_token.masked_fill(repeated, 0.0)  # a token that was rejected has no mass left
+        earlier_mass = (v.earlier_siblings.to(p_token.dtype) @ p_token[..., None])[..., 0]
+        reach = reach * (1.0 - earlier_mass).clamp(min=0.0)
+    return (reach * v.draft.q if q_mode == "draft" else reach) < p_token
+
+
+def _accepts_sampled_siblings(v: Verification) -> Tensor:
+    """One round per sibling rank; every context advances its own (c, Z), every node is judged in its own round."""
+    rank = v.earlier_siblings.sum(-1)
+    accept = torch.zeros_like(v.draft.valid)
+    c, z = torch.zeros_like(v.u), torch.ones_like(v.u)
+    for r in range(v.draft.nodes - 1):
+        left = v.p_token - v.at_parent(c) * v.draft.q
+        accept |= (rank == r) & (v.u * v.at_parent(z) * v.draft.q < left)
+        c = c + z
+        z = (v.p - c[..., None] * v.q).clamp(min=0.0).sum(-1)
+    return accept
+
+
+def leftover(v: Verification, node: Tensor) -> Tensor:
+    """[B, V] unnormalised: what is left of p in the context of node [B] after all its children were rejected; p itself
+    at a leaf."""
+    p, children = v.p_at(node), v.children_of(node)
+    if v.sampling.greedy:
+        return p  # the argmax was not among the children, or it would have been accepted
+    if v.draft.sampled:
+        rejected = children.sum(1, keepdim=True)
+        q = v.sampling.probs(v.at(v.draft.logits, node))  # unspecified at a leaf, where it is not used
+        rounds = 1 if v.draft.chain else v.draft.nodes - 1
+        left = _without_q(p, torch.where(rejected > 0, q, 0.0), rejected, rounds)
+    else:
+        zero_at_children = torch.where(children, 0.0, torch.inf)
+        left = p.scatter_reduce(1, v.draft.tokens, zero_at_children, "amin")
+    # Where rounding let the last child be rejected although nothing else has mass (odds about 1e-7), p stands in.
+    return torch.where(left.sum(-1, keepdim=True) > 0, left, p)
+
+
+def _without_q(p: Tensor, q: Tensor, rejected: Tensor, rounds: int) -> Tensor:
+    """max(0, p - c_k q) [B, V] for k = `rejected` [B, 1]."""
+    c, left = torch.zeros_like(p[:, :1]), p
+    for r in range(rounds):
+        c = c + torch.where(rejected > r, left.sum(-1, keepdim=True) if r else 1.0, 0.0)
+        left = (p - c * q).clamp(min=0.0)
+    return left
+
+
+class Lossless(Rule):
+    """q_mode: how deterministic candidates are treated (see above); "draft" is a biased control, not a method."""
+
+    q_mode: QMode = "exact"
+
+    def needs_q(self, sampling: Sampling) -> bool:
+        return self.q_mode == "draft" and not sampling.greedy
+
+    def decide(self, v: Verification) -> Decision:
+        strict = accepts(v) if self.q_mode == "draft" else None
+        return Decision(accepts(v, self.q_mode), strict)
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        return leftover(v, node)

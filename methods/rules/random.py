@@ -1,0 +1,23 @@
+"""Random acceptance: the control that shows whether it matters *which* draft tokens are kept.
+
+    accept x  iff  u < rate;   correction and bonus: draw from the target's processed distribution p
+
+u is uniform in [0, 1), one number per node. Source: FSD, Appendix E and Figure 6 ("random FSD baseline").
+On a tree each sibling is tried in turn, so a context with k children goes on with probability 1 - (1 - rate)^k.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from methods.rules.base import Decision, Rule, Verification
+from methods.rules.lossless import accepts
+
+
+class Random(Rule):
+    """rate: probability with which a draft token is accepted, whatever it is."""
+
+    rate: float = Field(0.5, ge=0.0, le=1.0)
+
+    def decide(self, v: Verification) -> Decision:
+        return Decision(v.u < self.rate, accepts(v))
