@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from tasks.base import Example, Score
 from tasks.mini import choice_phrases as phrases
-from tasks.mini.words import ANIMALS, COLOURS, FOODS, JOBS, NAMES
+from tasks.mini.words import ANIMALS, COLOURS, FOODS, NAMES
 
 METRIC = "accuracy"
 PROPORTION = True
@@ -76,7 +76,7 @@ def _question(rng: random.Random, town: str) -> Example:
 
 
 _MARKED = re.compile(r"\(([A-E])\)")
-_CUED = re.compile(r"\b(?:answer|option|choice)(?:\s+is|:)?\s+\(?([A-E])\b(?!')")
+_CUED = re.compile(r"\b(?:[Aa]nswer|[Oo]ption|[Cc]hoice)(?:\s+is|:)?\s+\(?([A-E])\b(?!')")
 _BARE = re.compile(r"\s*\(?([A-E])\)?\s*[.:]?\s*")
 
 

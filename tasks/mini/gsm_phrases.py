@@ -1,6 +1,7 @@
 """The wording of mini_gsm: equally good sentences for each fact, event, question and worked step.
 
-Slots: a, b people; t, u things (plural) of a and of b; n, k numbers; times a factor; eq an equation; now a time word or nothing.
+Slots: a, b people; t, u things (plural) of a and of b; n, k numbers; times a factor;
+eq an equation; now a time word or nothing.
 """
 
 from __future__ import annotations

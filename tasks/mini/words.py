@@ -1,4 +1,4 @@
-"""The small vocabulary that the embedded benchmarks share: names, things, places, colours, jobs, animals, foods.
+"""The small vocabulary that the embedded benchmarks share: names, things, colours, jobs, animals, foods.
 
 Short common words, so that a tokenizer of two thousand pieces spells nearly each of them in one or two tokens.
 """
@@ -19,13 +19,6 @@ PLURALS = {
     "plate": "plates", "shell": "shells", "stamp": "stamps", "sticker": "stickers", "stone": "stones", "toy": "toys",
 }  # fmt: skip
 """Things that a person can own, count, give away and lose."""
-
-THINGS = tuple(PLURALS)
-
-PLACES = (
-    "bridge", "garden", "harbour", "hospital", "library", "market", "museum", "park", "school", "shop",
-    "square", "station", "street", "theatre",
-)  # fmt: skip
 
 COLOURS = ("black", "blue", "brown", "gold", "green", "grey", "orange", "pink", "purple", "red", "white", "yellow")
 

@@ -1,0 +1,87 @@
+"""The embedded benchmarks: disjoint splits, reproducible streams, gold answers that score, few words, speed."""
+
+import re
+import time
+from itertools import islice
+
+import pytest
+
+from tasks.base import TaskError
+from tasks.mini import BENCHMARKS, MiniTask, corpus, examples, normalise, split_of
+
+ALL = pytest.mark.parametrize("name", BENCHMARKS)
+VOCABULARY = 900
+
+
+@ALL
+def test_splits_share_no_prompt(name):
+    test = {normalise(example.turns) for example in islice(examples(name, "test"), 300)}
+    calibration = {normalise(example.turns) for example in islice(examples(name, "calibration"), 300)}
+    train = {normalise(example.turns) for seed in (0, 1) for example in islice(examples(name, "train", seed), 5000)}
+    assert len(test) == len(calibration) == 300
+    assert not test & calibration and not train & (test | calibration)
+
+
+def test_case_space_and_punctuation_do_not_change_the_split():
+    assert normalise(["Tom has 5 hats.", "Why?"]) == normalise(["tom  has 5 hats", "why"])
+    assert normalise(["Tom has", "5 hats"]) != normalise(["Tom has 5 hats"])
+    assert normalise(["Tom has 5 hats"]) != normalise(["Tom has 6 hats"])
+
+
+@ALL
+def test_the_same_seed_gives_the_same_stream(name):
+    first, again, other = (list(islice(examples(name, "train", seed), 50)) for seed in (3, 3, 4))
+    assert first == again != other
+    assert [example.id for example in first[:2]] == [f"{name}-train-00000", f"{name}-train-00001"]
+    assert all(split_of(example.turns) == "train" for example in first)
+
+
+@ALL
+def test_the_task_asks_its_own_test_split_and_its_gold_answers_score(name):
+    task = MiniTask(name)
+    prompts = task.prompts(60, seed=0)
+    assert prompts == task.prompts(60, seed=9) == task.prompts(None)[:60]
+    gold = list(islice(examples(name, "test"), 60))
+    assert [prompt.id for prompt in prompts] == [example.id for example in gold]
+    assert [prompt.turns for prompt in prompts] == [example.turns for example in gold]
+    for prompt, example in zip(prompts, gold, strict=True):
+        assert len(example.answers) == len(prompt.turns)
+        assert prompt.reference.get("kind") != "statement"
+        assert task.score(prompt, example.answers).value == pytest.approx(1)
+        blank = task.score(prompt, [""] * len(prompt.turns)).value
+        assert blank is not None and blank < 0.5
+
+
+def test_the_corpus_mixes_by_weight_from_the_training_split():
+    weights = {"mini_gsm": 3.0, "mini_choice": 1.0}
+    mixed = list(islice(corpus(2, weights), 1000))
+    assert mixed == list(islice(corpus(2, weights), 1000))
+    assert [name for name, _ in mixed].count("mini_gsm") == pytest.approx(750, abs=60)
+    assert all(split_of(example.turns) == "train" and example.id.startswith(name) for name, example in mixed)
+
+
+def test_all_words_fit_a_small_vocabulary():
+    words = set()
+    for name in BENCHMARKS:
+        for example in islice(examples(name, "train"), 3000):
+            words |= set(re.findall(r"[a-z]+", " ".join((*example.turns, *example.answers)).lower()))
+    assert 300 < len(words) < VOCABULARY
+
+
+@ALL
+def test_ten_thousand_prompts_take_seconds(name):
+    start = time.process_time()
+    assert sum(1 for _ in islice(examples(name, "train", 7), 10_000)) == 10_000
+    assert time.process_time() - start < 30
+
+
+def test_unknown_names_and_impossible_numbers_are_refused():
+    with pytest.raises(TaskError, match="mini_gms.*choose one of mini_gsm"):
+        MiniTask("mini_gms")
+    with pytest.raises(TaskError, match="choose one of"):
+        next(examples("gsm", "test"))
+    with pytest.raises(TaskError, match="at least 1"):
+        MiniTask("mini_gsm").prompts(0)
+    for weights in ({}, {"mini_gsm": 0.0}, {"mini_gsm": -1.0, "mini_choice": 2.0}):
+        with pytest.raises(TaskError, match="weights"):
+            next(corpus(0, weights))
