@@ -1,0 +1,51 @@
+"""Read JSONL files: one JSON object a line; every fault is one line that names the file and the line number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from tasks.base import TaskError
+
+Row = TypeVar("Row", bound=BaseModel)
+
+
+def read_rows(path: str | Path, row: type[Row]) -> list[tuple[int, Row]]:
+    """All rows of a file as (line number from 1, row), blank lines left out. Raises TaskError."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise TaskError(f"task.path={path}: {'is a folder' if file.is_dir() else 'no such file'}; give a JSONL file")
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except (UnicodeDecodeError, OSError) as error:
+        raise TaskError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+    rows = [(number, _parse(path, number, line, row)) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not rows:
+        raise TaskError(f"{path}: no rows; give a JSONL file with one JSON object a line")
+    return rows
+
+
+def _parse(path: str | Path, number: int, line: str, row: type[Row]) -> Row:
+    try:
+        data = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise TaskError(f"{path}, line {number}: not valid JSON ({error.msg}, column {error.colno})") from error
+    if not isinstance(data, dict):
+        raise TaskError(f"{path}, line {number}: must be a JSON object, got {type(data).__name__}")
+    try:
+        return row.model_validate(data)
+    except ValidationError as error:
+        raise TaskError(f"{path}, line {number}: {_complaints(error)}") from error
+
+
+def _complaints(error: ValidationError) -> str:
+    """What pydantic found wrong with one row, in one line."""
+    complaints = []
+    for item in error.errors():
+        field = ".".join(str(part) for part in item["loc"])
+        text = "missing" if item["type"] == "missing" else item["msg"].removeprefix("Value error, ")
+        complaints.append(f"{field}: {text}" if field else text)
+    return " ".join("; ".join(complaints).split())

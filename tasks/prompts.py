@@ -1,0 +1,96 @@
+"""prompts: a user's own prompts from a JSONL file. There is no right answer, so there is no score.
+
+A row has an `id` and one of
+    prompt      text, tokenised as it stands
+    messages    [{"role": …, "content": …}, …]: an optional system message, the conversation so far, and at the end the
+                user messages to answer, one turn each
+    input_ids   token ids of the target's tokenizer
+Further fields are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tasks.base import Prompt, Score, TaskError
+from tasks.jsonl import read_rows
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class PromptsOptions(BaseModel):
+    """path: the JSONL file. max_new_tokens: tokens a turn where decoding.max_new_tokens is null."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Text
+    max_new_tokens: int = Field(256, ge=1)
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    role: Literal["system", "user", "assistant"]
+    content: Text
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+
+    id: Text
+    prompt: Text | None = None
+    messages: Annotated[tuple[_Message, ...], Field(min_length=1)] | None = None
+    input_ids: Annotated[tuple[Annotated[int, Field(ge=0, strict=True)], ...], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> _Row:
+        given = [name for name in ("prompt", "messages", "input_ids") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"needs exactly one of prompt, messages, input_ids; has {' and '.join(given) or 'none'}")
+        roles = [message.role for message in self.messages or ()]
+        if "system" in roles[1:]:
+            raise ValueError("messages: a system message may only come first")
+        if roles and roles[-1] != "user":
+            raise ValueError("messages: the last message must be the user's, it is what will be answered")
+        return self
+
+    def as_prompt(self) -> Prompt:
+        if self.messages is None:
+            return Prompt(self.id, text=self.prompt, input_ids=self.input_ids)
+        system = self.messages[0].content if self.messages[0].role == "system" else None
+        talk = self.messages[system is not None :]
+        turns = tuple(message.content for message in takewhile(lambda m: m.role == "user", reversed(talk)))[::-1]
+        prefix = tuple((message.role, message.content) for message in talk[: len(talk) - len(turns)])
+        return Prompt(self.id, turns=turns, system=system, prefix=prefix)
+
+
+class Prompts:
+    """The rows of a file as a `Task` without a score."""
+
+    name = "prompts"
+    version = 1
+    metric = "none"
+    proportion = False
+    stop: tuple[str, ...] = ()
+
+    def __init__(self, options: PromptsOptions) -> None:
+        self._path = options.path
+
+    def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
+        """The first `n` rows (all when None) in the order of the file. The whole file is checked. Raises TaskError."""
+        seen: dict[str, int] = {}
+        prompts = []
+        for line, row in read_rows(self._path, _Row):
+            if row.id in seen:
+                raise TaskError(f"{self._path}, line {line}: id {row.id!r} is already used on line {seen[row.id]}")
+            seen[row.id] = line
+            prompts.append(row.as_prompt())
+        return prompts[:n]
+
+    def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
+        """No score: nothing says what is right."""
+        return Score(None)
