@@ -62,7 +62,7 @@ def examples(name: str, split: Split, seed: int = 0) -> Iterator[Example]:
 
 
 def corpus(seed: int, weights: Mapping[str, float]) -> Iterator[tuple[str, Example]]:
-    """An endless training stream of (benchmark, example), each benchmark in proportion to its weight. Raises TaskError."""
+    """An endless training stream of (benchmark, example), mixed in proportion to the weights. Raises TaskError."""
     if not weights or min(weights.values()) < 0 or max(weights.values()) == 0:
         raise TaskError(f"corpus weights must be non-negative with a positive sum, got {dict(weights)}")
     rng = random.Random(f"corpus/{seed}")
