@@ -1,0 +1,209 @@
+"""The one decode loop: prefill, then (draft -> verify -> accept -> commit) until every row is done.
+
+Autoregressive decoding is the same loop with an empty draft, so a speedup never compares two code paths."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from methods.engine.cache import SlotCache
+from methods.method import Method
+from methods.rules.base import Verification, walk
+from methods.sampling import draw
+from methods.streams import Streams
+from methods.tree import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt's token ids, and the name of its own random stream."""
+
+    input_ids: list[int]
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where a generation ends: `max_new_tokens`, any of `eos_ids`, or before the first of the strings `stop`."""
+
+    max_new_tokens: int
+    eos_ids: frozenset[int]
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Generation:
+    """What one row produced. Tokens after the end are dropped from text *and* from counts.
+
+    output_ids  emitted tokens, the end-of-sequence token included; the first comes from the prefill.
+    committed   tokens committed in each cycle, correction or bonus included: len(output_ids) == 1 + sum(committed).
+    accepted    draft tokens accepted in each cycle.
+    counts      "relaxed": accepted tokens that the strict rule would have rejected; and whatever else the rule notes.
+    prefill_s, decode_s  seconds of wall time, the batch's divided by its rows.
+    finish      "eos", "length" or "stop".
+    """
+
+    output_ids: list[int] = field(default_factory=list)
+    committed: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    finish: str = ""
+
+    @property
+    def relaxed(self) -> int:
+        return self.counts.get("relaxed", 0)
+
+
+Probe = Callable[[str], AbstractContextManager]
+"""Called with a phase's name ("draft", "verify", "accept", "commit"); the timed pass uses one that does nothing."""
+
+
+def no_probe(_: str) -> AbstractContextManager:
+    return _NOTHING
+
+
+_NOTHING = nullcontext()
+
+
+@torch.inference_mode()
+def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = no_probe) -> list[Generation]:
+    """Decode one batch. Raises IndexError when a prompt and its answer do not fit the model's positions."""
+    target, rows = method.target, [list(request.input_ids) for request in requests]
+    slots = _slots(method, rows, limits)
+    nodes = method.drafter.nodes(method.draft.length)
+    streams = Streams([r.key for r in requests], nodes + 1 + method.drafter.uniforms(method.draft.length), target.device)
+    generations = [Generation() for _ in rows]
+
+    start = _clock(target.device)
+    cache = target.new_cache(len(rows), slots)
+    first = target.prefill(rows, cache, hidden=False)
+    token = draw(method.sampling.probs(first.logits[:, 0]), streams.cycle()[:, -1])
+    proposer = method.drafter.start(target, method.model, method.draft, rows, slots)
+    for row, generation, new in zip(rows, generations, token.tolist(), strict=True):
+        _emit(row, generation, [new], limits, target)
+    began = _clock(target.device)
+
+    while not all(g.finish for g in generations):
+        u = streams.cycle()
+        with probe("draft"):
+            draft = proposer.propose(rows, u[:, nodes + 1:])
+        with probe("verify"):
+            v = verify(method, draft, cache, u)
+        with probe("accept"):
+            paths = accept(method, v, u[:, nodes])
+        with probe("commit"):
+            commit(rows, generations, cache, paths, limits, method)
+    ended = _clock(target.device)
+    for generation in generations:
+        generation.prefill_s = (began - start) / len(rows)
+        generation.decode_s = (ended - began) / len(rows)
+    return generations
+
+
+def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor) -> Verification:
+    """One target forward over all nodes of the draft."""
+    tree = {} if draft.chain else {"ancestors": draft.ancestors, "depth": draft.depth}
+    out = method.target.forward(draft.tokens, cache, hidden=method.rule.needs_hidden, **tree)
+    return Verification(draft, out.logits, method.sampling, u[:, :draft.nodes], out.hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One row's outcome of a cycle: the kept node indices (root first), the tokens to commit (accepted drafts, then the
+    correction or bonus), and counts of the rule's events on the path ("relaxed" and its notes)."""
+
+    nodes: list[int]
+    tokens: list[int]
+    counts: dict[str, int]
+
+
+def accept(method: Method, v: Verification, u: Tensor) -> list[Path]:
+    """The rule's decision, the walk, and the token after it. The cycle's one wait for the device is here."""
+    path = walk(v, method.rule.decide(v))
+    token = method.rule.next_token(v, path.last, u)
+    counts = {"relaxed": path.relaxed, **path.notes}
+    drafted = torch.where(path.kept, v.draft.tokens, -1)
+    table = torch.cat([drafted, torch.stack([token, *counts.values()], 1)], 1).tolist()
+    found = []
+    for row in table:
+        nodes, new, row_counts = row[:v.draft.nodes], row[v.draft.nodes], row[v.draft.nodes + 1:]
+        kept = [i for i, t in enumerate(nodes) if t >= 0]
+        found.append(Path(kept, [nodes[i] for i in kept[1:]] + [new], dict(zip(counts, row_counts, strict=True))))
+    return found
+
+
+def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache,
+           paths: list[Path], limits: Limits, method: Method) -> None:
+    """Append what was accepted to the rows, their statistics and the cache. Finished rows stay as they are."""
+    kept = []
+    for row, generation, path in zip(rows, generations, paths, strict=True):
+        if generation.finish:
+            kept.append([])
+            continue
+        kept.append(path.nodes)
+        emitted = _emit(row, generation, path.tokens, limits, method.target)
+        generation.committed.append(emitted)
+        generation.accepted.append(min(emitted, len(path.tokens) - 1))
+        for name, count in path.counts.items():
+            generation.counts[name] = generation.counts.get(name, 0) + count
+    cache.commit(kept)
+
+
+def _emit(row: list[int], generation: Generation, tokens: list[int], limits: Limits, target) -> int:
+    """Append `tokens` up to the generation's end; returns how many were kept."""
+    before = len(generation.output_ids)
+    for token in tokens:
+        generation.output_ids.append(token)
+        if token in limits.eos_ids:
+            generation.finish = "eos"
+        elif len(generation.output_ids) == limits.max_new_tokens:
+            generation.finish = "length"
+        if generation.finish:
+            break
+    if limits.stop:
+        _cut_at_stop(generation, before, limits.stop, target)
+    row.extend(generation.output_ids[before:])
+    return len(generation.output_ids) - before
+
+
+def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], target) -> None:
+    """End at the token that completes a stop string; the text is cut before the string when it is read."""
+    text = target.decode(generation.output_ids)
+    if not any(s in text for s in stop):
+        return
+    for end in range(before + 1, len(generation.output_ids) + 1):
+        text = target.decode(generation.output_ids[:end])
+        if any(s in text for s in stop):
+            del generation.output_ids[end:]
+            generation.finish = "stop"
+            return
+
+
+def text_of(generation: Generation, stop: tuple[str, ...], target) -> str:
+    """The generation's text, special tokens left out, ended before the first stop string."""
+    text = target.decode(generation.output_ids)
+    return text[:min((text.find(s) for s in stop if s in text), default=len(text))]
+
+
+def _slots(method: Method, rows: list[list[int]], limits: Limits) -> int:
+    """Cache slots a row may need. Raises IndexError when the positions of a model do not suffice."""
+    longest = max(map(len, rows)) + limits.max_new_tokens
+    for model in (method.target, method.model):
+        if model is not None and longest > model.max_positions:
+            raise IndexError(f"{model.source}: a prompt of {max(map(len, rows))} tokens and {limits.max_new_tokens} new ones "
+                             f"exceed its {model.max_positions} positions; lower decoding.max_new_tokens")
+    return longest + method.drafter.nodes(method.draft.length) + 1
+
+
+def _clock(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

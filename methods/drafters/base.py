@@ -1,0 +1,67 @@
+"""What a drafter is: it proposes a tree from the committed tokens and is told what became of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from methods.engine.models import LanguageModel
+from methods.sampling import Sampling
+from methods.tree import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSettings:
+    """What all drafters share: `length` K, the decoding settings, and whether drafts must carry their distribution."""
+
+    length: int
+    sampling: Sampling
+    needs_q: bool
+
+
+class Proposer(ABC):
+    """A drafter at work on one batch of prompts.
+
+    `rows` are the committed token ids of each row (host lists, the last one is the root: committed, not yet seen by
+    any cache); the decode loop appends to them, proposers only read them."""
+
+    features: ClassVar[tuple[int, ...]] = ()
+    """HF hidden_states indices of the target that `observe` wants to see."""
+
+    @abstractmethod
+    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+        """One draft for the batch; `u` [B, Drafter.uniforms(K)] are uniforms of the prompts' own streams."""
+
+    def observe(self, features: Tensor, kept: list[list[int]]) -> None:
+        """The target's features [B, N, F*H] of the last forward and the node indices kept in each row."""
+
+
+class Drafter(BaseModel, ABC):
+    """The options of a drafter: one file in methods/drafters, one subclass in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    needs: ClassVar[str | None] = None
+    """The part of a pair (`pair.<needs>`) whose model the drafter runs, or None."""
+    has_q: ClassVar[bool] = False
+    """Whether drafts carry a distribution."""
+
+    def samples(self, sampling: Sampling) -> bool:
+        """Whether candidates are drawn from the draft's distribution under these decoding settings."""
+        return False
+
+    def nodes(self, length: int) -> int:
+        """The largest tree, root included."""
+        return length + 1
+
+    def uniforms(self, length: int) -> int:
+        """Random numbers a cycle needs for drafting."""
+        return 0
+
+    @abstractmethod
+    def start(self, target: LanguageModel, model: LanguageModel | None, settings: DraftSettings,
+              rows: list[list[int]], slots: int) -> Proposer:
+        """Begin work on the prompts `rows`; at most `slots` tokens a row will ever be held."""

@@ -1,0 +1,29 @@
+"""No drafter: autoregressive decoding, the baseline, in the same loop and engine as every method."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.engine.models import LanguageModel
+from methods.tree import Draft
+
+
+class NoDrafter(Drafter):
+    """Proposes the root alone, so every cycle commits exactly one token of the target's own."""
+
+    def nodes(self, length: int) -> int:
+        return 1
+
+    def start(self, target: LanguageModel, model: LanguageModel | None, settings: DraftSettings,
+              rows: list[list[int]], slots: int) -> Proposer:
+        return _Root(target.device)
+
+
+class _Root(Proposer):
+    def __init__(self, device: torch.device):
+        self.device = device
+
+    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+        return Draft.of_chain(torch.tensor([[row[-1]] for row in rows], device=self.device))

@@ -1,0 +1,57 @@
+"""Prompt lookup decoding: what followed the last words the previous time they occurred.
+
+Source: Saxena, "Prompt Lookup Decoding" (2023). The longest n-gram first, the leftmost match, up to K tokens."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.engine.models import LanguageModel
+from methods.tree import Draft
+
+
+class PromptLookup(Drafter):
+    """Deterministic candidates copied from the row's own committed tokens; no distribution."""
+
+    max_ngram: PositiveInt = 3
+
+    def start(self, target: LanguageModel, model: LanguageModel | None, settings: DraftSettings,
+              rows: list[list[int]], slots: int) -> Proposer:
+        return _Lookup(self.max_ngram, settings.length, target.device)
+
+
+def lookup(tokens: list[int], max_ngram: int, length: int) -> list[int]:
+    """Up to `length` tokens that followed the leftmost earlier occurrence of the longest matching suffix.
+
+    A match needs at least one token after it; the suffix itself is no match."""
+    for size in range(min(max_ngram, len(tokens) - 1), 0, -1):
+        suffix = tokens[-size:]
+        last = suffix[-1]
+        end = size - 1
+        while True:
+            try:
+                end = tokens.index(last, end, len(tokens) - 1)
+            except ValueError:
+                break
+            if tokens[end - size + 1:end + 1] == suffix:
+                return tokens[end + 1:end + 1 + length]
+            end += 1
+    return []
+
+
+class _Lookup(Proposer):
+    def __init__(self, max_ngram: int, length: int, device: torch.device):
+        self.max_ngram, self.length, self.device = max_ngram, length, device
+
+    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+        found = [lookup(row, self.max_ngram, self.length) for row in rows]
+        width = max(map(len, found))
+        pad = [row[-1:] + f + [0] * (width - len(f)) for row, f in zip(rows, found, strict=True)]
+        tokens = torch.tensor(pad, device=self.device)
+        if len(rows) == 1:
+            return Draft.of_chain(tokens)
+        sizes = torch.tensor([len(f) for f in found], device=self.device)
+        return Draft.of_chain(tokens, valid=torch.arange(width + 1, device=self.device) <= sizes[:, None])

@@ -1,0 +1,35 @@
+"""Attention over the slot cache: grouped-query heads folded into the query axis, so keys and values are never copied."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import AttentionInterface
+
+NAME = "leeway"
+
+
+def attend(module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+           scaling: float, dropout: float = 0.0, softcap: float | None = None, **_) -> tuple[Tensor, None]:
+    """query [B, H, N, d], key/value [B, G, L, d] with H = G * r, attention_mask [B or 1, 1, N, L] additive in the
+    model's dtype or None (every key visible) -> [B, N, H, d].
+
+    Head h reads group h // r, so the r heads of a group are stacked along the query axis: [B, G, r*N, d]."""
+    rows, heads, nodes, dim = query.shape
+    groups = key.shape[1]
+    repeats = heads // groups
+    folded = query.reshape(rows, groups, repeats * nodes, dim)
+    if attention_mask is not None and repeats > 1 and nodes > 1:
+        attention_mask = attention_mask.repeat(1, 1, repeats, 1)
+    if softcap is None:
+        out = F.scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
+    else:
+        scores = torch.tanh(folded @ key.transpose(-1, -2) * (scaling / softcap)) * softcap
+        if attention_mask is not None:
+            scores = scores + attention_mask
+        out = scores.softmax(-1, dtype=torch.float32).to(value.dtype) @ value
+    return out.reshape(rows, heads, nodes, dim).transpose(1, 2), None
+
+
+AttentionInterface.register(NAME, attend)

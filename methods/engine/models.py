@@ -1,0 +1,194 @@
+"""The one room that knows transformers: loading a causal LM, and one forward over committed tokens plus tree nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache as memoise
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from methods.engine import attention
+from methods.engine.cache import SlotCache
+
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+
+
+class ModelError(ValueError):
+    """A checkpoint that cannot be used. The message is one line: what was given, what is allowed, how to fix it."""
+
+
+@dataclass(slots=True)
+class Output:
+    """logits [B, n, V] float32; hidden [B, n, H] final-norm states or None; features [B, n, F*H] or None."""
+
+    logits: Tensor
+    hidden: Tensor | None = None
+    features: Tensor | None = None
+
+
+@dataclass
+class LanguageModel:
+    """A causal LM with its tokenizer, as the decode loop sees it."""
+
+    source: str
+    model: PreTrainedModel
+    tokenizer: object
+    fingerprint: str
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @cached_property
+    def vocab_size(self) -> int:
+        return self.model.get_input_embeddings().weight.shape[0]
+
+    @cached_property
+    def max_positions(self) -> int:
+        return getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", 1 << 30)
+
+    @cached_property
+    def window(self) -> int | None:
+        """Tokens a sliding-window layer looks back, or None where no layer does."""
+        config = self.model.config.get_text_config(decoder=True)
+        return getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+
+    @cached_property
+    def eos_ids(self) -> frozenset[int]:
+        """End-of-sequence ids from the generation config and the tokenizer."""
+        eos = self.model.generation_config.eos_token_id
+        ids = set(eos if isinstance(eos, list) else [eos]) | {getattr(self.tokenizer, "eos_token_id", None)}
+        return frozenset(i for i in ids if i is not None)
+
+    def encode(self, messages: list[dict[str, str]]) -> list[int]:
+        """A conversation through the chat template, ready for the assistant's answer. Raises ModelError."""
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise ModelError(f"{self.source}: its tokenizer has no chat template; give raw prompts (or set task.chat=false)")
+        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+
+    def encode_text(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def decode(self, ids: list[int]) -> str:
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+    def new_cache(self, rows: int, slots: int) -> SlotCache:
+        return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device)
+
+    def prefill(self, rows: list[list[int]], cache: SlotCache, **wanted) -> Output:
+        """Fill an empty cache with the prompts `rows` and commit them; the output is at each row's last token, [B, 1, …].
+
+        Shorter rows are padded behind their end: what lands in those slots is never visible."""
+        width = max(map(len, rows))
+        tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
+        last = torch.tensor([len(row) - 1 for row in rows], device=self.device)
+        keep = last[:1] if len(set(map(len, rows))) == 1 else torch.arange(width, device=self.device)
+        out = self.forward(tokens, cache, keep=keep, **wanted)
+        cache.lengths = [len(row) for row in rows]
+        pick = (torch.arange(len(rows), device=self.device), last)
+        return Output(out.logits if len(keep) == 1 else out.logits[pick][:, None], out.hidden, out.features)
+
+    def forward(self, tokens: Tensor, cache: SlotCache, *, ancestors: Tensor | None = None, depth: Tensor | None = None,
+                keep: Tensor | int = 0, hidden: bool = False, features: tuple[int, ...] = ()) -> Output:
+        """One forward of `tokens` [B, N] int64 behind each row's committed tokens.
+
+        ancestors [B or 1, N, N] bool and depth [B or 1, N] describe the tree (None: a chain). `keep` as in
+        transformers: the positions whose logits are wanted (0 = all). `features`: HF hidden_states indices to
+        concatenate. Nothing is committed: the caller does that with `cache.commit`."""
+        nodes = tokens.shape[1]
+        mask, positions = self._layout(cache, nodes, ancestors, depth)
+        out = self.model(input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache,
+                         use_cache=True, logits_to_keep=keep, output_hidden_states=hidden or bool(features))
+        states = out.hidden_states
+        return Output(out.logits.float(), states[-1] if hidden else None,
+                      torch.cat([states[i] for i in features], -1) if features else None)
+
+    def _layout(self, cache: SlotCache, nodes: int, ancestors: Tensor | None, depth: Tensor | None):
+        """The additive attention mask [B, 1, N, L] (per layer type where the model has several) and positions [B, N]."""
+        visible, rows = cache.begin(nodes), len(cache.lengths)
+        depth = torch.arange(nodes, device=self.device)[None] if depth is None else depth
+        window = self.window
+        if nodes == 1 and not cache.ragged and not window:
+            full = torch.zeros(1, 1, 1, visible, dtype=self.model.dtype, device=self.device)
+            return self._per_layer_type(full, full), depth + cache.lengths[0]
+        if ancestors is None:
+            ancestors = torch.ones(1, nodes, nodes, dtype=torch.bool, device=self.device).tril()
+        if not cache.ragged:
+            start = cache.lengths[0]
+            committed = torch.ones(len(ancestors), nodes, start, dtype=torch.bool, device=self.device)
+            sees, positions = torch.cat([committed, ancestors], -1), depth + start
+            place = torch.cat([torch.arange(start, device=self.device).expand(len(depth), -1), positions], -1)
+        else:
+            start = torch.tensor(cache.lengths, device=self.device)[:, None]
+            slot = torch.arange(visible, device=self.device)[None]
+            node = (slot - start).clamp(0, nodes - 1)  # [B, L], the node in a slot behind the committed ones
+            among = ancestors.expand(rows, -1, -1).gather(2, node[:, None].expand(-1, nodes, -1))
+            sees = (slot < start)[:, None] | (among & (slot >= start)[:, None] & (slot < start + nodes)[:, None])
+            positions = depth + start
+            place = torch.where(slot < start, slot, positions.expand(rows, -1).gather(1, node))
+        full = self._additive(sees)
+        near = self._additive(sees & (place[:, None] > positions[..., None] - window)) if window else full
+        return self._per_layer_type(full, near), positions
+
+    def _additive(self, sees: Tensor) -> Tensor:
+        blocked = torch.finfo(self.model.dtype).min
+        return torch.zeros(sees.shape, dtype=self.model.dtype, device=self.device).masked_fill_(~sees, blocked)[:, None]
+
+    def _per_layer_type(self, full: Tensor, near: Tensor):
+        """Models with several kinds of layers take a mask a kind; others take one tensor."""
+        config = self.model.config.get_text_config(decoder=True)
+        if getattr(config, "layer_types", None):
+            return {"full_attention": full, "sliding_attention": near}
+        return near
+
+
+def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
+               trust_remote_code: bool = False) -> LanguageModel:
+    """Load a causal LM by hub name or local folder in eval mode. Raises ModelError, one line."""
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=getattr(torch, dtype), revision=revision, trust_remote_code=trust_remote_code,
+            attn_implementation=attention.NAME)
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{source}: cannot be loaded as a causal language model: {str(error).splitlines()[0]}") from error
+    return LanguageModel(source, model.to(device).eval(), tokenizer, fingerprint(source, revision))
+
+
+@memoise
+def fingerprint(source: str, revision: str | None = None) -> str:
+    """12 hex digits that identify a checkpoint's contents: its config and, for a local folder, each weight file's size
+    and first and last MiB; for a hub name, the commit it resolves to. Nothing is downloaded but the config.
+
+    Raises ModelError when there is no such checkpoint."""
+    folder = Path(source)
+    digest = hashlib.blake2b(digest_size=6)
+    if folder.is_dir():
+        config = folder / "config.json"
+        if not config.exists():
+            raise ModelError(f"{source}: no config.json in this folder; give a folder in the Hugging Face format")
+        digest.update(config.read_bytes())
+        files = sorted(f for pattern in WEIGHTS for f in folder.glob(pattern))
+        if not files:
+            raise ModelError(f"{source}: no weights (*.safetensors or pytorch_model*.bin) in this folder")
+        for file in files:
+            size = file.stat().st_size
+            with file.open("rb") as f:
+                digest.update(f"{file.name}:{size}".encode() + f.read(1 << 20))
+                f.seek(max(0, size - (1 << 20)))
+                digest.update(f.read())
+        return digest.hexdigest()
+    try:
+        config = AutoConfig.from_pretrained(source, revision=revision)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{source}: neither a local folder nor a reachable hub model: "
+                         f"{str(error).splitlines()[0]}") from error
+    commit = getattr(config, "_commit_hash", None) or json.dumps(config.to_dict(), sort_keys=True, default=str)
+    digest.update(f"{source}@{commit}".encode())
+    return digest.hexdigest()

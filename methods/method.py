@@ -1,0 +1,40 @@
+"""A method: drafter x acceptance rule on a target, under decoding settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from methods.drafters.base import Drafter, DraftSettings
+from methods.engine.models import LanguageModel, ModelError
+from methods.rules.base import Candidates, Rule
+from methods.sampling import Sampling
+
+
+@dataclass(frozen=True)
+class Method:
+    """Everything a decode loop needs to know. `model` is the drafter's own model (None for drafters without one)."""
+
+    target: LanguageModel
+    model: LanguageModel | None
+    drafter: Drafter
+    rule: Rule
+    draft: DraftSettings
+
+    @property
+    def sampling(self) -> Sampling:
+        return self.draft.sampling
+
+
+def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling) -> None:
+    """Refuse a combination that cannot run, before anything is loaded. Raises ValueError, one line."""
+    rule.check(Candidates(name, drafter.has_q, drafter.samples(sampling)), sampling)
+
+
+def build_method(target: LanguageModel, model: LanguageModel | None, drafter: Drafter, rule: Rule,
+                 sampling: Sampling, draft_length: int) -> Method:
+    """Put a method together. Raises ModelError when target and draft do not share a vocabulary."""
+    if model is not None and model.vocab_size != target.vocab_size:
+        raise ModelError(f"pair.{drafter.needs}={model.source}: its vocabulary has {model.vocab_size} entries, the target's "
+                         f"{target.vocab_size}; draft and target must share one vocabulary")
+    needs_q = rule.needs_q(sampling) or drafter.samples(sampling)
+    return Method(target, model, drafter, rule, DraftSettings(draft_length, sampling, needs_q))

@@ -1,0 +1,31 @@
+"""Random numbers that belong to a prompt: the same whatever the batch, the order, the worker or a restart."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+from torch import Tensor
+
+BLOCK = 16
+"""Cycles drawn at once; a matter of speed, not of values."""
+
+
+class Streams:
+    """One counter-based generator (Philox) per row, keyed by the row's name; `width` uniforms a row and cycle."""
+
+    def __init__(self, keys: list[str], width: int, device: torch.device):
+        self.width, self.device = width, device
+        self.rows = [np.random.Generator(np.random.Philox(key=int.from_bytes(
+            hashlib.blake2b(key.encode(), digest_size=16).digest()))) for key in keys]
+        self.block: Tensor | None = None
+        self.used = BLOCK
+
+    def cycle(self) -> Tensor:
+        """[B, width] float32 uniforms in [0, 1) of the next cycle."""
+        if self.used == BLOCK:
+            drawn = np.stack([row.random((BLOCK, self.width), dtype=np.float32) for row in self.rows])
+            self.block, self.used = torch.from_numpy(drawn).to(self.device), 0
+        self.used += 1
+        return self.block[:, self.used - 1]

@@ -1,0 +1,49 @@
+"""Small randomly initialised models in the Hugging Face format, and prompts for them."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from methods.engine import attention
+from methods.engine.models import LanguageModel
+
+VOCAB = 64
+ARCHITECTURES = {
+    "llama": {},
+    "qwen2": {"use_sliding_window": False},
+    "qwen3": {"head_dim": 24},
+    "gemma2": {"head_dim": 24, "sliding_window": 8, "query_pre_attn_scalar": 16},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+}
+
+
+class NoTokenizer:
+    """Stands where a tokenizer would: the tests speak token ids."""
+
+    eos_token_id = None
+    chat_template = None
+
+
+@cache
+def language_model(kind: str = "llama", *, layers: int = 2, seed: int = 0, vocab: int = VOCAB) -> LanguageModel:
+    """A float32 model of the given architecture; weights are scaled up so that its choices are clear-cut."""
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(
+        kind, vocab_size=vocab, hidden_size=32, intermediate_size=48, num_hidden_layers=layers, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, eos_token_id=None, bos_token_id=None, pad_token_id=0,
+        **ARCHITECTURES[kind])
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention.NAME, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.35)
+    return LanguageModel(f"{kind}-{layers}-{seed}", model, NoTokenizer(), "test")
+
+
+def prompts(count: int, *, seed: int = 0, low: int = 3, high: int = 20, vocab: int = VOCAB) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [[rng.randrange(1, vocab) for _ in range(rng.randint(low, high))] for _ in range(count)]

@@ -1,0 +1,112 @@
+"""The decode loop against `transformers.generate`, and its invariants, for every drafter."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.method import build_method
+from methods.sampling import Sampling
+from tests.helpers.tiny_models import ARCHITECTURES, language_model, prompts
+
+GREEDY = Sampling(0.0)
+NEW = 24
+DRAFTERS = registry.names("drafters")
+
+
+def method_of(kind="llama", drafter="none", rule="greedy", sampling=GREEDY, length=4, **options):
+    """A method whose draft model is a noisy copy of the target, so that some drafts come true and some do not."""
+    target = language_model(kind, layers=3)
+    model = noisy_copy(kind) if registry.drafter(drafter).needs else None
+    return build_method(target, model, registry.drafter(drafter)(), registry.rule(rule)(**options), sampling, length)
+
+
+def noisy_copy(kind):
+    draft = copy.deepcopy(language_model(kind, layers=3))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in draft.model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    return draft
+
+
+def run(method, token_rows, batch, new=NEW, eos=frozenset()):
+    limits = Limits(new, eos)
+    out = []
+    for at in range(0, len(token_rows), batch):
+        out += generate(method, [Request(ids, f"0/test/{at + i}") for i, ids in enumerate(token_rows[at:at + batch])], limits)
+    return out
+
+
+def reference(model, ids, new=NEW):
+    twin = copy.deepcopy(model.model)
+    twin.set_attn_implementation("eager")
+    out = twin.generate(torch.tensor([ids]), max_new_tokens=new, do_sample=False, use_cache=True,
+                        attention_mask=torch.ones(1, len(ids), dtype=torch.long))
+    return out[0, len(ids):].tolist()
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_greedy_equals_transformers(kind, drafter):
+    token_rows = prompts(6)
+    method = method_of(kind, drafter)
+    want = [reference(method.target, ids) for ids in token_rows]
+    for batch in (1, 5):
+        got = [g.output_ids for g in run(method, token_rows, batch)]
+        assert got == want
+
+
+def test_drafts_come_true_sometimes():
+    """The equality above says little if nothing or everything is accepted."""
+    generations = run(method_of(drafter="model"), prompts(6), 1)
+    accepted = [a for g in generations for a in g.accepted]
+    assert 0 < sum(accepted) < 4 * len(accepted) and max(accepted) == 4 and min(accepted) == 0
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_counts_add_up(drafter, temperature):
+    method = method_of(drafter=drafter, rule="lossless", sampling=Sampling(temperature, top_k=20, top_p=0.95))
+    for g in run(method, prompts(4), 3, new=17):
+        assert len(g.output_ids) == 17 == 1 + sum(g.committed) and g.finish == "length"
+        assert len(g.committed) == len(g.accepted)
+        assert all(0 <= a <= c <= a + 1 for a, c in zip(g.accepted, g.committed, strict=True))
+        assert max(g.committed) <= 5
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_results_do_not_depend_on_the_batch(drafter, temperature):
+    token_rows = prompts(7, seed=3)
+    method = method_of(drafter=drafter, rule="lossless", sampling=Sampling(temperature))
+    alone = [g.output_ids for g in run(method, token_rows, 1)]
+    assert [g.output_ids for g in run(method, token_rows, 5)] == alone
+    assert [g.output_ids for g in run(method, token_rows, 7)] == alone
+
+
+def test_streams_belong_to_the_prompt():
+    method = method_of(drafter="model", rule="lossless", sampling=Sampling(1.0))
+    ids = prompts(1)[0]
+    first, again, other = (generate(method, [Request(ids, key)], Limits(NEW, frozenset()))[0].output_ids for key in "aab")
+    assert first == again != other
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_stops_at_the_end_token(drafter):
+    method = method_of(drafter=drafter)
+    ids = prompts(1)[0]
+    full = run(method, [ids], 1)[0].output_ids
+    end = full[9]
+    got = run(method, [ids], 1, eos=frozenset({end}))[0]
+    assert got.output_ids == full[:full.index(end) + 1] and got.finish == "eos"
+    assert sum(got.committed) + 1 == len(got.output_ids)
+
+
+def test_refuses_what_does_not_fit():
+    with pytest.raises(IndexError, match="exceed its 512 positions"):
+        run(method_of(), prompts(1), 1, new=600)
