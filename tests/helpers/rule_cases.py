@@ -1,0 +1,114 @@
+"""Random drafts with the target's answer to them, and what a rule makes of one as exact probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from methods.rules.base import Rule, Verification
+from methods.sampling import Sampling
+from methods.tree import Draft
+
+
+def random_case(seed: int, sampling: Sampling, *, sampled: bool, tree: bool, rows: int = 8, nodes: int = 9,
+                vocab: int = 12, shift: float = 4.0) -> Verification:
+    """Draft and target logits that agree about half the time, siblings best first, some rows with padding nodes.
+
+    Contexts without children get NaN as draft logits: nobody may read them."""
+    g = torch.Generator().manual_seed(seed)
+    base = 2.0 * torch.randn(rows, nodes, vocab, generator=g)
+    draft_logits, logits = (base + 0.8 * torch.randn(base.shape, generator=g) for _ in range(2))
+    logits = logits + shift
+    parents = torch.full((rows, nodes), -1)
+    for i in range(1, nodes):  # a parent's index is smaller; several nodes often share one
+        parents[:, i] = (torch.rand(rows, generator=g) ** 2 * i).long() if tree else i - 1
+    valid = torch.ones(rows, nodes, dtype=torch.bool)
+    for row in range(0, rows, 3):
+        valid[row, nodes - 1 - row % 4:] = False  # a suffix, so the children of an invalid node are invalid
+    tokens = _tokens(parents, draft_logits, sampling, sampled, g)
+    q = (sampling.probs(draft_logits) if sampled else draft_logits.softmax(-1))
+    own_q = torch.ones(rows, nodes)
+    for row in range(rows):
+        for i in range(1, nodes):
+            own_q[row, i] = q[row, parents[row, i], tokens[row, i]]
+        leaves = set(range(nodes)) - set(parents[row][valid[row]].tolist())
+        draft_logits[row, sorted(leaves)] = torch.nan
+    u = torch.rand(rows, nodes, generator=g)
+    if tree:
+        draft = Draft.of_parents(tokens, parents, valid=valid, sampled=sampled, logits=draft_logits, q=own_q)
+    else:
+        draft = Draft.of_chain(tokens, valid=valid, sampled=sampled, logits=draft_logits, q=own_q)
+    return Verification(draft, logits, sampling, u)
+
+
+def _tokens(parents: Tensor, draft_logits: Tensor, sampling: Sampling, sampled: bool, g: torch.Generator) -> Tensor:
+    rows, nodes = parents.shape
+    tokens = torch.zeros(rows, nodes, dtype=torch.long)
+    for row in range(rows):
+        used: dict[int, int] = {}
+        for i in range(1, nodes):
+            parent = int(parents[row, i])
+            rank = used[parent] = used.get(parent, -1) + 1
+            if sampled:
+                probs = sampling.probs(draft_logits[row, parent])
+                tokens[row, i] = torch.multinomial(probs, 1, generator=g)[0]
+            else:
+                tokens[row, i] = draft_logits[row, parent].argsort(descending=True)[rank]
+    return tokens
+
+
+def with_u(v: Verification, u: Tensor) -> Verification:
+    return Verification(v.draft, v.logits, v.sampling, u)
+
+
+def acceptance(rule: Rule, v: Verification) -> Tensor:
+    """[B, N] probability that a node is kept when it is tested: the largest u that accepts it, by bisection.
+
+    Sound because every test is monotone: a smaller u never rejects what a larger one accepts."""
+    low, high = torch.zeros_like(v.u), torch.ones_like(v.u)
+    for _ in range(24):
+        middle = (low + high) / 2
+        accept = rule.decide(with_u(v, middle)).accept & v.draft.valid
+        low, high = torch.where(accept, middle, low), torch.where(accept, high, middle)
+    return torch.where(high == 1.0, low.round(decimals=6), high).double()
+
+
+def outcomes(rule: Rule, v: Verification) -> list[dict[tuple[int, ...], float]]:
+    """For each row: path of kept nodes -> its probability, all u integrated out."""
+    probability = acceptance(rule, v).tolist()
+    parents = v.draft.parents.expand(v.draft.tokens.shape).tolist()
+    valid = v.draft.valid.tolist()
+    return [_paths(probability[row], parents[row], valid[row]) for row in range(len(parents))]
+
+
+def _paths(probability: list[float], parents: list[int], valid: list[bool]) -> dict[tuple[int, ...], float]:
+    found: dict[tuple[int, ...], float] = {}
+    queue = [((0,), 1.0)]
+    while queue:
+        path, mass = queue.pop()
+        for node, parent in enumerate(parents):
+            if parent == path[-1] and valid[node] and node > 0:
+                queue.append(((*path, node), mass * probability[node]))
+                mass *= 1.0 - probability[node]
+        found[path] = mass
+    return {path: mass for path, mass in found.items() if mass > 0}
+
+
+def first_token(rule: Rule, v: Verification) -> Tensor:
+    """[B, V] distribution of the first token emitted after the root, all randomness integrated out (float64)."""
+    root = torch.zeros(len(v.u), dtype=torch.long)
+    correction = rule.emit(v, root).double()
+    correction = correction / correction.sum(-1, keepdim=True)
+    marginal = torch.zeros_like(correction)
+    for row, paths in enumerate(outcomes(rule, v)):
+        for path, mass in paths.items():
+            if len(path) == 1:
+                marginal[row] += mass * correction[row]
+            else:
+                marginal[row, v.draft.tokens[row, path[1]]] += mass
+    return marginal
+
+
+LanguageModel = Callable[[Tensor], Tensor]  # last token [...] -> raw logits [..., V]

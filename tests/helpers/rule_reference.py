@@ -1,0 +1,200 @@
+"""Acceptance rules once more, written for the reader instead of the machine: float64, one context and one child at a
+time, walking the tree from its root, with residual distributions carried along instead of closed forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from methods.rules.base import Verification
+from methods.sampling import Sampling
+
+
+@dataclass
+class Child:
+    node: int
+    token: int
+    u: float
+    q: float | None
+
+
+@dataclass
+class Context:
+    """One node with its children: raw logits z, processed p; the draft's raw logits and processed q."""
+
+    z: np.ndarray
+    p: np.ndarray
+    draft_z: np.ndarray | None
+    q: np.ndarray | None
+    sampled: bool
+    greedy: bool
+    processed_z: np.ndarray
+
+
+Tree = dict[int, tuple[Context, list[Child]]]
+Local = Callable[[Context, list[Child]], tuple[Child | None, np.ndarray]]
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    e = np.exp(z - z.max())
+    return e / e.sum()
+
+
+def process(z: np.ndarray, sampling: Sampling) -> np.ndarray:
+    z = z / sampling.temperature
+    if 0 < sampling.top_k < len(z):
+        z = np.where(z < np.sort(z)[-sampling.top_k], -np.inf, z)
+    if sampling.top_p < 1:
+        order = np.argsort(z)
+        drop = order[np.cumsum(softmax(z)[order]) <= 1 - sampling.top_p]
+        z = z.copy()
+        z[[i for i in drop if i != order[-1]]] = -np.inf
+    return z
+
+
+def distribution(z: np.ndarray, sampling: Sampling) -> np.ndarray:
+    return np.eye(len(z))[z.argmax()] if sampling.greedy else softmax(process(z, sampling))
+
+
+def contexts(v: Verification, row: int) -> Tree:
+    """Every valid node of a row with its valid children in draft order."""
+    draft, found = v.draft, {}
+    parents = draft.parents.expand(draft.tokens.shape)[row].tolist()
+    for node in range(draft.nodes):
+        if not draft.valid[row, node]:
+            continue
+        children = [Child(i, int(draft.tokens[row, i]), float(v.u[row, i]), float(draft.q[row, i]))
+                    for i in range(draft.nodes) if parents[i] == node and draft.valid[row, i]]
+        z, draft_z = v.logits[row, node].double().numpy(), draft.logits[row, node].double().numpy()
+        found[node] = Context(z, distribution(z, v.sampling), draft_z if children else None,
+                              distribution(draft_z, v.sampling) if children else None, draft.sampled,
+                              v.sampling.greedy, z if v.sampling.greedy else process(z, v.sampling)), children
+    return found
+
+
+def walk(tree: Tree, local: Local) -> tuple[list[int], np.ndarray, int]:
+    """Path of kept nodes, emitted distribution, and how many path nodes the strict rule would have rejected."""
+    path, relaxed = [0], 0
+    while True:
+        context, children = tree[path[-1]]
+        child, weights = local(context, children)
+        if child is None:
+            return path, weights / weights.sum(), relaxed
+        before = children[:children.index(child)]
+        relaxed += not strict_accepts(context, before, child)
+        path.append(child.node)
+
+
+def strict_accepts(context: Context, before: list[Child], child: Child) -> bool:
+    """The strict test of a child, given that those before it were rejected; False if it could not get that far."""
+    if context.greedy:
+        return child.token == context.z.argmax()
+    p = context.p
+    for other in before:
+        p = _residual(context, p, other)
+        if p is None:
+            return False
+    return child.u < min(1.0, p[child.token] / (context.q[child.token] if context.sampled else 1.0))
+
+
+def _residual(context: Context, p: np.ndarray, rejected: Child) -> np.ndarray | None:
+    """What is left of p after a rejection; None if nothing is, that is if the child cannot have been rejected."""
+    left = p - context.q if context.sampled else np.where(np.arange(len(p)) == rejected.token, 0.0, p)
+    left = np.maximum(left, 0.0)
+    return left / left.sum() if left.sum() > 1e-9 else None
+
+
+def greedy(context: Context, children: list[Child]) -> tuple[Child | None, np.ndarray]:
+    best = int(context.z.argmax())
+    return next((c for c in children if c.token == best), None), np.eye(len(context.z))[best]
+
+
+def lossless(context: Context, children: list[Child], q_mode: str = "exact") -> tuple[Child | None, np.ndarray]:
+    if context.greedy:
+        return greedy(context, children)
+    p = context.p
+    for child in children:
+        q = context.q[child.token] if context.sampled else child.q if q_mode == "draft" else 1.0
+        if child.u < min(1.0, p[child.token] / q):
+            return child, p
+        p = _residual(context, p, child)
+    return None, p
+
+
+def mars(context: Context, children: list[Child], variant: str, theta: float, indicator: str = "logit_ratio",
+         q_mode: str = "exact") -> tuple[Child | None, np.ndarray]:
+    z = context.processed_z if variant == "released" else context.z
+    v2, v1 = np.argsort(z)[-2:]
+    z1, z2 = z[v1], z[v2]
+    match indicator:
+        case "logit_ratio":
+            close = z2 / (z1 + 1e-10) > theta if variant == "released" else z1 > 0 and z2 / z1 > theta
+        case "prob_ratio":
+            close = np.exp(z2 - z1) > theta
+        case "logit_margin":
+            close = 1 - (z1 - z2) > theta
+    if variant == "algorithm1":
+        by_token = {c.token: c for c in reversed(children)}
+        child = by_token.get(v1, by_token.get(v2) if close else None)
+        return child, np.eye(len(z))[v1]
+    if variant == "released" and context.greedy:
+        return greedy(context, children)
+    if close:
+        child = next((c for c in children if c.token in (v1, v2)), None)
+        if variant == "released":
+            return child, context.p
+        return _sampling_relaxed(context, children, {v1, v2}, q_mode)
+    return lossless(context, children, q_mode)
+
+
+def _sampling_relaxed(context: Context, children: list[Child], top: set[int],
+                      q_mode: str) -> tuple[Child | None, np.ndarray]:
+    sure = [Child(c.node, c.token, -1.0 if c.token in top else c.u, c.q) for c in children]
+    if context.greedy:
+        child = next((c for c in children if c.token in top), None)
+        return child, np.eye(len(context.z))[context.z.argmax()]
+    child, p = lossless(context, sure, q_mode)
+    return next((c for c in children if child and c.node == child.node), None), p
+
+
+def kl(a: np.ndarray, b: np.ndarray) -> float:
+    keep = a > 0
+    return float(np.sum(a[keep] * (np.log(a[keep]) - np.log(b[keep]))))
+
+
+def divergence(kind: str, p: np.ndarray, q: np.ndarray) -> float:
+    if kind.startswith("topk_"):
+        top = np.argsort(p)[::-1][:50]
+        rest = np.setdiff1d(np.arange(len(p)), top)
+        p, q = (np.append(x[top], x[rest].sum()) for x in (p, q))
+    m = (p + q) / 2
+    match kind.removeprefix("topk_"):
+        case "js":
+            return (kl(p, m) + kl(q, m)) / 2
+        case "js_released":
+            return (kl(m, p) + kl(m, q)) / 2
+        case "kl":
+            return kl(p, q)
+        case "kl_released":
+            return kl(q, p)
+        case "tv":
+            return float(np.abs(p - q).sum() / 2)
+    raise ValueError(kind)
+
+
+def fsd(context: Context, children: list[Child], kind: str, threshold: float, processed: bool = False,
+        correction: str = "sample") -> tuple[Child | None, np.ndarray]:
+    emitted = np.eye(len(context.z))[context.z.argmax()] if correction == "greedy" else context.p
+    if not children:
+        return None, emitted
+    if processed:
+        p, q = ((x + 1e-10) / (x + 1e-10).sum() for x in (context.p, context.q))
+    else:
+        p, q = softmax(context.z), softmax(context.draft_z)
+    return (children[0] if divergence(kind, p, q) <= threshold else None), emitted
+
+
+def random(context: Context, children: list[Child], rate: float) -> tuple[Child | None, np.ndarray]:
+    return next((c for c in children if c.u < rate), None), context.p

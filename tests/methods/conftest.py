@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str], Path]:
+    """Path of a file of the reference data; skips where the data are not at hand."""
+    root = Path(os.environ.get("LEEWAY_SHARED", Path(__file__).parents[2].parent / "shared")) / "golden"
+
+    def find(name: str) -> Path:
+        if not (root / name).exists():
+            pytest.skip(f"reference data {name} not found under {root}: set LEEWAY_SHARED to the folder that has golden/")
+        return root / name
+    return find
+
+
+@pytest.fixture(scope="session")
+def golden_json(golden: Callable[[str], Path]) -> Callable[[str], dict]:
+    def load(name: str) -> dict:
+        with gzip.open(golden(name), "rt", encoding="utf-8") as file:
+            return json.load(file)
+    return load
