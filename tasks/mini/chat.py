@@ -9,8 +9,8 @@ from string import Formatter
 from typing import Any
 
 from tasks.base import Example, Score
-from tasks.mini.meetings import APPOINTMENT, FRIENDS
-from tasks.mini.scenes import INTRODUCTION, LOST_ITEM, PARTY, POOLS, SHOPPING, TRAVEL, Scene
+from tasks.mini.meetings import APPOINTMENT, FRIENDS, LOST_ITEM
+from tasks.mini.scenes import INTRODUCTION, PARTY, POOLS, SHOPPING, TRAVEL, Scene
 
 METRIC = "accuracy"
 PROPORTION = True
@@ -60,11 +60,14 @@ def _expect(wordings: Sequence[str], facts: Mapping[str, str]) -> dict[str, Any]
 
 
 def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-    """1 where both turns name all facts they need and no other known name, thing or number. `details`: each turn alone."""
+    """1 where both turns name all facts they need and no other known value; `details` tell each turn alone."""
     turns = [
-        float(index < len(texts) and _fulfils(expected, texts[index])) for index, expected in enumerate(reference["turns"])
+        float(index < len(texts) and _fulfils(expected, texts[index]))
+        for index, expected in enumerate(reference["turns"])
     ]
-    return Score(min(turns), texts[-1].strip() or None if texts else None, {f"turn_{i}": v for i, v in enumerate(turns, 1)})
+    return Score(
+        min(turns), texts[-1].strip() or None if texts else None, {f"turn_{i}": v for i, v in enumerate(turns, 1)}
+    )
 
 
 def _fulfils(expected: Mapping[str, Any], text: str) -> bool:

@@ -1,6 +1,6 @@
 """The news of mini_sum as plain data: what happened, what is said beside it, and how it is summed up.
 
-A name in braces is a fact, drawn from a pool; `lines` are told in order, `asides` are strewn in and belong to no summary.
+A name in braces is a fact, drawn from a pool; `lines` are told in order; `asides` are strewn in, for no summary.
 """
 
 from __future__ import annotations
@@ -52,10 +52,22 @@ ASIDES = (
 )
 
 STORM = Event(
-    facts={"city": "city", "day": "day", "houses": "some", "hurt": "few", "place": "house", "back": "day", "who": "name",
-           "old": "some"},
+    facts={
+        "city": "city",
+        "day": "day",
+        "houses": "some",
+        "hurt": "few",
+        "place": "house",
+        "back": "day",
+        "who": "name",
+        "old": "some",
+    },
     lines=(
-        ("A strong storm came to {city} on {day}.", "On {day} a strong storm hit {city}.", "{city} had a strong storm on {day}."),
+        (
+            "A strong storm came to {city} on {day}.",
+            "On {day} a strong storm hit {city}.",
+            "{city} had a strong storm on {day}.",
+        ),
         ("The wind began in the morning and grew all day.", "It began with rain, and then the wind grew strong."),
         ("The wind broke the roofs of {houses} houses.", "In the city {houses} houses lost their roofs."),
         ("{hurt} people were taken to the hospital.", "Doctors had to help {hurt} people who were hurt."),
@@ -69,30 +81,62 @@ STORM = Event(
         ("{hurt} people were hurt.", "The storm hurt {hurt} people.", "There were {hurt} people hurt."),
         ("The {place} is closed until {back}.", "The {place} stays closed until {back}."),
     ),
-)  # fmt: skip
+)
 
 MATCH = Event(
-    facts={"home": "team", "guest": "team", "city": "city", "day": "day", "high": "few", "fans": "many", "star": "name",
-           "coach": "name", "goals": "few", "old": "some"},
+    facts={
+        "home": "team",
+        "guest": "team",
+        "city": "city",
+        "day": "day",
+        "high": "few",
+        "fans": "many",
+        "star": "name",
+        "coach": "name",
+        "goals": "few",
+        "old": "some",
+    },
     lines=(
         ("The {home} played against the {guest} in {city} on {day}.", "On {day} the {home} met the {guest} in {city}."),
-        ("{fans} fans came to see the game.", "The game was watched by {fans} fans.", "There were {fans} fans in the seats."),
+        (
+            "{fans} fans came to see the game.",
+            "The game was watched by {fans} fans.",
+            "There were {fans} fans in the seats.",
+        ),
         ("The first half was slow, and there were no goals.", "For a long time nobody scored."),
         ("Then {star} scored for the {home}.", "After the break {star} scored first for the {home}."),
         ("In the end the {home} had {high} goals and the {guest} had 1.", "The game ended {high} to 1 for the {home}."),
-        ("{star} scored {goals} times in the last {old} games.", "It was a great day for {star}, who is {old} years old."),
+        (
+            "{star} scored {goals} times in the last {old} games.",
+            "It was a great day for {star}, who is {old} years old.",
+        ),
         ('"We worked hard for this," said their coach {coach}.', '"My team was very good today," coach {coach} said.'),
     ),
-    asides=("The {guest} won the last game.", "The grass was wet from the rain.", "The fans sang until late at night."),
+    asides=("Last year the {guest} had won.", "The grass was wet from the rain.", "The fans sang until late at night."),
     summary=(
-        ("The {home} beat the {guest} {high} to 1 in {city} on {day}.", "On {day} the {home} won {high} to 1 against the {guest} in {city}."),
-        ("{star} scored the first goal in front of {fans} fans.", "The first goal came from {star}, and {fans} fans were there."),
+        (
+            "The {home} beat the {guest} {high} to 1 in {city} on {day}.",
+            "On {day} the {home} won {high} to 1 against the {guest} in {city}.",
+        ),
+        (
+            "{star} scored the first goal in front of {fans} fans.",
+            "The first goal came from {star}, and {fans} fans were there.",
+        ),
     ),
-)  # fmt: skip
+)
 
 OPENING = Event(
-    facts={"place": "house", "city": "city", "day": "day", "who": "name", "cost": "some", "years": "few", "guests": "many",
-           "visitor": "name", "old": "some"},
+    facts={
+        "place": "house",
+        "city": "city",
+        "day": "day",
+        "who": "name",
+        "cost": "some",
+        "years": "few",
+        "guests": "many",
+        "visitor": "name",
+        "old": "some",
+    },
     lines=(
         ("{city} has a new {place}.", "The people of {city} are happy about a new {place}."),
         ("It opened its doors on {day}.", "The doors were opened for the first time on {day}."),
@@ -108,13 +152,25 @@ OPENING = Event(
         ("It took {years} years and cost {cost} million.", "It cost {cost} million and took {years} years to build."),
         ("{guests} people visited it on the first day.", "On the first day it had {guests} visitors."),
     ),
-)  # fmt: skip
+)
 
 RESCUE = Event(
-    facts={"saved": "name", "hero": "name", "pet": "pet", "danger": "danger", "city": "city", "day": "day", "age": "some",
-           "hours": "few", "doctor": "name"},
+    facts={
+        "saved": "name",
+        "hero": "name",
+        "pet": "pet",
+        "danger": "danger",
+        "city": "city",
+        "day": "day",
+        "age": "some",
+        "hours": "few",
+        "doctor": "name",
+    },
     lines=(
-        ("{saved}, who is {age} years old, went for a walk near {city} on {day}.", "On {day} {saved}, {age} years old, took a walk near {city}."),
+        (
+            "{saved}, who is {age} years old, went for a walk near {city} on {day}.",
+            "On {day} {saved}, {age} years old, took a walk near {city}.",
+        ),
         ("It was dark, and {saved} fell into the {danger}.", "On the way {saved} fell into a {danger}."),
         ("Nobody heard the calls for {hours} hours.", "For {hours} hours nobody came by."),
         ("Then {hero} passed with a {pet}.", "At last {hero} came along with a {pet}."),
@@ -124,15 +180,27 @@ RESCUE = Event(
     ),
     asides=("The road there has no lights.", "The water was cold and deep.", "The {pet} was given a big dinner."),
     summary=(
-        ("{hero} saved {saved} from a {danger} near {city} on {day}.", "On {day} {hero} pulled {saved} out of a {danger} near {city}."),
+        (
+            "{hero} saved {saved} from a {danger} near {city} on {day}.",
+            "On {day} {hero} pulled {saved} out of a {danger} near {city}.",
+        ),
         ("A {pet} heard the calls after {hours} hours.", "After {hours} hours a {pet} found the place."),
         ("{saved}, {age}, is well.", "{saved} is {age} years old and is well."),
     ),
-)  # fmt: skip
+)
 
 ELECTION = Event(
-    facts={"winner": "name", "loser": "name", "city": "city", "day": "day", "votes": "many", "share": "some", "years": "few",
-           "plan": "place", "voter": "name", "old": "some"},
+    facts={
+        "winner": "name",
+        "loser": "name",
+        "city": "city",
+        "day": "day",
+        "votes": "many",
+        "years": "few",
+        "plan": "place",
+        "voter": "name",
+        "old": "some",
+    },
     lines=(
         ("The people of {city} voted on {day}.", "On {day} there was a vote in {city}.", "{city} had a vote on {day}."),
         ("They had to choose between {winner} and {loser}.", "{loser} and {winner} both wanted to lead the city."),
@@ -145,34 +213,72 @@ ELECTION = Event(
     ),
     asides=("The last vote was close too.", "Some people stood in line for {old} minutes.", "{loser} went home early."),
     summary=(
-        ("{winner} won the vote in {city} on {day} by {votes} votes.", "On {day} {winner} beat {loser} in {city} by {votes} votes."),
-        ("{winner} will lead the city for {years} years and plans a new {plan}.", "For {years} years {winner} will lead {city}, and a new {plan} is planned."),
+        (
+            "{winner} won the vote in {city} on {day} by {votes} votes.",
+            "On {day} {winner} beat {loser} in {city} by {votes} votes.",
+        ),
+        (
+            "{winner} will lead the city for {years} years and plans a new {plan}.",
+            "For {years} years {winner} will lead {city}, and a new {plan} is planned.",
+        ),
     ),
-)  # fmt: skip
+)
 
 ROBBERY = Event(
-    facts={"place": "place", "city": "city", "day": "day", "count": "some", "goods": "goods", "men": "few", "colour": "colour",
-           "witness": "name", "officer": "name", "old": "some"},
+    facts={
+        "place": "place",
+        "city": "city",
+        "day": "day",
+        "count": "some",
+        "goods": "goods",
+        "men": "few",
+        "colour": "colour",
+        "witness": "name",
+        "officer": "name",
+        "old": "some",
+    },
     lines=(
-        ("Thieves came to a shop near the {place} in {city} on {day}.", "On {day} thieves went into a shop near the {place} in {city}."),
+        (
+            "Thieves came to a shop near the {place} in {city} on {day}.",
+            "On {day} thieves went into a shop near the {place} in {city}.",
+        ),
         ("It was late at night, and the street was empty.", "It was early in the morning, and nobody was there."),
         ("There were {men} of them, all with hats.", "{men} people were in the group, and all wore hats."),
         ("They broke a window and took {count} {goods}.", "They took {count} {goods} out of a box and ran away."),
-        ("{witness}, who lives next door, saw a {colour} car.", "A {colour} car was seen by {witness}, who lives near by."),
+        (
+            "{witness}, who lives next door, saw a {colour} car.",
+            "A {colour} car was seen by {witness}, who lives near by.",
+        ),
         ("It drove away very fast.", "The car drove off with no lights."),
-        ('"We will find them soon," said {officer} of the police.', 'The police are looking for them. "We need help," said {officer}.'),
+        (
+            '"We will find them soon," said {officer} of the police.',
+            'The police are looking for them. "We need help," said {officer}.',
+        ),
     ),
     asides=("The shop is {old} years old.", "The owner was on a trip.", "It was cold on that night."),
     summary=(
-        ("{men} thieves stole {count} {goods} from a shop in {city} on {day}.", "On {day} {men} thieves took {count} {goods} from a shop in {city}."),
+        (
+            "{men} thieves stole {count} {goods} from a shop in {city} on {day}.",
+            "On {day} {men} thieves took {count} {goods} from a shop in {city}.",
+        ),
         ("{witness} saw them leave in a {colour} car.", "They left in a {colour} car, as {witness} saw."),
         ("The police are looking for them.", "The police want to find them soon."),
     ),
-)  # fmt: skip
+)
 
 FESTIVAL = Event(
-    facts={"city": "city", "day": "day", "guests": "many", "groups": "some", "music": "music", "place": "house", "star": "name",
-           "host": "name", "nights": "few", "old": "some"},
+    facts={
+        "city": "city",
+        "day": "day",
+        "guests": "many",
+        "groups": "some",
+        "music": "music",
+        "place": "house",
+        "star": "name",
+        "host": "name",
+        "nights": "few",
+        "old": "some",
+    },
     lines=(
         ("The summer festival in {city} began on {day}.", "On {day} the summer festival of {city} began."),
         ("It takes place in front of the {place}.", "You can find it in the street by the {place}."),
@@ -182,12 +288,22 @@ FESTIVAL = Event(
         ("The festival goes on for {nights} nights.", "There are {nights} more nights to come."),
         ('"This is the best week of the year," said {host}.', '"We are so happy that it did not rain," {host} said.'),
     ),
-    asides=("Last year only {old} people came.", "The food is from all over the world.", "You can hear it from far away."),
+    asides=(
+        "Last year only {old} people came.",
+        "The food is from all over the world.",
+        "You can hear it from far away.",
+    ),
     summary=(
-        ("A summer festival began in {city} on {day} with {guests} people.", "On {day} {guests} people came to the summer festival in {city}."),
-        ("{groups} groups show {music}, and {star} won the prize.", "{star} won the prize, and {groups} groups show {music}."),
+        (
+            "A summer festival began in {city} on {day} with {guests} people.",
+            "On {day} {guests} people came to the summer festival in {city}.",
+        ),
+        (
+            "{groups} groups show {music}, and {star} won the prize.",
+            "{star} won the prize, and {groups} groups show {music}.",
+        ),
         ("It lasts {nights} nights.", "It goes on for {nights} nights."),
     ),
-)  # fmt: skip
+)
 
 EVENTS = (STORM, MATCH, OPENING, RESCUE, ELECTION, ROBBERY, FESTIVAL)

@@ -35,7 +35,12 @@ OPENERS = (
     "{steps}, please. My list: {words}.",
 )
 LEAD_INS = ("", "", "Here you go: ", "Result: ", "Answer: ", "Here it is: ", "This is the result: ", "Sure: ")
-NEXT = ("{first} and then {second}", "{first}, then {second}", "First {first}. After that, {second}", "{first}. Then {second}")
+NEXT = (
+    "{first} and then {second}",
+    "{first}, then {second}",
+    "First {first}. After that, {second}",
+    "{first}. Then {second}",
+)
 TIMES = {2: ("twice", "two times"), 3: ("three times",)}
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
@@ -52,14 +57,24 @@ class Step:
 
 def _reverse(rng: random.Random, words: list[str]) -> Step:
     phrase = rng.choice(
-        ("reverse the list", "reverse the order of the words", "turn the list around", "write the words in reverse order")
+        (
+            "reverse the list",
+            "reverse the order of the words",
+            "turn the list around",
+            "write the words in reverse order",
+        )
     )
     return Step(phrase, words[::-1])
 
 
 def _sort(rng: random.Random, words: list[str]) -> Step:
     phrase = rng.choice(
-        ("sort the words", "sort the list from a to z", "put the words in alphabetical order", "sort the words by the alphabet")
+        (
+            "sort the words",
+            "sort the list from a to z",
+            "put the words in alphabetical order",
+            "sort the words by the alphabet",
+        )
     )
     return Step(phrase, sorted(words))
 
@@ -104,7 +119,9 @@ def _keep_letter(rng: random.Random, words: list[str]) -> Step:
 
 def _keep_containing(rng: random.Random, words: list[str]) -> Step:
     letter = rng.choice(rng.choice(words))
-    phrase = rng.choice(("keep only the words that contain the letter {}", "keep only words with the letter {} in them"))
+    phrase = rng.choice(
+        ("keep only the words that contain the letter {}", "keep only words with the letter {} in them")
+    )
     return Step(phrase.format(letter), [word for word in words if letter in word])
 
 
@@ -119,7 +136,9 @@ def _repeat(rng: random.Random, words: list[str]) -> Step:
     repeated, count = rng.choice(words), rng.choice((2, 3))
     phrase = rng.choice(("write the list with the word {} {} in a row", "write the list, but with {} {} in a row"))
     times = rng.choice(TIMES[count])
-    return Step(phrase.format(repeated, times), [word for word in words for _ in range(count if word == repeated else 1)])
+    return Step(
+        phrase.format(repeated, times), [word for word in words for _ in range(count if word == repeated else 1)]
+    )
 
 
 def _double(rng: random.Random, words: list[str]) -> Step:
@@ -144,7 +163,9 @@ def _number(rng: random.Random, words: list[str]) -> Step:
 
 
 def _count(rng: random.Random, words: list[str]) -> Step:
-    return Step(rng.choice(("count the words", "say how many words there are", "give the number of words")), str(len(words)))
+    return Step(
+        rng.choice(("count the words", "say how many words there are", "give the number of words")), str(len(words))
+    )
 
 
 def _pick(rng: random.Random, words: list[str]) -> Step:
@@ -162,13 +183,15 @@ def _other(rng: random.Random, words: list[str]) -> str:
 
 Operation = Callable[[random.Random, list[str]], Step | None]
 LISTS: tuple[Operation, ...] = (
-    _reverse, _reverse, _sort, _sort, _drop_end, _keep_end, _remove, _replace, _add, _keep_letter, _keep_containing, _swap,
-    _repeat, _double,
+    _reverse, _reverse, _sort, _sort, _drop_end, _keep_end, _remove, _replace, _add, _keep_letter, _keep_containing,
+    _swap, _repeat, _double,
 )  # fmt: skip
 LINES: tuple[Operation, ...] = (_capitals, _join, _join, _number, _count, _pick, _pick)
 
 # Sorting undoes what only moved words, and "the word" is not clear once it stands there more than once.
-SENSELESS = {(_reverse, _sort), (_swap, _sort)} | set(product((_repeat, _double), (_remove, _replace, _repeat, _double)))
+SENSELESS = {(_reverse, _sort), (_swap, _sort)} | set(
+    product((_repeat, _double), (_remove, _replace, _repeat, _double))
+)
 
 
 def draw(rng: random.Random) -> Example:
@@ -202,7 +225,7 @@ def _steps(rng: random.Random, words: list[str]) -> tuple[str, list[str] | str] 
 
 
 def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-    """1 where the line after the last lead-in is the answer, exact in case and separator; a final period is forgiven."""
+    """1 where the text after the last lead-in is the answer, exact in case and separator but for a final period."""
     line = texts[0].rpartition(":")[2] if texts else ""
     found = " ".join(line.split()).removesuffix(".")
     return Score(float(found == reference["answer"]), found or None)

@@ -1,4 +1,4 @@
-"""Two more conversations of mini_chat, about meetings and friends. See `scenes` for how they are written."""
+"""Three more conversations of mini_chat: a lost thing, a meeting, two friends. Written as in `scenes`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,53 @@ def _day_before(day: str) -> str:
     week = POOLS["day"]
     return week[week.index(day) - 1]
 
+
+LOST_ITEM = Scene(
+    facts={"item": "item", "colour": "colour", "place": "place", "day": "day", "name": "name"},
+    tells=(
+        "I lost my {colour} {item} at the {place} on {day}. My name is {name}. Can you help me?",
+        "My name is {name}, and I have a problem. My {item} is gone! It is {colour}. I had it at the {place} on {day}.",
+        "Please help me. I am {name}. On {day} I was at the {place}, and I left my {colour} {item} there.",
+        "I cannot find my {item}. It is {colour}, and I lost it on {day} at the {place}. I am {name}.",
+    ),
+    acks=(
+        "I am sorry to hear that, {name}. You lost a {colour} {item} at the {place} on {day}.",
+        "Oh no, {name}! So your {colour} {item} was lost on {day} at the {place}.",
+        "I will help you, {name}. We are looking for a {colour} {item}, last seen at the {place} on {day}.",
+        "I see, {name}. On {day} you left your {colour} {item} at the {place}.",
+    ),
+    closers=("", "", " I hope we find it.", " Let us look for it.", " How can I help you?"),
+    asks=(
+        Ask(
+            (
+                "Write a short note about it.",
+                "Please write a note that I can put on the wall.",
+                "Can you write one line for a note?",
+            ),
+            (
+                "Lost at the {place}: a {colour} {item}. Please call {name}.",
+                "Have you seen a {colour} {item}? It was lost at the {place}. Please call {name}.",
+                "Please help {name} to find a {colour} {item}, lost at the {place}.",
+            ),
+        ),
+        Ask(
+            (
+                "Where and when did I lose it?",
+                "Tell me where I lost it, and on which day.",
+                "Where should I look, and when was it?",
+            ),
+            (
+                "You lost it at the {place} on {day}.",
+                "It was at the {place} on {day}.",
+                "On {day} you left it at the {place}.",
+            ),
+        ),
+        Ask(
+            ("What are we looking for?", "Say again what I lost and what colour it is.", "What did I lose?"),
+            ("You lost a {colour} {item}.", "We are looking for a {colour} {item}.", "It is a {colour} {item}."),
+        ),
+    ),
+)
 
 APPOINTMENT = Scene(
     facts={"name": "name", "job": "job", "day": "day", "hour": "number", "place": "place", "few": "few"},
@@ -28,16 +75,30 @@ APPOINTMENT = Scene(
     closers=("", "", " I will remember it.", " Please do not be late!", " How can I help you?"),
     asks=(
         Ask(
-            ("It will start {few} hours later. At what time is it now?", "We meet {few} hours later than planned. When is that?"),
+            (
+                "It will start {few} hours later. At what time is it now?",
+                "We meet {few} hours later than planned. When is that?",
+            ),
             ("It is now at {later} o'clock.", "You now meet at {later} o'clock.", "The new time is {later} o'clock."),
         ),
         Ask(
-            ("It is now one day earlier. Which day is that?", "We moved it to the day before. On which day do we meet now?"),
+            (
+                "It is now one day earlier. Which day is that?",
+                "We moved it to the day before. On which day do we meet now?",
+            ),
             ("It is now on {before}.", "Then you meet on {before}.", "The new day is {before}."),
         ),
         Ask(
-            ("Who do I meet, and where?", "Tell me again who I meet and at which place.", "Where do I have to go, and who will be there?"),
-            ("You meet {name} at the {place}.", "At the {place} you will meet {name}.", "You have to go to the {place} to see {name}."),
+            (
+                "Who do I meet, and where?",
+                "Tell me again who I meet and at which place.",
+                "Where do I have to go, and who will be there?",
+            ),
+            (
+                "You meet {name} at the {place}.",
+                "At the {place} you will meet {name}.",
+                "You have to go to the {place} to see {name}.",
+            ),
         ),
         Ask(
             ("What is the job of {name}, and when do we meet?", "When is the meeting, and what does {name} do?"),
@@ -61,41 +122,69 @@ APPOINTMENT = Scene(
 FRIENDS = Scene(
     facts={"friend_a": "name", "friend_b": "name", "city_a": "city", "city_b": "city", "job_a": "job", "job_b": "job"},
     tells=(
-        "I have two friends. {friend_a} lives in {city_a} and is a {job_a}. {friend_b} lives in {city_b} and is a {job_b}.",
+        "I have two friends. {friend_a} lives in {city_a} and is a {job_a}. "
+        "{friend_b} lives in {city_b} and is a {job_b}.",
         "My friend {friend_a} is a {job_a} in {city_a}. My other friend, {friend_b}, is a {job_b} in {city_b}.",
-        "Let me tell you about my friends. {friend_a} from {city_a} is a {job_a}, and {friend_b} from {city_b} is a {job_b}.",
-        "{friend_a} and {friend_b} are my friends. One is a {job_a} in {city_a}, and the other is a {job_b} in {city_b}.",
+        "Let me tell you about my friends. "
+        "{friend_a} from {city_a} is a {job_a}, and {friend_b} from {city_b} is a {job_b}.",
+        "{friend_a} and {friend_b} are my friends. "
+        "One is a {job_a} in {city_a}, and the other is a {job_b} in {city_b}.",
     ),
     acks=(
         "{friend_a} is a {job_a} in {city_a}, and {friend_b} is a {job_b} in {city_b}.",
-        "So {friend_a} lives in {city_a} and works as a {job_a}, and {friend_b} lives in {city_b} and works as a {job_b}.",
+        "So {friend_a} lives in {city_a} and works as a {job_a}, "
+        "and {friend_b} lives in {city_b} and works as a {job_b}.",
         "You know {friend_a}, a {job_a} from {city_a}, and {friend_b}, a {job_b} from {city_b}.",
         "One friend is {friend_a}, the {job_a} in {city_a}, and the other is {friend_b}, the {job_b} in {city_b}.",
     ),
     closers=("", "", " You have nice friends!", " It is good to have friends.", " How can I help you?"),
     asks=(
         Ask(
-            ("Which of my two friends lives in {city_a}?", "Who can I visit in {city_a}?", "I go to {city_a}. Which friend is there?"),
+            (
+                "Which of my two friends lives in {city_a}?",
+                "Who can I visit in {city_a}?",
+                "I go to {city_a}. Which friend is there?",
+            ),
             ("That is {friend_a}.", "Your friend {friend_a} lives in {city_a}.", "It is {friend_a} who lives there."),
         ),
         Ask(
-            ("Which of my two friends lives in {city_b}?", "Who can I visit in {city_b}?", "I go to {city_b}. Which friend is there?"),
+            (
+                "Which of my two friends lives in {city_b}?",
+                "Who can I visit in {city_b}?",
+                "I go to {city_b}. Which friend is there?",
+            ),
             ("That is {friend_b}.", "Your friend {friend_b} lives in {city_b}.", "It is {friend_b} who lives there."),
         ),
         Ask(
             ("What is the job of my friend in {city_a}?", "What does my friend in {city_a} do?"),
-            ("Your friend there is a {job_a}.", "{friend_a} works as a {job_a}.", "It is {friend_a}, who is a {job_a}."),
+            (
+                "Your friend there is a {job_a}.",
+                "{friend_a} works as a {job_a}.",
+                "It is {friend_a}, who is a {job_a}.",
+            ),
         ),
         Ask(
             ("What is the job of my friend in {city_b}?", "What does my friend in {city_b} do?"),
-            ("Your friend there is a {job_b}.", "{friend_b} works as a {job_b}.", "It is {friend_b}, who is a {job_b}."),
+            (
+                "Your friend there is a {job_b}.",
+                "{friend_b} works as a {job_b}.",
+                "It is {friend_b}, who is a {job_b}.",
+            ),
         ),
         Ask(
-            ("Where does the {job_a} live?", "In which city do I find the {job_a}?", "I need a {job_a}. Where do I go?"),
+            (
+                "Where does the {job_a} live?",
+                "In which city do I find the {job_a}?",
+                "I need a {job_a}. Where do I go?",
+            ),
             ("The {job_a} lives in {city_a}.", "You find {friend_a} in {city_a}.", "Your friend lives in {city_a}."),
         ),
         Ask(
-            ("Where does the {job_b} live?", "In which city do I find the {job_b}?", "I need a {job_b}. Where do I go?"),
+            (
+                "Where does the {job_b} live?",
+                "In which city do I find the {job_b}?",
+                "I need a {job_b}. Where do I go?",
+            ),
             ("The {job_b} lives in {city_b}.", "You find {friend_b} in {city_b}.", "Your friend lives in {city_b}."),
         ),
     ),

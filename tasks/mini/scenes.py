@@ -84,7 +84,11 @@ INTRODUCTION = Scene(
             ),
         ),
         Ask(
-            ("What is my job, and where do I live?", "Where do I live, and what do I do?", "Do you know my job and my city?"),
+            (
+                "What is my job, and where do I live?",
+                "Where do I live, and what do I do?",
+                "Do you know my job and my city?",
+            ),
             (
                 "You are a {job}, and you live in {city}.",
                 "You live in {city}, and you work as a {job}.",
@@ -110,10 +114,12 @@ PARTY = Scene(
     facts={"guests": "number", "more": "few", "day": "day", "place": "place", "food": "food", "name": "name"},
     derive=lambda facts: {"total": str(int(facts["guests"]) + int(facts["more"])), "next_day": _later(facts["day"], 1)},
     tells=(
-        "I am planning a party for {name}. It is on {day} at the {place}. There will be {guests} guests, and I bring {food}.",
+        "I am planning a party for {name}. It is on {day} at the {place}. "
+        "There will be {guests} guests, and I bring {food}.",
         "{name} will have a party at the {place} on {day}. I want to bring {food}. We have {guests} guests.",
         "Help me with a party, please. On {day}, {guests} guests come to the {place} for {name}. I will bring {food}.",
-        "On {day} there is a party for {name}. The place is the {place}, {guests} guests will come, and I bring {food}.",
+        "On {day} there is a party for {name}. "
+        "The place is the {place}, {guests} guests will come, and I bring {food}.",
     ),
     acks=(
         "The party for {name} is on {day} at the {place}, with {guests} guests, and you bring {food}.",
@@ -124,8 +130,16 @@ PARTY = Scene(
     closers=("", "", " That sounds like fun!", " What a nice plan.", " How can I help you?"),
     asks=(
         Ask(
-            ("What should I bring, and on which day?", "Tell me again what I bring and when.", "What do I need to bring, and when?"),
-            ("You should bring {food} on {day}.", "On {day} you need to bring {food}.", "Please bring {food}. The day is {day}."),
+            (
+                "What should I bring, and on which day?",
+                "Tell me again what I bring and when.",
+                "What do I need to bring, and when?",
+            ),
+            (
+                "You should bring {food} on {day}.",
+                "On {day} you need to bring {food}.",
+                "Please bring {food}. The day is {day}.",
+            ),
         ),
         Ask(
             (
@@ -152,7 +166,11 @@ PARTY = Scene(
             ),
         ),
         Ask(
-            ("Write a short line to invite a friend.", "Please write a short invitation.", "Can you write one line to invite people?"),
+            (
+                "Write a short line to invite a friend.",
+                "Please write a short invitation.",
+                "Can you write one line to invite people?",
+            ),
             (
                 "Please come to the party for {name} on {day} at the {place}!",
                 "You are invited! We meet on {day} at the {place} for {name}.",
@@ -183,11 +201,19 @@ SHOPPING = Scene(
     closers=("", "", " Do you need more?", " I will keep the list for you.", " Is that all?"),
     asks=(
         Ask(
-            ("How many {ware_b} do I need?", "Tell me the number of {ware_b}, please.", "I forgot how many {ware_b} to buy."),
+            (
+                "How many {ware_b} do I need?",
+                "Tell me the number of {ware_b}, please.",
+                "I forgot how many {ware_b} to buy.",
+            ),
             ("You need {count_b} {ware_b}.", "Your list says {count_b} {ware_b}.", "Please buy {count_b} {ware_b}."),
         ),
         Ask(
-            ("How many {ware_a} must I buy?", "Do you know the number of {ware_a}?", "I forgot how many {ware_a} to buy."),
+            (
+                "How many {ware_a} must I buy?",
+                "Do you know the number of {ware_a}?",
+                "I forgot how many {ware_a} to buy.",
+            ),
             ("You need {count_a} {ware_a}.", "Your list says {count_a} {ware_a}.", "Please buy {count_a} {ware_a}."),
         ),
         Ask(
@@ -195,11 +221,17 @@ SHOPPING = Scene(
             ("Together that makes {total}.", "That is {total} in all.", "You will have {total} of them in all."),
         ),
         Ask(
-            ("I need {more} more {ware_a}. How many is that now?", "Please add {more} {ware_a}. How many do I buy now?"),
+            (
+                "I need {more} more {ware_a}. How many is that now?",
+                "Please add {more} {ware_a}. How many do I buy now?",
+            ),
             ("Now you need {more_a} {ware_a}.", "That makes {more_a} {ware_a}.", "You will now buy {more_a} {ware_a}."),
         ),
         Ask(
-            ("I have the {ware_a} and the {ware_b}. What is still missing?", "I bought the {ware_b} and the {ware_a}. What else?"),
+            (
+                "I have the {ware_a} and the {ware_b}. What is still missing?",
+                "I bought the {ware_b} and the {ware_a}. What else?",
+            ),
             ("You still need {food}.", "Only the {food} is missing.", "Now you only have to buy {food}."),
         ),
     ),
@@ -226,16 +258,34 @@ TRAVEL = Scene(
     closers=("", "", " Have a good trip!", " That sounds like a nice trip.", " How can I help you?"),
     asks=(
         Ask(
-            ("I stay for {stay} days. On which day do I come back?", "After {stay} days I will go home. Which day is that?"),
+            (
+                "I stay for {stay} days. On which day do I come back?",
+                "After {stay} days I will go home. Which day is that?",
+            ),
             ("You come back on {back}.", "That will be {back}.", "Then you go home on {back}."),
         ),
         Ask(
-            ("The trip takes {stay} hours. When do I arrive?", "I will be on the train for {stay} hours. When am I there?"),
-            ("You arrive at {arrival} o'clock.", "You will be there at {arrival} o'clock.", "At {arrival} o'clock you are there."),
+            (
+                "The trip takes {stay} hours. When do I arrive?",
+                "I will be on the train for {stay} hours. When am I there?",
+            ),
+            (
+                "You arrive at {arrival} o'clock.",
+                "You will be there at {arrival} o'clock.",
+                "At {arrival} o'clock you are there.",
+            ),
         ),
         Ask(
-            ("Where do I go, and who do I visit?", "Tell me again where I go and who lives there.", "Who do I see, and in which city?"),
-            ("You go to {city_b} to see {name}.", "You visit {name} in {city_b}.", "Your friend {name} is in {city_b}."),
+            (
+                "Where do I go, and who do I visit?",
+                "Tell me again where I go and who lives there.",
+                "Who do I see, and in which city?",
+            ),
+            (
+                "You go to {city_b} to see {name}.",
+                "You visit {name} in {city_b}.",
+                "Your friend {name} is in {city_b}.",
+            ),
         ),
         Ask(
             ("When does my train leave, and from where?", "Where does the train start, and at what time?"),
@@ -244,41 +294,6 @@ TRAVEL = Scene(
                 "It leaves at {hour} o'clock from {city_a}.",
                 "The train starts in {city_a} at {hour} o'clock.",
             ),
-        ),
-    ),
-)
-
-LOST_ITEM = Scene(
-    facts={"item": "item", "colour": "colour", "place": "place", "day": "day", "name": "name"},
-    tells=(
-        "I lost my {colour} {item} at the {place} on {day}. My name is {name}. Can you help me?",
-        "My name is {name}, and I have a problem. My {item} is gone! It is {colour}. I had it at the {place} on {day}.",
-        "Please help me. I am {name}. On {day} I was at the {place}, and I left my {colour} {item} there.",
-        "I cannot find my {item}. It is {colour}, and I lost it on {day} at the {place}. I am {name}.",
-    ),
-    acks=(
-        "I am sorry to hear that, {name}. You lost a {colour} {item} at the {place} on {day}.",
-        "Oh no, {name}! So your {colour} {item} was lost on {day} at the {place}.",
-        "I will help you, {name}. We are looking for a {colour} {item}, last seen at the {place} on {day}.",
-        "I see, {name}. On {day} you left your {colour} {item} at the {place}.",
-    ),
-    closers=("", "", " I hope we find it.", " Let us look for it.", " How can I help you?"),
-    asks=(
-        Ask(
-            ("Write a short note about it.", "Please write a note that I can put on the wall.", "Can you write one line for a note?"),
-            (
-                "Lost at the {place}: a {colour} {item}. Please call {name}.",
-                "Have you seen a {colour} {item}? It was lost at the {place}. Please call {name}.",
-                "Please help {name} to find a {colour} {item}, lost at the {place}.",
-            ),
-        ),
-        Ask(
-            ("Where and when did I lose it?", "Tell me where I lost it, and on which day.", "Where should I look, and when was it?"),
-            ("You lost it at the {place} on {day}.", "It was at the {place} on {day}.", "On {day} you left it at the {place}."),
-        ),
-        Ask(
-            ("What are we looking for?", "Say again what I lost and what colour it is.", "What did I lose?"),
-            ("You lost a {colour} {item}.", "We are looking for a {colour} {item}.", "It is a {colour} {item}."),
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""mini_sum: a short news article and a summary of two or three sentences that copies names and numbers and rephrases."""
+"""mini_sum: a short news article and a summary of two or three sentences that copies facts and rephrases the rest."""
 
 from __future__ import annotations
 
