@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
 
 NAME = "leeway"
 
@@ -13,13 +14,18 @@ NAME = "leeway"
 def attend(module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
            scaling: float, dropout: float = 0.0, softcap: float | None = None, **_) -> tuple[Tensor, None]:
     """query [B, H, N, d], key/value [B, G, L, d] with H = G * r, attention_mask [B or 1, 1, N, L] additive in the
-    model's dtype or None (every key visible) -> [B, N, H, d].
+    model's dtype, boolean, or None (causal) -> [B, N, H, d].
 
     Head h reads group h // r, so the r heads of a group are stacked along the query axis: [B, G, r*N, d]."""
     rows, heads, nodes, dim = query.shape
     groups = key.shape[1]
     repeats = heads // groups
     folded = query.reshape(rows, groups, repeats * nodes, dim)
+    if attention_mask is None and nodes > 1:
+        length = key.shape[2]
+        attention_mask = torch.ones(1, 1, nodes, length, dtype=torch.bool, device=key.device).tril(length - nodes)
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, -torch.inf)
     if attention_mask is not None and repeats > 1 and nodes > 1:
         attention_mask = attention_mask.repeat(1, 1, repeats, 1)
     if softcap is None:
@@ -33,3 +39,4 @@ def attend(module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Te
 
 
 AttentionInterface.register(NAME, attend)
+AttentionMaskInterface.register(NAME, sdpa_mask)
