@@ -2,8 +2,8 @@
 
 A row has an `id` and one of
     prompt      text, tokenised as it stands
-    messages    [{"role": …, "content": …}, …]: an optional system message, the conversation so far, and at the end the
-                user messages to answer, one turn each
+    messages    [{"role": …, "content": …}, …]: an optional system message, the conversation so far, and at the end
+                the user messages to answer, one turn each
     input_ids   token ids of the target's tokenizer
 Further fields are ignored.
 """

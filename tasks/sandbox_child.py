@@ -1,10 +1,11 @@
-"""Runs inside the sandbox: locks itself in, then runs the program. Started by `tasks.sandbox` as a script, never imported.
+"""Runs inside the sandbox: locks itself in, then runs the program. `tasks.sandbox` starts it as a script.
 
 Standard input carries one JSON object (see `tasks.sandbox._settings`), the report goes to the file descriptor named in
 it, one JSON object a line: `started`, then `passed` or `failed`; or `refused` where a limit could not be put in force.
 Only the standard library is at hand, and what the kernel enforces is asked of the kernel directly.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -39,6 +40,8 @@ def main() -> None:
     report("started")
     error = _run(settings["source"])
     report("failed" if error else "passed", error)
+    with contextlib.suppress(Exception):  # what a failed program printed last is worth showing, not worth failing for
+        sys.stdout.flush()
     os._exit(0)
 
 

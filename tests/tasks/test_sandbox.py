@@ -1,0 +1,219 @@
+"""The sandbox, with real processes: each misdeed ends as a failed outcome, soon, and leaves nothing behind."""
+
+import os
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tasks import sandbox
+from tasks.sandbox import OUTPUT_BYTES, SandboxError, run_many, run_python
+
+pytestmark = pytest.mark.skipif(os.uname().sysname != "Linux", reason="the sandbox is made of Linux system calls")
+
+
+@pytest.fixture(params=["limits", "bubblewrap"])
+def mode(request) -> str:
+    if request.param == "bubblewrap" and (fault := sandbox._bubblewrap_fault()):
+        pytest.skip(f"bubblewrap does not work here: {fault}")
+    return request.param
+
+
+def sandboxed() -> set[int]:
+    """The processes of this machine that run the sandbox's child."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue  # the process ended meanwhile
+        if b"sandbox_child" in command:
+            found.add(int(folder.name))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    before, folders = sandboxed(), set(Path(tempfile.gettempdir()).glob("leeway-*"))
+    yield
+    until = time.monotonic() + 2
+    while sandboxed() - before and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not sandboxed() - before
+    assert not set(Path(tempfile.gettempdir()).glob("leeway-*")) - folders
+
+
+def test_a_program_that_reaches_its_end_is_ok(mode):
+    outcome = run_python("import math, statistics\nprint('π', math.floor(statistics.mean([3, 4])))", require=mode)
+    assert (outcome.ok, outcome.error, outcome.output) == (True, None, "π 3\n")
+    assert 0 < outcome.seconds < 5
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("x = 1\nassert x == 2", "AssertionError (line 2: assert x == 2)"),
+        ("def f(:", "SyntaxError: invalid syntax (<program>, line 1)"),
+        ("def f():\n    return {}['a']\nf()", "KeyError: 'a' (line 2: return {}['a'])"),
+        ("raise ValueError('two\\nlines')", "ValueError: two lines (line 1: raise ValueError('two\\nlines'))"),
+        ("import sys\nsys.exit(0)", "SystemExit: 0 (line 2: sys.exit(0))"),
+        ("import os\nos._exit(0)", "left before its last line with exit status 0"),
+        ("import os\nos.kill(os.getpid(), 9)", "killed by SIGKILL"),
+        ("input()", "EOFError: EOF when reading a line (line 1: input())"),
+        ("class E(Exception):\n    def __str__(self): 1/0\nraise E", "E (line 3: raise E)"),
+    ],
+)
+def test_an_error_is_told_in_one_line(source, error):
+    outcome = run_python(source, require="limits")
+    assert not outcome.ok
+    assert outcome.error == error
+
+
+def test_an_endless_loop_is_stopped(mode):
+    outcome = run_python("while True: pass", timeout_s=1.0, require=mode)
+    assert (outcome.ok, outcome.error) == (False, "no end after 1 s")
+    assert outcome.seconds < 2.5
+
+
+def test_a_stubborn_program_is_stopped(mode):
+    source = "import signal, time\nfor s in (1, 2, 3, 15, 24): signal.signal(s, signal.SIG_IGN)\ntime.sleep(60)"
+    outcome = run_python(source, timeout_s=1.0, require=mode)
+    assert outcome.error == "no end after 1 s"
+    assert outcome.seconds < 2.5
+
+
+def test_no_process_can_be_started(mode):
+    """A bounded bomb: were the limit not to hold, it would start at most 100 processes that end within seconds."""
+    bomb = (
+        "import os, time\nstarted = 0\nfor _ in range(100):\n    try:\n        child = os.fork()\n"
+        "    except OSError:\n        continue\n    if child == 0:\n        time.sleep(2)\n        os._exit(0)\n"
+        "    started += 1\nassert started == 0, f'{started} processes'"
+    )
+    assert run_python(bomb, require=mode).error is None
+    assert "BlockingIOError" in run_python("import os\nos.fork()", require=mode).error
+    assert "BlockingIOError" in run_python("import subprocess\nsubprocess.run(['true'])", require=mode).error
+    assert "start new thread" in run_python("import threading\nthreading.Thread().start()", require=mode).error
+
+
+def test_memory_is_limited(mode):
+    assert "MemoryError" in run_python("x = bytearray(2 * 1024**3)", require=mode).error
+    assert run_python("x = bytearray(256 * 1024**2)", require=mode).ok
+    assert "MemoryError" in run_python("x = bytearray(256 * 1024**2)", memory_mb=200, require=mode).error
+
+
+def test_limits_cannot_be_raised(mode):
+    source = "import resource as r\nr.setrlimit(r.RLIMIT_NPROC, (9, 9))"
+    assert "ValueError" in run_python(source, require=mode).error
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user of the machine may write to, so that file permissions cannot help."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        yield folder
+
+
+def test_the_scratch_folder_can_be_written_and_nothing_else(mode, open_folder):
+    kept = open_folder / "kept"
+    kept.write_text("mine")
+    kept.chmod(0o666)
+    scratch = "import os\nopen('f', 'w').write('x')\nassert open('f').read() == 'x'\nos.mkdir('d', 0)"
+    assert run_python(scratch, require=mode).error is None
+    if mode == "limits" and not landlock():
+        pytest.skip("this kernel has no Landlock: in mode limits file permissions alone protect other folders")
+    for source in (
+        f"open({str(open_folder / 'new')!r}, 'w')",
+        f"open({str(kept)!r}, 'a')",
+        f"import os\nos.remove({str(kept)!r})",
+        f"import os\nos.rename({str(kept)!r}, 'stolen')",
+    ):
+        assert not run_python(source, require=mode).ok
+    assert [path.name for path in open_folder.iterdir()] == ["kept"]
+    assert kept.read_text() == "mine"
+
+
+def landlock() -> bool:
+    import ctypes
+
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) > 0
+
+
+def test_there_is_no_network(mode):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        source = f"import socket\nsocket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 2)"
+        outcome = run_python(source, require=mode)
+        assert not outcome.ok and ("Error" in outcome.error)
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+def test_other_processes_cannot_be_signalled(mode):
+    outcome = run_python(f"import os\nos.kill({os.getpid()}, 0)", require=mode)
+    assert not outcome.ok
+
+
+def test_output_is_cut(mode):
+    outcome = run_python("while True: print('x' * 1000)", require=mode)
+    assert "File too large" in outcome.error
+    assert len(outcome.output) == OUTPUT_BYTES
+    assert outcome.seconds < 3
+
+
+def test_the_environment_is_empty(mode, monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "s3cret")
+    assert "s3cret" not in run_python("import os\nprint(dict(os.environ))", require=mode).output
+
+
+def test_the_host_is_out_of_sight_in_bubblewrap():
+    if fault := sandbox._bubblewrap_fault():
+        pytest.skip(f"bubblewrap does not work here: {fault}")
+    outcome = run_python(f"open({__file__!r})", require="bubblewrap")
+    assert outcome.error.startswith("FileNotFoundError")
+
+
+def test_many_keep_their_order(mode):
+    outcomes = run_many([f"print({i})\nassert {i} % 2" for i in range(6)], workers=2, require=mode)
+    assert [outcome.output.strip() for outcome in outcomes] == list("012345")
+    assert [outcome.ok for outcome in outcomes] == [False, True] * 3
+
+
+def test_bubblewrap_is_refused_where_there_is_none(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sandbox._bubblewrap_fault.cache_clear()
+    try:
+        with pytest.raises(SandboxError, match=r"required but does not work here: no program `bwrap`.*install"):
+            run_python("pass", require="bubblewrap")
+        assert run_python("pass").ok
+    finally:
+        sandbox._bubblewrap_fault.cache_clear()
+
+
+def test_a_broken_bubblewrap_is_refused_with_its_own_words(monkeypatch, tmp_path):
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho bwrap: No permissions to create new namespace >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    sandbox._bubblewrap_fault.cache_clear()
+    try:
+        with pytest.raises(SandboxError, match="No permissions to create new namespace"):
+            run_python("pass", require="bubblewrap")
+    finally:
+        sandbox._bubblewrap_fault.cache_clear()
+
+
+def test_a_machine_that_ignores_the_process_limit_is_refused(monkeypatch):
+    settings = sandbox._settings
+
+    def without_process_limit(*args):
+        told = settings(*args)
+        del told["limits"]["NPROC"]
+        return told
+
+    monkeypatch.setattr(sandbox, "_settings", without_process_limit)
+    with pytest.raises(SandboxError, match="does not enforce the limit on processes"):
+        run_python("pass", require="limits")
