@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 from torch.nn import functional as F
@@ -45,6 +45,14 @@ class Recipe(BaseModel):
     decay: float = 0.5
     prompt_weight: float
     save_every: PositiveInt
+    compile: bool = True
+
+    @model_validator(mode="after")
+    def _exits_are_inside(self) -> Recipe:
+        depth = self.growth[-1].layers
+        if any(e >= depth for e in self.exit_layers):
+            raise ValueError(f"exit_layers={self.exit_layers}: an early exit must come before the last of {depth} layers")
+        return self
 
     def plan(self) -> list[tuple[int, int]]:
         """(layers, first step after the stage) for each stage."""
@@ -145,7 +153,7 @@ class Run:
     def exits(self) -> list[int]:
         """The recipe's exit layers, scaled to the present depth."""
         depth, final = self.model.config.num_hidden_layers, self.recipe.growth[-1].layers
-        return sorted({max(1, e * depth // final) for e in self.recipe.exit_layers})
+        return sorted({e * depth // final for e in self.recipe.exit_layers} - {0, depth})
 
     def log(self, loss: float) -> None:
         with (self.work / "loss.jsonl").open("a") as f:
@@ -159,7 +167,8 @@ def train(recipe: Recipe, tokenizer, stream: Callable, work: Path, *, device: st
     packer = Packer(tokenizer, stream, rows=recipe.batch_tokens // recipe.row_tokens, length=recipe.row_tokens,
                     prompt_weight=recipe.prompt_weight)
     # compiled where a compiler is at hand: about 1.4x on a CPU; the mathematics is the same
-    objective = torch.compile(loss_of) if device != "cpu" or shutil.which("g++") else loss_of
+    compiler = device != "cpu" or shutil.which("g++")
+    objective = torch.compile(loss_of) if recipe.compile and compiler else loss_of
     columns = (TextColumn(f"{name} {{task.description}}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         bar = progress.add_task("", total=recipe.steps, completed=run.step)
