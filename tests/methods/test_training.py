@@ -9,7 +9,7 @@ import torch
 
 from bench.train import stream
 from methods.training.growth import grow, new_model
-from methods.training.language_model import Recipe, export, loss_of, train
+from methods.training.language_model import Recipe, Stage, export, loss_of, train
 from methods.training.packing import Batch, Packer
 from methods.training.tokenizer import train_tokenizer
 
@@ -108,7 +108,8 @@ def test_a_killed_run_goes_on_to_the_same_weights(tokenizer, tmp_path):
 def test_training_learns_and_exports(tokenizer, packer, tmp_path):
     from transformers import AutoModelForCausalLM
 
-    recipe = RECIPE.model_copy(update={"growth": RECIPE.growth[:1], "exit_layers": []})
+    growth = [Stage(layers=1, tokens=576 * 40)]
+    recipe = RECIPE.model_copy(update={"growth": growth, "exit_layers": []})
     fresh = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=1, seed=0)
     trained = train(recipe, tokenizer, partial(stream, 0, MIX), tmp_path / "w", device="cpu", seed=0, name="test")
     batch: Batch = packer.batch(99)
