@@ -1,0 +1,77 @@
+"""`python -m bench`: compose and check every point of the command, run what is missing, say what came of it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+
+from bench.compose import Command, arguments, composer
+from bench.errors import ConfigError
+from bench.help import help_text
+
+USAGE_ERROR, INTERRUPTED = 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 all done, 1 a cell failed (the closing lines say which), 2 the command is wrong."""
+    if argv is not None:
+        sys.argv[1:] = argv
+    args = arguments(sys.argv[1:])
+    if args.help:
+        print(help_text())
+        return 0
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        if args.cfg or args.info or args.hydra_help or args.shell_completion or args.experimental_rerun:
+            return hydra_itself()
+        with composer(args.config_dir) as hydra:
+            command = hydra.command(args.overrides, args.multirun)
+            if command.report is not None:
+                from bench.report import run_reports
+
+                return run_reports(command, hydra)
+        return run(command)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
+        return INTERRUPTED
+
+
+def run(command: Command) -> int:
+    from bench.cell import Cell
+    from bench.closing import conclude, labels_of, show_plan
+    from bench.settings import Settings
+
+    settings = Settings.of(command.points[0].config)
+    cells = [Cell.of(point.config) for point in command.points]
+    labels = labels_of([point.overrides for point in command.points], cells)
+    if settings.dry_run:
+        show_plan(cells, labels, settings)
+        return 0
+    from bench.job import hydra_job
+    from bench.runner import rotations
+
+    try:
+        hydra_job(rotations(cells) if command.together else None)()
+    except SystemExit:
+        pass  # Hydra has printed why; what was done is in the store
+    if command.sweep is not None:
+        from bench.report import render_sweep
+
+        render_sweep(command, cells, settings)
+    return conclude(cells, labels, settings)
+
+
+def hydra_itself() -> int:
+    """Hydra's own informative flags (--cfg, --info, --hydra-help, …); nothing runs."""
+    from bench.job import hydra_job
+
+    hydra_job(None)()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""One method answers a batch of prompts, turn by turn; each turn's context holds the method's own earlier answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bench.errors import ConfigError, described
+from methods.decode import Generation, Limits, Request, generate, text_of
+from methods.engine.models import LanguageModel
+from methods.method import Method
+from tasks.base import Prompt
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one method emitted for one prompt, all its turns: lists per turn, or per cycle over all turns.
+
+    `error` is the one-line reason why the prompt could not be answered; what stands beside it is incomplete then."""
+
+    prompt: Prompt
+    output_ids: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    turn_tokens: list[int] = field(default_factory=list)
+    committed: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    finish: list[str] = field(default_factory=list)
+    relaxed: int = 0
+    prompt_tokens: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    error: str | None = None
+
+    def add(self, generation: Generation, text: str, prompt_tokens: int) -> None:
+        self.output_ids += generation.output_ids
+        self.texts.append(text)
+        self.turn_tokens.append(len(generation.output_ids))
+        self.committed += generation.committed
+        self.accepted += generation.accepted
+        self.finish.append(generation.finish)
+        self.relaxed += generation.relaxed
+        self.prompt_tokens += prompt_tokens
+        self.prefill_s += generation.prefill_s
+        self.decode_s += generation.decode_s
+
+
+def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Callable[[Prompt, int], str],
+           turns: int | None = None) -> list[Answer]:
+    """Answer all prompts together, one batch a turn; at most `turns` turns.
+
+    `stream(prompt, turn)` names the prompt's random stream. A prompt that cannot be encoded fails alone; when the
+    decoding itself raises, the prompts of that batch fail with its reason."""
+    answers = [Answer(prompt) for prompt in prompts]
+    longest = max(map(_turns, prompts))
+    for turn in range(longest if turns is None else min(turns, longest)):
+        batch, requests = [], []
+        for one in answers:
+            if one.error is None and turn < _turns(one.prompt):
+                try:
+                    ids = context(method.target, one.prompt, one.texts)
+                    _check_fit(method, len(ids), limits)
+                    requests.append(Request(ids, stream(one.prompt, turn)))
+                    batch.append(one)
+                except Exception as error:  # whatever a tokenizer or template raises concerns this prompt alone
+                    one.error = described(error)
+        if not batch:
+            continue
+        try:
+            generations = generate(method, requests, limits)
+        except Exception as error:  # out of memory, a rule's own refusal: recorded, and the cell goes on
+            for one in batch:
+                one.error = described(error)
+            continue
+        for one, request, generation in zip(batch, requests, generations, strict=True):
+            one.add(generation, text_of(generation, limits.stop, method.target), len(request.input_ids))
+    return answers
+
+
+def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> list[int]:
+    """The token ids before the turn that follows the given answers."""
+    if prompt.input_ids is not None:
+        return list(prompt.input_ids)
+    if prompt.text is not None:
+        return target.encode_text(prompt.text)
+    messages = [("system", prompt.system)] if prompt.system is not None else []
+    messages += prompt.prefix
+    for question, own in zip(prompt.turns, answers, strict=False):
+        messages += [("user", question), ("assistant", own)]
+    messages.append(("user", prompt.turns[len(answers)]))
+    return target.encode([{"role": role, "content": content} for role, content in messages])
+
+
+def _check_fit(method: Method, prompt_tokens: int, limits: Limits) -> None:
+    """Keep a prompt that is too long from failing the batch it stands in."""
+    positions = min(model.max_positions for model in (method.target, method.model) if model is not None)
+    if prompt_tokens + limits.max_new_tokens > positions:
+        raise ConfigError(f"{prompt_tokens} tokens of context and {limits.max_new_tokens} new ones exceed the model's "
+                          f"{positions} positions; lower decoding.max_new_tokens")
+
+
+def _turns(prompt: Prompt) -> int:
+    return len(prompt.turns) or 1

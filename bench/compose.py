@@ -1,0 +1,168 @@
+"""Hydra's part: from a command line to the resolved configuration of every point it names, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+
+from bench.errors import CONFIG_ERRORS, ConfigError, composition, unknown
+
+PROJECT = Path(__file__).resolve().parent.parent
+CONF = PROJECT / "conf"
+BASIC = "hydra._internal.core_plugins.basic_"
+
+OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One experiment point: the overrides that name it and its resolved configuration, plain data."""
+
+    overrides: tuple[str, ...]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a command line asks for.
+
+    points    every point, in the order of the sweep.
+    sweep     the name given as +sweep=NAME.
+    report    the name given as report=NAME; its points are its own, `points` holds only what they have in common.
+    together  the points run one after the other in this process, so that they can share their baseline.
+    """
+
+    points: list[Point]
+    sweep: str | None
+    report: str | None
+    together: bool
+
+
+@contextmanager
+def composer(config_dir: str | None = None) -> Iterator[Composer]:
+    """Hydra, ready to compose; `config_dir` is the user's own folder of further YAMLs."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), job_name="bench", version_base="1.3"):
+        yield Composer([f"hydra.searchpath=[file://{Path(config_dir).absolute()}]"] if config_dir else [])
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A composition before any value is overridden: the points' configuration and Hydra's own."""
+
+    config: DictConfig
+    hydra: DictConfig
+
+
+class Composer:
+    """Composes points. Hydra composes each set of group choices once; values are then set on copies of it, which is what
+    makes a report of hundreds of points quick to check."""
+
+    def __init__(self, always: Sequence[str]):
+        self._always = list(always)
+        self._parser = OverridesParser.create()
+        self._bases: dict[tuple[str, ...], _Base] = {}
+
+    def command(self, overrides: Sequence[str], multirun: bool) -> Command:
+        """All points of a command line. Raises ConfigError for the first that cannot be composed."""
+        parsed = self._parse(overrides)
+        if reports := [override for override in parsed if override.key_or_group == "report"]:
+            rest = [override.input_line for override in parsed if override not in reports]
+            return Command([self.point(rest)], None, str(reports[-1].value()), together=True)
+        hydra = self._base([_first(override) for override in parsed if self._is_structural(override)]).hydra
+        sweep = hydra.runtime.choices.get("sweep")
+        if not multirun and str(hydra.mode) != "RunMode.MULTIRUN":
+            if swept := [override.input_line for override in parsed if override.is_sweep_override()]:
+                raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
+            return Command([self.point(overrides)], sweep, None, together=True)
+        if not hydra.sweeper._target_.startswith(BASIC):
+            raise ConfigError(f"hydra/sweeper={hydra.runtime.choices['hydra/sweeper']}: must be basic, "
+                              "which knows its points before they run")
+        params = self._parse([f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()])
+        fixed = [override.input_line for override in parsed if override.is_hydra_override()]
+        task = [override for override in parsed if not override.is_hydra_override()]
+        [combinations] = BasicSweeper.split_arguments([*params, *task], None)
+        together = hydra.launcher._target_.startswith(BASIC)
+        return Command([self.point([*fixed, *one]) for one in combinations], sweep, None, together)
+
+    def point(self, overrides: Sequence[str]) -> Point:
+        """One point, every interpolation resolved. Of repeated keys the last wins. Raises ConfigError."""
+        parsed = list({override.get_key_element(): override for override in self._parse(overrides)}.values())
+        base = self._base([override.input_line for override in parsed if self._is_structural(override)])
+        config = copy.deepcopy(base.config)
+        try:
+            for override in parsed:
+                if not self._is_structural(override):
+                    OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+            plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        except (ConfigKeyError, ConfigAttributeError) as error:
+            key = error.full_key or override.key_or_group
+            raise ConfigError(unknown(key, _keys_beside(config, key))) from error
+        except CONFIG_ERRORS as error:
+            raise composition(error) from error
+        return Point(tuple(override.input_line for override in parsed if not override.is_hydra_override()), plain)
+
+    def _base(self, structural: Sequence[str]) -> _Base:
+        """Hydra's composition of group choices, added keys and its own settings. Raises ConfigError."""
+        key = tuple(structural)
+        if key not in self._bases:
+            try:
+                config = compose("config", [*self._always, *structural], return_hydra_config=True)
+            except CONFIG_ERRORS as error:
+                raise composition(error) from error
+            with open_dict(config):
+                hydra = config.pop("hydra")
+            self._bases[key] = _Base(config, hydra)
+        return self._bases[key]
+
+    def _is_structural(self, override: Override) -> bool:
+        """Does it choose a group's option, add or delete a key, or set Hydra itself?"""
+        return (override.type is not OverrideType.CHANGE or override.is_hydra_override()
+                or GlobalHydra.instance().config_loader().repository.group_exists(override.key_or_group))
+
+    def _parse(self, overrides: Sequence[str]) -> list[Override]:
+        parsed = []
+        for line in overrides:
+            try:
+                parsed += self._parser.parse_overrides([line])
+            except CONFIG_ERRORS as error:
+                raise ConfigError(f"{line}: not of the form KEY=VALUE ({composition(error)})") from error
+        return parsed
+
+
+def _keys_beside(config: DictConfig, key: str) -> list[str]:
+    """The full names of the keys that do exist where `key` does not."""
+    parent = key.rpartition(".")[0]
+    while parent and not isinstance(OmegaConf.select(config, parent), DictConfig):
+        parent = parent.rpartition(".")[0]
+    node = OmegaConf.select(config, parent) if parent else config
+    return [f"{parent}.{name}" if parent else str(name) for name in node]
+
+
+def _first(override: Override) -> str:
+    """The override with the first of its values, if it has several."""
+    if not override.is_sweep_override():
+        return override.input_line
+    if not override.is_discrete_sweep():
+        raise ConfigError(f"{override.input_line}: only lists of values can be swept: KEY=a,b,c or KEY=range(1,9)")
+    return f"{override.get_key_element()}={next(override.sweep_string_iterator())}"
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Hydra's own flags (-m, --cfg, --info, …) and the overrides."""
+    from hydra._internal.utils import get_args_parser
+
+    return get_args_parser().parse_args(list(argv))

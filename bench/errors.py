@@ -1,0 +1,77 @@
+"""Every way a command can be wrong becomes one line: which key, which value, what is allowed."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from pydantic import ValidationError
+
+CONFIG_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
+OWN_ROOMS = ("bench", "methods", "tasks", "results", "plots")
+COMPARISONS = {"greater than or equal to": "≥", "less than or equal to": "≤", "greater than": ">", "less than": "<"}
+
+
+class ConfigError(ValueError):
+    """A command that cannot run. The message is one line."""
+
+
+def one_line(error: object) -> str:
+    """An exception's (or any) text without its line breaks."""
+    text = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return " ".join(str(text).split()) or type(error).__name__
+
+
+def described(error: BaseException) -> str:
+    """One line for a record: the kind of an unexpected error, its text, and the line of code it came from."""
+    text = one_line(error)
+    if type(error).__module__.partition(".")[0] in OWN_ROOMS:
+        return text  # the project's own errors say all that is needed
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{place}"
+
+
+def unknown(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:
+    """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`. All keys are given in full."""
+    tails = {re.split("[.=]", full)[-1]: full for full in sorted(allowed)}
+    near = [tails[tail] for tail in get_close_matches(re.split("[.=]", key)[-1], tails, n=2)]
+    hint = f"; did you mean {' or '.join(near)}? Allowed: " if near else "; allowed: "
+    return f"{key}: {what}{hint}{', '.join(tails.values()) or 'none'}"
+
+
+def invalid(error: ValidationError, section: str, allowed: Iterable[str]) -> str:
+    """All complaints of pydantic about one section's values, in one line."""
+    return "; ".join(_complaint(item, section, allowed) for item in error.errors())
+
+
+def _complaint(item: Any, section: str, allowed: Iterable[str]) -> str:
+    prefix = f"{section}." if section else ""
+    key = prefix + ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return unknown(key, (prefix + name for name in allowed))
+    if item["type"] == "missing":
+        return f"{key}: missing; give {key}=VALUE"
+    text = item["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    for words, sign in COMPARISONS.items():
+        text = text.replace(words, sign)
+    whole_section = not item["loc"]
+    return f"{section}: {text}" if whole_section else f"{key}={item['input']}: {text}"
+
+
+def composition(error: Exception) -> ConfigError:
+    """What Hydra or OmegaConf said about an override, in one line."""
+    text = str(error)
+    if isinstance(error, MissingMandatoryValue):
+        key = error.full_key or text.splitlines()[0].rpartition(" ")[2]
+        return ConfigError(f"{key}: missing; give {key}=VALUE")
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, option = str(error.missing_cfg_file).rpartition("/")
+        return ConfigError(unknown(f"{group}={option}", (f"{group}={o}" for o in error.options or ()), what="unknown"))
+    return ConfigError(re.sub(r" See https://hydra\S+.*", "", one_line(text)))

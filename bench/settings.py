@@ -1,0 +1,43 @@
+"""What is not part of a point's identity: where results go and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from bench import tracking
+from bench.cell import SECTIONS, Named, Section, choose, parse, validated
+from bench.errors import ConfigError, unknown
+
+
+class Folder(Section):
+    dir: Path
+
+
+class Settings(Section):
+    output: Folder
+    store: Folder
+    summary: Literal["table", "json"]
+    trace: bool
+    dry_run: bool
+    tracker: Named[tracking.Tracker]
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Settings:
+        """The settings of a composed configuration; every key of it must be known. Raises ConfigError, one line."""
+        layouts = {"report", "sweep"}
+        allowed = {*SECTIONS, *cls.model_fields, *layouts}
+        for key in config:
+            if key not in allowed:
+                raise ConfigError(unknown(key, allowed))
+        found = {name: config[name] for name in cls.model_fields if name in config}
+        found |= {
+            "output": parse(Folder, config, "output"),
+            "store": parse(Folder, config, "store"),
+            "tracker": choose(config, "tracker", tracking.TRACKERS.__getitem__, tracking.TRACKERS),
+        }
+        settings = validated(cls, found, "")
+        if settings.trace:
+            raise ConfigError("trace=True: decode traces are not recorded yet; leave trace=false")
+        return settings
