@@ -148,12 +148,12 @@ def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCach
         if generation.finish:
             kept.append([])
             continue
-        kept.append(path.nodes)
         emitted = _emit(row, generation, path.tokens, limits, method.target)
         generation.committed.append(emitted)
         generation.accepted.append(min(emitted, len(path.tokens) - 1))
         for name, count in path.counts.items():
             generation.counts[name] = generation.counts.get(name, 0) + count
+        kept.append([] if generation.finish else path.nodes)
     cache.commit(kept)
 
 

@@ -13,9 +13,12 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from transformers.utils.logging import disable_progress_bar
+
 from methods.engine import attention
 from methods.engine.cache import SlotCache
 
+disable_progress_bar()  # of loading weights: standard error is the harness' own
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 

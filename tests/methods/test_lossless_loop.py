@@ -14,6 +14,7 @@ from methods.decode import Limits, Request, generate
 from methods.method import build_method
 from methods.sampling import Sampling
 from tests.helpers.tiny_models import language_model
+from tests.helpers.tree_drafters import TreeDrafter, hashed
 
 VOCAB, NEW, ROWS, DRAWS = 5, 3, 1000, 24_000
 PROMPT = [1, 2, 3, 1, 2, 4, 1, 2]  # prompt lookup finds something after it
@@ -24,6 +25,7 @@ CASES = {
     "model, sampled": ("model", {}, "lossless", {}),
     "model, deterministic": ("model", {"sample": False}, "lossless", {}),
     "prompt lookup": ("prompt_lookup", {}, "lossless", {}),
+    "tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "lossless", {}),
     "mars sampling, theta 1": ("model", {}, "mars", {"variant": "sampling", "theta": 1.0}),
 }
 BIASED = {
@@ -57,7 +59,8 @@ def exact(pair):
 
 def p_value(pair, exact, drafter, drafter_options, rule, rule_options) -> float:
     """Chi-square p-value of DRAWS generations against the exact law (sequences of tiny expectation pooled)."""
-    drafter = registry.drafter(drafter)(**drafter_options)
+    if isinstance(drafter, str):
+        drafter = registry.drafter(drafter)(**drafter_options)
     method = build_method(pair[0], pair[1] if drafter.needs else None, drafter,
                           registry.rule(rule)(**rule_options), SAMPLING, 2)
     paths, probability = exact
