@@ -26,7 +26,6 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
@@ -51,11 +50,16 @@ def divergence(kind: Divergence, p: Tensor, q: Tensor) -> Tensor:
             m = (p + q) / 2
             return (m * (m.log() - (p.log() + q.log()) / 2)).sum(-1)
         case "kl":
-            return F.kl_div(q.log(), p, reduction="none").sum(-1)
+            return _kl(p, q)
         case "kl_released":
-            return F.kl_div(p.log(), q, reduction="none").sum(-1)
+            return _kl(q, p)
         case _:
             return (p - q).abs().sum(-1) / 2
+
+
+def _kl(a: Tensor, b: Tensor) -> Tensor:
+    """KL(a||b). A token with a = 0 adds 0, or NaN if b = 0 as well; equal distributions have exactly 0."""
+    return (a * (torch.where(a > 0, a.log(), 0.0) - b.log())).sum(-1)
 
 
 def _buckets(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:

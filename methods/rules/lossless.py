@@ -42,7 +42,7 @@ def accepts(v: Verification, q_mode: QMode = "exact") -> Tensor:
     reach, p_token = v.u, v.p_token
     if not v.draft.chain:
         repeated = (v.earlier_siblings & (v.draft.tokens[:, :, None] == v.draft.tokens[:, None, :])).any(-1)
-        p_token = p_token.masked_fill(repeated, 0.0)  # a token that was rejected has no mass left
+        p_token = p_token.masked_fill(repeated | ~v.draft.valid, 0.0)  # a token already rejected has no mass left
         earlier_mass = (v.earlier_siblings.to(p_token.dtype) @ p_token[..., None])[..., 0]
         reach = reach * (1.0 - earlier_mass).clamp(min=0.0)
     return (reach * v.draft.q if q_mode == "draft" else reach) < p_token

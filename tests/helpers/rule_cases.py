@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
 
 import torch
 from torch import Tensor
@@ -60,7 +60,10 @@ def _tokens(parents: Tensor, draft_logits: Tensor, sampling: Sampling, sampled: 
 
 
 def with_u(v: Verification, u: Tensor) -> Verification:
-    return Verification(v.draft, v.logits, v.sampling, u)
+    """The same draft under other random numbers; what was already computed of it stays."""
+    other = copy.copy(v)
+    other.u = u
+    return other
 
 
 def acceptance(rule: Rule, v: Verification) -> Tensor:
@@ -96,13 +99,15 @@ def _paths(probability: list[float], parents: list[int], valid: list[bool]) -> d
     return {path: mass for path, mass in found.items() if mass > 0}
 
 
-def first_token(rule: Rule, v: Verification) -> Tensor:
-    """[B, V] distribution of the first token emitted after the root, all randomness integrated out (float64)."""
+def first_token(rule: Rule, v: Verification, found: list[dict[tuple[int, ...], float]] | None = None) -> Tensor:
+    """[B, V] distribution of the first token emitted after the root, all randomness integrated out (float64).
+
+    `found`: the outcomes, where they are at hand."""
     root = torch.zeros(len(v.u), dtype=torch.long)
     correction = rule.emit(v, root).double()
     correction = correction / correction.sum(-1, keepdim=True)
     marginal = torch.zeros_like(correction)
-    for row, paths in enumerate(outcomes(rule, v)):
+    for row, paths in enumerate(found or outcomes(rule, v)):
         for path, mass in paths.items():
             if len(path) == 1:
                 marginal[row] += mass * correction[row]
@@ -111,4 +116,3 @@ def first_token(rule: Rule, v: Verification) -> Tensor:
     return marginal
 
 
-LanguageModel = Callable[[Tensor], Tensor]  # last token [...] -> raw logits [..., V]

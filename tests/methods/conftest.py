@@ -19,7 +19,7 @@ def golden() -> Callable[[str], Path]:
 
     def find(name: str) -> Path:
         if not (root / name).exists():
-            pytest.skip(f"reference data {name} not found under {root}: set LEEWAY_SHARED to the folder that has golden/")
+            pytest.skip(f"no reference data at {root / name}: set LEEWAY_SHARED to the folder that has golden/")
         return root / name
     return find
 

@@ -1,0 +1,260 @@
+"""What rules must do at the ends of their options, in corners of float32, and what they must refuse."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from methods.rules.base import Candidates, Decision, Rule, Verification, walk
+from methods.rules.fsd import Fsd, divergence
+from methods.rules.greedy import Greedy
+from methods.rules.lossless import Lossless
+from methods.rules.mars import Mars
+from methods.rules.random import Random
+from methods.sampling import Sampling
+from methods.tree import Draft
+from tests.helpers.rule_cases import random_case, with_u
+
+COLD, WARM = Sampling(0.0), Sampling(1.0)
+
+
+@st.composite
+def verifications(draw: st.DrawFn, greedy: bool | None = None, sampled: bool | None = None) -> Verification:
+    temperature = draw(st.sampled_from([0.0] if greedy else [0.5, 1.0] if greedy is False else [0.0, 1.0]))
+    sampling = Sampling(temperature, top_k=draw(st.sampled_from([0, 3])))
+    from_q = temperature > 0 and (draw(st.booleans()) if sampled is None else sampled)
+    return random_case(draw(st.integers(0, 10_000)), sampling, sampled=from_q, tree=draw(st.booleans()), rows=3,
+                       nodes=7, vocab=draw(st.sampled_from([8, 20])), shift=draw(st.sampled_from([-20.0, 0.0, 4.0])))
+
+
+def same_decisions(one: Rule, other: Rule, v: Verification) -> None:
+    a, b = one.decide(v), other.decide(v)
+    valid = v.draft.valid.clone()
+    valid[:, 0] = False
+    assert torch.equal(a.accept & valid, b.accept & valid)
+    last = walk(v, a).last
+    assert torch.equal(one.emit(v, last), other.emit(v, last))
+
+
+@settings(max_examples=25, deadline=None)
+@given(verifications(), st.sampled_from([1.0, 1.5]))
+def test_mars_algorithm1_without_relaxation_is_greedy(v: Verification, theta: float) -> None:
+    same_decisions(Mars(theta=theta), Greedy(), Verification(v.draft, v.logits, COLD, v.u))
+    accept = Mars(theta=theta).decide(v).accept
+    assert torch.equal(accept, v.is_argmax)
+
+
+@settings(max_examples=25, deadline=None)
+@given(verifications(greedy=False), st.sampled_from(["logit_ratio", "prob_ratio", "logit_margin"]),
+       st.sampled_from(["exact", "draft"]))
+def test_mars_sampling_without_relaxation_is_lossless(v: Verification, indicator: str, q_mode: str) -> None:
+    same_decisions(Mars(variant="sampling", theta=1.0, indicator=indicator, q_mode=q_mode), Lossless(q_mode=q_mode), v)
+
+
+@settings(max_examples=25, deadline=None)
+@given(verifications(), st.floats(0.5, 0.99), st.sampled_from(["algorithm1", "sampling"]))
+def test_mars_relaxes_more_with_a_smaller_theta(v: Verification, theta: float, variant: str) -> None:
+    strict, loose = (Mars(variant=variant, theta=t).decide(v).accept for t in (theta, theta - 0.3))
+    if v.draft.chain:  # on a tree a relaxed sibling may stand before the argmax
+        assert (loose | ~strict).all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(verifications(greedy=True))
+def test_every_strict_rule_is_greedy_at_temperature_zero(v: Verification) -> None:
+    for rule in (Lossless(), Lossless(q_mode="draft"), Mars(variant="released", theta=0.1, q_mode="draft"),
+                 Mars(variant="sampling", theta=1.0)):
+        same_decisions(rule, Greedy(), v)
+
+
+@settings(max_examples=25, deadline=None)
+@given(verifications(sampled=False), st.sampled_from(["js", "js_released", "kl", "kl_released", "tv", "topk_js"]))
+def test_fsd_ends(v: Verification, kind: str) -> None:
+    children = v.draft.valid.clone()
+    children[:, 0] = False
+    assert Fsd(divergence=kind, threshold=math.inf).decide(v).accept[children].all()
+    assert not Fsd(divergence=kind, threshold=0.0).decide(v).accept[children].any()
+    twin = Verification(v.draft, v.draft.logits.nan_to_num(), v.sampling, v.u)
+    assert Fsd(divergence=kind, threshold=0.0).decide(twin).accept[children].all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(verifications())
+def test_random_ends(v: Verification) -> None:
+    assert Random(rate=1.0).decide(v).accept.all()
+    assert not Random(rate=0.0).decide(with_u(v, torch.zeros_like(v.u))).accept.any()
+
+
+@settings(max_examples=25, deadline=None)
+@given(verifications())
+def test_padding_is_never_kept_nor_seen(v: Verification) -> None:
+    """Whatever stands in padding nodes changes nothing."""
+    junk = torch.where(v.draft.valid, v.draft.tokens, v.logits.shape[-1] - 1)
+    q = torch.where(v.draft.valid, v.draft.q, torch.nan)
+    chain, draft = v.draft.chain, v.draft
+    other = (Draft.of_chain(junk, valid=draft.valid, sampled=draft.sampled, logits=draft.logits, q=q) if chain else
+             Draft.of_parents(junk, draft.parents, valid=draft.valid, sampled=draft.sampled, logits=draft.logits, q=q))
+    noisy = Verification(other, torch.where(draft.valid[..., None], v.logits, torch.nan), v.sampling, v.u)
+    for rule in (Lossless(), Lossless(q_mode="draft"), Mars(), Mars(variant="released"), Fsd(), Random()):
+        expected, found = walk(v, rule.decide(v)), walk(noisy, rule.decide(noisy))
+        assert torch.equal(expected.kept, found.kept) and torch.equal(expected.relaxed, found.relaxed)
+        assert not (found.kept & ~draft.valid).any()
+        assert torch.equal(rule.emit(v, expected.last), rule.emit(noisy, found.last))
+
+
+def one_context(logits: list[float], tokens: list[int], u: list[float], sampling: Sampling = WARM, *,
+                draft_logits: list[float] | None = None, sampled: bool = False) -> Verification:
+    """A root with the given children."""
+    n, vocab = len(tokens) + 1, len(logits)
+    z = torch.tensor(logits).expand(1, n, vocab)
+    draft_z = z if draft_logits is None else torch.tensor(draft_logits).expand(1, n, vocab)
+    all_tokens = torch.tensor([[0, *tokens]])
+    draft = Draft.of_parents(all_tokens, torch.tensor([[-1] + [0] * len(tokens)]), sampled=sampled, logits=draft_z,
+                             q=draft_z.softmax(-1).gather(2, all_tokens[..., None])[..., 0])
+    return Verification(draft, z, sampling, torch.tensor([[0.0, *u]]))
+
+
+def accepted(rule: Rule, v: Verification) -> list[bool]:
+    return rule.decide(v).accept[0, 1:].tolist()
+
+
+def test_mars_relaxes_the_runner_up_only() -> None:
+    v = one_context([1.0, 10.0, 9.5, 9.4], [2, 1], [0.99] * 2)
+    assert accepted(Mars(theta=0.9), v) == [False, True]  # v1 is a child too, so v1 wins
+    assert accepted(Mars(theta=0.9, variant="sampling"), v) == [True, True]
+    v = one_context([1.0, 10.0, 9.5, 9.4], [3, 2], [0.99] * 2)
+    assert accepted(Mars(theta=0.9), v) == [False, True]
+    assert accepted(Mars(theta=0.95), v) == [False, False]  # the ratio is exactly theta
+    kept = walk(v, Mars(theta=0.9).decide(v))
+    assert (int(kept.last), int(kept.relaxed)) == (2, 1)
+
+
+def test_mars_is_strict_and_counts_where_the_ratio_means_nothing() -> None:
+    for top in (-1.0, 0.0):
+        v = one_context([-9.0, top, top - 0.01], [2], [0.999])
+        for variant in ("algorithm1", "sampling"):
+            rule = Mars(variant=variant)
+            assert accepted(rule, v) == [False]
+            assert int(walk(v, rule.decide(v)).notes["nonpositive_top1"]) == 1
+    v = one_context([-9.0, -1.0, -1.01], [2], [0.999])
+    assert accepted(Mars(variant="released"), v) == [True]
+    assert accepted(Mars(indicator="prob_ratio"), v) == [True]
+    assert walk(v, Mars(indicator="prob_ratio").decide(v)).notes == {}
+
+
+def test_mars_released_skips_others_untested() -> None:
+    """A child outside the top two would pass its lossless test, but is skipped; the correction is the whole p."""
+    v = one_context([9.0, 10.0, 9.9], [0], [0.0])
+    rule = Mars(variant="released")
+    assert accepted(rule, v) == [False] and accepted(Lossless(), v) == [True]
+    torch.testing.assert_close(rule.emit(v, torch.tensor([0])), v.p[:, 0])
+
+
+@pytest.mark.parametrize("variant", ["algorithm1", "sampling"])
+def test_tied_logits(variant: str) -> None:
+    """A tie has ratio 1: relaxed below theta 1, but at theta 1 the first of the tied tokens alone is the argmax."""
+    v = one_context([1.0, 5.0, 5.0], [2], [0.999])
+    assert accepted(Mars(theta=0.99, variant=variant), v) == [True]
+    assert accepted(Mars(theta=1.0, variant=variant), v) == [False]
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_rejection_of_all_mass_still_emits_a_possible_token(sampled: bool) -> None:
+    """Children that hold all the mass: if rounding rejects the last one too, p is drawn from, not emptiness."""
+    almost_one = float(torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)))
+    for sampling in (WARM, Sampling(0.3, top_k=2), Sampling(1.0, top_k=1)):
+        v = one_context([0.0, 9.0, 8.7, -60.0], [1, 2], [almost_one] * 2, sampling, sampled=sampled)
+        rule = Lossless()
+        weights = rule.emit(v, torch.tensor([0]))
+        assert weights.sum() > 0
+        token = rule.next_token(v, torch.tensor([0]), torch.tensor([almost_one]))
+        assert float(v.p[0, 0, token]) > 0
+
+
+def test_token_without_target_mass_is_never_accepted() -> None:
+    for sampled in (False, True):
+        v = one_context([0.0, 9.0, 8.7, 1.0], [3, 1, 2, 0], [0.0] * 4, Sampling(1.0, top_k=2), sampled=sampled)
+        for rule in (Lossless(), Lossless(q_mode="draft")):
+            assert not accepted(rule, v)[0] and not accepted(rule, v)[3]
+            assert rule.emit(v, torch.tensor([0]))[0, [0, 3]].sum() == 0
+
+
+def test_tiny_draft_probability_is_certain_acceptance() -> None:
+    v = one_context([0.0, 5.0], [1], [0.99], draft_logits=[120.0, 0.0])
+    assert float(v.draft.q[0, 1]) == 0.0
+    assert accepted(Lossless(q_mode="draft"), v) == [True]
+
+
+def test_divergence_where_probabilities_vanish() -> None:
+    p = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]])
+    q = torch.tensor([[0.5, 0.0, 0.5, 0.0], [0.25, 0.75, 0.0, 0.0]])
+    assert divergence("js", p, q)[0].item() == pytest.approx(math.log(2) / 2)
+    assert divergence("tv", p, q).tolist() == [0.5, 0.25]
+    for kind in ("kl", "kl_released", "js_released"):  # 0 against 0, as in the released code
+        assert divergence(kind, p, q).isnan().all()
+    for kind in ("kl", "js_released"):
+        assert divergence(kind, p[:1, :3], q[:1, :3]).item() == math.inf
+    assert divergence("kl_released", p[1:, :3], torch.tensor([[0.5, 0.5, 0.0]])).isnan().all()
+    assert divergence("kl_released", torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]])).item() == pytest.approx(math.log(2))
+    disjoint = divergence("js", torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
+    assert disjoint.item() == pytest.approx(math.log(2))
+
+
+def test_fsd_rejects_an_undefined_divergence() -> None:
+    v = one_context([0.0, 0.0, -200.0], [0], [0.0], draft_logits=[0.0, 0.1, -200.0])
+    for kind in ("js_released", "kl", "kl_released"):
+        assert accepted(Fsd(divergence=kind, threshold=math.inf), v) == [False]
+    assert accepted(Fsd(divergence="js", threshold=0.1), v) == [True]
+
+
+def test_fsd_correction() -> None:
+    v = one_context([1.0, 3.0, 2.0], [0], [0.0])
+    root = torch.tensor([0])
+    torch.testing.assert_close(Fsd().emit(v, root), v.p[:, 0])
+    assert Fsd(correction="greedy").emit(v, root).tolist() == [[0.0, 1.0, 0.0]]
+
+
+def test_walk_counts_notes_along_the_path() -> None:
+    draft = Draft.of_chain(torch.zeros(2, 4, dtype=torch.long))
+    v = Verification(draft, torch.zeros(2, 4, 3), WARM, torch.zeros(2, 4))
+    accept = torch.tensor([[True, True, False, True], [True, True, True, True]])
+    found = walk(v, Decision(accept, strict=torch.zeros_like(accept), notes={"seen": torch.ones_like(accept)}))
+    assert found.length.tolist() == found.last.tolist() == found.relaxed.tolist() == [1, 3]
+    assert found.notes["seen"].tolist() == [2, 4]
+
+
+LOOKUP = Candidates("prompt_lookup", has_q=False, sampled=False)
+MODEL = Candidates("model", has_q=True, sampled=True)
+
+
+@pytest.mark.parametrize("rule,candidates,sampling,message", [
+    (Greedy(), MODEL, WARM, "temperature 0 only"),
+    (Fsd(), LOOKUP, WARM, "prompt_lookup has none"),
+    (Fsd(processed=True), MODEL, COLD, "temperature above 0"),
+    (Lossless(q_mode="draft"), LOOKUP, WARM, "prompt_lookup has none"),
+    (Mars(variant="released", q_mode="draft"), LOOKUP, WARM, "prompt_lookup has none"),
+    (Mars(q_mode="draft"), MODEL, WARM, "never looks at q"),
+])
+def test_refusals(rule: Rule, candidates: Candidates, sampling: Sampling, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refusal:
+        rule.check(candidates, sampling)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("rule", [Greedy(), Lossless(), Mars(), Mars(variant="released"), Random(rate=0.6)])
+def test_rules_without_q_run_on_any_drafter(rule: Rule) -> None:
+    rule.check(LOOKUP, COLD)
+    v = one_context([1.0, 3.0, 2.0], [1], [0.5], COLD)
+    bare = Verification(Draft.of_parents(v.draft.tokens, v.draft.parents), v.logits, COLD, v.u)
+    assert int(walk(bare, rule.decide(bare)).length) == 1
+
+
+@pytest.mark.parametrize("options", [{"rate": 1.5}, {"rate": -0.1}, {"probability": 0.5}])
+def test_options_are_checked(options: dict) -> None:
+    with pytest.raises(ValidationError):
+        Random(**options)
