@@ -12,6 +12,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 Interval = tuple[float, float]
 LEVEL = 0.95
+NORMAL_95 = float(scipy_stats.norm.ppf((1 + LEVEL) / 2))
 RESAMPLES = 9999
 SEED = 0
 
@@ -24,6 +25,12 @@ def speedup_interval(
     All four are one number a prompt, in the same order; a resampled prompt brings its method and baseline run together.
     None for fewer than two prompts: one prompt says nothing about the spread between prompts."""
     return _bootstrap((tokens, seconds, base_tokens, base_seconds), _pooled_ratio)
+
+
+def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> Interval | None:
+    """95% interval of a pooled ratio, sum over sum, by resampling prompts: tokens/s, tokens per cycle. None for fewer
+    than two prompts."""
+    return _bootstrap((numerators, denominators), lambda a, b, axis: a.sum(axis) / b.sum(axis))
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
@@ -45,8 +52,7 @@ def mcnemar_p(method_right: Sequence[bool], base_right: Sequence[bool]) -> float
     if not method_right:
         return None
     method, base = np.asarray(method_right, bool), np.asarray(base_right, bool)
-    table = [[int((method & base).sum()), int((method & ~base).sum())],
-             [int((~method & base).sum()), int((~method & ~base).sum())]]
+    table = [[int((a & b).sum()) for b in (base, ~base)] for a in (method, ~method)]
     return float(min(1.0, mcnemar(table, exact=True).pvalue))
 
 

@@ -100,7 +100,7 @@ class CellFolder:
         try:
             return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
         except yaml.YAMLError as error:
-            raise StoreError(f"{path} is not YAML ({_one_line(error)}): remove the folder to run the cell anew") from error
+            raise StoreError(f"{path} is not YAML ({_one_line(error)}): remove it to write it anew") from error
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Record this run's machine and versions. What earlier runs recorded moves to the list `earlier`, oldest first;
@@ -139,7 +139,7 @@ class CellFolder:
             sample = _parse(raw, where)
             known = samples.get(sample["id"])
             if known is not None and "error" not in known:
-                raise StoreError(f"{where} repeats prompt {sample['id']!r}, which was already measured: remove the line")
+                raise StoreError(f"{where} repeats prompt {sample['id']!r}, which is already measured: remove the line")
             samples[sample["id"]] = sample
         return list(samples.values())
 
@@ -177,7 +177,7 @@ def _parse(raw: bytes, where: str) -> dict[str, Any]:
     try:
         sample = json.loads(raw)
     except ValueError as error:
-        raise StoreError(f"{where} is not JSON ({_one_line(error)}): remove the line to decode its prompt again") from error
+        raise StoreError(f"{where} is not JSON ({_one_line(error)}): remove it to decode the prompt again") from error
     if not isinstance(sample, dict) or not isinstance(sample.get("id"), str):
         raise StoreError(f"{where} is not a sample (an object with an 'id'): remove the line")
     return sample

@@ -52,9 +52,13 @@ def _cycles(samples: Sequence[Sample]) -> dict[str, Any]:
     cycles, tokens = len(committed), sum(len(sample["output_ids"]) for sample in samples)
     histogram = np.bincount(accepted)
     at_least = histogram[::-1].cumsum()[::-1]
+    drafted = [sample for sample in samples if sample["committed"]]
+    each = [len(sample["committed"]) for sample in drafted]
     return {
         "tau": _ratio(committed.sum(), cycles),
+        "tau_ci95": _listed(stats.ratio_interval([sum(sample["committed"]) for sample in drafted], each)),
         "accept_len": _ratio(accepted.sum(), cycles),
+        "accept_len_ci95": _listed(stats.ratio_interval([sum(sample["accepted"]) for sample in drafted], each)),
         # An end-of-text token inside a draft cuts the cycle: what was accepted behind it is never emitted.
         "draft_share": _ratio(np.minimum(accepted, committed).sum(), tokens),
         "relaxed_share": _ratio(sum(sample["relaxed"] for sample in samples), tokens),
@@ -69,15 +73,16 @@ def _speed(samples: Sequence[Sample], base: Sequence[Sample], own: bool) -> dict
     tokens, seconds, prefill = _timing(samples)
     base_tokens, base_seconds, _ = _timing(base)
     rate, base_rate = _ratio(tokens.sum(), seconds.sum()), _ratio(base_tokens.sum(), base_seconds.sum())
+    # A prompt answered by the token of the prefill alone took no decode time and has no rate of its own.
+    timed = (tokens > 0) & (seconds > 0) & (base_tokens > 0) & (base_seconds > 0)
+    arms = tokens[timed], seconds[timed], base_tokens[timed], base_seconds[timed]
     interval = ratios = None
     if not own:
-        # A prompt answered by the token of the prefill alone took no decode time and has no ratio of its own.
-        timed = (tokens > 0) & (seconds > 0) & (base_tokens > 0) & (base_seconds > 0)
-        arms = tokens[timed], seconds[timed], base_tokens[timed], base_seconds[timed]
         interval = stats.speedup_interval(*arms)
         ratios = (arms[0] / arms[1]) / (arms[2] / arms[3])
     return {
         "tokens_per_s": rate,
+        "tokens_per_s_ci95": _listed(stats.ratio_interval(arms[0], arms[1])),
         "baseline_tokens_per_s": base_rate,
         "speedup": _over(rate, base_rate),
         "speedup_ci95": _listed(interval),
@@ -91,7 +96,8 @@ def _speed(samples: Sequence[Sample], base: Sequence[Sample], own: bool) -> dict
 def _timing(runs: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Emitted tokens, decode seconds and prefill seconds, each [prompts]."""
     tokens = np.array([len(run["output_ids"]) for run in runs], dtype=float)
-    return tokens, np.array([run["decode_s"] for run in runs], float), np.array([run["prefill_s"] for run in runs], float)
+    seconds = np.array([run["decode_s"] for run in runs], dtype=float)
+    return tokens, seconds, np.array([run["prefill_s"] for run in runs], dtype=float)
 
 
 def _quality(samples: Sequence[Sample], base: Sequence[Sample], proportion: bool, own: bool) -> dict[str, Any]:

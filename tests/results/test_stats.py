@@ -9,7 +9,7 @@ from results import stats
 
 
 def test_wilson_by_hand():
-    # n = 10, 8 successes, z = 1.959964: centre (p + z²/2n)/(1 + z²/n), half width z√(p(1−p)/n + z²/4n²)/(1 + z²/n)
+    # z = 1.959964: centre (p + z²/2n)/(1 + z²/n), half width z√(p(1−p)/n + z²/4n²)/(1 + z²/n)
     z, p, n = 1.959964, 0.8, 10
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
@@ -50,6 +50,13 @@ def test_the_interval_of_a_constant_ratio_is_a_point():
     tokens = np.array([10, 20, 30, 40])
     low, high = stats.speedup_interval(tokens, tokens / 100, tokens, tokens / 50)
     assert (low, high) == pytest.approx((2.0, 2.0))
+
+
+def test_the_interval_of_a_pooled_ratio_weighs_prompts_by_their_size():
+    # one prompt of 100 cycles at 3 tokens each and fifty of 2 cycles at 1: drawn never, once or twice
+    low, high = stats.ratio_interval([300] + [2] * 50, [100] + [2] * 50)
+    assert low == pytest.approx(1.0) and high > (600 + 98) / (200 + 98) - 0.1
+    assert stats.ratio_interval([3], [1]) is None
 
 
 def test_the_interval_is_paired():

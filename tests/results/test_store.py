@@ -17,9 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def python(code: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 @pytest.fixture
@@ -58,14 +57,17 @@ def test_a_sample_that_is_not_json_leaves_no_trace(cell):
     assert [sample["id"] for sample in cell.samples()] == ["p1"]
 
 
-@pytest.mark.parametrize("torn", ['{"id": "p2", "te', '{"id": "p2"}', "{", '{"id": "p2", "text": "\u00e9'.encode()[:-1]])
+HALF_A_LETTER = '{"id": "p2", "text": "é'.encode()[:-1]
+
+
+@pytest.mark.parametrize("torn", [b'{"id": "p2", "te', b'{"id": "p2"}', b"{", HALF_A_LETTER])
 def test_an_unfinished_last_line_is_left_out_aloud_and_cut_on_append(cell, caplog, torn):
     with cell.lock():
         cell.append({"id": "p0"})
         cell.append({"id": "p1"})
     path = cell.path / "samples.jsonl"
     whole = path.read_bytes()
-    path.write_bytes(whole + (torn if isinstance(torn, bytes) else torn.encode()))
+    path.write_bytes(whole + torn)
     assert [sample["id"] for sample in cell.samples()] == ["p0", "p1"]
     assert "line 3 is unfinished" in caplog.text
     assert path.read_bytes() != whole, "reading must not change the file"

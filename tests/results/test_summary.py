@@ -13,7 +13,8 @@ KEYS = set(
     "tau accept_len draft_share relaxed_share accept_histogram accept_by_position tokens_per_s baseline_tokens_per_s "
     "speedup speedup_ci95 speedup_mean_of_ratios e2e_tokens_per_s accuracy accuracy_ci95 baseline_accuracy "
     "baseline_accuracy_ci95 recovery mcnemar_p precision edit_similarity metric n failed tokens cycles prefill_s "
-    "decode_s".split()
+    "decode_s "
+    "tau_ci95 accept_len_ci95 tokens_per_s_ci95".split()
 )
 
 
@@ -33,12 +34,15 @@ def test_by_hand():
     found = summary([
         sample("a", [3, 1, 4], [2, 0, 3], decode_s=1.0, relaxed=1),        # 9 tokens
         sample("b", [2, 2], [1, 1], decode_s=3.0, score=0.0,               # 5 tokens
-               baseline={"output_ids": [0, 1, 2, 9], "decode_s": 2.0, "prefill_s": 0.5, "score": 1.0, "finish": ["eos"]}),
+               baseline={"output_ids": [0, 1, 2, 9], "decode_s": 2.0, "prefill_s": 0.5, "score": 1.0}),
         {"id": "c", "error": "prompt longer than the context"},
     ])
     assert set(found) == KEYS
     assert (found["n"], found["failed"], found["tokens"], found["cycles"]) == (2, 1, 14, 5)
     assert found["tau"] == pytest.approx(12 / 5) and found["accept_len"] == pytest.approx(7 / 5)
+    assert found["tau_ci95"] == pytest.approx([2.0, 8 / 3]), "two prompts: both b or both a"
+    assert found["accept_len_ci95"] == pytest.approx([1.0, 5 / 3])
+    assert found["tokens_per_s_ci95"] == pytest.approx([5 / 3, 9.0])
     assert found["draft_share"] == pytest.approx(7 / 14) and found["relaxed_share"] == pytest.approx(1 / 14)
     assert found["accept_histogram"] == [1, 2, 1, 1]
     assert found["accept_by_position"] == pytest.approx([4 / 5, 2 / 5, 1 / 5])

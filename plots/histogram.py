@@ -1,0 +1,76 @@
+"""Distributions: accepted lengths over cycles, and traced values in one or two dimensions (MARS, Figures 1 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from plots.data import panels, summary
+from plots.style import BLUE, INK, VERMILLION, look, panel_grid
+from results.figures import Histogram
+from results.grid import Grid
+from results.report import ReportSpec
+
+_LIGHT_TO_BLUE = LinearSegmentedColormap.from_list("blues", ["#dcebf5", BLUE, "#00263d"])
+
+
+def draw(histogram: Histogram, spec: ReportSpec, grid: Grid) -> Figure:
+    """The share of cycles that accept 0, 1, 2, … draft tokens, a stepped line for each entry of `series` that drafts;
+    its mean, the accepted length, stands as a hollow marker on the upper edge."""
+    places = panels(spec, histogram.panels)
+    figure, axes = panel_grid(len(places), columns=2)
+    for ax, (title, at) in zip(axes, places, strict=True):
+        ax.set_title(title)
+        ax.set_xlabel("accepted draft tokens in a cycle")
+        ax.set_ylabel("share of cycles (%)")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _panel(ax, histogram, spec, grid, at)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=min(len(labels), 4) or 1)
+    return figure
+
+
+def _panel(ax: Axes, histogram: Histogram, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> None:
+    for i, entry in enumerate(entry for entry in spec.axes[histogram.series] if not entry.baseline):
+        found = summary(spec, grid, {**at, histogram.series: entry.label})
+        counts = np.array(found["accept_histogram"] if found else [], dtype=float)
+        seen = look(i)
+        share = 100 * counts / counts.sum() if counts.sum() else counts
+        ax.plot(range(len(share)), share, color=seen.colour, marker=seen.marker, linestyle=seen.dash,
+                drawstyle="steps-mid", label=entry.label)
+        if counts.sum():
+            mean = counts @ np.arange(len(counts)) / counts.sum()
+            ax.plot([mean], [1], seen.marker, color=seen.colour, transform=ax.get_xaxis_transform(), clip_on=False,
+                    markersize=7, markerfacecolor="white")
+
+
+def values(ax: Axes, data: Sequence[float], *, label: str, bins: int = 60, mark: float | None = None) -> None:
+    """The distribution of traced values, such as z2/z1, in shares per bin; `mark` is a threshold on their axis."""
+    data = np.asarray(data, float)
+    ax.hist(data, bins=bins, weights=np.full(len(data), 100 / max(len(data), 1)), color=BLUE, edgecolor="white", lw=0.3)
+    ax.set_xlabel(label)
+    ax.set_ylabel("share (%)")
+    if mark is not None:
+        ax.axvline(mark, color=VERMILLION, lw=1.2, ls=(0, (4, 1.5)))
+
+
+def plane(
+    ax: Axes, x: Sequence[float], y: Sequence[float], *, labels: tuple[str, str], bins: int = 60,
+    chosen: Sequence[bool] | None = None,
+) -> None:
+    """Pairs of traced values as a two-dimensional histogram on a logarithmic scale of counts; the pairs of `chosen`,
+    such as the tokens accepted by relaxation, are drawn over it as points."""
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    *_, image = ax.hist2d(x, y, bins=bins, cmap=_LIGHT_TO_BLUE, norm=LogNorm(), cmin=1)
+    ax.figure.colorbar(image, ax=ax, label="tokens in a bin", pad=0.02)
+    if chosen is not None:
+        picked = np.asarray(chosen, bool)
+        ax.plot(x[picked], y[picked], ".", color=VERMILLION, markersize=3.5, alpha=0.8, markeredgewidth=0)
+    ax.grid(False)
+    ax.set_xlabel(labels[0])
+    ax.set_ylabel(labels[1], color=INK)

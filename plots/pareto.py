@@ -1,0 +1,80 @@
+"""One metric against another, with what a random choice between the two models would give: FSD, Figure 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from plots.data import GAP, Measured, measured, panels, summary
+from plots.style import SOFT, look, panel_grid
+from results.figures import Pareto
+from results.grid import Grid
+from results.metrics import metric
+from results.report import ReportSpec
+
+
+def draw(pareto: Pareto, spec: ReportSpec, grid: Grid) -> Figure:
+    """A panel for each entry of `panels`; error bars are 95% intervals, a thin line joins the series of `connect`."""
+    places = panels(spec, pareto.panels)
+    figure, axes = panel_grid(len(places), columns=2)
+    for ax, (title, at) in zip(axes, places, strict=True):
+        ax.set_title(title)
+        ax.set_xlabel(metric(pareto.x).axis)
+        ax.set_ylabel(metric(pareto.y).axis)
+        _panel(ax, pareto, spec, grid, at)
+    handles, labels = _legend(axes)
+    figure.legend(handles, labels, loc="outside right upper")
+    return figure
+
+
+def _panel(ax: Axes, pareto: Pareto, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> None:
+    found = {entry.label: summary(spec, grid, {**at, pareto.series: entry.label}) for entry in spec.axes[pareto.series]}
+    if pareto.allocation:
+        draft, target = (found[label] for label in pareto.allocation)
+        if draft and target and {pareto.x, pareto.y} <= set(_MIXED):
+            xs, ys = random_allocation(draft, target, pareto.x, pareto.y)
+            ax.plot(xs, ys, color=SOFT, lw=1, ls=(0, (1, 2)), zorder=1.5, label="random allocation")
+    points = {label: (measured(cell, pareto.x), measured(cell, pareto.y)) for label, cell in found.items()}
+    joined = [(x or GAP, y or GAP) for x, y in (points[label] for label in pareto.connect)]
+    ax.plot([x.value for x, _ in joined], [y.value for _, y in joined], color=SOFT, lw=0.8, zorder=1.6)
+    for i, (label, (x, y)) in enumerate(points.items()):
+        if x is not None and y is not None:
+            _draw_point(ax, x, y, i, label)
+
+
+def _draw_point(ax: Axes, x: Measured, y: Measured, index: int, label: str) -> None:
+    seen = look(index)
+    ax.errorbar(x.value, y.value, xerr=[[length] for length in x.below_above], yerr=[[d] for d in y.below_above],
+                color=seen.colour, marker=seen.marker, markersize=6.5, markeredgecolor="white", markeredgewidth=0.6,
+                linestyle="none", elinewidth=0.9, label=label)
+
+
+_MIXED = ("accuracy", "tokens_per_s")
+
+
+def random_allocation(
+    draft: Mapping[str, Any], target: Mapping[str, Any], x: str, y: str, steps: int = 51
+) -> tuple[np.ndarray, np.ndarray]:
+    """Accuracy and tokens/s, in printed units, if a share 0…1 of the prompts is answered by the draft model alone and
+    the rest by the target alone. Accuracies mix by prompts, speeds by total tokens over total time."""
+    share = np.linspace(0, 1, steps)
+
+    def mixed(total: str) -> np.ndarray:
+        """[steps] mean per prompt of a quantity that the summary holds as a total."""
+        return share * draft[total] / draft["n"] + (1 - share) * target[total] / target["n"]
+
+    curves = {
+        "accuracy": metric("accuracy").shown(1) * (share * draft["accuracy"] + (1 - share) * target["accuracy"]),
+        "tokens_per_s": mixed("tokens") / mixed("decode_s"),
+    }
+    return curves[x], curves[y]
+
+
+def _legend(axes: list[Axes]) -> tuple[list[Any], list[str]]:
+    """Each series once, though not every panel may hold it."""
+    held = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    return list(held.values()), list(held)

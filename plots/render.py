@@ -1,0 +1,50 @@
+"""One figure of a report as PNG, PDF and SVG, the same bytes for the same grid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from plots import bars, histogram, pareto, sweep
+from plots.style import note, style
+from results.grid import Grid, sizes, unmeasured
+from results.report import ReportSpec
+
+_DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw}
+
+
+def render(spec: ReportSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
+    """Write <name>.png, .pdf and .svg into `out_dir` and return their paths. What was not measured is said under the
+    figure. Raises ValueError for a report that is no figure."""
+    if spec.figure is None:
+        raise ValueError(f"report {spec.name!r} is a {spec.kind} without 'figure:'; only a figure can be drawn")
+    with style(), mpl.rc_context({"svg.hashsalt": spec.name}):
+        figure = _DRAW[spec.figure.kind](spec.figure, spec, grid)
+        note(figure, _absent(spec, grid))
+        return save(figure, Path(out_dir) / spec.name)
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Save without dates or versions inside; the SVG has no background, so that it takes on that of a page."""
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, so that all three files agree
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    png, pdf, svg = (stem.with_name(f"{stem.name}.{suffix}") for suffix in ("png", "pdf", "svg"))
+    figure.savefig(png, facecolor="white", metadata={"Software": None})
+    figure.savefig(pdf, metadata={"CreationDate": None, "Producer": None, "Creator": None})
+    figure.savefig(svg, transparent=True, metadata={"Date": None, "Creator": None})
+    return [png, pdf, svg]
+
+
+def _absent(spec: ReportSpec, grid: Grid) -> str:
+    size, absent = sizes(grid), unmeasured(spec, grid)
+    if not absent:
+        return size
+    first, found = absent[0]
+    more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+    said = f"not measured: {first} ({found.state}: {found.reason}){more}"
+    return f"{size}; {said}" if size else said

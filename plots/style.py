@@ -1,0 +1,76 @@
+"""How every figure looks: one ink, the Okabe–Ito colours, a marker and a line style for each, no text under 8 pt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from textwrap import wrap
+from typing import NamedTuple
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK = "#23262b"
+SOFT = "#6a6e76"
+GRID = "#b9bcc2"
+# Okabe & Ito, Color Universal Design (2008), in an order whose neighbours also differ in lightness.
+BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9"
+COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+DASHES = ("-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.4, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
+HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----")
+PANEL_INCHES = (4.1, 3.2)
+
+_RC = {
+    "font.family": "DejaVu Sans", "font.size": 9, "axes.labelsize": 9, "axes.titlesize": 10, "legend.fontsize": 8.5,
+    "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "figure.titlesize": 11, "mathtext.fontset": "dejavusans",
+    "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.edgecolor": INK,
+    "axes.linewidth": 0.7, "xtick.major.width": 0.7, "ytick.major.width": 0.7, "xtick.major.size": 3,
+    "ytick.major.size": 3, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
+    "axes.titlepad": 8, "axes.grid": True, "axes.grid.axis": "y", "grid.color": GRID, "grid.alpha": 0.45,
+    "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.6, "lines.markersize": 5,
+    "legend.frameon": False, "legend.handlelength": 2.4, "hatch.linewidth": 0.6, "figure.dpi": 100, "savefig.dpi": 200,
+    "svg.fonttype": "path", "pdf.fonttype": 42, "axes.unicode_minus": True,
+}
+
+
+class Look(NamedTuple):
+    colour: str
+    marker: str
+    dash: str | tuple
+    hatch: str
+
+
+def look(index: int) -> Look:
+    """The look of the index-th series. Colour, marker, line style and hatch run through lists of different lengths, so
+    two series are alike only after thirty."""
+    return Look(*(styles[index % len(styles)] for styles in (COLOURS, MARKERS, DASHES, HATCHES)))
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw inside this context; matplotlib's defaults are untouched outside, whatever a user's matplotlibrc says."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_RC)
+        yield
+
+
+def panel_grid(count: int, columns: int = 3, inches: tuple[float, float] = PANEL_INCHES) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` equal panels, at most `columns` side by side."""
+    wide = min(count, columns)
+    high = -(-count // wide)
+    figure = Figure(figsize=(inches[0] * wide, inches[1] * high + 0.5), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.06)
+    axes = figure.subplots(high, wide, squeeze=False).ravel().tolist()
+    for unused in axes[count:]:
+        unused.remove()
+    return figure, axes[:count]
+
+
+def note(figure: Figure, text: str) -> None:
+    """Small print under the figure, broken to its width."""
+    if text:
+        letters = int(figure.get_figwidth() * 17)
+        figure.supxlabel("\n".join(wrap(text, letters)), x=0.01, ha="left", fontsize=8, color=SOFT)

@@ -1,0 +1,103 @@
+"""Accuracy and speedup, or any two metrics, against a threshold: MARS, Figure 4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from plots.data import GAP, Measured, measured, panels, summary
+from plots.style import BLUE, MARKERS, SOFT, VERMILLION, panel_grid
+from results.axes import Entry
+from results.figures import Sweep
+from results.grid import Grid
+from results.metrics import metric
+from results.report import ReportSpec
+
+_BASELINE_OF = {"accuracy": "baseline_accuracy", "tokens_per_s": "baseline_tokens_per_s"}
+_BASELINE_DASH = (0, (1, 2))
+
+
+class _Scale(NamedTuple):
+    """One of the two y scales. Dash and filling say again what the colour says, for prints and eyes without colour."""
+
+    metric: str
+    colour: str
+    dash: str | tuple
+    filling: str
+
+
+def draw(sweep: Sweep, spec: ReportSpec, grid: Grid) -> Figure:
+    """A panel for each entry of `panels`; the marker tells the entry of `lines`, the colour and the dash the metric. A
+    dotted line shows autoregressive decoding."""
+    scales = [_Scale(sweep.left, BLUE, "-", BLUE)]
+    if sweep.right:
+        scales.append(_Scale(sweep.right, VERMILLION, (0, (4, 1.5)), "white"))
+    places = panels(spec, sweep.panels)
+    figure, axes = panel_grid(len(places), columns=2)
+    for ax, (title, at) in zip(axes, places, strict=True):
+        ax.set_title(title)
+        ax.set_xlabel(sweep.x_label or sweep.x)
+        ax.set_xticks([entry.value for entry in spec.axes[sweep.x]])
+        for scale, side in zip(scales, _sides(ax, len(scales)), strict=True):
+            _draw_scale(side, scale, sweep, spec, grid, at)
+    figure.legend(handles=_legend(scales, _lines(sweep, spec)), loc="outside upper left", ncols=6)
+    return figure
+
+
+def _sides(ax: Axes, count: int) -> list[Axes]:
+    if count == 1:
+        return [ax]
+    right = ax.twinx()
+    right.grid(False)
+    right.spines["right"].set_visible(True)
+    return [ax, right]
+
+
+def _draw_scale(
+    ax: Axes, scale: _Scale, sweep: Sweep, spec: ReportSpec, grid: Grid, at: Mapping[str, str]
+) -> None:
+    found: list[dict[str, Any]] = []
+    for i, line in enumerate(_lines(sweep, spec)):
+        here = at if line is None else {**at, sweep.lines: line.label}
+        cells = {x.value: summary(spec, grid, {**here, sweep.x: x.label}) for x in spec.axes[sweep.x]}
+        found += [cell for cell in cells.values() if cell is not None]
+        _draw_line(ax, scale, MARKERS[i], {x: measured(cell, scale.metric) or GAP for x, cell in cells.items()})
+    for level in _baselines(found, scale.metric):
+        ax.axhline(level, color=scale.colour, lw=1, ls=_BASELINE_DASH, zorder=1.5)
+    ax.set_ylabel(metric(scale.metric).axis, color=scale.colour)
+    ax.tick_params(axis="y", colors=scale.colour)
+
+
+def _draw_line(ax: Axes, scale: _Scale, marker: str, points: Mapping[float, Measured]) -> None:
+    xs, ys = list(points), list(points.values())
+    ax.fill_between(xs, [y.low for y in ys], [y.high for y in ys], color=scale.colour, alpha=0.1, lw=0)
+    ax.plot(xs, [y.value for y in ys], color=scale.colour, marker=marker, linestyle=scale.dash,
+            markerfacecolor=scale.filling, markeredgecolor=scale.colour)
+
+
+def _lines(sweep: Sweep, spec: ReportSpec) -> Iterable[Entry | None]:
+    return spec.axes[sweep.lines] if sweep.lines else (None,)
+
+
+def _baselines(found: list[dict[str, Any]], name: str) -> list[float]:
+    """The baseline's level on a metric's scale: one level, or several where the baselines of the cells differ."""
+    if name in ("speedup", "recovery"):
+        return [metric(name).shown(1.0)] if found else []
+    other = _BASELINE_OF.get(name)
+    levels = {cell[other] for cell in found if cell[other] is not None} if other else set()
+    return sorted(metric(name).shown(level) for level in levels)
+
+
+def _legend(scales: list[_Scale], lines: Iterable[Entry | None]) -> list[Line2D]:
+    handles = [
+        Line2D([], [], color=scale.colour, ls=scale.dash, label=metric(scale.metric).label) for scale in scales
+    ]
+    handles += [
+        Line2D([], [], color=SOFT, ls="none", marker=MARKERS[i], label=line.label)
+        for i, line in enumerate(lines) if line is not None
+    ]
+    return [*handles, Line2D([], [], color=SOFT, lw=1, ls=_BASELINE_DASH, label="autoregressive")]

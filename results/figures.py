@@ -1,0 +1,91 @@
+"""The kinds of figures a report can ask for: which axis plays which part, which metrics are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from results.axes import Axis, Frozen
+from results.metrics import metric
+
+MetricName = Annotated[str, BeforeValidator(lambda name: metric(name).name)]
+
+
+class _Figure(Frozen):
+    panels: tuple[str, ...] = ()
+    """Axes whose entries get a panel each."""
+
+    def used(self) -> list[str]:
+        """The axes that play a part, each as often as it is used."""
+        raise NotImplementedError
+
+    def check(self, axes: Mapping[str, Axis]) -> None:
+        """Raise ValueError, one line, for axes that cannot play their part."""
+
+
+class Sweep(_Figure):
+    """Metrics against a numeric axis with interval bands: `left` and, on a second scale, `right`; a line for each entry
+    of `lines`."""
+
+    kind: Literal["sweep"]
+    x: str
+    x_label: str = ""
+    left: MetricName
+    right: MetricName | None = None
+    lines: str | None = None
+
+    def used(self) -> list[str]:
+        return [self.x, *self.panels, *([self.lines] if self.lines else [])]
+
+    def check(self, axes: Mapping[str, Axis]) -> None:
+        if any(entry.value is None for entry in axes.get(self.x, ())):
+            raise ValueError(f"axis {self.x!r} is the x of a sweep: give each of its entries a number as 'value'")
+
+
+class Pareto(_Figure):
+    """One metric against another with error bars; `series` tells points apart, those of `connect` are joined in order.
+
+    `allocation` names two series, the draft alone and the target alone: a line shows what answering each prompt by one
+    of them at random would give."""
+
+    kind: Literal["pareto"]
+    x: MetricName
+    y: MetricName
+    series: str
+    connect: tuple[str, ...] = ()
+    allocation: tuple[str, str] | None = None
+
+    def used(self) -> list[str]:
+        return [self.series, *self.panels]
+
+    def check(self, axes: Mapping[str, Axis]) -> None:
+        known = {entry.label for entry in axes.get(self.series, ())}
+        if unknown := sorted({*self.connect, *(self.allocation or ())} - known):
+            raise ValueError(f"'connect' and 'allocation' name {unknown}, but {self.series!r} has {sorted(known)}")
+
+
+class Bars(_Figure):
+    """A metric as bars with intervals: a cluster for each entry of `clusters`, a bar for each entry of `series`."""
+
+    kind: Literal["bars"]
+    y: MetricName
+    clusters: str
+    series: str
+
+    def used(self) -> list[str]:
+        return [self.clusters, self.series, *self.panels]
+
+
+class Histogram(_Figure):
+    """The distribution of accepted lengths over cycles, a line of steps for each entry of `series`."""
+
+    kind: Literal["histogram"]
+    series: str
+
+    def used(self) -> list[str]:
+        return [self.series, *self.panels]
+
+
+Figure = Annotated[Sweep | Pareto | Bars | Histogram, Field(discriminator="kind")]

@@ -1,0 +1,140 @@
+"""A report as data: which cells it needs and how they are laid out. It knows no paper; conf/report/*.yaml say all.
+
+A report spans named `axes`; every entry of an axis adds overrides to the experiment point. The points are the product
+of the axes. A table puts some axes in its rows and the others in its columns; a figure gives each axis a part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from results.axes import Axis, Entry, Frozen
+from results.figures import Figure
+from results.metrics import Metric, metric
+
+Coords = tuple[str, ...]
+"""The labels of a point, one an axis, in the order of the report's axes."""
+
+
+class Value(Frozen):
+    """One number of a table's cell; in a report also written as the metric's bare name.
+
+    `published_name` is its name in the published file, `published_scale` brings that number to the summary's unit."""
+
+    metric: str
+    label: str = ""
+    digits: int | None = Field(default=None, ge=0)
+    published_name: str = ""
+    published_scale: float = 1.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_name(cls, given: Any) -> Any:
+        return {"metric": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        metric(self.metric)
+        return self
+
+    @property
+    def of(self) -> Metric:
+        return metric(self.metric)
+
+    @property
+    def name(self) -> str:
+        return self.label or self.of.label
+
+    @property
+    def decimals(self) -> int:
+        return self.of.digits if self.digits is None else self.digits
+
+
+class Published(Frozen):
+    """Numbers of a paper: a file in results/published, and the axis whose entries are the paper's model pairs."""
+
+    file: str
+    pair: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One cell that the report needs: where it stands, and the overrides that compose it."""
+
+    coords: Coords
+    overrides: tuple[str, ...]
+
+
+class ReportSpec(Frozen):
+    """A named table or figure. `base` overrides hold for all points; `mean` names a computed last column."""
+
+    name: str
+    title: str
+    kind: Literal["table", "figure"]
+    about: str = ""
+    base: tuple[str, ...] = ()
+    axes: dict[str, Axis] = Field(min_length=1)
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    mean: str | None = None
+    values: tuple[Value, ...] = ()
+    published: Published | None = None
+    figure: Figure | None = None
+
+    @field_validator("axes")
+    @classmethod
+    def _distinct_labels(cls, axes: dict[str, Axis]) -> dict[str, Axis]:
+        for name, entries in axes.items():
+            labels = [entry.label for entry in entries]
+            if len(set(labels)) < len(labels):
+                raise ValueError(f"axis {name!r} has entries of one label: give each its own")
+            for axis, wanted in ((axis, wanted) for entry in entries for axis, wanted in entry.only.items()):
+                known = {entry.label for entry in axes.get(axis, ())}
+                if not set(wanted) <= known:
+                    there = sorted(known) or "no such axis"
+                    raise ValueError(f"axis {name!r}: 'only' names {axis} {wanted}, but there is {there}")
+        return axes
+
+    @model_validator(mode="after")
+    def _laid_out(self) -> Self:
+        used = self._table_axes() if self.kind == "table" else self._figure_axes()
+        if sorted(used) != sorted(self.axes):
+            has = sorted(self.axes)
+            raise ValueError(f"the layout uses the axes {sorted(used)}, the report has {has}: use each once")
+        if self.published and self.published.pair not in self.rows:
+            raise ValueError(f"published.pair={self.published.pair!r} must be one of the rows' axes {self.rows}")
+        return self
+
+    def _table_axes(self) -> list[str]:
+        if not (self.rows and self.columns and self.values):
+            raise ValueError("a table needs 'rows', 'columns' and 'values'")
+        return [*self.rows, *self.columns]
+
+    def _figure_axes(self) -> list[str]:
+        if self.figure is None:
+            raise ValueError("a figure needs 'figure: {kind: sweep | pareto | bars | histogram, ...}'")
+        self.figure.check(self.axes)
+        return self.figure.used()
+
+    def points(self) -> list[Point]:
+        """Every cell of the report, the last axis varying fastest."""
+        return [
+            Point(tuple(entry.label for entry in entries), self.base + sum((entry.overrides for entry in entries), ()))
+            for entries in product(*self.axes.values())
+            if self._exists(entries)
+        ]
+
+    def _exists(self, entries: tuple[Entry, ...]) -> bool:
+        at = dict(zip(self.axes, (entry.label for entry in entries), strict=True))
+        return all(at[axis] in wanted for entry in entries for axis, wanted in entry.only.items())
+
+    def entries(self, coords: Coords) -> dict[str, Entry]:
+        """The entry on each axis at these coordinates."""
+        return {
+            name: next(entry for entry in axis if entry.label == label)
+            for (name, axis), label in zip(self.axes.items(), coords, strict=True)
+        }
