@@ -53,15 +53,15 @@ def run(command: Command) -> int:
         return 0
     from bench.job import hydra_job
     from bench.runner import rotations
+    from bench.sweep import plans_of, render_sweep
 
+    plans = plans_of(command, cells) if command.sweep is not None else []
     try:
         hydra_job(rotations(cells) if command.together else None)()
     except SystemExit:
         pass  # Hydra has printed why; what was done is in the store
-    if command.sweep is not None:
-        from bench.report import render_sweep
-
-        render_sweep(command, cells, settings)
+    if plans:
+        render_sweep(command, plans, settings)
     return conclude(cells, labels, settings)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -26,19 +26,33 @@ def console() -> Console:
 def conclude(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> int:
     """Print the closing table, the failures and, if wanted, the summaries. Exit status: 0 when every cell is whole."""
     store = Store(settings.store.dir)
-    folders = [store.cell(cell.name) for cell in cells]
-    problems = {folder.key: problem for folder in folders if (problem := trouble(folder))}
     table = Table("point", "τ", "speedup", "accuracy", "tokens/s", "n", title=f"results in {store.root}", title_justify="left")
-    for folder, label in zip(folders, labels, strict=True):
-        table.add_row(label, *_figures(folder.summary()))
+    for cell, label in zip(cells, labels, strict=True):
+        table.add_row(label, *_figures(store.cell(cell.name).summary()))
     console().print(table)
-    for key, problem in problems.items():
-        print(f"failed: {key}: {problem}", file=sys.stderr)
-    if settings.summary == "json":
-        for folder in folders:
-            found = folder.summary()
-            print(json.dumps({"cell": folder.key, "error": problems.get(folder.key)} if found is None else found))
+    status = print_failures(cells, settings)
+    print_summaries(cells, settings)
+    return status
+
+
+def print_failures(cells: Sequence[Cell], settings: Settings, others: Mapping[str, str] | None = None) -> int:
+    """A line for each cell that is not whole, and for each of `others`, on the error stream. 1 if there are any, else 0."""
+    store = Store(settings.store.dir)
+    problems = {cell.name: problem for cell in cells if (problem := trouble(store.cell(cell.name)))} | dict(others or {})
+    for name, problem in problems.items():
+        print(f"failed: {name}: {problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def print_summaries(cells: Sequence[Cell], settings: Settings) -> None:
+    """With summary=json: one JSON line a cell, the last lines of the standard output."""
+    if settings.summary != "json":
+        return
+    store = Store(settings.store.dir)
+    for cell in cells:
+        folder = store.cell(cell.name)
+        summary = folder.summary()
+        print(json.dumps({"cell": cell.name, "error": trouble(folder)} if summary is None else summary))
 
 
 def trouble(folder: CellFolder) -> str | None:
@@ -46,6 +60,8 @@ def trouble(folder: CellFolder) -> str | None:
     if reason := folder.failure():
         return reason
     summary = folder.summary()
+    if summary is None and not folder.path.exists():
+        return "was not run"
     if summary is None:
         try:
             with folder.lock():

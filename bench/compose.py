@@ -115,6 +115,14 @@ class Composer:
             raise composition(error) from error
         return Point(tuple(override.input_line for override in parsed if not override.is_hydra_override()), plain)
 
+    def options(self, group: str) -> list[str]:
+        """The YAMLs of a group, sorted."""
+        return sorted(GlobalHydra.instance().config_loader().get_group_options(group))
+
+    def section(self, group: str, option: str) -> dict[str, Any]:
+        """One YAML of a group as it stands, interpolations left for the points it names. Raises ConfigError."""
+        return OmegaConf.to_container(self._base([f"{group}={option}"]).config[group], resolve=False)
+
     def _base(self, structural: Sequence[str]) -> _Base:
         """Hydra's composition of group choices, added keys and its own settings. Raises ConfigError."""
         key = tuple(structural)
