@@ -15,6 +15,9 @@ from matplotlib.figure import Figure
 from safetensors import safe_open
 
 from bench import physics
+from bench.compose import composer
+from bench.report import plan_of, run_reports
+from bench.settings import Settings
 from bench.speed import assisted, of_transformers, stock_generate
 from methods import registry
 from methods.decode import Limits
@@ -24,6 +27,7 @@ from methods.sampling import Sampling
 from plots.histogram import values
 from plots.render import save
 from plots.style import look, panel_grid, style
+from results.store import Store
 from results.stats import proportion_interval, speedup_interval
 from tasks.base import Task
 from tasks.mini import BENCHMARKS, MiniTask
@@ -155,3 +159,27 @@ def write_card(numbers: dict[str, Any]) -> Path:
     card = PAIR / "README.md"
     card.write_text(templates.get_template("model_card.md.j2").render(**numbers))
     return card
+
+
+def scores() -> dict[str, dict[str, Any]]:
+    """task -> {"target", "sampled", "draft"} -> summary, through the ordinary runner."""
+    with composer() as hydra:
+        command = hydra.command(["report=laboratory"], False)
+        run_reports(command, hydra)
+        settings = Settings.of(command.points[0].config)
+        plan = plan_of(hydra.section("report", "laboratory"), hydra, [])
+    names = {"target": "target", "target, T = 1": "sampled", "draft": "draft"}
+    found: dict[str, dict[str, Any]] = {}
+    for (model, task), outcome in plan.grid(Store(settings.store.dir)).items():
+        if outcome.summary is None:
+            raise SystemExit(f"laboratory: {model} on {task} was not measured: {outcome.reason}")
+        found.setdefault(task, {})[names[model]] = dict(outcome.summary)
+    return found
+
+
+def main() -> None:
+    print(write_card(measure(60, scores())))
+
+
+if __name__ == "__main__":
+    main()

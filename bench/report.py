@@ -50,7 +50,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     known = hydra.options("report")
     wanted = known if command.report == ALL else [command.report]
     plans = {name: plan_of(hydra.section("report", name), hydra, command.points[0].overrides) for name in {*known, *wanted}}
-    chosen = [plans[name] for name in wanted]
+    chosen = [plans[name] for name in wanted if command.report != ALL or not plans[name].spec.on_request]
     cells = list({cell.name: cell for plan in chosen for cell in plan.cells.values()}.values())
     if not cells:
         raise ConfigError(next((reason for plan in chosen for reason in plan.refused.values()), f"report={ALL}: none yet"))

@@ -70,7 +70,8 @@ class Point:
 
 
 class ReportSpec(Frozen):
-    """A named table or figure. `base` overrides hold for all points; `mean` names a computed last column."""
+    """A named table or figure. `base` overrides hold for all points; `mean` names a computed last column; a report
+    `on_request` is no part of report=all."""
 
     name: str
     title: str
@@ -84,6 +85,7 @@ class ReportSpec(Frozen):
     values: tuple[Value, ...] = ()
     published: Published | None = None
     figure: Figure | None = None
+    on_request: bool = False
 
     @field_validator("axes")
     @classmethod

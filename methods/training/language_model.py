@@ -139,6 +139,14 @@ class Run:
             self.model.load_state_dict(state["model"])
             self.optimiser.load_state_dict(state["optimiser"])
             self.step = state["step"]
+        self._forget_after(self.step)
+
+    def _forget_after(self, step: int) -> None:
+        """Drop the logged losses that a killed run had reached beyond its last checkpoint."""
+        log = self.work / "loss.jsonl"
+        if log.exists():
+            kept = [line for line in log.read_text().splitlines() if json.loads(line)["step"] <= step]
+            log.write_text("".join(f"{line}\n" for line in kept))
 
     def save(self) -> None:
         state = {"step": self.step, "layers": self.model.config.num_hidden_layers,

@@ -1,7 +1,8 @@
 """mini_gsm: word problems of two to four easy steps whose difficulty is to find the right operands.
 
 Several people own one or two kinds of things. Some amounts are given, others hang on them ("three times as many as"),
-then things change hands. Only a chain of these facts matters for the question; the others are there to mislead.
+then things change hands. Only a chain of these facts matters for the question; the others are there to mislead. An answer first plans, from what
+is asked back to what is given, then works the steps forwards.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tasks.mini.words import NAMES, NUMBERS, PLURALS
 
 METRIC = "exact_match"
 PROPORTION = True
-VERSION = 1
+VERSION = 2
 
 STEPS = {2: 0.45, 3: 0.4, 4: 0.15}
 """How many equations an answer has, and how often."""
@@ -25,7 +26,7 @@ STEPS = {2: 0.45, 3: 0.4, 4: 0.15}
 LARGEST = 99
 LARGEST_TOTAL = 150
 QUESTION_WORDS = range(30, 76)
-ANSWER_WORDS = range(16, 56)
+ANSWER_WORDS = range(20, 91)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +201,37 @@ def _question(story: Story, ask: Ask) -> str:
     return " ".join([*opening, *story.events, asked])
 
 
+def _label(story: Story, index: int) -> str:
+    """"Mia's cards", with its moment where Mia's cards change: "at first", "in between", "at the end"."""
+    amount = story.amounts[index]
+    same = [i for i, a in enumerate(story.amounts) if (a.owner, a.thing) == (amount.owner, amount.thing)]
+    place = "only" if len(same) == 1 else {same[0]: "first", same[-1]: "last"}.get(index, "middle")
+    return f"{amount.owner}'s {amount.thing}{phrases.STAGES[place]}"
+
+
+def _plan(story: Story, ask: Ask) -> list[str]:
+    """For each amount asked for, a sentence that leads from it back to a given one (or to one already planned)."""
+    sentences, known = [], set()
+    for part in ask.parts:
+        chain = story.chain(part)[::-1]
+        stop = next((i for i, index in enumerate(chain) if index in known), len(chain) - 1)
+        labels = [_label(story, index) for index in chain[:stop + 1]]
+        known.update(chain)
+        if len(labels) == 1:
+            sentences.append(story.tell(phrases.NOTHING_TO_PLAN, x=labels[0]))
+            continue
+        opening, link = story.rng.choice(phrases.PLANS)
+        further = "".join(phrases.fill(link, y=label) for label in labels[2:])
+        sentences.append(f"{phrases.fill(opening, x=labels[0], y=labels[1])}{further}.")
+    return sentences
+
+
 def _answer(story: Story, ask: Ask) -> tuple[str, int]:
-    """(worked answer, its number)."""
+    """(plan and worked answer, its number)."""
     rng = story.rng
     needed = _needed(story, ask)
     first, last = story.amounts[ask.parts[0]], story.amounts[ask.parts[-1]]
-    lines = []
+    lines = _plan(story, ask)
     if rng.random() < 0.3:
         start = story.amounts[story.chain(needed[0])[0]]
         lines.append(story.tell(phrases.STARTS, a=start.owner, n=start.value, t=start.thing))

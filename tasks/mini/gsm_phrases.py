@@ -86,6 +86,17 @@ QUESTIONS = {
     ),
 }
 
+# A plan names amounts from the asked one back to a given one: opening, then `link` for each further amount.
+PLANS = (
+    ("To find {x} we need {y}", ", and for those {y}"),
+    ("{x} depend on {y}", ", which depend on {y}"),
+    ("For {x} look at {y}", ", and before at {y}"),
+)
+
+NOTHING_TO_PLAN = ("{x} are given.", "We are told {x}.")
+
+STAGES = {"only": "", "first": " at first", "middle": " in between", "last": " at the end"}
+
 STARTS = (
     "We start with {a}, who has {n} {t}.",
     "From the story we see that {a} has {n} {t}.",

@@ -1,0 +1,70 @@
+"""The shipped pair: plain Hugging Face folders, and greedy equality on real prompts with every drafter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.engine.models import load_model
+from methods.method import build_method
+from methods.sampling import Sampling
+from tasks.mini import BENCHMARKS, MiniTask
+
+PAIR = Path(__file__).parents[2] / "models" / "tiny"
+PER_TASK, NEW = 9, 48
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return {part: load_model(str(PAIR / part)) for part in ("target", "draft")}
+
+
+@pytest.fixture(scope="module")
+def token_rows(pair):
+    """54 prompts, nine of each benchmark."""
+    return [pair["target"].encode([{"role": "user", "content": prompt.turns[0]}])
+            for name in BENCHMARKS for prompt in MiniTask(name).prompts(PER_TASK, 0)]
+
+
+@pytest.fixture(scope="module")
+def reference(pair, token_rows):
+    """What `transformers.generate` answers, with the stock attention."""
+    model = AutoModelForCausalLM.from_pretrained(PAIR / "target", dtype=torch.float32).eval()
+    answers = []
+    for ids in token_rows:
+        out = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                             max_new_tokens=NEW, do_sample=False)
+        answers.append(out[0, len(ids):].tolist())
+    return answers
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("drafter", registry.names("drafters"))
+def test_greedy_equals_transformers(pair, token_rows, reference, drafter, batch):
+    options = registry.drafter(drafter)()
+    model = pair[options.needs] if options.needs else None
+    method = build_method(pair["target"], model, options, registry.rule("greedy")(), Sampling(0.0), 5)
+    limits = Limits(NEW, method.target.eos_ids)
+    found = []
+    for at in range(0, len(token_rows), batch):
+        requests = [Request(ids, f"equal/{at + i}") for i, ids in enumerate(token_rows[at:at + batch])]
+        found += generate(method, requests, limits)
+    assert [g.output_ids for g in found] == reference
+    if options.has_q:
+        cycles = [a for g in found for a in g.accepted]
+        assert 1.0 < sum(cycles) / len(cycles) < 5.0  # a trained draft is right often, not always
+
+
+def test_the_pair_is_small_and_shares_its_tokenizer(pair):
+    sizes = {part: sum(p.numel() for p in model.model.parameters()) for part, model in pair.items()}
+    assert 6e6 <= sizes["target"] <= 12e6 and 0.5e6 <= sizes["draft"] <= 1e6
+    weights = sum(f.stat().st_size for f in PAIR.rglob("*.safetensors"))
+    assert weights <= 48 * 2**20
+    vocabulary = [model.tokenizer.get_vocab() for model in pair.values()]
+    assert vocabulary[0] == vocabulary[1] and len(vocabulary[0]) <= 2048
+    assert all(len(pair["target"].encode_text(str(n))) == len(str(n)) for n in (7, 42, 1999))
