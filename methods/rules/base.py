@@ -175,11 +175,17 @@ def walk(v: Verification, decision: Decision) -> Walk:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What a rule must know of the drafter before anything runs: has it a distribution, are its candidates drawn."""
+    """What a rule must know of the drafter before anything runs.
+
+    has_q            it gives a distribution.
+    sampled          its candidates are drawn from it.
+    full_vocabulary  the distribution covers every token; not so for heads with a draft vocabulary of their own.
+    """
 
     drafter: str
     has_q: bool
     sampled: bool
+    full_vocabulary: bool = True
 
 
 class Rule(BaseModel, ABC):

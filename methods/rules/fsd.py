@@ -15,6 +15,7 @@ p and q are the softmax of the raw logits (temperature 1, no top-k or top-p), as
 processed distributions, with 1e-10 added to every probability before renormalising, as the code does to keep
 logarithms finite. KL is infinite where the second argument is 0, and js_released, kl and kl_released are NaN where both
 are 0 (float32 underflow); NaN rejects, again as in the code. The comparison is <= as in the code (paper: <).
+A head whose draft vocabulary lacks tokens has q = 0 there, so kl and js_released would reject everything: refused.
 
 Rejection and bonus: draw from the processed p, without a residual (section 4); correction=greedy takes the target's
 argmax instead (section 6.3). On a tree all children of a node share its divergence, so an accepted context goes on with
@@ -98,6 +99,10 @@ class Fsd(Rule):
         if self.processed and sampling.greedy:
             raise ValueError("rule fsd with processed=true compares distributions at the decoding temperature, here 0: "
                              "set decoding.temperature above 0 or rule.processed=false")
+        infinite = self.divergence.removeprefix("topk_") in ("kl", "js_released") and not self.processed
+        if infinite and not candidates.full_vocabulary:
+            raise ValueError(f"rule fsd with divergence={self.divergence} is infinite where q is 0, and the draft "
+                             f"vocabulary of drafter={candidates.drafter} is reduced: set rule.divergence to js, tv or kl_released")
 
     def decide(self, v: Verification) -> Decision:
         if self.processed:

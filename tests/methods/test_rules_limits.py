@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from methods import registry
 from methods.rules.base import Candidates, Decision, Rule, Verification, walk
 from methods.rules.fsd import Fsd, divergence
 from methods.rules.greedy import Greedy
@@ -231,12 +234,15 @@ def test_walk_counts_notes_along_the_path() -> None:
 
 LOOKUP = Candidates("prompt_lookup", has_q=False, sampled=False)
 MODEL = Candidates("model", has_q=True, sampled=True)
+HEAD = Candidates("eagle3", has_q=True, sampled=False, full_vocabulary=False)
 
 
 @pytest.mark.parametrize("rule,candidates,sampling,message", [
     (Greedy(), MODEL, WARM, "temperature 0 only"),
     (Fsd(), LOOKUP, WARM, "prompt_lookup has none"),
     (Fsd(processed=True), MODEL, COLD, "temperature above 0"),
+    (Fsd(), HEAD, WARM, "draft vocabulary"),
+    (Fsd(divergence="topk_kl"), HEAD, WARM, "draft vocabulary"),
     (Lossless(q_mode="draft"), LOOKUP, WARM, "prompt_lookup has none"),
     (Mars(variant="released", q_mode="draft"), LOOKUP, WARM, "prompt_lookup has none"),
     (Mars(q_mode="draft"), MODEL, WARM, "never looks at q"),
@@ -253,6 +259,28 @@ def test_rules_without_q_run_on_any_drafter(rule: Rule) -> None:
     v = one_context([1.0, 3.0, 2.0], [1], [0.5], COLD)
     bare = Verification(Draft.of_parents(v.draft.tokens, v.draft.parents), v.logits, COLD, v.u)
     assert int(walk(bare, rule.decide(bare)).length) == 1
+
+
+def test_reduced_vocabulary_is_no_obstacle_to_bounded_divergences() -> None:
+    v = one_context([2.0, 1.0, -3.0], [0], [0.0], draft_logits=[2.0, 1.0, -math.inf])
+    for kind in ("js", "tv", "kl_released", "topk_js", "topk_tv"):
+        rule = Fsd(divergence=kind, threshold=0.1)
+        rule.check(HEAD, WARM)
+        assert accepted(rule, v) == [True]
+    assert accepted(Fsd(divergence="js_released", threshold=1.0), v) == [False]
+    smoothed = Fsd(divergence="js_released", threshold=1.0, processed=True)
+    smoothed.check(HEAD, WARM)
+    assert accepted(smoothed, v) == [True]
+
+
+@pytest.mark.parametrize("name", registry.names("rules"))
+def test_configured_defaults_are_the_classes(name: str) -> None:
+    """conf/rule/<name>.yaml states every option with the value it has anyway, below a command that runs it."""
+    text = (Path(__file__).parents[2] / "conf" / "rule" / f"{name}.yaml").read_text()
+    assert text.startswith("# python -m bench ") and f"rule={name} " in text.splitlines()[0]
+    config = yaml.safe_load(text)
+    assert config.pop("name") == name
+    assert config == registry.rule(name)().model_dump()
 
 
 @pytest.mark.parametrize("options", [{"rate": 1.5}, {"rate": -0.1}, {"probability": 0.5}])
