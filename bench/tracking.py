@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bench.errors import one_line
 
 log = logging.getLogger(__name__)
+_given_up = threading.Event()
 PER_PROMPT = ("id", "text", "score", "answer", "tokens", "tau", "accept_len", "tokens_per_s", "speedup", "prefill_s",
               "decode_s", "error")
 
@@ -76,7 +77,10 @@ class Wandb(Tracker):
         self._guarded(name, {}, log_run)
 
     def _guarded(self, name: str, config: dict[str, Any], log_run: Any) -> None:
-        """Log in a thread of its own: an unreachable or hanging service costs `timeout` seconds and one warning."""
+        """Log in a thread of its own: an unreachable or hanging service costs `timeout` seconds and one warning, after
+        which this process does not try again."""
+        if _given_up.is_set():
+            return
         failed: list[str] = []
 
         def work() -> None:
@@ -92,11 +96,12 @@ class Wandb(Tracker):
 
         thread = threading.Thread(target=work, daemon=True, name="wandb")
         thread.start()
-        thread.join(self.timeout)
+        thread.join(2 * self.timeout)  # once for the connection, which gives up by itself, once for the data
         if thread.is_alive():
-            failed.append(f"no answer within {self.timeout:g} s")
+            failed.append(f"no answer within {2 * self.timeout:g} s")
         if failed:
-            log.warning("wandb: %s was not logged (%s); its results are in the store", name, failed[0])
+            _given_up.set()
+            log.warning("wandb: %s and what follows is not logged (%s); all results are in the store", name, failed[0])
 
 
 TRACKERS: dict[str, type[Tracker]] = {"none": NoTracker, "wandb": Wandb}

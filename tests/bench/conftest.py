@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import main
+from results.store import CellFolder, Store
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command did: exit status, what it printed, what lies in its store."""
+
+    status: int
+    out: str
+    err: str
+    store: Store
+
+    @property
+    def cell(self) -> CellFolder:
+        [cell] = self.store.cells()
+        return cell
+
+    @property
+    def last_line(self) -> dict:
+        return json.loads(self.out.splitlines()[-1])
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def pair(pair_folder: Path) -> list[str]:
+    """Overrides that choose the small untrained pair."""
+    return ["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={pair_folder / 'draft'}"]
+
+
+@pytest.fixture
+def command(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+            monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`python -m bench` in this process, on the small pair: three prompts of twelve tokens unless said otherwise."""
+    monkeypatch.setattr(sys, "argv", ["bench"])
+
+    def run(*overrides: str, flags: Sequence[str] = (), store: Path = tmp_path / "store") -> Result:
+        given = {line.lstrip("+").split("=")[0] for line in overrides}
+        defaults = {"n": "3", "decoding.max_new_tokens": "12", "store.dir": str(store), "output.dir": str(tmp_path / "out")}
+        common = [*([] if "pair" in given else pair), *(f"{k}={v}" for k, v in defaults.items() if k not in given)]
+        capsys.readouterr()
+        status = main([*flags, *common, *overrides])
+        printed = capsys.readouterr()
+        return Result(status, printed.out, printed.err, Store(store))
+
+    return run

@@ -1,0 +1,87 @@
+"""The name of a cell is a function of what decides its result, and of nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bench.cell import Cell, digest
+from bench.compose import composer
+
+
+@pytest.fixture(scope="module")
+def cell_of(pair_folder: Path):
+    pair = ["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={pair_folder / 'draft'}"]
+    with composer() as hydra:
+        yield lambda *overrides: Cell.of(hydra.point([*pair, "method=mars", "n=3", *overrides]).config)
+
+
+def test_name_is_readable_and_repeats(cell_of) -> None:
+    assert cell_of().name == cell_of().name
+    assert cell_of().name.startswith("local-mars-mini_gsm-") and len(cell_of().name.rsplit("-", 1)[1]) == 10
+    assert cell_of("method=pld").name.startswith("local-prompt_lookup-lossless-mini_gsm-")
+    assert cell_of("method=ar").name.startswith("local-ar-mini_gsm-")
+
+
+@pytest.mark.parametrize("override", [
+    "store.dir=elsewhere", "output.dir=elsewhere", "summary=json", "tracker=wandb", "dry_run=true", "method=mars",
+    "decoding.max_new_tokens=128", "task.max_new_tokens=128", "engine.device=cpu", "rule.theta=0.90",
+])
+def test_name_ignores(cell_of, override: str) -> None:
+    assert cell_of(override).name == cell_of().name
+
+
+@pytest.mark.parametrize("override", [
+    "rule.theta=0.91", "rule.variant=sampling", "rule=lossless", "drafter.sample=false", "draft.length=6", "n=4", "n=null",
+    "seed=1", "repeat=1", "batch=2", "task=mini_chat", "decoding.temperature=1", "decoding.top_p=0.9", "decoding.top_k=5",
+    "decoding.max_new_tokens=127", "task.max_new_tokens=127", "engine.dtype=bfloat16", "engine.threads=1", "method=ar",
+])
+def test_name_depends_on(cell_of, override: str) -> None:
+    assert cell_of(override).name != cell_of().name
+
+
+def test_nothing_is_drafted_so_neither_length_nor_rule_matter(cell_of) -> None:
+    baseline = cell_of("method=ar")
+    assert cell_of("method=ar", "draft.length=9").name == baseline.name
+    assert cell_of("drafter=none", "rule=greedy").name == baseline.name
+    assert cell_of("method=ar", "pair.draft=null").name == baseline.name
+
+
+def test_one_rotation_shares_all_but_the_method(cell_of) -> None:
+    key = cell_of().rotation_key
+    assert {cell_of(o).rotation_key for o in ("method=ar", "method=pld", "draft.length=9", "rule.theta=0.5")} == {key}
+    assert key not in {cell_of(o).rotation_key for o in ("seed=1", "n=4", "task=mini_chat", "batch=2")}
+
+
+def test_contents_count_and_places_do_not(cell_of, pair_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(pair_folder, tmp_path / "copy")
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"id": "1", "prompt": "Hello"}\n')
+    (tmp_path / "b.jsonl").write_text(file.read_text())
+    (tmp_path / "c.jsonl").write_text('{"id": "1", "prompt": "Goodbye"}\n')
+
+    def name(folder: Path, prompts: str) -> str:
+        return cell_of("task=prompts", f"task.path={tmp_path / prompts}", f"pair.target={folder / 'target'}").name
+
+    original = name(pair_folder, "a.jsonl")
+    assert name(tmp_path / "copy", "b.jsonl") == original
+    assert name(pair_folder, "c.jsonl") != original
+    config = tmp_path / "copy" / "target" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"rms_norm_eps": 0.1}))
+    moved = tmp_path / "moved"  # fingerprints are remembered a process long, for a folder that does not change
+    shutil.move(tmp_path / "copy", moved)
+    assert name(moved, "a.jsonl") != original
+
+
+def test_record_is_plain_data_of_everything(cell_of) -> None:
+    record = cell_of().record()
+    assert json.loads(json.dumps(record)) == record
+    assert record["rule"] == {"name": "mars", "variant": "algorithm1", "indicator": "logit_ratio", "theta": 0.9, "q_mode": "exact"}
+    assert record["decoding"]["max_new_tokens"] == 128 and set(record["fingerprints"]) == {"target", "draft"}
+
+
+def test_digest_does_not_depend_on_order() -> None:
+    assert digest({"a": 1, "b": {"c": 2, "d": 3}}) == digest({"b": {"d": 3, "c": 2}, "a": 1}) != digest({"a": 1})

@@ -1,0 +1,112 @@
+"""Every YAML of conf/ says the command that runs it, and that command is one that would run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bench.cell import Cell
+from bench.compose import CONF, Composer, composer
+from bench.help import TEXT
+from bench.report import plan_of
+from bench.settings import Settings
+from bench.sweep import plans_of
+from methods import registry
+from tasks import registry as task_registry
+
+OWN_COMMANDS = {"train.yaml"}  # configuration of python -m bench.train
+FILES = sorted(path for path in CONF.rglob("*.yaml") if path.name not in OWN_COMMANDS)
+
+
+def identify(path: Path) -> str:
+    return str(path.relative_to(CONF))
+
+
+@pytest.fixture(scope="module")
+def hydra():
+    with composer() as composing:
+        yield composing
+
+
+@pytest.fixture(scope="module")
+def stand_ins(pair_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the words of a documented command stand for here."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "prompts.jsonl").write_text('{"id": "1", "prompt": "Hello"}\n')
+    (folder / "test.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
+    return {"pair.target=DIR": f"pair.target={pair_folder / 'target'}", "pair.draft=DIR": f"pair.draft={pair_folder / 'draft'}",
+            "task.path=FILE.jsonl": f"task.path={folder / 'prompts.jsonl'}",
+            "task.path=test.jsonl": f"task.path={folder / 'test.jsonl'}", "engine.device=cuda": "engine.device=cpu"}
+
+
+def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: list[str]) -> None:
+    """Compose and validate all that a documented `python -m bench …` would run, on the small pair."""
+    words = [stand_ins.get(word, word) for word in shlex.split(line.partition("python -m bench")[2])]
+    overrides = [word for word in words if word != "-m"]
+    if "pair=local" not in overrides:
+        overrides = [word for word in overrides if not word.startswith("pair=")] + pair
+    command = hydra.command(overrides, multirun="-m" in words)
+    if command.report is not None:
+        for name in hydra.options("report") if command.report == "all" else [command.report]:
+            plan = plan_of(hydra.section("report", name), hydra, overrides[:0] + list(command.points[0].overrides))
+            assert plan.cells and not plan.refused, f"{name}: {plan.refused}"
+        return
+    cells = []
+    for point in command.points:
+        Settings.of(point.config)
+        cells.append(Cell.of(point.config))
+    if command.sweep is not None:
+        figure, table = plans_of(command, cells)
+        assert len(figure.cells) == len(table.cells) == len({cell.name for cell in cells}) == len(cells) > 1
+        assert {point.coords for point in figure.spec.points()} == set(figure.cells)
+
+
+@pytest.mark.parametrize("path", FILES, ids=identify)
+def test_first_comment_is_a_command_that_would_run(path: Path, hydra, stand_ins, pair) -> None:
+    comments = [line for line in path.read_text().splitlines()[:3] if line.startswith("# ")]
+    [line] = [comment for comment in comments if "python -m bench" in comment][:1] or pytest.fail("no command in its comment")
+    group, name = path.parent.name, path.stem
+    if path.parent != CONF:
+        assert re.search(rf"\b{group}(\.\w+)?={name}\b", line) or name == "default", "the command must use the file"
+    check_command(line, hydra, stand_ins, pair)
+
+
+@pytest.mark.parametrize("line", [line.strip() for line in TEXT.splitlines() if line.startswith("  python -m bench")])
+def test_examples_of_the_help_would_run(line: str, hydra, stand_ins, pair) -> None:
+    check_command(line, hydra, stand_ins, pair)
+
+
+@pytest.mark.parametrize(("group", "name", "options"), [
+    *(("rule", name, registry.rule(name)) for name in registry.names("rules")),
+    *(("drafter", name, registry.drafter(name)) for name in registry.names("drafters")),
+    *(("task", name, task_registry.options(name)) for name in task_registry.names()),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_yaml_lists_every_option_with_its_default(group: str, name: str, options) -> None:
+    given = yaml.safe_load((CONF / group / f"{name}.yaml").read_text())
+    assert given.pop("name") == name
+    assert set(given) == set(options.model_fields)
+    for key, value in given.items():
+        field = options.model_fields[key]
+        assert value == "???" if field.is_required() else value == field.default, f"{group}.{key}"
+
+
+def test_rule_and_drafter_win_over_a_preset(hydra, pair) -> None:
+    preset = Cell.of(hydra.point([*pair, "method=mars_released"]).config)
+    assert (preset.drafter.options.sample, preset.rule.options.variant, preset.rule.options.q_mode) == (False, "released", "draft")
+    other = Cell.of(hydra.point([*pair, "method=mars_released", "rule=fsd", "rule.threshold=0.7"]).config)
+    assert (other.drafter.name, other.rule.name, other.rule.options.threshold) == ("model", "fsd", 0.7)
+    assert Cell.of(hydra.point([*pair, "drafter=prompt_lookup", "method=mars"]).config).label == "prompt_lookup-mars"
+    assert Cell.of(hydra.point([*pair, "drafter=model", "rule=fsd", "rule.divergence=js"]).config).label == "fsd"
+
+
+def test_command_line_wins_over_a_sweep(hydra, pair) -> None:
+    full = hydra.command(["+sweep=mars_theta", *pair], multirun=False)
+    assert len(full.points) == 2 * 2 * 7 and full.together
+    narrowed = hydra.command(["+sweep=mars_theta", *pair, "task=mini_chat", "rule.theta=0.5,0.7"], multirun=False)
+    cells = [Cell.of(point.config) for point in narrowed.points]
+    assert [(cell.task.name, cell.draft.length, cell.rule.options.theta) for cell in cells] == [
+        ("mini_chat", 7, 0.5), ("mini_chat", 7, 0.7), ("mini_chat", 10, 0.5), ("mini_chat", 10, 0.7)]

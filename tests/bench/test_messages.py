@@ -1,0 +1,102 @@
+"""A wrong command is answered by one line and exit status 2, before anything is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+WRONG = [
+    ("rule=mars rule.theta=high", "rule.theta=high", "number"),
+    ("rule=mars rule.thetta=0.9", "rule.thetta", "did you mean rule.theta?"),
+    ("rule=mars +rule.thetta=0.9", "rule.thetta", "did you mean rule.theta?"),
+    ("rule=random rule.rate=1.5", "rule.rate=1.5", "≤ 1"),
+    ("rule=fsd rule.threshold=-1", "rule.threshold=-1", "≥ 0"),
+    ("rule=fsd rule.divergence=euclid", "rule.divergence=euclid", "js_released"),
+    ("rule=marz", "rule=marz", "rule=mars"),
+    ("method=none_such", "method=none_such", "method=sps"),
+    ("task=mini_gms", "task=mini_gms", "did you mean task=mini_gsm"),
+    ("tracker=tensorboard", "tracker=tensorboard", "tracker=wandb"),
+    ("n=0", "n=0", "≥ 1"),
+    ("n=many", "n=many", "integer"),
+    ("batch=0", "batch=0", "≥ 1"),
+    ("seed=-1", "seed=-1", "≥ 0"),
+    ("draft.length=0", "draft.length=0", "≥ 1"),
+    ("decoding.temperature=-1", "decoding.temperature=-1", "≥ 0"),
+    ("decoding.temperature=inf", "decoding.temperature=inf", "finite"),
+    ("decoding.top_p=0", "decoding.top_p=0", "> 0"),
+    ("decoding.temprature=1", "decoding.temprature", "did you mean decoding.temperature?"),
+    ("drafter.max_ngram=3", "drafter.max_ngram", "drafter.sample"),
+    ("engine.dtype=float8", "engine.dtype=float8", "bfloat16"),
+    ("engine.device=tpu", "engine.device=tpu", "cuda"),
+    ("summary=xml", "summary=xml", "json"),
+    ("temperature=1", "temperature", "allowed: batch"),
+    ("+temperature=1", "temperature", "allowed: batch"),
+    ("hydra.nonsense=1", "hydra.nonsense", ""),
+    ("seed", "seed", "KEY=VALUE"),
+    ("n=[1", "n=[1", "KEY=VALUE"),
+    ("rule=mars rule.theta=0.8,0.9", "rule.theta=0.8,0.9", "-m"),
+    ("trace=true", "trace", "false"),
+    ("rule=greedy decoding.temperature=1", "greedy", "temperature"),
+    ("drafter=prompt_lookup rule=fsd", "drafter=prompt_lookup", "distribution"),
+    ("drafter=none rule=mars", "drafter=none", "rule=mars"),
+    ("pair.target=models/nowhere", "pair.target=models/nowhere", "no such folder"),
+    ("pair.draft=null", "pair.draft", "pair.draft="),
+    ("pair=local", "pair.target", "pair.target="),
+    ("task=prompts", "task.path", "task.path="),
+    ("task=prompts task.path=nowhere.jsonl", "nowhere.jsonl", "no such file"),
+    ("+sweep=mars_thetta", "sweep=mars_thetta", "sweep=mars_theta"),
+    ("report=mars_table9", "report=mars_table9", "report=mars_table1"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "key", "hint"), WRONG, ids=[line for line, _, _ in WRONG])
+def test_wrong_command(command, tmp_path: Path, overrides: str, key: str, hint: str) -> None:
+    result = command(*overrides.split())
+    assert result.status == 2
+    [line] = result.err.splitlines()
+    assert line.startswith("error: ") and key in line and hint in line
+    assert len(line) < 400
+    assert not list(tmp_path.iterdir()), "nothing may be written"
+
+
+def test_one_wrong_point_stops_a_multirun(command, tmp_path: Path) -> None:
+    result = command("method=random", "rule.rate=0.5,1.5", flags=["-m"])
+    assert result.status == 2 and "rule.rate=1.5" in result.err and len(result.err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_line_in_a_prompt_file(command, tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"id": "a", "prompt": "fine"}\n{"id": "b"}\n')
+    result = command("task=prompts", f"task.path={file}")
+    assert result.status == 2 and "line 2" in result.err and len(result.err.splitlines()) == 1
+
+
+def test_vocabulary_mismatch(command, pair_folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in (pair_folder / "draft").iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"vocab_size": 7}))
+    result = command(f"pair.draft={other}", "method=sps")
+    assert result.status == 2 and "7 entries" in result.err and len(result.err.splitlines()) == 1
+    assert command(f"pair.draft={other}", "method=pld", "dry_run=true").status == 0, "prompt lookup runs no draft model"
+
+
+def test_help_needs_nothing(command) -> None:
+    result = command(flags=["--help"])
+    assert result.status == 0 and not result.err
+    for word in ("pair.target=", "draft.length", "rule.theta", "summary=", "+sweep=", "report=", "mars_released"):
+        assert word in result.out
+
+
+def test_dry_run_shows_and_does_not_run(command, tmp_path: Path) -> None:
+    result = command("method=mars", "rule.theta=0.85", "dry_run=true")
+    assert result.status == 0 and "theta: 0.85" in result.out and "max_new_tokens: 12" in result.out
+    assert not list(tmp_path.iterdir())
+    several = command("method=sps,pld", "dry_run=true", flags=["-m"])
+    assert several.status == 0 and "method=sps" in several.out and "method=pld" in several.out
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,44 @@
+"""Shared by all tests: a small untrained pair on disk, with a tokenizer and a chat template, in the Hugging Face format."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from methods.training.tokenizer import save_tokenizer, train_tokenizer
+from tasks.mini import corpus
+
+torch.set_num_threads(1)
+VOCAB = 320
+
+
+@pytest.fixture(scope="session")
+def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with target/ and draft/: Llama, two layers and one, hidden size 32. The draft is a noisy copy of the
+    target's first layer, so that some of its tokens are accepted and some are not."""
+    folder = tmp_path_factory.mktemp("pair")
+    texts = [text for _, example in islice(corpus(0, {"mini_gsm": 1, "mini_chat": 1}), 50)
+             for text in (*example.turns, *example.answers)]
+    tokenizer = train_tokenizer(texts, VOCAB)
+    for name in ("target", "draft"):
+        save_tokenizer(tokenizer, folder / name)
+    ids = AutoTokenizer.from_pretrained(folder / "target")
+    torch.manual_seed(0)
+    shape = {"vocab_size": len(ids), "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "max_position_embeddings": 512, "tie_word_embeddings": True,
+             "eos_token_id": ids.eos_token_id, "pad_token_id": ids.pad_token_id, "bos_token_id": None}
+    target = LlamaForCausalLM(LlamaConfig(**shape, num_hidden_layers=2))
+    draft = LlamaForCausalLM(LlamaConfig(**shape, num_hidden_layers=1))
+    with torch.no_grad():
+        for parameter in target.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.3)
+        kept = {name: weight for name, weight in target.state_dict().items() if "layers.1" not in name}
+        draft.load_state_dict(kept)
+    target.save_pretrained(folder / "target")
+    draft.save_pretrained(folder / "draft")
+    return folder
