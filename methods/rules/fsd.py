@@ -101,8 +101,8 @@ class Fsd(Rule):
                              "set decoding.temperature above 0 or rule.processed=false")
         infinite = self.divergence.removeprefix("topk_") in ("kl", "js_released") and not self.processed
         if infinite and not candidates.full_vocabulary:
-            raise ValueError(f"rule fsd with divergence={self.divergence} is infinite where q is 0, and the draft "
-                             f"vocabulary of drafter={candidates.drafter} is reduced: set rule.divergence to js, tv or kl_released")
+            raise ValueError(f"rule fsd with divergence={self.divergence} is infinite where q is 0, and the vocabulary "
+                             f"of drafter={candidates.drafter} is reduced: set rule.divergence=js, tv or kl_released")
 
     def decide(self, v: Verification) -> Decision:
         if self.processed:

@@ -59,7 +59,6 @@ class Bigrams:
     def two_tokens(self, rule: Rule, shape: str, sampling: Sampling, sampled: bool, draws: int, seed: int) -> Tensor:
         """Counts [VOCAB, VOCAB] of the first two tokens after token 0, over independent decoding runs."""
         g = torch.Generator().manual_seed(seed)
-        emitted = torch.zeros(draws, 1, dtype=torch.long)
         lengths = torch.ones(draws, dtype=torch.long)
         out = torch.zeros(draws, 2 + 2 * len(SHAPES[shape]), dtype=torch.long)
         for _ in range(2):  # every cycle emits at least one token
