@@ -16,8 +16,8 @@ SOFT = "#6a6e76"
 GRID = "#b9bcc2"
 # Okabe & Ito, Color Universal Design (2008), in an order whose neighbours also differ in lightness.
 BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9"
-COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY)
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, SKY)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.4, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----")
 PANEL_INCHES = (4.1, 3.2)

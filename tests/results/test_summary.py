@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from results.summary import summarise
 
-KEYS = set(
-    "tau accept_len draft_share relaxed_share accept_histogram accept_by_position tokens_per_s baseline_tokens_per_s "
-    "speedup speedup_ci95 speedup_mean_of_ratios e2e_tokens_per_s accuracy accuracy_ci95 baseline_accuracy "
-    "baseline_accuracy_ci95 recovery mcnemar_p precision edit_similarity metric n failed tokens cycles prefill_s "
-    "decode_s "
-    "tau_ci95 accept_len_ci95 tokens_per_s_ci95".split()
-)
+KEYS = {
+    "tau", "tau_ci95", "accept_len", "accept_len_ci95", "draft_share", "relaxed_share", "accept_histogram",
+    "accept_by_position", "tokens_per_s", "tokens_per_s_ci95", "baseline_tokens_per_s", "speedup", "speedup_ci95",
+    "speedup_mean_of_ratios", "e2e_tokens_per_s", "accuracy", "accuracy_ci95", "baseline_accuracy",
+    "baseline_accuracy_ci95", "recovery", "mcnemar_p", "precision", "edit_similarity", "metric", "n", "failed",
+    "tokens", "cycles", "prefill_s", "decode_s",
+}
 
 
 def sample(id, committed, accepted, *, decode_s=1.0, score=1.0, relaxed=0, ids=None, baseline="same"):

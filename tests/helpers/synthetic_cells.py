@@ -1,0 +1,57 @@
+"""Made-up cells with round numbers, summarised by the real code, and small reports to lay out."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from results.grid import Outcome
+from results.report import ReportSpec
+from results.summary import summarise
+
+
+@cache
+def made_up(*, speedup: float = 2.0, right: int = 3, n: int = 4, accepted: int = 2, failed: int = 0,
+            autoregressive: bool = False, metric: str = "exact_match") -> Outcome:
+    """A measured cell: `n` prompts of ten cycles with `accepted` draft tokens each, of which the first `right` are
+    answered rightly; autoregressive decoding makes 100 tokens/s and answers all rightly."""
+    samples = []
+    accepted = 0 if autoregressive else accepted
+    for i in range(n):
+        ids = list(range(1 + 10 * (accepted + 1)))
+        seconds = len(ids) / 100 * (1 + i / 10)
+        base = {"output_ids": ids, "decode_s": seconds, "prefill_s": 0.1, "score": 1.0, "finish": ["eos"]}
+        samples.append({
+            "id": f"p{i}", "output_ids": ids, "committed": [accepted + 1] * 10, "accepted": [accepted] * 10,
+            "relaxed": 0, "prefill_s": 0.1, "decode_s": seconds / (1 if autoregressive else speedup * (1 + i / 50)),
+            "score": float(i < right), "finish": ["eos"], "baseline": None if autoregressive else base,
+        })
+    samples += [{"id": f"f{i}", "error": "boom"} for i in range(failed)]
+    return Outcome.measured(summarise(samples, metric=metric, proportion=True))
+
+
+def table_spec(**changes) -> ReportSpec:
+    """Two models x three methods x two tasks; Alpha is a pair of the published test file, Beta is not."""
+    spec = {
+        "name": "demo", "title": "A demo", "kind": "table", "base": ["n=4"],
+        "axes": {
+            "Model": [{"label": "Alpha", "overrides": ["pair=alpha"], "published": "V 13B"},
+                      {"label": "Beta", "overrides": ["pair=beta"]}],
+            "Method": [{"label": "AR", "overrides": ["method=ar"], "baseline": True},
+                       {"label": "SpS", "overrides": ["method=sps", "draft.length=7"]},
+                       {"label": "MARS & co", "overrides": ["method=mars"], "published": "MARS"}],
+            "Task": [{"label": "GSM8K", "overrides": ["task=gsm8k"]},
+                     {"label": "mini_code", "overrides": ["task=mini_code"], "published": "HumanEval"}],
+        },
+        "rows": ["Model", "Method"], "columns": ["Task"], "mean": "Mean", "values": ["speedup", "tau"],
+    }
+    return ReportSpec.model_validate(spec | changes)
+
+
+def full_grid(spec: ReportSpec) -> dict:
+    """Every point measured, each at its own speedup."""
+    grid = {}
+    for i, point in enumerate(spec.points()):
+        plain = spec.entries(point.coords).get("Method")
+        plain = plain is not None and plain.baseline
+        grid[point.coords] = made_up(speedup=1.5 + i / 10, right=1 + i % 4, accepted=1 + i % 5, autoregressive=plain)
+    return grid

@@ -1,0 +1,213 @@
+"""Figures: what is drawn is what was measured, readable without colour, and the same bytes every time."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.text import Text
+
+import plots
+from plots import bars, histogram, pareto, sweep
+from plots.data import measured
+from plots.render import save
+from plots.style import COLOURS, look, panel_grid, style
+from results.grid import Outcome
+from results.report import ReportSpec
+from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
+
+METHODS = table_spec().model_dump()["axes"]
+THETAS = {"override": "rule.theta={}", "values": [0.84, 0.88, 0.92, 0.96]}
+AXES = {
+    "sweep": {"Task": METHODS["Task"], "K": {"override": "draft.length={}", "values": [7, 10], "label": "K = {}"},
+              "theta": THETAS},
+    "pareto": METHODS, "bars": METHODS, "histogram": METHODS,
+}
+FIGURES = {
+    "sweep": {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"], "lines": "K"},
+    "pareto": {"kind": "pareto", "x": "tokens_per_s", "y": "accuracy", "series": "Method", "panels": ["Model", "Task"],
+               "connect": ["SpS", "MARS & co"], "allocation": ["SpS", "AR"]},
+    "bars": {"kind": "bars", "y": "speedup", "clusters": "Task", "series": "Method", "panels": ["Model"]},
+    "histogram": {"kind": "histogram", "series": "Method", "panels": ["Model", "Task"]},
+}
+DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw}
+
+
+def spec_of(kind: str, **changes) -> ReportSpec:
+    return ReportSpec.model_validate({
+        "name": kind, "title": kind, "kind": "figure", "axes": AXES[kind], "figure": FIGURES[kind] | changes})
+
+
+def drawn(kind: str, grid: dict, **changes):
+    spec = spec_of(kind, **changes)
+    with style():
+        return DRAW[kind](spec.figure, spec, grid)
+
+
+def lines(ax, count=None):
+    found = [line for line in ax.lines if len(line.get_xdata()) > 2]
+    assert count is None or len(found) == count
+    return found
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_three_files_the_same_every_time(kind, tmp_path):
+    spec = spec_of(kind)
+    grid = full_grid(spec)
+    first = plots.render(spec, grid, tmp_path / "a")
+    second = plots.render(spec, grid, tmp_path / "b")
+    assert [path.name for path in first] == [f"{kind}.png", f"{kind}.pdf", f"{kind}.svg"]
+    for one, other in zip(first, second, strict=True):
+        assert one.stat().st_size > 5000 and one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+@pytest.mark.parametrize("holes", ["all", "some"])
+def test_what_was_not_measured_is_said_and_not_drawn_as_a_number(kind, holes, tmp_path):
+    spec = spec_of(kind)
+    grid = full_grid(spec) if holes == "some" else {}
+    grid[spec.points()[1].coords] = Outcome.failed("out of memory")
+    plots.render(spec, grid, tmp_path)
+    with style():
+        figure = DRAW[kind](spec.figure, spec, grid)
+        figure.draw_without_rendering()
+    assert figure.axes
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_no_text_below_eight_points(kind):
+    figure = drawn(kind, full_grid(spec_of(kind)))
+    sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text()]
+    assert sizes and min(sizes) >= 8
+
+
+def test_a_sweep_draws_the_measured_values_with_bands_on_two_scales():
+    spec = spec_of("sweep")
+    grid = full_grid(spec)
+    figure = drawn("sweep", grid)
+    left, right = figure.axes[0], figure.axes[2]
+    assert (left.get_ylabel(), right.get_ylabel()) == ("Accuracy (%)", "Speedup (×)")
+    assert [ax.get_title(loc="left") for ax in figure.axes[:2]] == ["GSM8K", "mini_code"]
+    cells = [grid["GSM8K", "K = 10", str(theta)].summary for theta in THETAS["values"]]
+    np.testing.assert_allclose(lines(left, 2)[1].get_ydata(), [100 * cell["accuracy"] for cell in cells])
+    np.testing.assert_allclose(lines(right, 2)[1].get_ydata(), [cell["speedup"] for cell in cells])
+    np.testing.assert_allclose(lines(right, 2)[1].get_xdata(), THETAS["values"])
+    band = right.collections[1].get_paths()[0].vertices[:, 1]
+    ends = [end for cell in cells for end in cell["speedup_ci95"]]
+    assert (band.min(), band.max()) == pytest.approx((min(ends), max(ends)))
+    level = [line for line in right.lines if len(line.get_xdata()) == 2]
+    assert [line.get_ydata()[0] for line in level] == [1.0], "the baseline"
+    assert [line.get_ydata()[0] for line in left.lines if len(line.get_xdata()) == 2] == [100.0]
+
+
+def test_a_line_breaks_where_a_point_was_not_measured():
+    spec = spec_of("sweep")
+    grid = full_grid(spec)
+    del grid["GSM8K", "K = 7", "0.88"]
+    ys = lines(drawn("sweep", grid).axes[0], 2)[0].get_ydata()
+    assert np.isnan(ys).tolist() == [False, True, False, False]
+
+
+def test_a_sweep_with_one_scale_and_one_line():
+    spec = ReportSpec.model_validate({"name": "s", "title": "s", "kind": "figure", "axes": {"theta": THETAS},
+                                      "figure": {"kind": "sweep", "x": "theta", "left": "tau"}})
+    with style():
+        figure = sweep.draw(spec.figure, spec, full_grid(spec))
+    assert len(figure.axes) == 1 and len(lines(figure.axes[0])) == 1
+
+
+def test_lines_and_scales_differ_without_colour():
+    figure = drawn("sweep", full_grid(spec_of("sweep")))
+    left, right = lines(figure.axes[0], 2), lines(figure.axes[2], 2)
+    assert left[0].get_marker() != left[1].get_marker()
+    assert left[0].get_linestyle() != right[0].get_linestyle()
+
+
+def test_series_differ_without_colour():
+    looks = [look(i) for i in range(12)]
+    assert len({(seen.marker, seen.dash) for seen in looks}) == 12
+    assert len({seen.hatch for seen in looks[:6]}) == 6, "bars"
+    light = [np.dot(to_rgb(colour), (0.2126, 0.7152, 0.0722)) for colour in COLOURS]
+    assert all(abs(a - b) > 0.07 for a, b in pairwise(light))
+
+
+def test_pareto_points_and_error_bars_are_the_measured_ones():
+    grid = full_grid(spec_of("pareto"))
+    ax = drawn("pareto", grid).axes[0]
+    cell = grid["Alpha", "SpS", "GSM8K"].summary
+    points = {line.get_xdata()[0]: line.get_ydata()[0] for line in ax.lines if len(line.get_xdata()) == 1}
+    assert points[cell["tokens_per_s"]] == pytest.approx(100 * cell["accuracy"])
+    spans = [path.vertices for bar in ax.collections for path in bar.get_paths()]
+    low, high = cell["tokens_per_s_ci95"]
+    assert any(np.allclose(span[:, 0], (low, high)) for span in spans)
+
+
+def test_random_allocation_mixes_prompts_not_speeds():
+    draft, target = made_up(speedup=4.0, right=2).summary, made_up(autoregressive=True, right=4).summary
+    accuracy, speed = pareto.random_allocation(draft, target, "accuracy", "tokens_per_s", steps=3)
+    assert accuracy == pytest.approx([100, 75, 50])
+    assert (speed[0], speed[2]) == pytest.approx((target["tokens_per_s"], draft["tokens_per_s"]))
+    tokens, seconds = (target[key] + draft[key] for key in ("tokens", "decode_s"))
+    assert speed[1] == pytest.approx(tokens / seconds), "half the prompts each: all tokens over all time"
+    assert speed[1] < (speed[0] + speed[2]) / 2
+
+
+def test_bars_have_the_measured_heights_and_a_gap_where_there_is_none():
+    spec = spec_of("bars")
+    grid = full_grid(spec)
+    del grid["Alpha", "SpS", "mini_code"]
+    figure = drawn("bars", grid)
+    heights = [bar.get_height() for bar in figure.axes[0].patches]
+    there = [grid[coords].summary["speedup"] for coords in
+             (("Alpha", method, task) for method in ("AR", "SpS", "MARS & co") for task in ("GSM8K", "mini_code"))
+             if coords in grid]
+    assert heights == pytest.approx(there)
+    crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
+    assert len(crosses) == 1 and len(crosses[0].get_xdata()) == 1
+
+
+def test_histogram_is_in_shares_of_cycles_and_leaves_out_what_drafts_nothing():
+    spec = spec_of("histogram")
+    grid = full_grid(spec)
+    ax = drawn("histogram", grid).axes[0]
+    steps = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
+    assert set(steps) == {"SpS", "MARS & co"}
+    for label, line in steps.items():
+        counts = np.array(grid["Alpha", label, "GSM8K"].summary["accept_histogram"])
+        np.testing.assert_allclose(line.get_ydata(), 100 * counts / counts.sum())
+    means = sorted(line.get_xdata()[0] for line in ax.lines if line.get_label().startswith("_"))
+    assert means == pytest.approx(sorted(grid["Alpha", m, "GSM8K"].summary["accept_len"] for m in steps))
+
+
+def test_traced_values_in_one_and_two_dimensions(tmp_path):
+    rng = np.random.default_rng(0)
+    ratio, probability = rng.beta(8, 2, 2000), rng.beta(1, 3, 2000)
+    with style():
+        figure, (one, two) = panel_grid(2)
+        histogram.values(one, ratio, label="z2 / z1", mark=0.9)
+        histogram.plane(two, ratio, probability, labels=("z2 / z1", "p2 / p1"), chosen=ratio > 0.9)
+        paths = save(figure, tmp_path / "traces")
+    assert sum(bar.get_height() for bar in one.patches) == pytest.approx(100)
+    assert one.lines[0].get_xdata()[0] == 0.9
+    assert len(two.lines[0].get_xdata()) == (ratio > 0.9).sum()
+    assert all(path.stat().st_size > 5000 for path in paths)
+
+
+def test_an_interval_is_in_the_axis_unit_and_never_negative():
+    point = measured(made_up().summary, "accuracy")
+    assert point.value == 75.0 and point.low < 75 < point.high
+    assert min(measured({"tau": 2.0, "tau_ci95": [2.1, 2.2]}, "tau").below_above) == 0.0
+    assert measured(None, "tau") is None and measured({"recovery": None}, "recovery") is None
+
+
+def test_a_table_cannot_be_drawn(tmp_path):
+    with pytest.raises(ValueError, match="only a figure can be drawn"):
+        plots.render(table_spec(), {}, tmp_path)
+
+
+def test_matplotlib_is_left_as_it_was():
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    drawn("bars", full_grid(spec_of("bars")))
+    assert dict(mpl.rcParams) == before

@@ -1,0 +1,121 @@
+"""Reports as data: their points, their mistakes, and the shipped ones."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from results import papers
+from results.report import ReportSpec
+from tests.helpers.synthetic_cells import table_spec
+
+REPORTS = sorted((Path(__file__).parents[2] / "conf" / "report").glob("*.yaml"))
+PAPERS = {"mars_table1.csv": 216, "mars_table2.csv": 140, "fsd_table2.csv": 192}
+SWEEP = {
+    "name": "s", "title": "S", "kind": "figure",
+    "axes": {"theta": {"override": "rule.theta={}", "values": [0.8, 0.9], "label": "θ = {}"}},
+    "figure": {"kind": "sweep", "x": "theta", "left": "accuracy"},
+}
+
+
+def test_points_are_the_product_with_the_overrides_in_axis_order():
+    points = table_spec().points()
+    assert len(points) == 2 * 3 * 2 and len({point.coords for point in points}) == 12
+    assert points[0].coords == ("Alpha", "AR", "GSM8K")
+    assert points[3].coords == ("Alpha", "SpS", "mini_code")
+    assert points[3].overrides == ("n=4", "pair=alpha", "method=sps", "draft.length=7", "task=mini_code")
+
+
+def test_only_keeps_an_entry_to_some_entries_of_another_axis():
+    axes = table_spec().model_dump()["axes"]
+    axes["Model"] = [{"label": "Alpha"}, {"label": "Beta", "only": {"Method": ["AR"]}}]
+    coords = [point.coords for point in table_spec(axes=axes).points()]
+    assert len(coords) == 6 + 2 and ("Beta", "AR", "GSM8K") in coords and ("Beta", "SpS", "GSM8K") not in coords
+
+
+def test_a_numeric_axis_is_spelled_out():
+    entries = ReportSpec.model_validate(SWEEP).axes["theta"]
+    assert [(e.label, e.value, e.overrides) for e in entries] == [
+        ("θ = 0.8", 0.8, ("rule.theta=0.8",)), ("θ = 0.9", 0.9, ("rule.theta=0.9",))]
+
+
+def test_a_value_is_a_name_or_more():
+    values = table_spec(values=["accuracy", {"metric": "tau", "label": "length", "digits": 1}]).values
+    assert [(v.name, v.decimals) for v in values] == [("Accuracy", 1), ("length", 1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rows": ["Model"]}, "use each once"),
+        ({"rows": ["Model", "Method", "Task"]}, "use each once"),
+        ({"values": ["speed"]}, "unknown metric 'speed'; one of: speedup"),
+        ({"values": []}, "needs 'rows', 'columns' and 'values'"),
+        ({"kind": "figure"}, "a figure needs 'figure:"),
+        ({"published": {"file": "mars_table1.csv", "pair": "Task"}}, "must be one of the rows' axes"),
+        ({"axes": {"A": [{"label": "x"}, {"label": "x"}]}}, "entries of one label"),
+        ({"axes": {"A": [{"label": "x", "only": {"B": ["y"]}}]}}, "no such axis"),
+        ({"axes": {"A": {"values": [1]}}}, "an axis is a list of entries, or"),
+        ({"axes": {}}, "at least 1 item"),
+        ({"nonsense": 1}, "Extra inputs are not permitted"),
+    ],
+)
+def test_mistakes_are_named(change, said):
+    with pytest.raises(ValidationError, match=said):
+        table_spec(**change)
+
+
+@pytest.mark.parametrize(
+    ("figure", "said"),
+    [
+        ({"kind": "pie"}, "does not match any of the expected tags"),
+        ({"kind": "sweep", "x": "Z", "left": "tau"}, "use each once"),
+        ({"kind": "sweep", "x": "name", "left": "tau"}, "give each of its entries a number"),
+        ({"kind": "sweep", "x": "name", "left": "speed"}, "unknown metric 'speed'"),
+        ({"kind": "pareto", "x": "tau", "y": "speedup", "series": "name", "connect": ["c"]}, r"name \['c'\]"),
+        ({"kind": "pareto", "x": "tau", "y": "speedup", "series": "name", "allocation": ["a", "d"]}, r"name \['d'\]"),
+    ],
+)
+def test_a_figure_whose_axes_cannot_play_their_part(figure, said):
+    axes = {"name": [{"label": "a"}, {"label": "b"}]}
+    with pytest.raises(ValidationError, match=said):
+        ReportSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": axes, "figure": figure})
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+def test_shipped_reports_are_sound(path):
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(f"# python -m bench report={path.stem}\n")
+    spec = ReportSpec.model_validate(yaml.safe_load(text))
+    assert spec.name == path.stem
+    assert all(sum(override.startswith("n=") for override in point.overrides) == 1 for point in spec.points())
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+def test_published_names_exist_in_the_paper(path):
+    spec = ReportSpec.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    named = {e.published for axis in spec.axes.values() for e in axis if e.published}
+    if spec.published is None:
+        assert not named
+        return
+    numbers = papers.load(spec.published.file)
+    known = {part for _, row, column, _ in numbers for part in (*row.split(" / "), column)}
+    assert named and named <= known
+    assert {v.published_name or v.metric for v in spec.values} == {name for *_, name in numbers}
+
+
+@pytest.mark.parametrize(("file", "count"), PAPERS.items())
+def test_papers_numbers_are_complete(file, count):
+    numbers = papers.load(file)
+    assert len(numbers) == count
+    assert all(value > 0 for value in numbers.values())
+
+
+def test_papers_numbers_as_printed():
+    mars, lengths, fsd = (papers.load(file) for file in PAPERS)
+    assert mars["V 13B", "MARS", "HumanEval", "speedup"] == 4.20 and mars["Q3 235B", "MARS", "Mean", "tau"] == 5.14
+    assert lengths["Qwen3-32B", "GSM8K / 15", "1", "accuracy"] == 0.917
+    assert fsd["Gemma2 2B + 27B", "FSD (Low)", "HumanEval", "accept_len"] == 4.02
+    with pytest.raises(ValueError, match=r"no such file; there are fsd_table2\.csv"):
+        papers.load("nothing.csv")

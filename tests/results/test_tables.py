@@ -1,0 +1,194 @@
+"""A table says the same in every format, and never a number where there is none."""
+
+import io
+import math
+import re
+
+import pandas as pd
+import pytest
+
+from results.grid import Outcome
+from results.layout import lay_out
+from results.stats import NORMAL_95
+from results.tables import html, latex, long_csv, markdown, render_table
+from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
+
+PUBLISHED = {"file": "mars_table1.csv", "pair": "Model"}
+FAILED, MISSING = ("Alpha", "SpS", "GSM8K"), ("Beta", "MARS & co", "mini_code")
+
+
+@pytest.fixture
+def spec():
+    return table_spec()
+
+
+@pytest.fixture
+def grid(spec):
+    return full_grid(spec)
+
+
+@pytest.fixture
+def holed(grid):
+    """One cell failed, one was never run, one lost two prompts."""
+    grid = {coords: outcome for coords, outcome in grid.items() if coords != MISSING}
+    grid[FAILED] = Outcome.failed("out of memory: 2 GiB | 50% used")
+    grid["Beta", "SpS", "GSM8K"] = made_up(failed=2)
+    return grid
+
+
+def row(text: str, *labels: str) -> str:
+    return next(line for line in text.splitlines() if all(label in line for label in labels))
+
+
+def test_files_of_every_format(spec, holed, tmp_path):
+    paths = render_table(spec, holed, tmp_path / "new")
+    assert [path.name for path in paths] == ["demo.md", "demo.tex", "demo.csv", "demo.html"]
+    assert all(path.stat().st_size > 500 for path in paths)
+
+
+def test_numbers_stand_with_their_interval(spec, grid):
+    summary = grid["Alpha", "SpS", "GSM8K"].summary
+    low, high = summary["speedup_ci95"]
+    assert low < summary["speedup"] < high
+    shown = f"{summary['speedup']:.2f}× [{low:.2f}, {high:.2f}]"
+    assert shown in row(markdown(lay_out(spec, grid)), "SpS").replace("**", "")
+
+
+def test_the_autoregressive_row_has_no_interval_and_no_bold(spec, grid):
+    line = row(markdown(lay_out(spec, grid)), " AR ")
+    assert "1.00×" in line and "[" not in line and "**" not in line
+
+
+def test_a_failed_and_a_missing_cell_show_as_such_with_their_reason(spec, holed):
+    table = lay_out(spec, holed)
+    for text in (markdown(table), latex(table), html(table)):
+        assert "failed" in text and "missing" in text and "not run yet" in text
+        assert "out of memory: 2 GiB" in text
+        assert "2 of 6 prompts failed and are left out" in text
+    line = row(markdown(table), "| SpS")
+    assert line.count("failed¹") == 2 and "missing" not in line
+
+
+def test_the_mean_is_only_over_a_full_row(spec, holed, grid):
+    cells = {r.labels: r.cells for r in lay_out(spec, holed).rows}
+    assert cells["Alpha", "SpS"][-1].numbers[0].value is None, "a column failed"
+    whole = cells["Alpha", "MARS & co"][-1].numbers[0]
+    parts = [grid["Alpha", "MARS & co", task].summary for task in ("GSM8K", "mini_code")]
+    assert whole.value == pytest.approx(sum(part["speedup"] for part in parts) / 2)
+    errors = [(high - low) / (2 * NORMAL_95) for low, high in (part["speedup_ci95"] for part in parts)]
+    half = NORMAL_95 * math.hypot(*errors) / 2
+    assert whole.interval == pytest.approx((whole.value - half, whole.value + half))
+
+
+def test_the_best_of_each_group_is_bold_and_a_baseline_never(spec, grid):
+    table = lay_out(spec, grid)
+    for _, rows in table.groups:
+        for column in range(3):
+            marked = [(r.labels[1], r.cells[column].numbers[0].best) for r in rows]
+            values = {r.labels[1]: r.cells[column].numbers[0].value for r in rows if not r.baseline}
+            assert [label for label, best in marked if best] == [max(values, key=values.get)]
+
+
+def test_equal_prints_are_equally_good(spec, grid):
+    for task in ("GSM8K", "mini_code"):
+        grid["Beta", "SpS", task] = grid["Beta", "MARS & co", task] = made_up(speedup=2.0)
+    rows = [r for r in lay_out(spec, grid).rows if r.labels[0] == "Beta" and not r.baseline]
+    assert [number.best for r in rows for cell in r.cells for number in cell.numbers] == [True] * 12
+
+
+def test_published_numbers_only_beside_the_papers_pair(grid):
+    table = lay_out(table_spec(published=PUBLISHED), grid)
+    numbers = {r.labels: [cell.numbers[0] for cell in r.cells] for r in table.rows}
+    assert [number.published for number in numbers["Alpha", "SpS"]] == [1.46, 1.72, 1.60]
+    assert [number.published for number in numbers["Alpha", "MARS & co"]] == [3.74, 4.20, 3.74]
+    assert all(number.published is None for number in numbers["Alpha", "AR"]), "the paper has no such row"
+    assert all(n.published is None for r, found in numbers.items() if r[0] == "Beta" for n in found)
+    first = numbers["Alpha", "SpS"][0]
+    assert first.difference == pytest.approx(first.value - 1.46)
+    assert first.published_text == f"paper 1.46× ({first.value - 1.46:+.2f})".replace("-", "−")
+    assert first.published_text in markdown(table)
+
+
+def test_a_published_number_stands_even_where_ours_is_missing(holed):
+    table = lay_out(table_spec(published=PUBLISHED), holed)
+    number = next(r for r in table.rows if r.labels == ("Alpha", "SpS")).cells[0].numbers[0]
+    assert number.value is None and number.published_text == "paper 1.46×" and number.difference is None
+    assert "paper 1.46×" in html(table)
+
+
+def test_published_numbers_are_brought_to_the_summarys_unit(grid):
+    values = [{"metric": "accuracy", "published_name": "speedup", "published_scale": 0.01}]
+    table = lay_out(table_spec(values=values, published=PUBLISHED), grid)
+    number = next(r for r in table.rows if r.labels == ("Alpha", "SpS")).cells[0].numbers[0]
+    assert number.published == pytest.approx(0.0146) and "paper 1.5% (" in number.published_text
+
+
+def test_the_csv_holds_every_value_in_the_summarys_units(spec, holed, grid):
+    frame = pd.read_csv(io.StringIO(long_csv(lay_out(spec, holed))))
+    assert len(frame) == (12 + 6) * 2, "twelve points and six means, two values each"
+    one = frame[(frame.Model == "Beta") & (frame.Method == "SpS") & (frame.Task == "mini_code")]
+    held = grid["Beta", "SpS", "mini_code"].summary
+    assert one.value.tolist() == pytest.approx([held["speedup"], held["tau"]])
+    assert one.ci_low.iloc[0] == pytest.approx(held["speedup_ci95"][0]) and one.n.tolist() == [4, 4]
+    failed = frame[frame.state == "failed"]
+    assert len(failed) == 2 and failed.value.isna().all() and failed.reason.str.startswith("out of memory").all()
+    assert frame[frame.state == "missing"].value.isna().all()
+    assert set(frame[frame.state == "mean"].Task) == {"Mean"}
+
+
+def test_the_caption_says_n_the_interval_and_the_scores(grid):
+    spec = table_spec(values=["accuracy"])
+    for coords in grid:
+        metric = "pass@1" if "code" in coords[2] else "exact_match"
+        grid[coords] = made_up(n=5 if coords[0] == "Beta" else 4, metric=metric)
+    n, brackets, score = lay_out(spec, grid).caption.split("; ")
+    assert (n, brackets) == ("n = 4 to 5 prompts a cell", "brackets: 95% interval")
+    assert score == "score: exact_match (GSM8K), pass@1 (mini_code)"
+
+
+def test_an_axis_of_one_entry_is_told_in_the_caption():
+    axes = table_spec().model_dump()["axes"]
+    axes["Model"] = axes["Model"][:1]
+    spec = table_spec(axes=axes)
+    table = lay_out(spec, full_grid(spec))
+    assert table.stub == ("Method",) and table.caption.startswith("Alpha; n = 4")
+    assert [r.labels for r in table.rows] == [("AR",), ("SpS",), ("MARS & co",)]
+
+
+def test_a_row_the_report_does_not_ask_for_is_not_there():
+    axes = table_spec().model_dump()["axes"]
+    axes["Model"][1]["only"] = {"Method": ("AR", "SpS"), "Task": ("GSM8K",)}
+    spec = table_spec(axes=axes)
+    table = lay_out(spec, full_grid(spec))
+    assert [r.labels for r in table.rows if r.labels[0] == "Beta"] == [("Beta", "AR"), ("Beta", "SpS")]
+    assert table.rows[-1].cells[1].state == "absent" and table.rows[-1].cells[-1].numbers[0].value is not None
+    assert "missing" not in markdown(table)
+
+
+def test_latex_is_booktabs_with_special_letters_escaped(spec, holed):
+    text = latex(lay_out(spec, holed))
+    for wanted in (r"\toprule", r"\bottomrule", r"\cmidrule(lr){3-4}", r"\multicolumn{2}{c}{mini\_code}", r"MARS \& co",
+                   r"$\times$", r"$\tau$", r"50\% used"):
+        assert wanted in text
+    body = text[text.index(r"\midrule"):text.index(r"\bottomrule")]
+    lines = [line for line in body.splitlines() if line.endswith("pt]")]
+    assert len(lines) >= 6 and {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {7}
+    assert text.count("{") == text.count("}")
+    assert not re.search(r"[×τ−–]", text)
+
+
+def test_markdown_keeps_its_columns(spec, holed):
+    lines = [line for line in markdown(lay_out(spec, holed)).splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + 6 and len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+
+
+def test_html_is_escaped(spec, holed):
+    holed[FAILED] = Outcome.failed("<script>alert(1)</script>")
+    text = html(lay_out(spec, holed))
+    assert "<script>" not in text and "&lt;script&gt;" in text and "MARS &amp; co" in text
+
+
+def test_an_empty_grid_is_a_table_of_missing_cells(spec):
+    table = lay_out(spec, {})
+    assert all(cell.state == "missing" for r in table.rows for cell in r.cells[:-1])
+    assert table.notes == ["missing: not run yet", "no mean: a column has no value"]
