@@ -26,7 +26,7 @@ def random_case(seed: int, sampling: Sampling, *, sampled: bool, tree: bool, row
         parents[:, i] = (torch.rand(rows, generator=g) ** 2 * i).long() if tree else i - 1
     valid = torch.ones(rows, nodes, dtype=torch.bool)
     for row in range(0, rows, 3):
-        valid[row, nodes - 1 - row % 4:] = False  # a suffix, so the children of an invalid node are invalid
+        valid[row, nodes - 3 - row % 4:] = False  # a suffix, so the children of an invalid node are invalid
     tokens = _tokens(parents, draft_logits, sampling, sampled, g)
     q = (sampling.probs(draft_logits) if sampled else draft_logits.softmax(-1))
     own_q = torch.ones(rows, nodes)

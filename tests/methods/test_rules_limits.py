@@ -96,12 +96,13 @@ def test_random_ends(v: Verification) -> None:
 @settings(max_examples=25, deadline=None)
 @given(verifications())
 def test_padding_is_never_kept_nor_seen(v: Verification) -> None:
-    """Whatever stands in padding nodes changes nothing."""
+    """Whatever stands in padding nodes, and wherever they hang, changes nothing."""
+    parents = torch.where(v.draft.valid, v.draft.parents, torch.arange(v.draft.nodes) - 1)
     junk = torch.where(v.draft.valid, v.draft.tokens, v.logits.shape[-1] - 1)
     q = torch.where(v.draft.valid, v.draft.q, torch.nan)
     chain, draft = v.draft.chain, v.draft
     other = (Draft.of_chain(junk, valid=draft.valid, sampled=draft.sampled, logits=draft.logits, q=q) if chain else
-             Draft.of_parents(junk, draft.parents, valid=draft.valid, sampled=draft.sampled, logits=draft.logits, q=q))
+             Draft.of_parents(junk, parents, valid=draft.valid, sampled=draft.sampled, logits=draft.logits, q=q))
     noisy = Verification(other, torch.where(draft.valid[..., None], v.logits, torch.nan), v.sampling, v.u)
     for rule in (Lossless(), Lossless(q_mode="draft"), Mars(), Mars(variant="released"), Fsd(), Random()):
         expected, found = walk(v, rule.decide(v)), walk(noisy, rule.decide(noisy))
@@ -185,6 +186,19 @@ def test_token_without_target_mass_is_never_accepted() -> None:
         for rule in (Lossless(), Lossless(q_mode="draft")):
             assert not accepted(rule, v)[0] and not accepted(rule, v)[3]
             assert rule.emit(v, torch.tensor([0]))[0, [0, 3]].sum() == 0
+
+
+def test_children_whose_mass_rounds_to_more_than_one() -> None:
+    """Twelve children hold all the mass, in float32 sometimes more; one without mass comes last and stays rejected."""
+    vocab, rows = 13, 300
+    z = torch.randn(rows, 1, vocab, generator=torch.Generator().manual_seed(0)).expand(-1, vocab + 1, -1).clone()
+    z[..., -1] = -200.0
+    draft = Draft.of_parents(torch.tensor([[0, *range(vocab)]]).expand(rows, -1),
+                             torch.tensor([[-1] + [0] * vocab]).expand(rows, -1))
+    v = Verification(draft, z, WARM, torch.full((rows, vocab + 1), 0.9))
+    before_last = v.earlier_siblings[:, -1:].float() @ v.p_token[..., None]
+    assert (before_last > 1).any()
+    assert not Lossless().decide(v).accept[:, -1].any()
 
 
 def test_tiny_draft_probability_is_certain_acceptance() -> None:
