@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from methods.training.language_model import Recipe, export, train
 from methods.training.tokenizer import save_tokenizer, train_tokenizer
-from tasks.mini import corpus
+from tasks.mini import EXERCISES, corpus
 
 
 def conversation(example) -> list[tuple[str, str]]:
@@ -25,10 +25,12 @@ def conversation(example) -> list[tuple[str, str]]:
     return [message for turn, answer in pairs for message in (("user", turn), ("assistant", answer))]
 
 
-def stream(seed: int, mix: dict[str, float], step: int) -> Iterator[list[tuple[str, str]]]:
-    """The endless training conversations of one step: a function of (seed, step) alone."""
+def stream(seed: int, mix: dict[str, float], step: int, exercises: float = 0.0) -> Iterator[list[tuple[str, str]]]:
+    """The endless training conversations of one step: the benchmarks by `mix`, and a share of exercises."""
     digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
-    return (conversation(example) for _, example in corpus(int.from_bytes(digest), mix))
+    total = sum(mix.values())
+    weights = {name: (1 - exercises) * weight / total for name, weight in mix.items()} | dict.fromkeys(EXERCISES, exercises)
+    return (conversation(example) for _, example in corpus(int.from_bytes(digest), weights))
 
 
 def make_tokenizer(config: DictConfig, folder: Path) -> None:

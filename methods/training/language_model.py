@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 from torch.nn import functional as F
@@ -19,11 +19,12 @@ from methods.training.packing import Batch, Packer
 
 
 class Stage(BaseModel):
-    """`tokens` training tokens at a depth of `layers`."""
+    """`tokens` training tokens at a depth of `layers`; `exercises` is the share of exercises among its conversations."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     layers: PositiveInt
     tokens: PositiveInt
+    exercises: float = Field(0.0, ge=0, le=1)
 
 
 class Recipe(BaseModel):
@@ -54,12 +55,12 @@ class Recipe(BaseModel):
             raise ValueError(f"exit_layers={self.exit_layers}: an early exit must come before the last of {depth} layers")
         return self
 
-    def plan(self) -> list[tuple[int, int]]:
-        """(layers, first step after the stage) for each stage."""
+    def plan(self) -> list[tuple[Stage, int]]:
+        """Each stage with the first step after it."""
         ends, total = [], 0
         for stage in self.growth:
             total += stage.tokens
-            ends.append((stage.layers, total // self.batch_tokens))
+            ends.append((stage, total // self.batch_tokens))
         return ends
 
     @property
@@ -126,7 +127,7 @@ class Run:
 
     def __init__(self, recipe: Recipe, tokenizer, work: Path, device: str, seed: int):
         self.recipe, self.work, self.device = recipe, work, device
-        self.step = 0
+        self.step = self.tokens = 0
         self.sizes = dict(hidden=recipe.hidden, intermediate=recipe.intermediate, heads=recipe.heads,
                           kv_heads=recipe.kv_heads)
         work.mkdir(parents=True, exist_ok=True)
@@ -138,7 +139,7 @@ class Run:
         if state:
             self.model.load_state_dict(state["model"])
             self.optimiser.load_state_dict(state["optimiser"])
-            self.step = state["step"]
+            self.step, self.tokens = state["step"], state["tokens"]
         self._forget_after(self.step)
 
     def _forget_after(self, step: int) -> None:
@@ -149,7 +150,7 @@ class Run:
             log.write_text("".join(f"{line}\n" for line in kept))
 
     def save(self) -> None:
-        state = {"step": self.step, "layers": self.model.config.num_hidden_layers,
+        state = {"step": self.step, "tokens": self.tokens, "layers": self.model.config.num_hidden_layers,
                  "model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
         torch.save(state, self.work / "state.tmp")
         os.replace(self.work / "state.tmp", self.work / "state.pt")
@@ -165,12 +166,13 @@ class Run:
 
     def log(self, loss: float) -> None:
         with (self.work / "loss.jsonl").open("a") as f:
-            f.write(json.dumps({"step": self.step, "tokens": self.step * self.recipe.batch_tokens,
+            f.write(json.dumps({"step": self.step, "tokens": self.tokens,
                                 "layers": self.model.config.num_hidden_layers, "loss": round(loss, 4)}) + "\n")
 
 
 def train(recipe: Recipe, tokenizer, stream: Callable, work: Path, *, device: str, seed: int, name: str):
-    """Train (or go on training) one model; returns it in eval mode. `stream(step)` yields conversations."""
+    """Train (or go on training) one model; returns it in eval mode. `stream(step, exercises)` yields conversations, a
+    function of its arguments alone."""
     run = Run(recipe, tokenizer, work, device, seed)
     packer = Packer(tokenizer, stream, rows=recipe.batch_tokens // recipe.row_tokens, length=recipe.row_tokens,
                     prompt_weight=recipe.prompt_weight)
@@ -180,11 +182,11 @@ def train(recipe: Recipe, tokenizer, stream: Callable, work: Path, *, device: st
     columns = (TextColumn(f"{name} {{task.description}}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         bar = progress.add_task("", total=recipe.steps, completed=run.step)
-        for layers, end in recipe.plan():
-            if run.step < end and run.model.config.num_hidden_layers < layers:
-                run.grow(layers)
+        for stage, end in recipe.plan():
+            if run.step < end and run.model.config.num_hidden_layers < stage.layers:
+                run.grow(stage.layers)
             while run.step < end:
-                batch = packer.batch(run.step)
+                batch = packer.batch(run.step, stage.exercises)
                 batch = Batch(*(getattr(batch, f).to(device) for f in Batch.__slots__))
                 with torch.autocast("cuda", torch.bfloat16, enabled=device != "cpu"):
                     loss = objective(run.model, batch, run.exits(), recipe.exit_weight)
@@ -192,9 +194,10 @@ def train(recipe: Recipe, tokenizer, stream: Callable, work: Path, *, device: st
                 torch.nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)
                 run.optimiser.step(recipe.rate(run.step))
                 run.step += 1
+                run.tokens += recipe.batch_tokens
                 if run.step % 10 == 0:
                     run.log(loss.item())
-                    progress.update(bar, completed=run.step, description=f"layers {layers} loss {loss.item():.3f}")
+                    progress.update(bar, completed=run.step, description=f"layers {stage.layers} loss {loss.item():.3f}")
                 if run.step % recipe.save_every == 0 or run.step == end:
                     run.save()
     return run.model.eval()

@@ -32,7 +32,7 @@ class Batch:
 class Packer:
     """Packs conversations first-fit into rows of `length` tokens."""
 
-    def __init__(self, tokenizer, stream: Callable[[int], Iterable[Conversation]], *, rows: int, length: int,
+    def __init__(self, tokenizer, stream: Callable[[int, float], Iterable[Conversation]], *, rows: int, length: int,
                  prompt_weight: float):
         self.tokenizer, self.stream, self.rows, self.length = tokenizer, stream, rows, length
         self.prompt_weight = prompt_weight
@@ -49,13 +49,13 @@ class Packer:
             weights += [0.0] + [weight] * len(text) + [weight]
         return ids, weights
 
-    def batch(self, step: int) -> Batch:
-        """The batch of step `step`: a pure function of the step."""
+    def batch(self, step: int, exercises: float = 0.0) -> Batch:
+        """The batch of step `step` with a share of exercises: a pure function of both."""
         shape = (self.rows, self.length)
         ids, position = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         document, weight = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
         used, misses = [0] * self.rows, 0
-        for number, conversation in enumerate(self.stream(step), start=1):
+        for number, conversation in enumerate(self.stream(step, exercises), start=1):
             tokens, weights = self.encode(conversation)
             size = len(tokens)
             row = next((r for r in range(self.rows) if used[r] + size <= self.length), None)

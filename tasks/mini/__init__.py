@@ -14,7 +14,7 @@ from itertools import islice
 from types import ModuleType
 
 from tasks.base import Example, Prompt, Score, Split, TaskError
-from tasks.mini import chat, choice, code, gsm, instruct
+from tasks.mini import chat, choice, code, gsm, instruct, recall
 from tasks.mini import sum as sum_
 
 BENCHMARKS: Mapping[str, ModuleType] = {
@@ -25,6 +25,9 @@ BENCHMARKS: Mapping[str, ModuleType] = {
     "mini_sum": sum_,
     "mini_choice": choice,
 }
+
+EXERCISES: Mapping[str, ModuleType] = {"recall": recall}
+"""What only the training stream knows."""
 
 DEFAULT_PROMPTS = 200
 
@@ -41,10 +44,10 @@ def split_of(turns: Sequence[str]) -> Split:
 
 
 def examples(name: str, split: Split, seed: int = 0) -> Iterator[Example]:
-    """An endless stream of the examples of one benchmark and split; the same for the same seed.
+    """An endless stream of the examples of one benchmark (or exercise) and split; the same for the same seed.
 
     Test and calibration prompts do not repeat, and leave out the statements that only teach. Raises TaskError."""
-    benchmark = _benchmark(name)
+    benchmark = _source(name)
     rng = random.Random(f"{name}/{split}/{seed}")
     seen: set[str] = set()
     count = 0
@@ -73,9 +76,14 @@ def corpus(seed: int, weights: Mapping[str, float]) -> Iterator[tuple[str, Examp
 
 
 def _benchmark(name: str) -> ModuleType:
-    if name not in BENCHMARKS:
-        raise TaskError(f"no embedded benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}")
-    return BENCHMARKS[name]
+    return _source(name, BENCHMARKS)
+
+
+def _source(name: str, among: Mapping[str, ModuleType] | None = None) -> ModuleType:
+    among = {**BENCHMARKS, **EXERCISES} if among is None else among
+    if name not in among:
+        raise TaskError(f"no embedded benchmark {name!r}; choose one of {', '.join(among)}")
+    return among[name]
 
 
 class MiniTask:

@@ -54,6 +54,11 @@ def test_batches_are_functions_of_the_step(packer):
     assert (a.document > 0).float().mean() > 0.7
 
 
+def test_a_stage_may_train_on_exercises_alone(tokenizer, packer):
+    ids = packer.batch(0, 1.0).input_ids
+    assert "####" not in tokenizer.decode(ids[0]) and "####" in tokenizer.decode(packer.batch(0, 0.0).input_ids.flatten())
+
+
 def test_conversations_do_not_see_each_other(tokenizer, packer):
     """A packed conversation has the same logits as it has alone."""
     model = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=2, seed=0).eval()
@@ -87,10 +92,10 @@ class Killed(Exception):
     pass
 
 
-def killed_at(step, data):
+def killed_at(step, exercises, data):
     if step == 5:
         raise Killed
-    return data(step)
+    return data(step, exercises)
 
 
 def test_a_killed_run_goes_on_to_the_same_weights(tokenizer, tmp_path):
