@@ -43,7 +43,7 @@ def proportion_interval(successes: int, n: int) -> Interval | None:
     if n == 0:
         return None
     low, high = proportion_confint(successes, n, alpha=1 - LEVEL, method="wilson")
-    return float(low), float(high)
+    return (0.0 if successes == 0 else float(low)), (1.0 if successes == n else float(high))  # exact at the ends
 
 
 def mcnemar_p(method_right: Sequence[bool], base_right: Sequence[bool]) -> float | None:

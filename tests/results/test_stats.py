@@ -15,7 +15,8 @@ def test_wilson_by_hand():
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     assert stats.proportion_interval(8, 10) == pytest.approx((centre - half, centre + half), abs=1e-6)
     low, high = stats.proportion_interval(10, 10)
-    assert low == pytest.approx(0.7225, abs=1e-4) and high == pytest.approx(1.0)
+    assert low == pytest.approx(0.7225, abs=1e-4) and high == 1.0
+    assert stats.proportion_interval(0, 6)[0] == 0.0
     assert stats.proportion_interval(0, 0) is None
 
 
