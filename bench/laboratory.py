@@ -148,7 +148,8 @@ def measure(n: int, scores: dict[str, Any]) -> dict[str, Any]:
         config = json.loads((PAIR / part / "config.json").read_text())
         parts[part] = {"parameters": parameters(PAIR / part), "config": config, "recipe": training["recipe"],
                        "loss": training["loss"][-1]["loss"], "tokens": training["loss"][-1]["tokens"]}
-    return {"parts": parts, "scores": scores, "margins": margin_table(margins), "margins_n": n, "theta": THETA,
+    history = PAIR / "HISTORY.md"
+    return {"history": history.read_text() if history.exists() else None, "parts": parts, "scores": scores, "margins": margin_table(margins), "margins_n": n, "theta": THETA,
             "substitution": substitution_table(method, margins), "assisted": assisted_table(50)}
 
 
