@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from bench.compose import Command, arguments, composer
 from bench.errors import ConfigError
@@ -56,10 +57,8 @@ def run(command: Command) -> int:
     from bench.sweep import plans_of, render_sweep
 
     plans = plans_of(command, cells) if command.sweep is not None else []
-    try:
+    with suppress(SystemExit):  # Hydra has printed why; what was done is in the store
         hydra_job(rotations(cells) if command.together else None)()
-    except SystemExit:
-        pass  # Hydra has printed why; what was done is in the store
     if plans:
         render_sweep(command, plans, settings)
     return conclude(cells, labels, settings)

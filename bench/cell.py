@@ -1,4 +1,4 @@
-"""One experiment point: a `Cell`. Its identity is hashed, the hash names its folder; nothing else identifies a result."""
+"""One experiment point is one `Cell`. Its identity is hashed and the hash names its folder, nothing else does."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Pair(Section):
         parts = Path(source).parts
         looks_local = source.startswith((".", "/", "~")) or len(parts) != 2 or Path(parts[0]).is_dir()
         if looks_local and not Path(source).is_dir():
-            raise ConfigError(f"pair.{role}={source}: no such folder; give a checkpoint folder or a hub name such as org/model")
+            raise ConfigError(f"pair.{role}={source}: no such folder; give a checkpoint or a hub name org/model")
 
     def source(self, role: str) -> str | None:
         """Folder or hub name of the model in a role: target, draft."""
@@ -155,8 +155,8 @@ class Cell(Section):
     def _check(self) -> None:
         """Refuse what cannot run together, before anything is loaded. Raises ConfigError."""
         if self.is_autoregressive and self.rule.name not in NOTHING_TO_JUDGE:
-            raise ConfigError(f"drafter=none proposes nothing that rule={self.rule.name} could judge: take another drafter, "
-                              "or method=ar")
+            raise ConfigError(f"drafter=none proposes nothing that rule={self.rule.name} could judge: take another "
+                              "drafter, or method=ar")
         try:
             check(self.drafter.options, self.drafter.name, self.rule.options, self.decoding.sampling)
             if getattr(self.task.options, "path", None) is not None:
@@ -168,8 +168,9 @@ class Cell(Section):
             self.pair.check(role)
         sizes = {role: vocabulary(self.pair.source(role)) for role in roles}
         if len({size for size in sizes.values() if size is not None}) > 1:
-            raise ConfigError(f"pair.{roles[1]}={self.pair.source(roles[1])}: its vocabulary has {sizes[roles[1]]} entries, "
-                              f"the target's {sizes['target']}; draft and target must share one vocabulary")
+            source, size = self.pair.source(roles[1]), sizes[roles[1]]
+            raise ConfigError(f"pair.{roles[1]}={source}: its vocabulary has {size} entries, the target's "
+                              f"{sizes['target']}; draft and target must share one vocabulary")
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ def console() -> Console:
 def conclude(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> int:
     """Print the closing table, the failures and, if wanted, the summaries. Exit status: 0 when every cell is whole."""
     store = Store(settings.store.dir)
-    table = Table("point", "τ", "speedup", "accuracy", "tokens/s", "n", title=f"results in {store.root}", title_justify="left")
+    columns = ("point", "τ", "speedup", "accuracy", "tokens/s", "n")
+    table = Table(*columns, title=f"results in {store.root}", title_justify="left")
     for cell, label in zip(cells, labels, strict=True):
         table.add_row(label, *_figures(store.cell(cell.name).summary()))
     console().print(table)
@@ -36,9 +37,10 @@ def conclude(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -
 
 
 def print_failures(cells: Sequence[Cell], settings: Settings, others: Mapping[str, str] | None = None) -> int:
-    """A line for each cell that is not whole, and for each of `others`, on the error stream. 1 if there are any, else 0."""
+    """One line on the error stream for each cell that is not whole and each of `others`: 1 if there are any, else 0."""
     store = Store(settings.store.dir)
-    problems = {cell.name: problem for cell in cells if (problem := trouble(store.cell(cell.name)))} | dict(others or {})
+    problems = {cell.name: problem for cell in cells if (problem := trouble(store.cell(cell.name)))}
+    problems |= others or {}
     for name, problem in problems.items():
         print(f"failed: {name}: {problem}", file=sys.stderr)
     return 1 if problems else 0

@@ -68,8 +68,8 @@ class _Base:
 
 
 class Composer:
-    """Composes points. Hydra composes each set of group choices once; values are then set on copies of it, which is what
-    makes a report of hundreds of points quick to check."""
+    """Composes points. Hydra composes each set of group choices once; values are then set on copies of it, which makes
+    a report of hundreds of points quick to check."""
 
     def __init__(self, always: Sequence[str]):
         self._always = list(always)
@@ -79,6 +79,9 @@ class Composer:
     def command(self, overrides: Sequence[str], multirun: bool) -> Command:
         """All points of a command line. Raises ConfigError for the first that cannot be composed."""
         parsed = self._parse(overrides)
+        keys = [override.get_key_element().lstrip("+") for override in parsed]
+        if repeated := [key for key in keys if keys.count(key) > 1]:
+            raise ConfigError(f"{repeated[0]}: given {keys.count(repeated[0])} times; give it once")
         if reports := [override for override in parsed if override.key_or_group == "report"]:
             rest = [override.input_line for override in parsed if override not in reports]
             return Command([self.point(rest)], None, str(reports[-1].value()), together=True)

@@ -16,7 +16,7 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "transformers", "numpy", "scipy", "statsmodels", "pandas", "datasets", "hydra-core", "omegaconf",
             "pydantic", "lm-eval", "evalplus", "wandb")
-VARIABLES = re.compile(r"^(OMP|MKL|OPENBLAS|CUDA|NVIDIA|PYTORCH|TORCH|HF|TRANSFORMERS|WANDB|LEEWAY|SLURM|HYDRA)_?|^TOKENIZERS_")
+VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS|CUDA|NVIDIA|PYTORCH|TORCH|HF|TRANSFORMERS|TOKENIZERS|WANDB|LEEWAY|SLURM)_")
 SECRET = re.compile(r"key|token|secret|password|passwd|credential|auth", re.IGNORECASE)
 HIDDEN = "(hidden)"
 
@@ -45,7 +45,8 @@ def environment(argv: list[str], device: str, models: Mapping[str, str]) -> dict
 def redacted(argument: str) -> str:
     """A command-line argument without the value of an option that sounds like a secret."""
     name, separator, _ = argument.partition("=")
-    return f"{name}={HIDDEN}" if separator and SECRET.search(name.rpartition(".")[2]) and "max_new" not in name else argument
+    secret = separator and SECRET.search(name) and not name.endswith("max_new_tokens")
+    return f"{name}={HIDDEN}" if secret else argument
 
 
 def _version(package: str) -> str | None:

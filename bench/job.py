@@ -1,4 +1,4 @@
-"""One Hydra job is one point. It may run in another process (joblib, submitit), so all it says goes through the store."""
+"""One Hydra job is one point. It may run in another process (joblib, submitit): all it has to say is in the store."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ from functools import cache
 import torch
 
 from bench.cell import Cell
-from methods.engine.models import LanguageModel, load_model
+from bench.errors import described
+from methods.engine.models import LanguageModel, ModelError, load_model
 from methods.method import Method, build_method
 
 
@@ -23,7 +24,12 @@ def load_method(cell: Cell) -> Method:
 
 def _model(cell: Cell, role: str) -> LanguageModel:
     pair, engine = cell.pair, cell.engine
-    return _load(pair.source(role), engine.dtype, engine.device, pair.revision(role), pair.trust_remote_code)
+    try:
+        return _load(pair.source(role), engine.dtype, engine.device, pair.revision(role), pair.trust_remote_code)
+    except ModelError:
+        raise
+    except Exception as error:  # a torn weight file, no memory: the libraries do not say which model it was
+        raise ModelError(f"pair.{role}={pair.source(role)}: cannot be loaded: {described(error)}") from error
 
 
 @cache

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from bench.cell import Cell, validated
 from bench.closing import console, print_failures, print_summaries, show_plan, trouble
 from bench.compose import Command, Composer
-from bench.errors import ConfigError, described
+from bench.errors import ConfigError, described, unknown
 from bench.job import run_cells
 from bench.runner import rotations
 from bench.settings import Settings
@@ -43,40 +41,60 @@ class Plan:
 
 
 def run_reports(command: Command, hydra: Composer) -> int:
-    """Run what the named report needs (`all`: every one) and render all reports into <output.dir>/report/.
+    """Run what the named report needs (`all`: every one) and render it into <output.dir>/report/, whose page also shows
+    the reports that were rendered there before.
 
     Overrides of the command line win over those of the report. Exit status as for points. Raises ConfigError."""
     settings = Settings.of(command.points[0].config)
+    folder = settings.output.dir / "report"
     known = hydra.options("report")
-    wanted = known if command.report == ALL else [command.report]
-    plans = {name: plan_of(hydra.section("report", name), hydra, command.points[0].overrides) for name in {*known, *wanted}}
-    chosen = [plans[name] for name in wanted if command.report != ALL or not plans[name].spec.on_request]
+    if command.report not in (ALL, *known):
+        choices = [f"report={name}" for name in (ALL, *known)]
+        raise ConfigError(unknown(f"report={command.report}", choices, what="unknown"))
+    specs = {name: validated(ReportSpec, hydra.section("report", name), "report") for name in known}
+    wanted = [name for name, spec in specs.items() if command.report in (name, ALL if not spec.on_request else name)]
+    before = [name for name in specs if any(folder.glob(f"{name}.*"))]
+    shown = {name: plan_of(specs[name], hydra, command.points[0].overrides) for name in sorted({*wanted, *before})}
+    chosen = [shown[name] for name in wanted]
     cells = list({cell.name: cell for plan in chosen for cell in plan.cells.values()}.values())
     if not cells:
-        raise ConfigError(next((reason for plan in chosen for reason in plan.refused.values()), f"report={ALL}: none yet"))
+        refusals = (reason for plan in chosen for reason in plan.refused.values())
+        raise ConfigError(next(refusals, f"report={command.report}: there is none"))
     if settings.dry_run:
         show_plan(cells, [f"{cell.label} {cell.task.name}" for cell in cells], settings)
         return 0
     for rotation in rotations(cells):
         run_cells(rotation, settings)
-    shown = [plan for name, plan in sorted(plans.items()) if plan in chosen or _has_results(plan, settings)]
-    render_plans(shown, settings.output.dir / "report", settings, "report")
+    render_plans(list(shown.values()), folder, settings, "report")
     refused = {" / ".join(coords): reason for plan in chosen for coords, reason in plan.refused.items()}
     status = print_failures(cells, settings, refused)
     print_summaries(cells, settings)
     return status
 
 
-def plan_of(section: Mapping[str, Any], hydra: Composer, overrides: Sequence[str]) -> Plan:
-    """Compose every point of a report. Raises ConfigError for a report that is not laid out soundly."""
-    spec = validated(ReportSpec, section, "report")
+def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan:
+    """Compose every point of a report; `overrides` win over what all its points share.
+
+    Raises ConfigError for an override of an axis, which would show one point under several labels. Only the choice of
+    the pair may replace an axis' own."""
+    spanned = {key_of(line) for entries in spec.axes.values() for entry in entries for line in entry.overrides}
+    for line in overrides:
+        if key_of(line) in spanned and key_of(line).partition(".")[0] != "pair":
+            raise ConfigError(f"{line}: an axis of report={spec.name}; change conf/report/{spec.name}.yaml, or run the "
+                              "point without report=")
     plan = Plan(spec, {}, {})
     for point in spec.points():
+        entries = {key_of(line) for line in point.overrides[len(spec.base):]} - {"pair"}
+        own = [line for line in overrides if key_of(line) not in entries]
         try:
-            plan.cells[point.coords] = Cell.of(hydra.point([*point.overrides, *overrides]).config)
+            plan.cells[point.coords] = Cell.of(hydra.point([*point.overrides, *own]).config)
         except ConfigError as error:
             plan.refused[point.coords] = str(error)
     return plan
+
+
+def key_of(override: str) -> str:
+    return override.partition("=")[0]
 
 
 def outcome(folder: CellFolder) -> Outcome:
@@ -105,11 +123,6 @@ def render_plans(plans: Sequence[Plan], folder: Path, settings: Settings, name: 
     page = write_index(folder, items, _environment(plans, store))
     console().print(f"page: {page}", highlight=False, soft_wrap=True)
     settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
-
-
-def _has_results(plan: Plan, settings: Settings) -> bool:
-    store = Store(settings.store.dir)
-    return any(store.cell(cell.name).summary() is not None for cell in plan.cells.values())
 
 
 def _environment(plans: Sequence[Plan], store: Store) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Cells that differ only in their method run in rotation over the same prompts, each beside one shared baseline.
 
-For each prompt (or batch of prompts) the autoregressive baseline runs once, then every cell that still lacks the prompt,
-in an order that rotates from prompt to prompt: drift of the machine hits all of them alike. A sample is on disk before the
-next method starts, and carries the baseline it was timed beside.
+For each prompt (or batch of prompts) the autoregressive baseline runs once, then every cell that still lacks the
+prompt, in an order that rotates from prompt to prompt: drift of the machine hits all of them alike. A sample is on disk
+before the next method starts, and carries the baseline it was timed beside.
 """
 
 from __future__ import annotations

@@ -59,4 +59,5 @@ def _entry(key: str, value: str) -> Entry:
         number = float(value)
     except ValueError:
         return Entry(label=value, overrides=(f"{key}={value}",))
-    return Entry(label=f"{SHORT.get(key, key.rpartition('.')[2])} = {value}", value=number, overrides=(f"{key}={value}",))
+    name = SHORT.get(key, key.rpartition(".")[2])
+    return Entry(label=f"{name} = {value}", value=number, overrides=(f"{key}={value}",))

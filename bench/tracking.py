@@ -1,4 +1,4 @@
-"""Where results go besides the store. A tracker sees a cell when it is complete, outside all timing, and never stops a run."""
+"""Where results go besides the store. A tracker sees a complete cell, outside all timing, and never stops a run."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ class Wandb(Tracker):
         def log_run(run: Any, wandb: Any) -> None:
             rows = [per_prompt(sample) for sample in samples]
             for step, row in enumerate(rows):
-                run.log({f"prompt/{key}": value for key, value in row.items() if isinstance(value, int | float)}, step=step)
-            run.log({"prompts": wandb.Table(columns=list(PER_PROMPT), data=[[row.get(c) for c in PER_PROMPT] for row in rows])})
+                run.log({f"prompt/{key}": x for key, x in row.items() if isinstance(x, int | float)}, step=step)
+            table = [[row.get(column) for column in PER_PROMPT] for row in rows]
+            run.log({"prompts": wandb.Table(columns=list(PER_PROMPT), data=table)})
             run.summary.update({key: value for key, value in summary.items() if value is not None})
 
         self._guarded(name, dict(config), log_run)

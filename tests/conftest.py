@@ -1,4 +1,4 @@
-"""Shared by all tests: a small untrained pair on disk, with a tokenizer and a chat template, in the Hugging Face format."""
+"""Shared by all tests: a small untrained pair on disk in the Hugging Face format, with tokenizer and chat template."""
 
 from __future__ import annotations
 

@@ -48,8 +48,9 @@ def command(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
 
     def run(*overrides: str, flags: Sequence[str] = (), store: Path = tmp_path / "store") -> Result:
         given = {line.lstrip("+").split("=")[0] for line in overrides}
-        defaults = {"n": "3", "decoding.max_new_tokens": "12", "store.dir": str(store), "output.dir": str(tmp_path / "out")}
-        common = [*([] if "pair" in given else pair), *(f"{k}={v}" for k, v in defaults.items() if k not in given)]
+        defaults = {"n": 3, "decoding.max_new_tokens": 12, "store.dir": store, "output.dir": tmp_path / "out"}
+        common = [*([] if "pair" in given else pair), *(f"{key}={value}" for key, value in defaults.items())]
+        common = [line for line in common if line.split("=")[0] not in given]
         capsys.readouterr()
         status = main([*flags, *common, *overrides])
         printed = capsys.readouterr()

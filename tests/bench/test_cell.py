@@ -28,16 +28,23 @@ def test_name_is_readable_and_repeats(cell_of) -> None:
 
 @pytest.mark.parametrize("override", [
     "store.dir=elsewhere", "output.dir=elsewhere", "summary=json", "tracker=wandb", "dry_run=true", "method=mars",
-    "decoding.max_new_tokens=128", "task.max_new_tokens=128", "engine.device=cpu", "rule.theta=0.90",
+    "engine.device=cpu", "rule.theta=0.90",
 ])
 def test_name_ignores(cell_of, override: str) -> None:
     assert cell_of(override).name == cell_of().name
 
 
+def test_limit_counts_wherever_it_is_set(cell_of) -> None:
+    limit = cell_of().decoding.max_new_tokens
+    assert limit == cell_of().task.options.max_new_tokens
+    assert cell_of(f"decoding.max_new_tokens={limit}").name == cell_of().name
+    assert cell_of("decoding.max_new_tokens=9").name == cell_of("task.max_new_tokens=9").name != cell_of().name
+
+
 @pytest.mark.parametrize("override", [
-    "rule.theta=0.91", "rule.variant=sampling", "rule=lossless", "drafter.sample=false", "draft.length=6", "n=4", "n=null",
-    "seed=1", "repeat=1", "batch=2", "task=mini_chat", "decoding.temperature=1", "decoding.top_p=0.9", "decoding.top_k=5",
-    "decoding.max_new_tokens=127", "task.max_new_tokens=127", "engine.dtype=bfloat16", "engine.threads=1", "method=ar",
+    "rule.theta=0.91", "rule.variant=sampling", "rule=lossless", "drafter.sample=false", "draft.length=6", "method=ar",
+    "n=4", "n=null", "seed=1", "repeat=1", "batch=2", "task=mini_chat", "decoding.temperature=1", "decoding.top_p=0.9",
+    "decoding.top_k=5", "decoding.max_new_tokens=9", "engine.dtype=bfloat16", "engine.threads=1",
 ])
 def test_name_depends_on(cell_of, override: str) -> None:
     assert cell_of(override).name != cell_of().name
@@ -79,8 +86,9 @@ def test_contents_count_and_places_do_not(cell_of, pair_folder: Path, tmp_path: 
 def test_record_is_plain_data_of_everything(cell_of) -> None:
     record = cell_of().record()
     assert json.loads(json.dumps(record)) == record
-    assert record["rule"] == {"name": "mars", "variant": "algorithm1", "indicator": "logit_ratio", "theta": 0.9, "q_mode": "exact"}
-    assert record["decoding"]["max_new_tokens"] == 128 and set(record["fingerprints"]) == {"target", "draft"}
+    assert record["rule"] == {"name": "mars", "variant": "algorithm1", "indicator": "logit_ratio", "theta": 0.9,
+                              "q_mode": "exact"}
+    assert record["decoding"]["max_new_tokens"] > 0 and set(record["fingerprints"]) == {"target", "draft"}
 
 
 def test_digest_does_not_depend_on_order() -> None:

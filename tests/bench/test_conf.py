@@ -16,6 +16,7 @@ from bench.report import plan_of
 from bench.settings import Settings
 from bench.sweep import plans_of
 from methods import registry
+from results.report import ReportSpec
 from tasks import registry as task_registry
 
 OWN_COMMANDS = {"train.yaml"}  # configuration of python -m bench.train
@@ -38,9 +39,11 @@ def stand_ins(pair_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     folder = tmp_path_factory.mktemp("files")
     (folder / "prompts.jsonl").write_text('{"id": "1", "prompt": "Hello"}\n')
     (folder / "test.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
-    return {"pair.target=DIR": f"pair.target={pair_folder / 'target'}", "pair.draft=DIR": f"pair.draft={pair_folder / 'draft'}",
-            "task.path=FILE.jsonl": f"task.path={folder / 'prompts.jsonl'}",
-            "task.path=test.jsonl": f"task.path={folder / 'test.jsonl'}", "engine.device=cuda": "engine.device=cpu"}
+    prompts, questions = f"task.path={folder / 'prompts.jsonl'}", f"task.path={folder / 'test.jsonl'}"
+    return {"pair.target=DIR": f"pair.target={pair_folder / 'target'}",
+            "pair.draft=DIR": f"pair.draft={pair_folder / 'draft'}",
+            "task.path=FILE.jsonl": prompts, "task.path=my_prompts.jsonl": prompts, "task.path=test.jsonl": questions,
+            "engine.device=cuda": "engine.device=cpu"}
 
 
 def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: list[str]) -> None:
@@ -52,7 +55,8 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
     command = hydra.command(overrides, multirun="-m" in words)
     if command.report is not None:
         for name in hydra.options("report") if command.report == "all" else [command.report]:
-            plan = plan_of(hydra.section("report", name), hydra, overrides[:0] + list(command.points[0].overrides))
+            spec = ReportSpec.model_validate(hydra.section("report", name))
+            plan = plan_of(spec, hydra, command.points[0].overrides)
             assert plan.cells and not plan.refused, f"{name}: {plan.refused}"
         return
     cells = []
@@ -68,7 +72,8 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
 @pytest.mark.parametrize("path", FILES, ids=identify)
 def test_first_comment_is_a_command_that_would_run(path: Path, hydra, stand_ins, pair) -> None:
     comments = [line for line in path.read_text().splitlines()[:3] if line.startswith("# ")]
-    [line] = [comment for comment in comments if "python -m bench" in comment][:1] or pytest.fail("no command in its comment")
+    line = next((comment for comment in comments if "python -m bench" in comment), None)
+    assert line is not None, "no command in its first comment"
     group, name = path.parent.name, path.stem
     if path.parent != CONF:
         assert re.search(rf"\b{group}(\.\w+)?={name}\b", line) or name == "default", "the command must use the file"
@@ -83,7 +88,6 @@ def test_examples_of_the_help_would_run(line: str, hydra, stand_ins, pair) -> No
 @pytest.mark.parametrize(("group", "name", "options"), [
     *(("rule", name, registry.rule(name)) for name in registry.names("rules")),
     *(("drafter", name, registry.drafter(name)) for name in registry.names("drafters")),
-    *(("task", name, task_registry.options(name)) for name in task_registry.names()),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_yaml_lists_every_option_with_its_default(group: str, name: str, options) -> None:
     given = yaml.safe_load((CONF / group / f"{name}.yaml").read_text())
@@ -94,9 +98,16 @@ def test_yaml_lists_every_option_with_its_default(group: str, name: str, options
         assert value == "???" if field.is_required() else value == field.default, f"{group}.{key}"
 
 
+@pytest.mark.parametrize("name", task_registry.names())
+def test_task_yaml_lists_every_option(name: str) -> None:
+    given = yaml.safe_load((CONF / "task" / f"{name}.yaml").read_text())
+    assert given.pop("name") == name and set(given) == set(task_registry.options(name).model_fields)
+
+
 def test_rule_and_drafter_win_over_a_preset(hydra, pair) -> None:
     preset = Cell.of(hydra.point([*pair, "method=mars_released"]).config)
-    assert (preset.drafter.options.sample, preset.rule.options.variant, preset.rule.options.q_mode) == (False, "released", "draft")
+    assert not preset.drafter.options.sample
+    assert (preset.rule.options.variant, preset.rule.options.q_mode) == ("released", "draft")
     other = Cell.of(hydra.point([*pair, "method=mars_released", "rule=fsd", "rule.threshold=0.7"]).config)
     assert (other.drafter.name, other.rule.name, other.rule.options.threshold) == ("model", "fsd", 0.7)
     assert Cell.of(hydra.point([*pair, "drafter=prompt_lookup", "method=mars"]).config).label == "prompt_lookup-mars"

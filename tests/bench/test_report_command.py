@@ -1,0 +1,112 @@
+"""report=NAME and +sweep=NAME: run what is missing, render, go on where something failed."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bench import runner
+from bench.compose import composer
+from bench.report import plan_of
+from results.report import ReportSpec
+
+FIGURE = {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"]}
+AXES = {"Task": [{"label": "gsm", "overrides": ["task=mini_gsm"]}, {"label": "chat", "overrides": ["task=mini_chat"]}]}
+
+
+@pytest.fixture
+def own_conf(tmp_path: Path) -> Path:
+    """A user's own folder of YAMLs with a table and a figure."""
+    folder = tmp_path / "conf"
+    (folder / "report").mkdir(parents=True)
+    methods = [{"label": "AR", "overrides": ["method=ar"], "baseline": True},
+               {"label": "SpS", "overrides": ["method=sps"]}]
+    table = {"name": "own_table", "title": "Own table", "kind": "table", "base": ["n=50"],
+             "axes": AXES | {"Method": methods}, "rows": ["Method"], "columns": ["Task"], "values": ["speedup", "tau"]}
+    figure = {"name": "own_figure", "title": "Own figure", "kind": "figure",
+              "base": ["method=mars", "decoding.temperature=1"],
+              "axes": AXES | {"theta": {"override": "rule.theta={}", "values": [0.5, 0.9]}}, "figure": FIGURE}
+    for spec in (table, figure):
+        (folder / "report" / f"{spec['name']}.yaml").write_text(yaml.safe_dump(spec))
+    return folder
+
+
+def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = ["-cd", str(own_conf)]
+    sps = command("method=sps", "n=2")
+    assert sps.status == 0
+    key, known = sps.cell.key, sps.cell.samples()
+    result = command("report=own_table", "n=2", flags=flags)
+    assert result.status == 0 and len(result.store.cells()) == 4, "n on the command line wins over the report's"
+    assert result.store.cell(key).samples() == known, "what was there is used as it is"
+    out = tmp_path / "out" / "report"
+    files = {file.name for file in out.iterdir()}
+    assert files == {"index.html", "own_table.md", "own_table.tex", "own_table.csv", "own_table.html"}
+    rows = list(csv.DictReader((out / "own_table.csv").open()))
+    measured = {row["Method"]: row for row in rows if row["value_name"] == "tau" and row["Task"] == "gsm"}
+    assert float(measured["AR"]["value"]) == 1.0 and float(measured["SpS"]["value"]) > 1
+    monkeypatch.setattr(runner, "load_method", lambda cell: pytest.fail("a model was loaded"))
+    assert command("report=own_table", "n=2", flags=flags).status == 0
+
+
+def test_figure_joins_the_page(command, own_conf: Path, tmp_path: Path) -> None:
+    flags = ["-cd", str(own_conf)]
+    assert command("report=own_table", "n=2", "decoding.max_new_tokens=6", flags=flags).status == 0
+    assert command("report=own_figure", "n=2", "decoding.max_new_tokens=6", flags=flags).status == 0
+    out = tmp_path / "out" / "report"
+    assert (out / "own_figure.png").stat().st_size > 5000 and (out / "own_figure.pdf").exists()
+    page = (out / "index.html").read_text()
+    assert "Own table" in page and "Own figure" in page and "<svg" in page
+
+
+def test_report_goes_on_when_cells_fail(command, own_conf: Path, tmp_path: Path,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    real = runner.load_method
+
+    def load(cell):
+        if cell.drafter.name == "model":
+            raise MemoryError("the draft does not fit")
+        return real(cell)
+
+    monkeypatch.setattr(runner, "load_method", load)
+    result = command("report=own_table", "n=2", flags=["-cd", str(own_conf)])
+    assert result.status == 1
+    assert len(result.err.splitlines()) == 2 and "the draft does not fit" in result.err
+    table = (tmp_path / "out" / "report" / "own_table.md").read_text()
+    assert "failed" in table and "1.00" in table, "the baseline's numbers stand beside the failure"
+
+
+def test_report_with_a_point_that_this_machine_refuses(command, own_conf: Path, tmp_path: Path) -> None:
+    result = command("report=own_table", "n=2", "pair.draft=null", flags=["-cd", str(own_conf)])
+    assert result.status == 1 and "pair.draft" in result.err
+    assert "missing" in (tmp_path / "out" / "report" / "own_table.md").read_text()
+    refused = command("report=own_table", "n=0", flags=["-cd", str(own_conf)])
+    assert refused.status == 2 and refused.err.startswith("error: n=0")
+
+
+def test_an_axis_cannot_be_overridden(command, own_conf: Path) -> None:
+    result = command("report=own_figure", "rule.theta=0.7", flags=["-cd", str(own_conf)])
+    [line] = result.err.splitlines()
+    assert result.status == 2 and "rule.theta=0.7" in line and "axis" in line
+
+
+def test_the_draft_alone_stays_the_draft(pair: list[str]) -> None:
+    """An entry that makes the draft the target is not undone by the command line's own target."""
+    with composer() as hydra:
+        spec = ReportSpec.model_validate(hydra.section("report", "fsd_table2"))
+        plan = plan_of(spec, hydra, pair)
+    targets = {coords[1]: Path(cell.pair.target).name for coords, cell in plan.cells.items()}
+    assert (targets["M_D"], targets["M_T"], targets["SD"]) == ("draft", "target", "target")
+    assert len({cell.name for cell in plan.cells.values()}) == len(plan.cells)
+
+
+def test_sweep_draws_its_plot(command, tmp_path: Path) -> None:
+    result = command("+sweep=mars_theta", "n=2", "decoding.max_new_tokens=8", "rule.theta=0.5,0.9", "task=mini_gsm")
+    assert result.status == 0 and len(result.store.cells()) == 4
+    out = tmp_path / "out" / "sweep" / "mars_theta"
+    assert (out / "sweep_mars_theta.png").stat().st_size > 5000 and (out / "index.html").exists()
+    assert "theta = 0.5" in (out / "sweep_mars_theta_table.md").read_text()
+    assert {cell.config()["rule"]["theta"] for cell in result.store.cells()} == {0.5, 0.9}

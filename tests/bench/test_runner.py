@@ -1,0 +1,214 @@
+"""Whole commands on a small untrained pair: what is stored, what depends on what, what happens when something fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from bench import runner
+from methods.engine.models import load_model
+from results.store import Store
+
+DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "finish", "score", "turn_tokens")
+SAMPLE = {"id", "output_ids", "text", "texts", "turn_tokens", "committed", "accepted", "relaxed", "prefill_s",
+          "decode_s", "finish", "score", "answer", "details", "seed", "prompt_tokens", "baseline"}
+
+
+def decoded(store: Store, label: str) -> dict[str, list]:
+    """What was decoded for each prompt by the cells of one method."""
+    return {sample["id"]: [sample[key] for key in DECODED]
+            for cell in store.cells() if f"-{label}-" in cell.key for sample in cell.samples()}
+
+
+@pytest.fixture
+def prompts_file(tmp_path: Path) -> Path:
+    """Four prompts of one's own; `long` does not fit the model's positions."""
+    file = tmp_path / "mine.jsonl"
+    talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who has them?"}]
+    rows = [{"id": "plain", "prompt": "Tom has 3 apples"}, {"id": "long", "prompt": "apples " * 500},
+            {"id": "talk", "messages": talk},
+            {"id": "ids", "input_ids": [9, 10, 11]}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_a_cell_on_disk(command) -> None:
+    result = command("method=mars", "rule.theta=0.5", "summary=json", "decoding.temperature=1", "seed=3")
+    assert result.status == 0 and not result.err
+    cell = result.cell
+    files = {file.name for file in cell.path.iterdir()}
+    assert files >= {"cell.yaml", "environment.json", "samples.jsonl", "summary.json"} and "failure.json" not in files
+    assert cell.config()["rule"]["theta"] == 0.5 and cell.config()["name"] == cell.key
+    samples = cell.samples()
+    assert [sample["id"] for sample in samples] == [f"mini_gsm-test-{i:05d}" for i in range(3)]
+    for sample in samples:
+        assert set(sample) == SAMPLE and sample["seed"] == 3 and sample["decode_s"] > 0 < sample["prefill_s"]
+        assert len(sample["output_ids"]) == 1 + sum(sample["committed"]) <= 12
+        assert len(sample["committed"]) == len(sample["accepted"]) and sample["baseline"]["output_ids"]
+    summary = result.last_line
+    assert summary == cell.summary()
+    assert (summary["n"], summary["failed"], summary["metric"]) == (3, 0, "exact_match")
+    assert 1 <= summary["tau"] <= 6 and summary["speedup"] > 0 and len(summary["speedup_ci95"]) == 2
+    environment = cell.environment()
+    assert environment["packages"]["torch"] and environment["cpu"]["threads"] >= 1
+    assert environment["models"].keys() == {"target", "draft"}
+    assert "rule.theta=0.5" in environment["argv"]
+
+
+def test_a_whole_cell_is_not_run_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = command("method=sps")
+    before = first.cell.summary(), (first.cell.path / "samples.jsonl").read_bytes()
+    monkeypatch.setattr(runner, "load_method", lambda cell: pytest.fail("a model was loaded"))
+    again = command("method=sps")
+    assert again.status == 0 and (again.cell.summary(), (again.cell.path / "samples.jsonl").read_bytes()) == before
+
+
+def test_greedy_sps_equals_the_baseline(command) -> None:
+    result = command("method=ar,sps,pld", "decoding.max_new_tokens=24", flags=["-m"])
+    assert result.status == 0
+    baseline = {key: value[:2] for key, value in decoded(result.store, "ar").items()}
+    assert baseline and baseline == {key: value[:2] for key, value in decoded(result.store, "lossless").items()}
+    assert baseline == {key: value[:2] for key, value in decoded(result.store, "prompt_lookup-lossless").items()}
+    for cell in result.store.cells():
+        for sample in cell.samples():
+            if "-ar-" in cell.key:
+                assert sample["baseline"] is None and set(sample["committed"]) <= {1}
+            else:
+                assert sample["baseline"]["output_ids"] == baseline[sample["id"]][0]
+
+
+def test_tokens_do_not_depend_on_order_batch_or_company(command, tmp_path: Path) -> None:
+    settings = ("task=mini_chat", "decoding.temperature=1", "n=5", "decoding.max_new_tokens=16", "draft.length=3")
+    together = command("method=sps,mars_sampling,fsd", *settings, flags=["-m"])
+    reverse = command("method=fsd,mars_sampling", *settings, "batch=3", flags=["-m"], store=tmp_path / "reverse")
+    alone = command("method=sps", *settings, "batch=5", store=tmp_path / "alone")
+    assert together.status == reverse.status == alone.status == 0
+    for store, label in ((reverse.store, "fsd"), (reverse.store, "mars"), (alone.store, "lossless")):
+        assert len(decoded(store, label)) == 5 and decoded(store, label) == decoded(together.store, label)
+    assert decoded(together.store, "fsd") != decoded(together.store, "lossless")
+    seeded = command("method=sps", *settings, "seed=1", store=tmp_path / "seeded")
+    assert decoded(seeded.store, "lossless") != decoded(alone.store, "lossless")
+
+
+def test_second_turn_hears_the_first_answer(command, pair_folder: Path) -> None:
+    result = command("method=sps", "task=mini_chat", "n=2")
+    tokenizer = AutoTokenizer.from_pretrained(pair_folder / "target")
+    target = load_model(str(pair_folder / "target"))
+    from tasks.mini import MiniTask
+
+    for sample, prompt in zip(result.cell.samples(), MiniTask("mini_chat").prompts(2), strict=True):
+        first, second = sample["texts"]
+        talk = [{"role": "user", "content": prompt.turns[0]}]
+        tokens = len(target.encode(talk))
+        talk += [{"role": "assistant", "content": first}, {"role": "user", "content": prompt.turns[1]}]
+        assert sample["prompt_tokens"] == tokens + len(target.encode(talk))
+        assert sample["text"] == f"{first}\n\n{second}" and sum(sample["turn_tokens"]) == len(sample["output_ids"])
+        assert tokenizer.decode(sample["output_ids"][:sample["turn_tokens"][0]], skip_special_tokens=True) == first
+
+
+def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
+    result = command("task=prompts", f"task.path={prompts_file}", "n=null", "method=sps", "batch=4")
+    assert result.status == 1
+    [line] = result.err.splitlines()
+    assert line.startswith("failed: ") and "1 of 4 prompts failed" in line and "long" in line and "positions" in line
+    samples = {sample["id"]: sample for sample in result.cell.samples()}
+    assert set(samples["long"]) == {"id", "error"}
+    assert all("output_ids" in samples[key] for key in ("plain", "talk", "ids"))
+    assert samples["ids"]["prompt_tokens"] == 3 and samples["plain"]["score"] is None
+    summary = result.cell.summary()
+    assert (summary["n"], summary["failed"], summary["accuracy"]) == (3, 1, None)
+    measured = {key: value for key, value in samples.items() if key != "long"}
+    again = command("task=prompts", f"task.path={prompts_file}", "n=null", "method=sps", "batch=4")
+    assert again.status == 1 and {s["id"]: s for s in again.cell.samples() if s["id"] != "long"} == measured
+
+
+def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(pair_folder / "draft", broken)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    result = command(f"pair.draft={broken}", "method=sps,pld,mars", "summary=json", flags=["-m"])
+    assert result.status == 1
+    lines = result.err.splitlines()
+    assert len(lines) == 2 and all(line.startswith("failed: local-") and "broken" in line for line in lines)
+    state = {cell.key.rsplit("-", 1)[0]: (cell.summary() is not None, cell.failure()) for cell in result.store.cells()}
+    assert state["local-prompt_lookup-lossless-mini_gsm"] == (True, None)
+    assert not state["local-lossless-mini_gsm"][0] and "broken" in state["local-lossless-mini_gsm"][1]
+    tail = [json.loads(line) for line in result.out.splitlines()[-3:]]
+    assert ["error" in line for line in tail] == [True, False, True]
+
+
+def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tasks import mini
+
+    real = mini.MiniTask.score
+
+    def score(self, prompt, texts):
+        if prompt.id.endswith("00001"):
+            raise ZeroDivisionError("no right answer")
+        return real(self, prompt, texts)
+
+    monkeypatch.setattr(mini.MiniTask, "score", score)
+    result = command("method=sps")
+    assert result.status == 1 and "scoring: ZeroDivisionError: no right answer" in result.err
+    monkeypatch.undo()
+    failed = [sample for sample in result.cell.samples() if "error" in sample]
+    assert [sample["id"] for sample in failed] == ["mini_gsm-test-00001"]
+
+
+def test_failed_prompts_are_tried_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = runner.answer
+    monkeypatch.setattr(runner, "answer", lambda *args, **kw: [_failed(run) for run in real(*args, **kw)])
+    assert command("method=sps").status == 1
+    monkeypatch.setattr(runner, "answer", real)
+    result = command("method=sps")
+    assert result.status == 0 and result.cell.summary()["n"] == 3 and result.cell.failure() is None
+
+
+def _failed(run):
+    run.error = "the machine coughed"
+    return run
+
+
+def test_a_cell_in_work_elsewhere_is_left_alone(command) -> None:
+    name = command("method=sps", "dry_run=true").out.split("name: local-")[1].split("\n")[0]
+    folder = command("method=pld").store.cell(f"local-{name}")
+    with folder.lock():
+        result = command("method=sps")
+    assert result.status == 1 and "process" in result.err and not (folder.path / "samples.jsonl").exists()
+    assert command("method=sps").status == 0
+
+
+def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = runner.answer
+
+    def counting(method, chunk, *args, **kw):
+        asked.append("ar" if method.model is None else f"{method.rule.theta}")
+        return real(method, chunk, *args, **kw)
+
+    monkeypatch.setattr(runner, "answer", counting)
+    result = command("method=mars", "rule.theta=0.5,0.7,0.9", flags=["-m"])
+    assert result.status == 0
+    assert asked[:4] == ["ar", "0.5", "0.7", "0.9"], "one untimed warm-up each"
+    assert asked[4:] == ["ar", "0.5", "0.7", "0.9", "ar", "0.7", "0.9", "0.5", "ar", "0.9", "0.5", "0.7"]
+
+
+def test_each_point_alone_where_a_launcher_spreads_them(command, pair, tmp_path: Path) -> None:
+    """What a worker of joblib or submitit does with its one point."""
+    from omegaconf import OmegaConf
+
+    from bench.compose import composer
+    from bench.job import run_point
+
+    store = tmp_path / "workers"
+    with composer() as hydra:
+        lines = [*pair, "n=2", "decoding.max_new_tokens=8", f"store.dir={store}"]
+        points = [hydra.point([*lines, method]) for method in ("method=sps", "method=ar")]
+    for point in points:
+        run_point(OmegaConf.create(point.config), None, set())
+    assert [cell.summary()["n"] for cell in Store(store).cells()] == [2, 2]
