@@ -94,11 +94,12 @@ def test_random_ends(v: Verification) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(verifications())
-def test_padding_is_never_kept_nor_seen(v: Verification) -> None:
-    """Whatever stands in padding nodes, and wherever they hang, changes nothing."""
-    parents = torch.where(v.draft.valid, v.draft.parents, torch.arange(v.draft.nodes) - 1)
-    junk = torch.where(v.draft.valid, v.draft.tokens, v.logits.shape[-1] - 1)
+@given(verifications(), st.booleans())
+def test_padding_is_never_kept_nor_seen(v: Verification, among_themselves: bool) -> None:
+    """Whatever stands in padding nodes, and wherever they hang, changes nothing; not even the target's own choice."""
+    elsewhere = torch.arange(v.draft.nodes) - 1 if among_themselves else v.draft.parents
+    parents = torch.where(v.draft.valid, v.draft.parents, elsewhere)
+    junk = torch.where(v.draft.valid, v.draft.tokens, v.at_parent(v.argmax))
     q = torch.where(v.draft.valid, v.draft.q, torch.nan)
     chain, draft = v.draft.chain, v.draft
     other = (Draft.of_chain(junk, valid=draft.valid, sampled=draft.sampled, logits=draft.logits, q=q) if chain else
@@ -136,6 +137,9 @@ def test_mars_relaxes_the_runner_up_only() -> None:
     assert accepted(Mars(theta=0.95), v) == [False, False]  # the ratio is exactly theta
     kept = walk(v, Mars(theta=0.9).decide(v))
     assert (int(kept.last), int(kept.relaxed)) == (2, 1)
+    v = one_context([1.0, 10.0, 9.5, 9.4], [2, 1], [0.99] * 2)
+    v.draft.valid[0, 2] = False
+    assert accepted(Mars(theta=0.9), v)[0]  # v1 among the padding does not win
 
 
 def test_mars_is_strict_and_counts_where_the_ratio_means_nothing() -> None:
