@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
+from hydra import compose, version
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
@@ -39,13 +42,15 @@ class Point:
 class Command:
     """What a command line asks for.
 
-    points    every point, in the order of the sweep.
-    sweep     the name given as +sweep=NAME.
-    report    the name given as report=NAME; its points are its own, `points` holds only what they have in common.
-    together  the points run one after the other in this process, so that they can share their baseline.
+    points     every point, in the order of the sweep; none for a report, which names its own.
+    overrides  what was given besides report=NAME.
+    sweep      the name given as +sweep=NAME.
+    report     the name given as report=NAME.
+    together   the points run one after the other in this process, so that they can share their baseline.
     """
 
     points: list[Point]
+    overrides: list[str]
     sweep: str | None
     report: str | None
     together: bool
@@ -54,9 +59,18 @@ class Command:
 @contextmanager
 def composer(config_dir: str | None = None) -> Iterator[Composer]:
     """Hydra, ready to compose; `config_dir` is the user's own folder of further YAMLs."""
+    version.setbase("1.3")
+    search_path = create_config_search_path(str(CONF))
+    if config_dir is not None:
+        if not Path(config_dir).is_dir():
+            raise ConfigError(f"--config-dir {config_dir}: no such folder")
+        search_path.prepend("command-line", Path(config_dir).absolute().as_uri(), SearchPathQuery(provider="schema"))
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONF), job_name="bench", version_base="1.3"):
-        yield Composer([f"hydra.searchpath=[file://{Path(config_dir).absolute()}]"] if config_dir else [])
+    Hydra.create_main_hydra2("bench", search_path)
+    try:
+        yield Composer()
+    finally:
+        GlobalHydra.instance().clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +85,7 @@ class Composer:
     """Composes points. Hydra composes each set of group choices once; values are then set on copies of it, which makes
     a report of hundreds of points quick to check."""
 
-    def __init__(self, always: Sequence[str]):
-        self._always = list(always)
+    def __init__(self) -> None:
         self._parser = OverridesParser.create()
         self._bases: dict[tuple[str, ...], _Base] = {}
 
@@ -84,13 +97,13 @@ class Composer:
             raise ConfigError(f"{repeated[0]}: given {keys.count(repeated[0])} times; give it once")
         if reports := [override for override in parsed if override.key_or_group == "report"]:
             rest = [override.input_line for override in parsed if override not in reports]
-            return Command([self.point(rest)], None, str(reports[-1].value()), together=True)
+            return Command([], rest, None, str(reports[-1].value()), together=True)
         hydra = self._base([_first(override) for override in parsed if self._is_structural(override)]).hydra
         sweep = hydra.runtime.choices.get("sweep")
         if not multirun and str(hydra.mode) != "RunMode.MULTIRUN":
             if swept := [override.input_line for override in parsed if override.is_sweep_override()]:
                 raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
-            return Command([self.point(overrides)], sweep, None, together=True)
+            return Command([self.point(overrides)], list(overrides), sweep, None, together=True)
         if not hydra.sweeper._target_.startswith(BASIC):
             raise ConfigError(f"hydra/sweeper={hydra.runtime.choices['hydra/sweeper']}: must be basic, "
                               "which knows its points before they run")
@@ -99,7 +112,8 @@ class Composer:
         task = [override for override in parsed if not override.is_hydra_override()]
         [combinations] = BasicSweeper.split_arguments([*params, *task], None)
         together = hydra.launcher._target_.startswith(BASIC)
-        return Command([self.point([*fixed, *one]) for one in combinations], sweep, None, together)
+        points = [self.point([*fixed, *one]) for one in combinations]
+        return Command(points, list(overrides), sweep, None, together)
 
     def point(self, overrides: Sequence[str]) -> Point:
         """One point, every interpolation resolved. Of repeated keys the last wins. Raises ConfigError."""
@@ -131,7 +145,7 @@ class Composer:
         key = tuple(structural)
         if key not in self._bases:
             try:
-                config = compose("config", [*self._always, *structural], return_hydra_config=True)
+                config = compose("config", list(structural), return_hydra_config=True)
             except CONFIG_ERRORS as error:
                 raise composition(error) from error
             with open_dict(config):
@@ -174,6 +188,4 @@ def _first(override: Override) -> str:
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Hydra's own flags (-m, --cfg, --info, …) and the overrides."""
-    from hydra._internal.utils import get_args_parser
-
     return get_args_parser().parse_args(list(argv))

@@ -24,6 +24,7 @@ from results.tables import render_table
 
 log = logging.getLogger(__name__)
 ALL = "all"
+OWN_KEYS = frozenset(Settings.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     the reports that were rendered there before.
 
     Overrides of the command line win over those of the report. Exit status as for points. Raises ConfigError."""
-    settings = Settings.of(command.points[0].config)
+    settings = Settings.of(hydra.point([x for x in command.overrides if key_of(x).split(".")[0] in OWN_KEYS]).config)
     folder = settings.output.dir / "report"
     known = hydra.options("report")
     if command.report not in (ALL, *known):
@@ -54,7 +55,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     specs = {name: validated(ReportSpec, hydra.section("report", name), "report") for name in known}
     wanted = [name for name, spec in specs.items() if command.report in (name, ALL if not spec.on_request else name)]
     before = [name for name in specs if any(folder.glob(f"{name}.*"))]
-    shown = {name: plan_of(specs[name], hydra, command.points[0].overrides) for name in sorted({*wanted, *before})}
+    shown = {name: plan_of(specs[name], hydra, command.overrides) for name in sorted({*wanted, *before})}
     chosen = [shown[name] for name in wanted]
     cells = list({cell.name: cell for plan in chosen for cell in plan.cells.values()}.values())
     if not cells:

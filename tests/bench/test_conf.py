@@ -56,7 +56,7 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
     if command.report is not None:
         for name in hydra.options("report") if command.report == "all" else [command.report]:
             spec = ReportSpec.model_validate(hydra.section("report", name))
-            plan = plan_of(spec, hydra, command.points[0].overrides)
+            plan = plan_of(spec, hydra, command.overrides)
             assert plan.cells and not plan.refused, f"{name}: {plan.refused}"
         return
     cells = []

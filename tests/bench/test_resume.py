@@ -13,7 +13,7 @@ from results.store import Store
 
 PROJECT = Path(__file__).parents[2]
 TIMINGS = ("prefill_s", "decode_s")
-N = 40
+N = 24
 
 
 def without_timings(store: Store) -> dict[str, list[dict]]:
