@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from safetensors import safe_open
 
 from bench import physics
+from bench.cell import validated
 from bench.compose import composer
 from bench.report import plan_of, run_reports
 from bench.settings import Settings
@@ -27,6 +28,7 @@ from methods.sampling import Sampling
 from plots.histogram import values
 from plots.render import save
 from plots.style import look, panel_grid, style
+from results.report import ReportSpec
 from results.store import Store
 from results.stats import proportion_interval, speedup_interval
 from tasks.base import Task
@@ -167,8 +169,9 @@ def scores() -> dict[str, dict[str, Any]]:
     with composer() as hydra:
         command = hydra.command(["report=laboratory"], False)
         run_reports(command, hydra)
-        settings = Settings.of(command.points[0].config)
-        plan = plan_of(hydra.section("report", "laboratory"), hydra, [])
+        settings = Settings.of(hydra.point([]).config)
+        spec = validated(ReportSpec, hydra.section("report", "laboratory"), "report")
+        plan = plan_of(spec, hydra, [])
     names = {"target": "target", "target, T = 1": "sampled", "draft": "draft"}
     found: dict[str, dict[str, Any]] = {}
     for (model, task), outcome in plan.grid(Store(settings.store.dir)).items():
