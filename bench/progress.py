@@ -22,7 +22,7 @@ class Bars:
         self._progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
             TextColumn("{task.fields[speed]}"), TimeRemainingColumn(),
-            console=console, disable=not sys.stderr.isatty())
+            console=console, disable=not sys.stderr.isatty(), auto_refresh=False)  # no thread beside what is timed
         self._tasks: list[TaskID] = []
         self._tallies = [[0, 0, 0, 0.0] for _ in names]
         for row, (name, finished) in enumerate(zip(names, done, strict=True)):
@@ -47,3 +47,4 @@ class Bars:
         committed, cycles, tokens, seconds = tally
         speed = f"τ {committed / cycles:.2f}  {tokens / seconds:.0f} tok/s" if cycles and seconds else ""
         self._progress.update(self._tasks[row], advance=1, speed=speed)
+        self._progress.refresh()

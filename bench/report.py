@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.cell import Cell, validated
+from bench.cell import Cell
 from bench.closing import console, print_failures, print_summaries, show_plan, trouble
 from bench.compose import Command, Composer
 from bench.errors import ConfigError, described, unknown
 from bench.job import run_cells
 from bench.runner import rotations
+from bench.sections import validated
 from bench.settings import Settings
 from plots.render import render
 from results.grid import Outcome
@@ -62,7 +63,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
         refusals = (reason for plan in chosen for reason in plan.refused.values())
         raise ConfigError(next(refusals, f"report={command.report}: there is none"))
     if settings.dry_run:
-        show_plan(cells, [f"{cell.label} {cell.task.name}" for cell in cells], settings)
+        places = {cell.name: " / ".join(coords) for plan in chosen for coords, cell in plan.cells.items()}
+        show_plan(cells, [places[cell.name] for cell in cells], settings)
         return 0
     for rotation in rotations(cells):
         run_cells(rotation, settings)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.answers import Answer, answer
-from bench.cell import Cell
+from bench.cell import Cell, tell_apart
 from bench.environment import environment
 from bench.errors import described
 from bench.models import load_method
@@ -117,7 +117,8 @@ class Rotation:
         pending = [chunk for chunk in self.chunks if self._pending(chunk)]
         if pending:
             self._warm_up(pending[0])
-        with Bars([arm.cell.label for arm in self.arms], [len(arm.done) for arm in self.arms], self.total) as bars:
+        names, done = tell_apart([arm.cell for arm in self.arms]), [len(arm.done) for arm in self.arms]
+        with Bars(names, done, self.total) as bars:
             for index, chunk in enumerate(self.chunks):
                 if arms := self._pending(chunk):
                     self._measure(chunk, arms[index % len(arms):] + arms[:index % len(arms)], bars)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench import tracking
-from bench.cell import SECTIONS, Named, Section, choose, parse, validated
+from bench.cell import SECTIONS
 from bench.errors import ConfigError, unknown
+from bench.sections import Named, Section, choose, parse, validated
 
 
 class Folder(Section):

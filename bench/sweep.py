@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from bench.cell import Cell, Section, parse
+from bench.cell import Cell
 from bench.compose import Command
 from bench.errors import ConfigError, invalid
 from bench.report import Plan, render_plans
+from bench.sections import Section, parse
 from bench.settings import Settings
 from results.axes import Entry
 from results.figures import Figure

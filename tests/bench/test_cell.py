@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cell import Cell, digest
+from bench.cell import Cell, digest, tell_apart
 from bench.compose import composer
 
 
@@ -93,3 +93,10 @@ def test_record_is_plain_data_of_everything(cell_of) -> None:
 
 def test_digest_does_not_depend_on_order() -> None:
     assert digest({"a": 1, "b": {"c": 2, "d": 3}}) == digest({"b": {"d": 3, "c": 2}, "a": 1}) != digest({"a": 1})
+
+
+def test_names_that_tell_a_rotation_apart(cell_of) -> None:
+    cells = [cell_of(), cell_of("rule.theta=0.5"), cell_of("rule.theta=0.5", "draft.length=9"), cell_of("method=pld")]
+    assert tell_apart(cells) == [
+        "mini_gsm mars rule.theta=0.9 draft.length=5", "mini_gsm mars rule.theta=0.5 draft.length=5",
+        "mini_gsm mars rule.theta=0.5 draft.length=9", "mini_gsm prompt_lookup-lossless"]
