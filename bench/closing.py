@@ -59,20 +59,20 @@ def print_summaries(cells: Sequence[Cell], settings: Settings) -> None:
 
 def trouble(folder: CellFolder) -> str | None:
     """Why a cell is not whole, in one line; None when it is."""
-    if reason := folder.failure():
-        return reason
-    summary = folder.summary()
-    if summary is None and not folder.path.exists():
-        return "was not run"
-    if summary is None:
-        try:
-            with folder.lock():
+    try:
+        if reason := folder.failure():
+            return reason
+        summary = folder.summary()
+        if summary is None and not folder.path.exists():
+            return "was not run"
+        if summary is None:
+            with folder.lock():  # raises, naming the process that has it
                 return "was not finished"
-        except StoreError as error:
-            return str(error)
-    if not summary["failed"]:
-        return None
-    first = next(sample for sample in folder.samples() if "error" in sample)
+        if not summary["failed"]:
+            return None
+        first = next(sample for sample in folder.samples() if "error" in sample)
+    except StoreError as error:
+        return str(error)
     return (f"{summary['failed']} of {summary['failed'] + summary['n']} prompts failed; first {first['id']}: "
             f"{first['error']}")
 

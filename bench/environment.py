@@ -17,7 +17,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "transformers", "numpy", "scipy", "statsmodels", "pandas", "datasets", "hydra-core", "omegaconf",
             "pydantic", "lm-eval", "evalplus", "wandb")
 VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS|CUDA|NVIDIA|PYTORCH|TORCH|HF|TRANSFORMERS|TOKENIZERS|WANDB|LEEWAY|SLURM)_")
-SECRET = re.compile(r"key|token|secret|password|passwd|credential|auth", re.IGNORECASE)
+SECRET = re.compile(r"key|(?<![a-z])token(?![a-z])|secret|passw|credential|auth", re.IGNORECASE)
 HIDDEN = "(hidden)"
 
 
@@ -45,8 +45,7 @@ def environment(argv: list[str], device: str, models: Mapping[str, str]) -> dict
 def redacted(argument: str) -> str:
     """A command-line argument without the value of an option that sounds like a secret."""
     name, separator, _ = argument.partition("=")
-    secret = separator and SECRET.search(name) and not name.endswith("max_new_tokens")
-    return f"{name}={HIDDEN}" if secret else argument
+    return f"{name}={HIDDEN}" if separator and SECRET.search(name) else argument
 
 
 def _version(package: str) -> str | None:

@@ -13,7 +13,7 @@ from bench.closing import console, print_failures, print_summaries, show_plan, t
 from bench.compose import Command, Composer
 from bench.errors import ConfigError, described, unknown
 from bench.job import run_cells
-from bench.runner import rotations
+from bench.runner import is_complete, rotations
 from bench.sections import validated
 from bench.settings import Settings
 from plots.render import render
@@ -66,8 +66,13 @@ def run_reports(command: Command, hydra: Composer) -> int:
         places = {cell.name: " / ".join(coords) for plan in chosen for coords, cell in plan.cells.items()}
         show_plan(cells, [places[cell.name] for cell in cells], settings)
         return 0
-    for rotation in rotations(cells):
-        run_cells(rotation, settings)
+    groups = rotations(cells)
+    for number, group in enumerate(groups, start=1):
+        if any(not is_complete(Store(settings.store.dir).cell(cell.name)) for cell in group):
+            first = group[0]
+            about = f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}"
+            console().print(f"{number} of {len(groups)}: {about}, {len(group)} points", highlight=False)
+        run_cells(group, settings)
     render_plans(list(shown.values()), folder, settings, "report")
     refused = {" / ".join(coords): reason for plan in chosen for coords, reason in plan.refused.items()}
     status = print_failures(cells, settings, refused)

@@ -18,8 +18,9 @@ from bench.answers import Answer, answer
 from bench.cell import Cell, tell_apart
 from bench.environment import environment
 from bench.errors import described
-from bench.models import load_method
+from bench.models import load_method, release_all_but
 from bench.progress import Bars
+from bench.sections import Pair
 from methods.decode import Limits
 from methods.method import Method
 from results.store import CellFolder, Store, StoreError
@@ -40,11 +41,15 @@ class Arm:
 
 
 def rotations(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Group cells that can share prompts and baseline, in the order of their first cell; repeated cells count once."""
+    """Group cells that can share prompts and baseline, in the order of their first cell, those of one pair together, so
+    that its models are loaded once. Repeated cells count once."""
     groups: dict[str, dict[str, Cell]] = {}
+    pairs: dict[Pair, int] = {}
     for cell in cells:
         groups.setdefault(cell.rotation_key, {})[cell.name] = cell
-    return [list(group.values()) for group in groups.values()]
+        pairs.setdefault(cell.pair, len(pairs))
+    found = [list(group.values()) for group in groups.values()]
+    return sorted(found, key=lambda group: pairs[group[0].pair])
 
 
 def is_complete(folder: CellFolder) -> bool:
@@ -80,6 +85,7 @@ def _run_locked(cells: list[Cell], folders: dict[str, CellFolder]) -> None:
             folders[cell.name].write_config(cell.record())
         task = first.load_task()
         prompts = task.prompts(first.n, first.seed)
+        release_all_but(cells)
         for cell in cells:
             folders[cell.name].write_environment(environment(sys.argv, first.engine.device, cell.fingerprints()))
         baseline = load_method(first.baseline())
@@ -93,13 +99,20 @@ def _run_locked(cells: list[Cell], folders: dict[str, CellFolder]) -> None:
         folder = folders[cell.name]
         try:
             method = baseline if cell.is_autoregressive else load_method(cell)
+            done = {sample["id"] for sample in folder.samples() if "error" not in sample}
         except Exception as error:  # this cell alone cannot run
             folder.write_failure(described(error))
             continue
-        done = {sample["id"] for sample in folder.samples() if "error" not in sample}
         arms.append(Arm(cell, folder, method, done))
-    if arms:
+    if not arms:
+        return
+    try:
         Rotation(arms, baseline, task, prompts).run()
+    except Exception as error:  # nothing a prompt did, that is recorded with the prompt: a full disk, say
+        for arm in arms:
+            if not is_complete(arm.folder):
+                arm.folder.write_failure(described(error))
+        log.debug("rotation failed", exc_info=True)
 
 
 class Rotation:

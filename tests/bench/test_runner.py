@@ -212,3 +212,25 @@ def test_each_point_alone_where_a_launcher_spreads_them(command, pair, tmp_path:
     for point in points:
         run_point(OmegaConf.create(point.config), None, set())
     assert [cell.summary()["n"] for cell in Store(store).cells()] == [2, 2]
+
+
+def test_models_are_loaded_once_and_let_go(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import models
+
+    loads: list[str] = []
+    real = models.load_model
+    monkeypatch.setattr(models, "load_model", lambda path, **kw: loads.append(Path(path).name) or real(path, **kw))
+    models.release_all_but([])
+    result = command("method=sps,mars", "task=mini_gsm,mini_chat", "n=2", flags=["-m"])
+    assert result.status == 0 and sorted(loads) == ["draft", "target"]
+    models.release_all_but([])
+    assert not models._loaded
+
+
+def test_a_torn_sample_file_stops_its_rotation_alone(command) -> None:
+    torn = command("method=sps", "n=2").cell.path
+    (torn / "summary.json").unlink()
+    (torn / "samples.jsonl").write_text("not a sample\n")
+    result = command("method=sps", "task=mini_gsm,mini_chat", "n=2", flags=["-m"])
+    assert result.status == 1 and "samples.jsonl line 1" in result.err and len(result.err.splitlines()) == 1
+    assert [cell.summary() is not None for cell in result.store.cells()] == [True, False]
