@@ -16,14 +16,15 @@ USAGE_ERROR, INTERRUPTED = 2, 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 all done, 1 a cell failed (the closing lines say which), 2 the command is wrong."""
-    if argv is not None:
-        sys.argv[1:] = argv
-    args = arguments(sys.argv[1:])
-    if args.help:
-        print(help_text())
-        return 0
+    given = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
+        args = arguments(given)
+        if args.help:
+            print(help_text())
+            return 0
+        # Hydra reads the command line itself, and wants its overrides in one piece
+        sys.argv[1:] = [*(word for word in given if word not in args.overrides), *args.overrides]
         if args.cfg or args.info or args.hydra_help or args.shell_completion or args.experimental_rerun:
             return hydra_itself()
         with composer(args.config_dir) as hydra:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra import compose, version
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -187,5 +187,11 @@ def _first(override: Override) -> str:
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Hydra's own flags (-m, --cfg, --info, …) and the overrides."""
-    return get_args_parser().parse_args(list(argv))
+    """Hydra's own flags (-m, --cfg, --info, …) and the overrides, in any order. Raises ConfigError."""
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see python -m bench --help")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser.parse_intermixed_args(list(argv))
