@@ -15,7 +15,7 @@ setup: $(READY)  ## a virtual environment in .venv with everything that is neede
 tables: $(READY)  ## every table and figure into outputs/report/ (about a quarter of an hour the first time)
 	$(RUN) -m bench report=all
 
-plots: $(READY)  ## the figures alone, and the threshold sweep's plot
+plots: $(READY)  ## the figures alone: MARS' accuracy and speedup against its threshold
 	$(RUN) -m bench report=mars_fig4
 
 test: $(READY)  ## the whole test suite
