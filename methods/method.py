@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from methods.drafters.base import Drafter, DraftSettings
-from methods.engine.models import LanguageModel, ModelError
 from methods.rules.base import Candidates, Rule
 from methods.sampling import Sampling
+
+if TYPE_CHECKING:
+    from methods.engine.models import LanguageModel
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling) -> None:
 def build_method(target: LanguageModel, model: LanguageModel | None, drafter: Drafter, rule: Rule,
                  sampling: Sampling, draft_length: int) -> Method:
     """Put a method together. Raises ModelError when target and draft do not share a vocabulary."""
+    from methods.engine.models import ModelError
+
     if model is not None and model.vocab_size != target.vocab_size:
         raise ModelError(f"pair.{drafter.needs}={model.source}: its vocabulary has {model.vocab_size} entries, the target's "
                          f"{target.vocab_size}; draft and target must share one vocabulary")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from methods.engine.models import LanguageModel
 from methods.sampling import Sampling
 from methods.tree import Draft
+
+if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from methods.engine.models import LanguageModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
-from methods.engine.models import LanguageModel
 from methods.tree import Draft
+
+if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from methods.engine.models import LanguageModel
 
 
 class NoDrafter(Drafter):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
-
-from rouge_score.rouge_scorer import RougeScorer
+from typing import TYPE_CHECKING, Any
 
 from tasks.base import Example, Score
 from tasks.mini.events import ASIDES, EVENTS, POOLS, Event
+
+if TYPE_CHECKING:
+    from rouge_score.rouge_scorer import RougeScorer
 
 METRIC = "rougeL"
 PROPORTION = False
@@ -60,6 +61,8 @@ def _article(rng: random.Random, event: Event) -> list[str]:
 
 @cache
 def _scorer() -> RougeScorer:
+    from rouge_score.rouge_scorer import RougeScorer  # brings nltk: seconds that only a score should cost
+
     return RougeScorer(["rougeL"], use_stemmer=True)
 
 
