@@ -29,8 +29,8 @@ from plots.histogram import values
 from plots.render import save
 from plots.style import look, panel_grid, style
 from results.report import ReportSpec
-from results.store import Store
 from results.stats import proportion_interval, speedup_interval
+from results.store import Store
 from tasks.base import Task
 from tasks.mini import BENCHMARKS, MiniTask
 
@@ -73,7 +73,8 @@ def substitution_table(method: Method, margins: Mapping[str, tuple[Task, list[ph
     for task, positions in margins.values():
         if not task.proportion:
             continue
-        right = {id(a): task.score(a.prompt, a.texts).value == 1.0 for a in {id(p.answer): p.answer for p in positions}.values()}
+        answers = {id(p.answer): p.answer for p in positions}
+        right = {name: task.score(a.prompt, a.texts).value == 1.0 for name, a in answers.items()}
         for position in positions:
             if right[id(position.answer)]:
                 pools["low" if position.ratio > THETA else "high"].append((task, position))
@@ -150,9 +151,10 @@ def measure(n: int, scores: dict[str, Any]) -> dict[str, Any]:
         config = json.loads((PAIR / part / "config.json").read_text())
         parts[part] = {"parameters": parameters(PAIR / part), "config": config, "recipe": training["recipe"],
                        "loss": training["loss"][-1]["loss"], "tokens": training["loss"][-1]["tokens"]}
-    history = PAIR / "HISTORY.md"
-    return {"history": history.read_text() if history.exists() else None, "parts": parts, "scores": scores, "margins": margin_table(margins), "margins_n": n, "theta": THETA,
-            "substitution": substitution_table(method, margins), "assisted": assisted_table(50)}
+    file = PAIR / "HISTORY.md"
+    history = file.read_text() if file.exists() else None
+    return {"history": history, "parts": parts, "scores": scores, "margins": margin_table(margins), "margins_n": n,
+            "theta": THETA, "substitution": substitution_table(method, margins), "assisted": assisted_table(50)}
 
 
 def write_card(numbers: dict[str, Any]) -> Path:

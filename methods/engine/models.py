@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-
 from transformers.utils.logging import disable_progress_bar
 
 from methods.engine import attention

@@ -1,8 +1,8 @@
 """mini_gsm: word problems of two to four easy steps whose difficulty is to find the right operands.
 
 Several people own one or two kinds of things. Some amounts are given, others hang on them ("three times as many as"),
-then things change hands. Only a chain of these facts matters for the question; the others are there to mislead. An answer first plans, from what
-is asked back to what is given, then works the steps forwards.
+then things change hands. Only a chain of these facts matters for the question; the others are there to mislead. An
+answer first plans, from what is asked back to what is given, then works the steps forwards.
 """
 
 from __future__ import annotations
