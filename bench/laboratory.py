@@ -153,7 +153,7 @@ def measure(n: int, scores: dict[str, Any]) -> dict[str, Any]:
                        "loss": training["loss"][-1]["loss"], "tokens": training["loss"][-1]["tokens"]}
     file = PAIR / "HISTORY.md"
     history = file.read_text() if file.exists() else None
-    return {"history": history, "parts": parts, "scores": scores, "margins": margin_table(margins), "margins_n": n,
+    return {"history": history, "new": NEW, "parts": parts, "scores": scores, "margins": margin_table(margins), "margins_n": n,
             "theta": THETA, "substitution": substitution_table(method, margins), "assisted": assisted_table(50)}
 
 

@@ -84,7 +84,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
 
     start = _clock(target.device)
     cache = target.new_cache(len(rows), slots)
-    first = target.prefill(rows, cache, hidden=False)
+    first = target.prefill(rows, cache)
     token = draw(method.sampling.probs(first.logits[:, 0]), streams.cycle()[:, -1])
     proposer = method.drafter.start(target, method.model, method.draft, rows, slots)
     for row, generation, new in zip(rows, generations, token.tolist(), strict=True):

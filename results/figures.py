@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -13,13 +14,13 @@ from results.metrics import metric
 MetricName = Annotated[str, BeforeValidator(lambda name: metric(name).name)]
 
 
-class _Figure(Frozen):
+class _Figure(Frozen, ABC):
     panels: tuple[str, ...] = ()
     """Axes whose entries get a panel each."""
 
+    @abstractmethod
     def used(self) -> list[str]:
         """The axes that play a part, each as often as it is used."""
-        raise NotImplementedError
 
     def check(self, axes: Mapping[str, Axis]) -> None:
         """Raise ValueError, one line, for axes that cannot play their part."""
