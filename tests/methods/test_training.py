@@ -14,9 +14,11 @@ from methods.training.packing import Batch, Packer
 from methods.training.tokenizer import train_tokenizer
 
 MIX = {"mini_gsm": 0.5, "mini_instruct": 0.5}
-RECIPE = Recipe(hidden=32, intermediate=48, heads=4, kv_heads=2, exit_layers=[1], exit_weight=0.1, batch_tokens=576,
-                row_tokens=192, lr=0.02, adam_lr=0.003, warmup=2, prompt_weight=0.1, save_every=3, compile=False,
-                growth=[{"layers": 1, "tokens": 576 * 4}, {"layers": 2, "tokens": 576 * 6}])
+RECIPE = Recipe(hidden=32, intermediate=48, heads=4, kv_heads=2, exit_layers=[1], exit_weight=0.1, row_tokens=192,
+                lr=0.02, adam_lr=0.003, warmup=2, prompt_weight=0.1, save_every=3, compile=False,
+                growth=[{"layers": 1, "tokens": 576 * 4, "batch_tokens": 576},
+                        {"layers": 2, "tokens": 384 * 6, "batch_tokens": 384}])
+ROWS = 3
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def packer(tokenizer):
-    return Packer(tokenizer, partial(stream, 0, MIX), rows=3, length=192, prompt_weight=0.1)
+    return Packer(tokenizer, partial(stream, 0, MIX), length=192, prompt_weight=0.1)
 
 
 def test_the_tokenizer_round_trips_and_splits_digits(tokenizer):
@@ -49,20 +51,20 @@ def test_packing_matches_the_chat_template(tokenizer, packer):
 
 
 def test_batches_are_functions_of_the_step(packer):
-    a, b, c = packer.batch(5), packer.batch(5), packer.batch(6)
+    a, b, c = packer.batch(5, ROWS), packer.batch(5, ROWS), packer.batch(6, ROWS)
     assert torch.equal(a.input_ids, b.input_ids) and not torch.equal(a.input_ids, c.input_ids)
     assert (a.document > 0).float().mean() > 0.7
 
 
 def test_a_stage_may_train_on_exercises_alone(tokenizer, packer):
-    ids = packer.batch(0, 1.0).input_ids
-    assert "####" not in tokenizer.decode(ids[0]) and "####" in tokenizer.decode(packer.batch(0, 0.0).input_ids.flatten())
+    ids = packer.batch(0, ROWS, 1.0).input_ids
+    assert "####" not in tokenizer.decode(ids[0]) and "####" in tokenizer.decode(packer.batch(0, ROWS, 0.0).input_ids.flatten())
 
 
 def test_conversations_do_not_see_each_other(tokenizer, packer):
     """A packed conversation has the same logits as it has alone."""
     model = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=2, seed=0).eval()
-    batch = packer.batch(0)
+    batch = packer.batch(0, ROWS)
     with torch.no_grad():
         packed = model.model(input_ids=batch.input_ids, position_ids=batch.positions,
                              attention_mask=batch.attention_mask()).last_hidden_state
@@ -78,11 +80,11 @@ def test_growth_keeps_the_function(tokenizer, packer):
         for parameter in small.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     big = grow(small, 6)
-    ids = packer.batch(0).input_ids
+    ids = packer.batch(0, ROWS).input_ids
     with torch.no_grad():
         assert torch.allclose(small(ids).logits, big(ids).logits, atol=1e-5)
     assert big.config.num_hidden_layers == 6
-    loss_of(big, packer.batch(0), [], 0.0).backward()
+    loss_of(big, packer.batch(0, ROWS), [], 0.0).backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for n, p in big.named_parameters() if "o_proj" in n)
     with pytest.raises(ValueError, match="multiple"):
         grow(small, 3)
@@ -113,17 +115,21 @@ def test_a_killed_run_goes_on_to_the_same_weights(tokenizer, tmp_path):
 def test_training_learns_and_exports(tokenizer, packer, tmp_path):
     from transformers import AutoModelForCausalLM
 
-    growth = [Stage(layers=1, tokens=576 * 40)]
+    growth = [Stage(layers=1, tokens=576 * 40, batch_tokens=576)]
     recipe = RECIPE.model_copy(update={"growth": growth, "exit_layers": []})
     fresh = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=1, seed=0)
     trained = train(recipe, tokenizer, partial(stream, 0, MIX), tmp_path / "w", device="cpu", seed=0, name="test")
-    batch: Batch = packer.batch(99)
+    batch: Batch = packer.batch(99, ROWS)
     with torch.no_grad():
         assert loss_of(trained, batch, [], 0.0) < loss_of(fresh, batch, [], 0.0) - 0.3
     export(trained, tokenizer, tmp_path / "out")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert loaded.dtype == torch.bfloat16 and loaded.config.eos_token_id == tokenizer.eos_token_id
     assert loaded.generate(torch.tensor([[5, 6]]), max_new_tokens=4).shape == (1, 6)
+
+
+def test_a_stage_has_its_own_batch_size():
+    assert [end for _, end in RECIPE.plan()] == [4, 10] and RECIPE.steps == 10
 
 
 def test_the_rate_warms_up_and_ends_at_zero():
