@@ -26,7 +26,7 @@ Keys, with their defaults
   pair.target=DIR pair.draft=DIR            checkpoints of pair=local (a folder or a hub name)
   n=null seed=0 repeat=0 batch=1            number of prompts (null = all), random streams, prompts decoded together
   decoding.temperature=0.0 decoding.top_p=1.0 decoding.top_k=0 decoding.max_new_tokens=null (the task's)
-  engine.device=auto engine.dtype=float32 engine.threads=null
+  engine.device=auto engine.dtype=${pair.dtype} engine.threads=null
   store.dir=outputs/store output.dir=outputs   where results and pages go
   summary=table|json         json: each summary as one JSON line at the end of the standard output
   dry_run=false              only show the resolved points and what would run

@@ -21,6 +21,9 @@ from bench.errors import ConfigError, invalid, unknown
 from methods.sampling import Sampling
 
 Model = TypeVar("Model", bound=BaseModel)
+DType = Literal["float32", "bfloat16", "float16", "float64"]
+RANDOM = "random:"
+"""Before a folder: its config.json gives the shape, the weights are drawn anew."""
 
 
 class Section(BaseModel):
@@ -28,27 +31,51 @@ class Section(BaseModel):
 
 
 class Pair(Section):
-    """Where the models are: local folders or hub names. `revision`s are for hub names."""
+    """Where the models are: folders or hub names; `random:FOLDER` is a model of that folder's shape with random weights.
+
+    `target` is measured; the others draft for it: `draft` is a smaller language model, the rest are trained heads. A
+    part may stay unset where no drafter wants it. `revision`s are for hub names; `dtype` is the one that the pair's
+    makers run it in, engine.dtype follows it unless given."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
     target: str
     draft: str | None = None
+    eagle3: str | None = None
+    eagle: str | None = None
+    hass: str | None = None
+    medusa: str | None = None
     target_revision: str | None = None
     draft_revision: str | None = None
+    eagle3_revision: str | None = None
+    eagle_revision: str | None = None
+    hass_revision: str | None = None
+    medusa_revision: str | None = None
+    dtype: DType = "float32"
     trust_remote_code: bool = False
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Role -> source of every part that is set."""
+        roles = (name.removesuffix("_revision") for name in type(self).model_fields if name.endswith("_revision"))
+        return {role: source for role in roles if (source := self.source(role)) is not None}
 
     def check(self, role: str) -> None:
         """What looks like a folder must be one. Raises ConfigError."""
         source = self.source(role)
         if source is None:
-            raise ConfigError(f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME")
+            has = ", ".join(f"pair.{part}" for part in self.parts)
+            raise ConfigError(f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has {has})")
+        if source.startswith(RANDOM):
+            if not (Path(source.removeprefix(RANDOM)) / "config.json").is_file():
+                raise ConfigError(f"pair.{role}={source}: no config.json in this folder; random: needs the shape")
+            return
         parts = Path(source).parts
         looks_local = source.startswith((".", "/", "~")) or len(parts) != 2 or Path(parts[0]).is_dir()
         if looks_local and not Path(source).is_dir():
             raise ConfigError(f"pair.{role}={source}: no such folder; give a checkpoint or a hub name org/model")
 
     def source(self, role: str) -> str | None:
-        """Folder or hub name of the model in a role: target, draft."""
+        """Folder or hub name of the model in a role: target, draft, eagle3, …"""
         return getattr(self, role)
 
     def revision(self, role: str) -> str | None:
@@ -68,7 +95,7 @@ class Decoding(Section):
 
 class Engine(Section):
     device: str
-    dtype: Literal["float32", "bfloat16", "float16", "float64"]
+    dtype: DType
     threads: int | None = Field(ge=1)
 
     @field_validator("device")
@@ -135,7 +162,7 @@ def _mapping(config: Mapping[str, Any], section: str) -> Mapping[str, Any]:
 
 def vocabulary(source: str) -> int | None:
     """The vocabulary size that a local checkpoint declares, without loading it; None for hub names."""
-    path = Path(source) / "config.json"
+    path = Path(source.removeprefix(RANDOM)) / "config.json"
     if not path.exists():
         return None
     config = json.loads(path.read_text(encoding="utf-8"))
