@@ -42,4 +42,4 @@ def build_method(target: LanguageModel, model: LanguageModel | None, drafter: Dr
         raise ModelError(f"pair.{drafter.needs}={model.source}: its vocabulary has {model.vocab_size} entries, the target's "
                          f"{target.vocab_size}; draft and target must share one vocabulary")
     needs_q = rule.needs_q(sampling) or drafter.samples(sampling)
-    return Method(target, model, drafter, rule, DraftSettings(draft_length, sampling, needs_q))
+    return Method(target, model, drafter, rule.bind(target, model), DraftSettings(draft_length, sampling, needs_q))

@@ -80,6 +80,23 @@ class LanguageModel:
     def decode(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
+    @cached_property
+    def embedding(self) -> Tensor:
+        """[V, H] input embeddings."""
+        return self.model.get_input_embeddings().weight.detach()
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Final-norm hidden states [..., H] -> logits [..., V] float32, as the model's own forward makes them."""
+        config = self.model.config.get_text_config(decoder=True)
+        logits = self.model.get_output_embeddings()(hidden.to(self.model.dtype))
+        if (scale := getattr(config, "logit_scale", None)) is not None:  # Cohere
+            logits = logits * scale
+        if (divisor := getattr(config, "logits_scaling", None)) is not None:  # Granite
+            logits = logits / divisor
+        if (cap := getattr(config, "final_logit_softcapping", None)) is not None:  # Gemma
+            logits = torch.tanh(logits / cap) * cap
+        return logits.float()
+
     def new_cache(self, rows: int, slots: int) -> SlotCache:
         return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -13,6 +13,9 @@ from torch import Tensor
 
 from methods.sampling import Sampling, draw
 from methods.tree import Draft
+
+if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from methods.engine.models import LanguageModel
 
 
 class Verification:
@@ -210,6 +213,11 @@ class Rule(BaseModel, ABC):
         if self.needs_q(sampling) and not candidates.has_q:
             raise ValueError(f"rule {self!r} compares with the draft distribution, and drafter={candidates.drafter} "
                              "has none: take a drafter that is a model or a head, or another rule")
+
+    def bind(self, target: LanguageModel, model: LanguageModel | None) -> Rule:
+        """The rule ready for work with these models, `model` being the drafter's: here it reads its files and takes the
+        weights it needs (`target.head`, `target.embedding`). Default: itself. Raises ValueError, one line."""
+        return self
 
     @abstractmethod
     def decide(self, v: Verification) -> Decision:
