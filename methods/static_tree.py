@@ -9,7 +9,7 @@ A node is named by its path of ranks: "0.2" is the third-best continuation of th
 
 Make your own as a file anywhere and name it in place of a shipped one (drafter.tree=my_tree.yaml), or let
 `python -m bench.static_tree` measure how often each rank comes true and grow the best tree of N nodes from that.
-Sparse trees: Medusa (Cai et al. 2024), section 2.1.2 and appendix C; EAGLE-1 (Li et al. 2024), section 4.1."""
+Sparse trees and their greedy growth: Medusa (Cai et al. 2024), section 2.3.3."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def best_tree(accuracy: Sequence[Sequence[float]], nodes: int) -> list[RankPath]
 
     `accuracy[d][r]`: how often the token of rank r at depth d+1 is the right one when its parent is. A path comes true
     with the product of its ranks' accuracies, so the expected accept length is the sum over nodes of that product, and
-    taking the largest product next is optimal: a child's never exceeds its parent's (Medusa, appendix C). Fewer come
+    taking the largest product next is optimal: a child's never exceeds its parent's (Medusa, section 2.3.3). Fewer come
     back when no more have a chance."""
     if nodes < 1 or not all(0 <= a <= 1 for row in accuracy for a in row):
         raise ValueError(f"{nodes} nodes from accuracies {accuracy}: give at least 1 node and accuracies from 0 to 1")

@@ -1,0 +1,77 @@
+"""Typical acceptance (Medusa): keep what is likely enough for how undecided the target is, and take the longest path.
+
+    accept x  iff  p(x) > min(epsilon, delta * exp(-H(p)))        H(p) = -sum_v p(v) log p(v), nats
+
+p is the target's distribution in the context of x's parent. Of all paths that are accepted node by node the longest is
+kept; of several longest the one with the largest product of p(x). A sibling does not have to wait for the better ones
+before it: the tree is judged as a whole. The token after the path is the target's argmax, at every temperature: Medusa
+decodes the first token of a cycle greedily, so that the text cannot run away. So typical acceptance is no sampling at
+all: with all drafts wrong it is greedy decoding. (The loop draws the very first token of an answer, from the prefill,
+from p as for every method.) At temperature 0 all of this is greedy matching.
+Source: Medusa (Cai et al. 2024), section 2.3.1; FasterDecoding/Medusa, `evaluate_posterior(fast=True)`.
+
+variant
+  paper     p is the processed distribution (temperature, top-k, top-p), H its entropy.
+  released  p = softmax(z / temperature), top-k and top-p play no part; H = -sum_v p(v) log(p(v) + 1e-5), which is a
+            little smaller. The repository calls delta `posterior_alpha` and epsilon `posterior_threshold`.
+correction
+  greedy    the argmax, as above.
+  sample    drawn from p instead: what typical acceptance would be as a sampling method. In neither source.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from methods.rules.base import Decision, Rule, Verification
+from methods.rules.lossless import accepts
+from methods.sampling import Sampling
+
+RELEASED_EPSILON = 1e-5
+
+
+class Typical(Rule):
+    """epsilon: a probability that is always enough. delta: the share of exp(-H) that is enough; sqrt(epsilon) in both
+    sources."""
+
+    variant: Literal["paper", "released"] = "paper"
+    epsilon: float = Field(0.09, ge=0.0, le=1.0)
+    delta: float = Field(0.3, ge=0.0, le=1.0)
+    correction: Literal["greedy", "sample"] = "greedy"
+
+    def emits_argmax(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.correction == "greedy"
+
+    def decide(self, v: Verification) -> Decision:
+        if v.sampling.greedy:
+            return Decision(v.is_argmax)
+        p = v.p if self.variant == "paper" else (v.logits / v.sampling.temperature).softmax(-1)
+        p_token = v.of_token(p)
+        accept = p_token > v.at_parent(self._threshold(p))
+        return Decision(accept if v.draft.chain else best_path(v, accept, p_token), accepts(v))
+
+    def _threshold(self, p: Tensor) -> Tensor:
+        """min(epsilon, delta exp(-H)) in each context: [B, N, V] -> [B, N]."""
+        log_p = (p + RELEASED_EPSILON).log() if self.variant == "released" else torch.where(p > 0, p, 1.0).log()
+        entropy = -(p * log_p).sum(-1)
+        return (self.delta * (-entropy).exp()).clamp(max=self.epsilon)
+
+
+def best_path(v: Verification, accept: Tensor, p_token: Tensor) -> Tensor:
+    """[B, N] bool: the nodes of the longest path whose every node is accepted, the likeliest of several; `p_token`
+    [B, N] as probabilities of the nodes' tokens."""
+    draft = v.draft
+    accept = accept & draft.valid
+    accept[:, 0] = True
+    whole = ~(draft.ancestors & ~accept[:, None, :]).any(-1)
+    log_p = torch.where(accept & (draft.depth > 0), p_token, 1.0).log()  # 0 at the root, and finite: accepted has p > 0
+    likelihood = (draft.ancestors.to(log_p.dtype) @ log_p[..., None])[..., 0]
+    depth = torch.where(whole, draft.depth, -1)
+    longest = depth == depth.amax(1, keepdim=True)
+    last = torch.where(longest, likelihood, -torch.inf).argmax(1)
+    rows = torch.arange(len(last), device=last.device)
+    return draft.ancestors.expand(len(last), -1, -1)[rows, last]
