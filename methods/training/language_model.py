@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -15,15 +16,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from methods.training.growth import grow, new_model
+from methods.training.muon import Muon
 from methods.training.packing import Batch, Packer
 
 
 class Stage(BaseModel):
-    """`tokens` training tokens at a depth of `layers`; `exercises` is the share of exercises among its conversations."""
+    """`tokens` training tokens at a depth of `layers`, `batch_tokens` a step; `exercises` is the share of exercises among
+    its conversations."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     layers: PositiveInt
     tokens: PositiveInt
+    batch_tokens: PositiveInt = 4096
     exercises: float = Field(0.0, ge=0, le=1)
 
 
@@ -38,7 +42,6 @@ class Recipe(BaseModel):
     growth: list[Stage]
     exit_layers: list[PositiveInt]
     exit_weight: float
-    batch_tokens: PositiveInt
     row_tokens: PositiveInt
     lr: float
     adam_lr: float
@@ -57,11 +60,8 @@ class Recipe(BaseModel):
 
     def plan(self) -> list[tuple[Stage, int]]:
         """Each stage with the first step after it."""
-        ends, total = [], 0
-        for stage in self.growth:
-            total += stage.tokens
-            ends.append((stage, total // self.batch_tokens))
-        return ends
+        ends = accumulate(stage.tokens // stage.batch_tokens for stage in self.growth)
+        return list(zip(self.growth, ends, strict=True))
 
     @property
     def steps(self) -> int:
@@ -102,7 +102,7 @@ class Optimiser:
         ids = {id(p) for p in matrices}
         rest = [p for p in model.parameters() if id(p) not in ids]
         self.parts = [
-            torch.optim.Muon(matrices, lr=recipe.lr, momentum=0.95, weight_decay=0.01, ns_steps=3),
+            Muon(matrices, lr=recipe.lr, momentum=0.95, weight_decay=0.01, ns_steps=3),
             torch.optim.AdamW(rest, lr=recipe.adam_lr, betas=(0.9, 0.98), weight_decay=0.0),
         ]
         self.base = [recipe.lr, recipe.adam_lr]
@@ -174,8 +174,7 @@ def train(recipe: Recipe, tokenizer, stream: Callable, work: Path, *, device: st
     """Train (or go on training) one model; returns it in eval mode. `stream(step, exercises)` yields conversations, a
     function of its arguments alone."""
     run = Run(recipe, tokenizer, work, device, seed)
-    packer = Packer(tokenizer, stream, rows=recipe.batch_tokens // recipe.row_tokens, length=recipe.row_tokens,
-                    prompt_weight=recipe.prompt_weight)
+    packer = Packer(tokenizer, stream, length=recipe.row_tokens, prompt_weight=recipe.prompt_weight)
     # compiled where a compiler is at hand: about 1.4x on a CPU; the mathematics is the same
     compiler = device != "cpu" or shutil.which("g++")
     objective = torch.compile(loss_of) if recipe.compile and compiler else loss_of
@@ -186,7 +185,7 @@ def train(recipe: Recipe, tokenizer, stream: Callable, work: Path, *, device: st
             if run.step < end and run.model.config.num_hidden_layers < stage.layers:
                 run.grow(stage.layers)
             while run.step < end:
-                batch = packer.batch(run.step, stage.exercises)
+                batch = packer.batch(run.step, stage.batch_tokens // recipe.row_tokens, stage.exercises)
                 batch = Batch(*(getattr(batch, f).to(device) for f in Batch.__slots__))
                 with torch.autocast("cuda", torch.bfloat16, enabled=device != "cpu"):
                     loss = objective(run.model, batch, run.exits(), recipe.exit_weight)
@@ -194,7 +193,7 @@ def train(recipe: Recipe, tokenizer, stream: Callable, work: Path, *, device: st
                 torch.nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)
                 run.optimiser.step(recipe.rate(run.step))
                 run.step += 1
-                run.tokens += recipe.batch_tokens
+                run.tokens += stage.batch_tokens
                 if run.step % 10 == 0:
                     run.log(loss.item())
                     progress.update(bar, completed=run.step, description=f"layers {stage.layers} loss {loss.item():.3f}")

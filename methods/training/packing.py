@@ -32,9 +32,9 @@ class Batch:
 class Packer:
     """Packs conversations first-fit into rows of `length` tokens."""
 
-    def __init__(self, tokenizer, stream: Callable[[int, float], Iterable[Conversation]], *, rows: int, length: int,
+    def __init__(self, tokenizer, stream: Callable[[int, float], Iterable[Conversation]], *, length: int,
                  prompt_weight: float):
-        self.tokenizer, self.stream, self.rows, self.length = tokenizer, stream, rows, length
+        self.tokenizer, self.stream, self.length = tokenizer, stream, length
         self.prompt_weight = prompt_weight
         self.ids = {role: tokenizer.convert_tokens_to_ids(f"<|{role}|>") for role in ("system", "user", "assistant", "end")}
 
@@ -49,16 +49,16 @@ class Packer:
             weights += [0.0] + [weight] * len(text) + [weight]
         return ids, weights
 
-    def batch(self, step: int, exercises: float = 0.0) -> Batch:
-        """The batch of step `step` with a share of exercises: a pure function of both."""
-        shape = (self.rows, self.length)
+    def batch(self, step: int, rows: int, exercises: float = 0.0) -> Batch:
+        """The batch of step `step` of `rows` rows, with a share of exercises: a pure function of the three."""
+        shape = (rows, self.length)
         ids, position = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         document, weight = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
-        used, misses = [0] * self.rows, 0
+        used, misses = [0] * rows, 0
         for number, conversation in enumerate(self.stream(step, exercises), start=1):
             tokens, weights = self.encode(conversation)
             size = len(tokens)
-            row = next((r for r in range(self.rows) if used[r] + size <= self.length), None)
+            row = next((r for r in range(rows) if used[r] + size <= self.length), None)
             if row is None:
                 misses += 1
                 if misses == 8:  # what is left is too small for most conversations

@@ -17,7 +17,7 @@ from tasks.mini.words import ANIMALS, COLOURS, FOODS, NAMES
 
 METRIC = "accuracy"
 PROPORTION = True
-VERSION = 1
+VERSION = 2
 
 LETTERS = "ABCDE"
 STATEMENT_SHARE = 0.25

@@ -83,13 +83,14 @@ FRAMES = (
 )
 
 ANSWERS = (
-    "The answer is ({letter}) {v}.",
-    "The right option is ({letter}) {v}.",
+    "{fact} The answer is ({letter}).",
+    "{fact} The right option is ({letter}).",
     "{clause}, so the answer is ({letter}).",
-    "{clause}, so it must be ({letter}) {v}.",
-    "It is ({letter}). {fact}",
-    "({letter}) {v} is right. {fact}",
+    "{clause}, so it must be ({letter}).",
+    "I know that one. {fact} It is ({letter}).",
+    "{fact} That is option ({letter}).",
 )
+"""The fact comes before its letter: the letter is then looked up among the options, not guessed beforehand."""
 
 REQUESTS = {
     1: (

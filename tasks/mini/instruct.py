@@ -12,16 +12,13 @@ from tasks.base import Example, Score
 
 METRIC = "exact"
 PROPORTION = True
-VERSION = 1
+VERSION = 2
 
 WORDS = tuple(
-    """apple bag baker ball bear bed bird boat book box bread bridge butter cake cap car card cat chair cheese child
-    city clock coat coin cook corn cow cup day deer dinner dog door duck egg eye farm fire fish flag flower food fox
-    friend fruit game garden glass goat gold grass group hand hat hill home honey horse house iron jar key king lake
-    lamp light lion map market milk mouse museum news night noise nurse nut oil oven owl paper park party pen pet
-    phone pie pig pilot plan plate pond rabbit radio rain rice ring river road roof rope salad salt sand school sea
-    sheep ship shoe shop singer snow soap song soup star stone storm story street sugar sun table tea team town toy
-    train tree trip wall watch water week wind window wolf wood wool year zoo""".split()
+    """apple bag ball bear bird boat book box bread bridge butter cake car cat chair cheese clock coat coin cow cup dog door
+    duck egg eye farm fish flag flower fox garden glass goat gold grass hat hill honey horse house jar key king lake lamp
+    lion map market milk moon mouse nurse oil owl paper pen pie pig pond rain ring river road rope salt ship shoe snow
+    soap song star stone street sugar table tea town train tree wall wolf""".split()
 )
 
 OPENERS = (
@@ -41,6 +38,13 @@ NEXT = (
     "First {first}. After that, {second}",
     "{first}. Then {second}",
 )
+WORKED = (
+    "First step: {middle}. Second step: {end}",
+    "Step one: {middle}. Step two: {end}",
+    "First: {middle}. Then: {end}",
+    "After the first step: {middle}. After the second: {end}",
+)
+"""A two-step answer shows the list between its steps; what counts is what stands after the last colon."""
 TIMES = {2: ("twice", "two times"), 3: ("three times",)}
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
@@ -117,14 +121,6 @@ def _keep_letter(rng: random.Random, words: list[str]) -> Step:
     return Step(phrase.format(letter), [word for word in words if word.startswith(letter)])
 
 
-def _keep_containing(rng: random.Random, words: list[str]) -> Step:
-    letter = rng.choice(rng.choice(words))
-    phrase = rng.choice(
-        ("keep only the words that contain the letter {}", "keep only words with the letter {} in them")
-    )
-    return Step(phrase.format(letter), [word for word in words if letter in word])
-
-
 def _swap(rng: random.Random, words: list[str]) -> Step | None:
     if len(words) < 3:
         return None
@@ -183,8 +179,8 @@ def _other(rng: random.Random, words: list[str]) -> str:
 
 Operation = Callable[[random.Random, list[str]], Step | None]
 LISTS: tuple[Operation, ...] = (
-    _reverse, _reverse, _sort, _sort, _drop_end, _keep_end, _remove, _replace, _add, _keep_letter, _keep_containing,
-    _swap, _repeat, _double,
+    _reverse, _reverse, _sort, _sort, _drop_end, _keep_end, _remove, _replace, _add, _keep_letter, _swap,
+    _repeat, _double,
 )  # fmt: skip
 LINES: tuple[Operation, ...] = (_capitals, _join, _join, _number, _count, _pick, _pick)
 
@@ -200,18 +196,19 @@ def draw(rng: random.Random) -> Example:
     steps = _steps(rng, words)
     while steps is None:
         steps = _steps(rng, words)
-    phrase, result = steps
+    phrase, results = steps
     prompt = rng.choice(OPENERS).format(steps=phrase, words=", ".join(words))
-    answer = result if isinstance(result, str) else ", ".join(result)
+    *middle, end = (result if isinstance(result, str) else ", ".join(result) for result in results)
+    text = rng.choice(WORKED).format(middle=middle[0], end=end) if middle else rng.choice(LEAD_INS) + end
     prompt = ". ".join(part[:1].upper() + part[1:] for part in prompt.split(". "))
-    return Example("", (prompt,), (rng.choice(LEAD_INS) + answer,), {"answer": answer})
+    return Example("", (prompt,), (text,), {"answer": end})
 
 
-def _steps(rng: random.Random, words: list[str]) -> tuple[str, list[str] | str] | None:
-    """Phrase and result of one or two steps; None where the steps drawn make no sense together."""
+def _steps(rng: random.Random, words: list[str]) -> tuple[str, list[list[str] | str]] | None:
+    """Phrase of one or two steps, and the result of each; None where the steps drawn make no sense together."""
     if rng.random() < 0.4:
         step = rng.choice(LISTS + LINES)(rng, words)
-        return (step.phrase, step.result) if step else None
+        return (step.phrase, [step.result]) if step else None
     first_of, second_of = rng.choice(LISTS), rng.choice(LISTS + LINES)
     if first_of is second_of or (first_of, second_of) in SENSELESS:
         return None
@@ -221,7 +218,7 @@ def _steps(rng: random.Random, words: list[str]) -> tuple[str, list[str] | str] 
     second = second_of(rng, list(first.result))
     if second is None:
         return None
-    return rng.choice(NEXT).format(first=first.phrase, second=second.phrase), second.result
+    return rng.choice(NEXT).format(first=first.phrase, second=second.phrase), [first.result, second.result]
 
 
 def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:

@@ -1,0 +1,102 @@
+"""Conversations for head training: from a JSONL file or a hub data set, through the target's own chat template."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from methods.training.packing import Conversation, Packer
+
+ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
+HELD_OUT = 50
+"""Every fiftieth conversation is never trained on: accuracies are measured there."""
+
+
+class DataError(ValueError):
+    """Conversations that cannot be used. The message is one line: what was given, what is allowed, how to fix it."""
+
+
+def messages_of(record: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
+    """(role, content) of one record: `messages` of {role, content} (UltraChat, OpenAI) or `conversations` of {from,
+    value} (ShareGPT). Raises DataError."""
+    for field, role, content in (("messages", "role", "content"), ("conversations", "from", "value")):
+        if record.get(field):
+            try:
+                return [(ROLES[m[role]], m[content]) for m in record[field]]
+            except KeyError as error:
+                raise DataError(f"{where}: a message of {field!r} has no or an unknown {error}; each needs {role!r} (one of "
+                                f"{', '.join(ROLES)}) and {content!r}") from error
+    raise DataError(f"{where}: no 'messages' (role, content) and no 'conversations' (from, value); "
+                    f"found {', '.join(map(repr, record)) or 'nothing'}")
+
+
+def load_records(data: str, split: str) -> Sequence[Mapping[str, Any]]:
+    """The records of a local JSONL file, or of `split` of a data set on the hub. Raises DataError."""
+    import datasets  # slow to import, and the embedded pair does without
+
+    try:
+        if Path(data).suffix in (".jsonl", ".json"):
+            return datasets.load_dataset("json", data_files=data, split="train")
+        return datasets.load_dataset(data, split=split)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(f"data={data}: neither a readable JSONL file nor a data set on the hub: "
+                        f"{str(error).splitlines()[0]}") from error
+
+
+class Records:
+    """Endless conversations from `records`; every `HELD_OUT`th is held out. Same arguments, same conversations."""
+
+    def __init__(self, records: Sequence[Mapping[str, Any]], name: str, seed: int):
+        if len(records) < HELD_OUT:
+            raise DataError(f"data={name}: {len(records)} conversations; at least {HELD_OUT} are needed")
+        self.records, self.name, self.seed = records, name, seed
+
+    def train(self, step: int, exercises: float = 0.0) -> Iterator[Conversation]:
+        """The conversations of one training step, drawn with replacement."""
+        rng = random.Random(f"{self.seed}/{step}")
+        while True:
+            number = rng.randrange(len(self.records))
+            if number % HELD_OUT:
+                yield self._get(number)
+
+    def held_out(self, step: int, exercises: float = 0.0) -> Iterator[Conversation]:
+        """Conversations that are not trained on, for the accuracies."""
+        rng = random.Random(f"{self.seed}/held out/{step}")
+        while True:
+            yield self._get(HELD_OUT * rng.randrange(len(self.records) // HELD_OUT))
+
+    def _get(self, number: int) -> Conversation:
+        return messages_of(self.records[number], f"data={self.name}, record {number + 1}")
+
+
+class ChatPacker(Packer):
+    """A `Packer` for any tokenizer with a chat template: only the assistant's answers weigh, up to their end token.
+
+    A conversation longer than a row is cut to it."""
+
+    def __init__(self, tokenizer, stream, *, length: int, eos_ids: frozenset[int]):
+        if not getattr(tokenizer, "chat_template", None):
+            raise DataError("the target's tokenizer has no chat template; heads are trained on conversations through it")
+        self.tokenizer, self.stream, self.length, self.eos_ids = tokenizer, stream, length, eos_ids
+
+    def encode(self, conversation: Conversation) -> tuple[list[int], list[float]]:
+        """Token ids and loss weights (0 or 1). An answer is what the template adds to the prompt that ends where the
+        assistant is to speak; a template that changes earlier turns leaves only the last answer to learn from."""
+        messages = [{"role": role, "content": content} for role, content in conversation]
+        ids = self._template(messages)
+        weights = [0.0] * len(ids)
+        for number, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
+            start = len(self._template(messages[:number], add_generation_prompt=True))
+            upto = self._template(messages[:number + 1])
+            if ids[:len(upto)] != upto or start >= len(upto):
+                continue
+            end = next((i for i in range(start, len(upto)) if upto[i] in self.eos_ids), len(upto) - 1)
+            weights[start:end + 1] = [1.0] * (end + 1 - start)
+        return ids[:self.length], weights[:self.length]
+
+    def _template(self, messages: list[dict[str, str]], **options) -> list[int]:
+        return self.tokenizer.apply_chat_template(messages, return_dict=False, **options)

@@ -1,0 +1,106 @@
+"""EAGLE-3 heads: soft cross-entropy against the target over a reduced vocabulary, unrolled over several draft steps.
+
+Source: Li et al. 2025, "EAGLE-3", section 3; the released training code's loss: 0.8^k weights over 7 steps, the target's
+distribution renormalised over the draft vocabulary, positions whose most likely token is outside it left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor, nn
+
+from methods.heads.eagle3 import Eagle3Head, fused_layers
+from methods.heads.layer import head_config
+from methods.training.heads.base import DraftStep, HeadRecipe, Trainee, rank_of, soft_cross_entropy
+from methods.training.heads.files import layer_settings, write_checkpoint
+from methods.training.heads.frozen import Frozen, Seen
+from methods.training.heads.slots import Slots
+from methods.training.heads.unroll import unroll
+from methods.training.packing import Batch
+
+
+class Eagle3Recipe(HeadRecipe):
+    draft_vocab: PositiveInt
+    vocab_batches: PositiveInt
+    layer: dict[str, int] = {}
+
+
+def most_frequent(counts: Tensor, size: int) -> Tensor:
+    """The `size` token ids that occur most often in counts [V], ascending; of equally frequent ones the smaller id."""
+    return counts.argsort(descending=True, stable=True)[:size].sort().values
+
+
+class Eagle3Trainee(Trainee):
+    Recipe = Eagle3Recipe
+
+    def __init__(self, recipe: Eagle3Recipe, frozen: Frozen):
+        super().__init__(recipe, frozen)
+        config = frozen.config
+        self.layers = fused_layers(config.num_hidden_layers)
+        self.settings = layer_settings(config) | recipe.layer
+        self.settings["draft_vocab_size"] = min(recipe.draft_vocab, config.vocab_size)
+        self.head = Eagle3Head(head_config(self.settings), target_size=config.hidden_size,
+                               draft_vocab=self.settings["draft_vocab_size"]).to(frozen.model.device)
+        self.start()
+
+    @torch.no_grad()
+    def start(self) -> None:
+        """Where the sizes allow, begin as the target goes on: with the highest feature, and the target's last MLP and norm."""
+        head, target = self.head, self.frozen.model.base_model
+        if head.config.hidden_size == self.frozen.config.hidden_size:
+            size = head.config.hidden_size
+            head.fc.weight.normal_(0, 0.5 * size ** -0.5)
+            head.fc.weight[:, -size:] += torch.eye(size, device=head.fc.weight.device)
+            head.norm.weight.copy_(target.norm.weight)
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            own, last = getattr(head.midlayer.mlp, name), getattr(getattr(target.layers[-1], "mlp", None), name, None)
+            if last is not None and last.weight.shape == own.weight.shape:
+                own.weight.copy_(last.weight)
+
+    def prepare(self, batches: Callable[[int], Batch]) -> None:
+        """Choose the draft vocabulary: the tokens that answers contain most often."""
+        head, embedding = self.head, self.frozen.model.get_output_embeddings().weight
+        ids = torch.arange(head.config.vocab_size)
+        if head.d2t is not None:
+            counts = torch.zeros(head.config.vocab_size, dtype=torch.int64)
+            for number in range(self.recipe.vocab_batches):
+                batch = batches(number)
+                counts += torch.bincount(batch.input_ids[batch.weight > 0], minlength=len(counts)).cpu()
+            ids = most_frequent(counts, len(head.d2t))
+            head.d2t.copy_(ids - torch.arange(len(ids)))
+            head.t2d.fill_(False)[ids.to(head.t2d.device)] = True
+        if head.lm_head.weight.shape[1] == embedding.shape[1]:
+            with torch.no_grad():
+                head.lm_head.weight.copy_(embedding[ids.to(embedding.device)])
+
+    def vocabulary_parameters(self) -> list[nn.Parameter]:
+        return [self.head.lm_head.weight]
+
+    def steps(self, batch: Batch, seen: Seen, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+        head = self.head
+        ids = None if head.d2t is None else torch.arange(len(head.d2t), device=head.d2t.device) + head.d2t
+        embed = self.frozen.model.get_input_embeddings()
+        dtype = head.fc.weight.dtype
+        outs = unroll(head, lambda tokens: embed(tokens).to(dtype), head.fuse(seen.features.to(dtype)), batch, slots,
+                      self.recipe.steps, self.run)
+        for k, hidden in enumerate(outs):
+            yield DraftStep(*self.run(self._loss, hidden, slots.after(seen.hidden, 1 + k), slots.weight[k], ids))
+
+    def _loss(self, hidden: Tensor, teacher: Tensor, weight: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
+        logits = self.head.logits(hidden)
+        with torch.no_grad():
+            truth = self.frozen.target.head(teacher)
+            best = truth.argmax(-1)
+            if ids is not None:
+                truth = truth[..., ids]
+                inside = self.head.t2d[best]
+                best = torch.where(inside, torch.searchsorted(ids, best), -1)
+            p = truth.softmax(-1)
+        loss = (soft_cross_entropy(logits, p) * (best >= 0) * weight).sum() / weight.sum().clamp(min=1e-6)
+        return loss, rank_of(logits, best)
+
+    def export(self, folder: Path) -> None:
+        write_checkpoint(folder, self.head.state_dict(), {"architectures": ["LlamaForCausalLMEagle3"]} | self.settings)

@@ -1,0 +1,9 @@
+"""The kinds of heads that can be trained, by the name of the pair's part they become."""
+
+from __future__ import annotations
+
+from methods.training.heads.base import Trainee
+from methods.training.heads.eagle import EagleTrainee
+from methods.training.heads.eagle3 import Eagle3Trainee
+
+KINDS: dict[str, type[Trainee]] = {"eagle3": Eagle3Trainee, "eagle": EagleTrainee, "hass": EagleTrainee}

@@ -1,0 +1,158 @@
+"""Train one drafter head on a frozen target: resumable at any update, then measured on conversations held out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from methods.engine.models import ModelError
+from methods.training.heads.base import HeadRecipe, Trainee
+from methods.training.heads.slots import choose
+from methods.training.language_model import Optimiser
+from methods.training.muon import Muon
+from methods.training.packing import Batch, Packer
+
+RANKS = 10
+"""Ranks that are told apart when a head is measured."""
+
+
+class HeadOptimiser(Optimiser):
+    """Muon for the head's matrices (or AdamW for all), AdamW for what has an entry a token, biases and norms."""
+
+    def __init__(self, trainee: Trainee):
+        recipe = trainee.recipe
+        trained = [p for p in trainee.head.parameters() if p.requires_grad]
+        vocabulary = {id(p) for p in trainee.vocabulary_parameters()}
+        matrices = [p for p in trained if p.ndim == 2 and id(p) not in vocabulary]
+        ids = {id(p) for p in matrices}
+        rest = [p for p in trained if id(p) not in ids]
+        adam = {"betas": (0.9, 0.95), "weight_decay": 0.0}
+        self.parts, self.base = [], []
+        if matrices:
+            self.parts.append(Muon(matrices, lr=recipe.lr, momentum=0.95, weight_decay=0.01, ns_steps=3)
+                              if recipe.optimiser == "muon" else torch.optim.AdamW(matrices, lr=recipe.lr, **adam))
+            self.base.append(recipe.lr)
+        self.parts.append(torch.optim.AdamW(rest, lr=recipe.adam_lr, **adam))
+        self.base.append(recipe.adam_lr)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Conversations to learn from: both are functions (step, exercises) of their arguments alone."""
+
+    train: Callable
+    held_out: Callable
+
+
+class _Run:
+    """The mutable state of a training run and its files: `work`/state.pt, `work`/loss.jsonl."""
+
+    def __init__(self, trainee: Trainee, work: Path, device: str, target: str):
+        self.trainee, self.work, self.target = trainee, work, target
+        self.update = 0
+        self.optimiser = HeadOptimiser(trainee)
+        self.resumed = (work / "state.pt").exists()
+        work.mkdir(parents=True, exist_ok=True)
+        if self.resumed:
+            self._load(device)
+        log = work / "loss.jsonl"
+        if log.exists():  # what a killed run had reached beyond its last checkpoint is done again
+            kept = [line for line in log.read_text().splitlines() if json.loads(line)["step"] <= self.update]
+            log.write_text("".join(f"{line}\n" for line in kept))
+
+    def _load(self, device: str) -> None:
+        state = torch.load(self.work / "state.pt", map_location=device, weights_only=True)
+        if (state["target"], state["recipe"]) != (self.target, self.trainee.recipe.model_dump_json()):
+            raise ModelError(f"{self.work}: holds an unfinished training of another target or recipe; remove that folder to "
+                             "begin anew, or give another one with work=DIR")
+        self.trainee.head.load_state_dict(state["head"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.update = state["update"]
+
+    def save(self) -> None:
+        state = {"update": self.update, "target": self.target, "recipe": self.trainee.recipe.model_dump_json(),
+                 "head": self.trainee.head.state_dict(), "optimiser": self.optimiser.state_dict()}
+        torch.save(state, self.work / "state.tmp")
+        os.replace(self.work / "state.tmp", self.work / "state.pt")
+
+    def log(self, loss: float, agreement: list[float]) -> None:
+        tokens = self.update * self.trainee.recipe.rows * self.trainee.recipe.row_tokens
+        with (self.work / "loss.jsonl").open("a") as f:
+            f.write(json.dumps({"step": self.update, "tokens": tokens, "loss": round(loss, 4),
+                                "agreement": [round(a, 4) for a in agreement]}) + "\n")
+
+
+def _noise(seed: int, update: int) -> torch.Generator:
+    """The random numbers of one update: a function of both, so that a resumed run draws the same."""
+    return torch.Generator().manual_seed(seed * 1_000_003 + update)
+
+
+def _on(batch: Batch, device: str) -> Batch:
+    return Batch(*(getattr(batch, f).to(device) for f in Batch.__slots__))
+
+
+def _agreement(ranks: Tensor, weight: Tensor) -> list[float]:
+    """The share of slots, a step, where the head's most likely token is the target's."""
+    return (((ranks == 0) * weight).sum((1, 2)) / weight.sum((1, 2)).clamp(min=1e-6)).tolist()
+
+
+def train(trainee: Trainee, packer: Packer, work: Path, *, device: str, seed: int, name: str) -> None:
+    """Train (or go on training) `trainee.head`; batch, slots and noise are functions of (seed, update).
+
+    Raises ModelError when `work` holds another run."""
+    recipe: HeadRecipe = trainee.recipe
+    run = _Run(trainee, work, device, trainee.frozen.target.fingerprint)
+    if not run.resumed:
+        trainee.prepare(lambda number: packer.batch(number, recipe.rows))
+    parameters = [p for p in trainee.head.parameters() if p.requires_grad]
+    compiler = device != "cpu" or shutil.which("g++")
+    objective = torch.compile(trainee.objective) if recipe.compile and compiler else trainee.objective
+    trainee.head.train()
+    columns = (TextColumn(f"{name} {{task.description}}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns) as progress:
+        bar = progress.add_task("", total=recipe.updates, completed=run.update)
+        while run.update < recipe.updates:
+            batch = _on(packer.batch(run.update, recipe.rows), device)
+            noise = _noise(seed, run.update)
+            slots = choose(batch, recipe.steps, recipe.slots, noise)
+            with torch.autocast("cuda", torch.bfloat16, enabled=device != "cpu"):
+                loss, ranks = objective(batch, trainee.frozen.see(batch, trainee.layers), slots, noise)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, recipe.clip)
+            run.optimiser.step(recipe.rate(run.update))
+            run.update += 1
+            if run.update % 10 == 0 or run.update == recipe.updates:
+                agreement = _agreement(ranks, slots.weight)
+                run.log(loss.item(), agreement)
+                shown = " ".join(f"{a:.2f}" for a in agreement)
+                progress.update(bar, completed=run.update, description=f"loss {loss.item():.3f} agreement {shown}")
+            if run.update % recipe.save_every == 0 or run.update == recipe.updates:
+                run.save()
+    trainee.head.eval()
+
+
+@torch.no_grad()
+def measure(trainee: Trainee, packer: Packer, *, device: str, seed: int, batches: int) -> list[list[float]]:
+    """[S][RANKS]: the share of held-out slots where the target's most likely token is the head's r-th choice at draft
+    step k, all earlier drafts being right. Their first entry is the chance that a greedy draft is accepted."""
+    recipe = trainee.recipe
+    counts = torch.zeros(recipe.steps, RANKS)
+    total = torch.zeros(recipe.steps)
+    for number in range(batches):
+        batch = _on(packer.batch(number, recipe.rows), device)
+        noise = _noise(seed, number)
+        slots = choose(batch, recipe.steps, recipe.row_tokens, noise)
+        with torch.autocast("cuda", torch.bfloat16, enabled=device != "cpu"):
+            _, ranks = trainee.objective(batch, trainee.frozen.see(batch, trainee.layers), slots, noise)
+        for rank in range(RANKS):
+            counts[:, rank] += ((ranks == rank) * slots.weight).sum((1, 2)).cpu()
+        total += slots.weight.sum((1, 2)).cpu()
+    return (counts / total.clamp(min=1e-6)[:, None]).tolist()
