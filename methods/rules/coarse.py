@@ -1,0 +1,208 @@
+"""Coarse-grained verification: draft and target need only agree on a group of similar tokens.
+
+Principled coarse-graining as in the overview of speculative decoding (Mirror-SD, PCG). Groups may overlap: a token in m
+groups gives each of them 1/m of its mass, so that masses are distributions over groups whatever the groups are:
+
+    P(G) = sum over v in G of p(v)/m(v),  Q(G) likewise (a deterministic candidate x: 1/m(x) for each of its groups)
+
+The candidate x stands for one of its m(x) groups, drawn evenly; a group G is kept with probability min(1, P(G)/Q(G)),
+and on rejection P becomes norm(max(0, P - Q)) for the next sibling: speculative sampling of groups, so the group that
+comes out has exactly the distribution P. Neither draw of a group is made; both are integrated out:
+
+    s(x) = 1/m(x) sum over G of min(1, P(G)/Q(G))          the group of x is kept
+
+token
+  redraw  a kept group gives a token drawn from p inside it, that is with probability p(v)/m(v)/P(G). If it is the
+          drafted one, the walk goes on, otherwise it is emitted and ends the cycle: what follows in the draft was meant
+          for another token. The emitted tokens then have exactly the distribution p, whatever the groups, but fewer
+          drafts are accepted than by `lossless`: no grouping can beat it at emitting p.
+  keep    the drafted token stands for its group. This is the relaxation: longer paths, exact as a distribution over
+          groups only.
+
+With singleton groups both are `lossless`. At temperature 0, p is a point mass: redraw is greedy matching, keep takes
+any token that shares a group with the target's choice (with disjoint groups; in the proportion above otherwise).
+
+Groups come from a file (`groups`: JSON {"groups": [[token ids], ...]}; a token in none is a group of its own) or from
+the target's input embeddings: around every token one group, of the tokens whose embedding has a cosine of at least
+`similarity` with it, where each is among the other's `largest` nearest.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import Field, FilePath, PrivateAttr
+from torch import Tensor
+
+from methods.rules.base import Decision, Rule, Verification
+from methods.rules.lossless import accepts
+
+CHUNK = 1024
+"""Rows of the similarity matrix computed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Which groups a token is in.
+
+    of      [V, M] int64  group numbers below `count`; unused places hold 0.
+    member  [V, M] bool   the used places.
+    """
+
+    of: Tensor
+    member: Tensor
+    count: int
+
+    @property
+    def share(self) -> Tensor:
+        """[V, M] float32: the part of a token's mass that each of its groups gets, 0 in unused places."""
+        return self.member / self.member.sum(-1, keepdim=True)
+
+    @classmethod
+    def of_lists(cls, groups: list[list[int]], vocab: int, device: torch.device | str = "cpu") -> Groups:
+        """Groups as lists of token ids; tokens in none get one of their own. Raises ValueError."""
+        found: list[list[int]] = [[] for _ in range(vocab)]
+        for number, group in enumerate(groups):
+            for token in group:
+                if not isinstance(token, int) or not 0 <= token < vocab:
+                    raise ValueError(f"group {number} names token {token!r}; ids go from 0 to {vocab - 1}")
+                if number in found[token]:
+                    raise ValueError(f"group {number} names token {token} twice")
+                found[token].append(number)
+        count = len(groups)
+        for own in found:
+            if not own:
+                own.append(count)
+                count += 1
+        width = max(map(len, found))
+        of = torch.tensor([own + [0] * (width - len(own)) for own in found], device=device)
+        member = torch.tensor([[True] * len(own) + [False] * (width - len(own)) for own in found], device=device)
+        return cls(of, member, count)
+
+    @classmethod
+    def of_embedding(cls, embedding: Tensor, similarity: float, largest: int) -> Groups:
+        """One group around every token of `embedding` [V, H]: mutual near neighbours with at least this cosine."""
+        unit = torch.nn.functional.normalize(embedding.float(), dim=-1)
+        k = min(largest, len(unit))
+        near, close = [], []
+        for rows in torch.arange(len(unit), device=unit.device).split(CHUNK):
+            cosine = unit[rows] @ unit.T
+            cosine[torch.arange(len(rows)), rows] = torch.inf  # a token is its own nearest, before any twin
+            value, token = cosine.topk(k, dim=-1)
+            near.append(token)
+            close.append(value >= similarity)
+        token, close = torch.cat(near), torch.cat(close)
+        itself = torch.arange(len(unit), device=unit.device)[:, None]
+        mutual = torch.cat([(token[t] == i[..., None]).any(-1) for t, i in zip(
+            token.split(CHUNK), itself.split(CHUNK), strict=True)])
+        return cls(torch.where(member := close & mutual, token, 0), member, len(unit))
+
+    def mass(self, p: Tensor) -> Tensor:
+        """Token probabilities [..., V] -> group probabilities [..., count]."""
+        found = p.new_zeros(*p.shape[:-1], self.count)
+        for of, share in zip(self.of.unbind(1), self.share.unbind(1), strict=True):
+            found.index_add_(-1, of, p * share)
+        return found
+
+    def spread(self, weight: Tensor, p: Tensor) -> Tensor:
+        """Group weights [..., count] -> token weights [..., V]: each group's weight over its tokens as p has it."""
+        density = weight / self.mass(p).clamp(min=torch.finfo(p.dtype).tiny)
+        slots = zip(self.of.unbind(1), self.share.unbind(1), strict=True)
+        return p * sum(density[..., of] * share for of, share in slots)
+
+
+@dataclass(slots=True)
+class _Tests:
+    """Per node: `group` and `token` [B, N], the probabilities that its group and that itself is kept when it is tested,
+    `ratio` [B, N, M] the former's part in each of its groups. Per context: `left` [B, N, G], P after the rejection of
+    all children."""
+
+    group: Tensor
+    token: Tensor
+    ratio: Tensor
+    left: Tensor
+
+
+class Coarse(Rule):
+    """similarity: smallest cosine in a group; above 1 every token is alone. largest: tokens of a group."""
+
+    groups: FilePath | None = None
+    similarity: float = Field(0.9, ge=-1.0)
+    largest: int = Field(16, ge=1)
+    token: Literal["redraw", "keep"] = "redraw"
+    _groups: Groups | None = PrivateAttr(None)
+
+    def bind(self, target, model) -> Coarse:
+        bound = self.model_copy()
+        if self.groups is None:
+            bound._groups = Groups.of_embedding(target.embedding, self.similarity, self.largest)
+        else:
+            bound._groups = read_groups(self.groups, target.vocab_size, target.device)
+        return bound
+
+    def decide(self, v: Verification) -> Decision:
+        tests = self._tests(v)
+        if self.token == "keep":
+            return Decision(v.u < tests.group, accepts(v))
+        accept = v.u < tests.token
+        if not v.draft.chain:  # a sibling whose group was kept has settled the context
+            accept = accept & ~(v.earlier_siblings & self._settled(v, tests)[:, None, :]).any(-1)
+        return Decision(accept, accepts(v))
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        groups, tests, p = self._groups, self._tests(v), v.p_at(node)
+        weight = v.at(tests.left, node)
+        if self.token == "redraw":
+            settled = self._settled(v, tests) & v.children_of(node)
+            first = settled & (settled.cumsum(1) == 1)  # [B, N], at most one in a row
+            child = first.long().argmax(1)
+            token = v.at(v.draft.tokens, child)
+            kept = torch.zeros_like(weight).scatter_add_(1, groups.of[token], v.at(tests.ratio, child))
+            inside = groups.spread(kept, p).scatter(1, token[:, None], 0.0)  # had it been drawn, the walk went on
+            weight = torch.where(first.any(1, keepdim=True), inside, groups.spread(weight, p))
+        else:
+            weight = groups.spread(weight, p)
+        return torch.where(weight.sum(-1, keepdim=True) > 0, weight, p)
+
+    @staticmethod
+    def _settled(v: Verification, tests: _Tests) -> Tensor:
+        """[B, N] bool: the node's group was kept and another token drawn inside it."""
+        return (v.u >= tests.token) & (v.u < tests.group)
+
+    def _tests(self, v: Verification) -> _Tests:
+        """One round per sibling rank: every context carries its remaining P, every node is judged in its own round."""
+        groups, draft = self._groups, v.draft
+        of, share = groups.of[draft.tokens], groups.share[draft.tokens]  # [B, N, M]
+        entry = (v.parent[..., None] * groups.count + of).flatten(1)
+        mass, real = groups.mass(v.p), draft.valid & (draft.depth > 0)
+        q_mass = groups.mass(v.q) if draft.sampled else None
+        q = q_mass.flatten(1).gather(1, entry).view(of.shape) if draft.sampled else share
+        tiny = torch.finfo(share.dtype).tiny
+        inside = v.p_token[..., None] * share / mass.flatten(1).gather(1, entry).view(of.shape).clamp(min=tiny)
+        rank = torch.zeros_like(draft.tokens) if draft.chain else v.earlier_siblings.sum(-1)
+        ratio, left = torch.zeros_like(share), mass
+        for r in range(1 if draft.chain else draft.nodes - 1):
+            now = (real & (rank == r))[..., None]
+            p = left.flatten(1).gather(1, entry).view(of.shape)
+            ratio = torch.where(now, (p / q.clamp(min=tiny)).clamp(max=1.0), ratio)
+            has = torch.zeros_like(draft.tokens).scatter_add_(1, v.parent, now[..., 0].long())[..., None] > 0
+            gone = q_mass if draft.sampled else torch.zeros_like(left).flatten(1).scatter_add_(
+                1, entry, (share * now).flatten(1)).view(left.shape)
+            rest = (left - gone).clamp(min=0.0)
+            left = torch.where(has, rest / rest.sum(-1, keepdim=True).clamp(min=tiny), left)
+        ratio = ratio * share
+        return _Tests(ratio.sum(-1), (ratio * inside).sum(-1), ratio, left)
+
+
+def read_groups(path: Path, vocab: int, device: torch.device | str) -> Groups:
+    """Groups from a JSON file. Raises ValueError, one line."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Groups.of_lists(content["groups"], vocab, device)
+    except (KeyError, TypeError, ValueError) as error:
+        form = '{"groups": [[token ids], ...]}'
+        raise ValueError(f"rule.groups={path}: not a file of token groups, {form}: {error}") from error
