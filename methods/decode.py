@@ -83,10 +83,12 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     generations = [Generation() for _ in rows]
 
     start = _clock(target.device)
-    cache = target.new_cache(len(rows), slots)
-    first = target.prefill(rows, cache)
+    cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(target)
+    first = target.prefill(rows, cache, features=wanted)
     token = draw(method.sampling.probs(first.logits[:, 0]), streams.cycle()[:, -1])
     proposer = method.drafter.start(target, method.model, method.draft, rows, slots)
+    if wanted:
+        proposer.observe(first.features, [range(len(row)) for row in rows])
     for row, generation, new in zip(rows, generations, token.tolist(), strict=True):
         _emit(row, generation, [new], limits, target)
     began = _clock(target.device)
@@ -96,11 +98,13 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         with probe("draft"):
             draft = proposer.propose(rows, u[:, nodes + 1:])
         with probe("verify"):
-            v = verify(method, draft, cache, u)
+            v, features = verify(method, draft, cache, u, wanted)
         with probe("accept"):
             paths = accept(method, v, u[:, nodes])
         with probe("commit"):
-            commit(rows, generations, cache, paths, limits, method)
+            kept = commit(rows, generations, cache, paths, limits, method)
+            if wanted:
+                proposer.observe(features, kept)
     ended = _clock(target.device)
     for generation in generations:
         generation.prefill_s = (began - start) / len(rows)
@@ -108,11 +112,12 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     return generations
 
 
-def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor) -> Verification:
-    """One target forward over all nodes of the draft."""
+def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor,
+           features: tuple[int, ...] = ()) -> tuple[Verification, Tensor | None]:
+    """One target forward over all nodes of the draft; with the drafter's features [B, N, F*H], where it wants any."""
     tree = {} if draft.chain else {"ancestors": draft.ancestors, "depth": draft.depth}
-    out = method.target.forward(draft.tokens, cache, hidden=method.rule.needs_hidden, **tree)
-    return Verification(draft, out.logits, method.sampling, u[:, :draft.nodes], out.hidden)
+    out = method.target.forward(draft.tokens, cache, hidden=method.rule.needs_hidden, features=features, **tree)
+    return Verification(draft, out.logits, method.sampling, u[:, :draft.nodes], out.hidden), out.features
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +146,10 @@ def accept(method: Method, v: Verification, u: Tensor) -> list[Path]:
 
 
 def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache,
-           paths: list[Path], limits: Limits, method: Method) -> None:
-    """Append what was accepted to the rows, their statistics and the cache. Finished rows stay as they are."""
+           paths: list[Path], limits: Limits, method: Method) -> list[list[int]]:
+    """Append what was accepted to the rows, their statistics and the cache. Finished rows stay as they are.
+
+    Returns the node indices that the cache keeps in each row."""
     kept = []
     for row, generation, path in zip(rows, generations, paths, strict=True):
         if generation.finish:
@@ -155,6 +162,7 @@ def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCach
             generation.counts[name] = generation.counts.get(name, 0) + count
         kept.append([] if generation.finish else path.nodes)
     cache.commit(kept)
+    return kept
 
 
 def _emit(row: list[int], generation: Generation, tokens: list[int], limits: Limits, target) -> int:

@@ -11,6 +11,7 @@ from methods.sampling import Sampling
 
 if TYPE_CHECKING:
     from methods.engine.models import LanguageModel
+    from methods.heads.head import Head
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Method:
     """Everything a decode loop needs to know. `model` is the drafter's own model (None for drafters without one)."""
 
     target: LanguageModel
-    model: LanguageModel | None
+    model: LanguageModel | Head | None
     drafter: Drafter
     rule: Rule
     draft: DraftSettings
@@ -33,13 +34,20 @@ def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling) -> None:
     rule.check(Candidates(name, drafter.has_q, drafter.samples(sampling)), sampling)
 
 
-def build_method(target: LanguageModel, model: LanguageModel | None, drafter: Drafter, rule: Rule,
+def build_method(target: LanguageModel, model: LanguageModel | Head | None, drafter: Drafter, rule: Rule,
                  sampling: Sampling, draft_length: int) -> Method:
-    """Put a method together. Raises ModelError when target and draft do not share a vocabulary."""
+    """Put a method together. Raises ModelError when target and draft do not share a vocabulary, or when a head drafts
+    from a part of it only and the rule needs all of it."""
     from methods.engine.models import ModelError
 
     if model is not None and model.vocab_size != target.vocab_size:
         raise ModelError(f"pair.{drafter.needs}={model.source}: its vocabulary has {model.vocab_size} entries, the target's "
                          f"{target.vocab_size}; draft and target must share one vocabulary")
+    if model is not None and not model.full_vocabulary:
+        candidates = Candidates(drafter.needs, drafter.has_q, drafter.samples(sampling), full_vocabulary=False)
+        try:
+            rule.check(candidates, sampling)
+        except ValueError as error:
+            raise ModelError(f"{model.source}: {error}") from error
     needs_q = rule.needs_q(sampling) or drafter.samples(sampling)
     return Method(target, model, drafter, rule.bind(target, model), DraftSettings(draft_length, sampling, needs_q))

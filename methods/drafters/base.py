@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,6 +15,7 @@ from methods.tree import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.models import LanguageModel
+    from methods.heads.head import Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +33,16 @@ class Proposer(ABC):
     `rows` are the committed token ids of each row (host lists, the last one is the root: committed, not yet seen by
     any cache); the decode loop appends to them, proposers only read them."""
 
-    features: ClassVar[tuple[int, ...]] = ()
-    """HF hidden_states indices of the target that `observe` wants to see."""
-
     @abstractmethod
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         """One draft for the batch; `u` [B, Drafter.uniforms(K)] are uniforms of the prompts' own streams."""
 
-    def observe(self, features: Tensor, kept: list[list[int]]) -> None:
-        """The target's features [B, N, F*H] of the last forward and the node indices kept in each row."""
+    def observe(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:  # noqa: B027
+        """The target's features [B, N, F*H] of its last forward and the node indices kept in each row.
+
+        Called after the prefill, where every prompt token is a node that is kept, and after each cycle, where a
+        finished row keeps nothing; only for a drafter that names `features`. The feature of a kept node belongs to the
+        position before a committed token: the last len(kept[b]) tokens of rows[b] are the ones that followed."""
 
 
 class Drafter(BaseModel, ABC):
@@ -50,6 +53,16 @@ class Drafter(BaseModel, ABC):
     """The part of a pair (`pair.<needs>`) whose model the drafter runs, or None."""
     has_q: ClassVar[bool] = False
     """Whether drafts carry a distribution."""
+
+    @classmethod
+    def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,
+             trust_remote_code: bool = False) -> Head:
+        """For drafters that are trained heads: the head `pair.<needs>` of this target. Raises ModelError."""
+        raise TypeError(f"{cls.__name__} is no head: its pair.{cls.needs} is loaded as a causal LM")
+
+    def features(self, target: LanguageModel) -> tuple[int, ...]:
+        """HF hidden_states indices of the target that `Proposer.observe` is to see, concatenated in this order."""
+        return ()
 
     def samples(self, sampling: Sampling) -> bool:
         """Whether candidates are drawn from the draft's distribution under these decoding settings."""
@@ -64,6 +77,6 @@ class Drafter(BaseModel, ABC):
         return 0
 
     @abstractmethod
-    def start(self, target: LanguageModel, model: LanguageModel | None, settings: DraftSettings,
+    def start(self, target: LanguageModel, model: LanguageModel | Head | None, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
         """Begin work on the prompts `rows`; at most `slots` tokens a row will ever be held."""

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from functools import cache as memoise
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils.hub import cached_file
 from transformers.utils.logging import disable_progress_bar
 
 from methods.engine import attention
 from methods.engine.cache import SlotCache
+from methods.engine.source import ModelError, is_random
 
 disable_progress_bar()  # of loading weights: standard error is the harness' own
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-
-
-class ModelError(ValueError):
-    """A checkpoint that cannot be used. The message is one line: what was given, what is allowed, how to fix it."""
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "medusa_lm_head.pt")
 
 
 @dataclass(slots=True)
@@ -42,6 +40,8 @@ class LanguageModel:
     model: PreTrainedModel
     tokenizer: object
     fingerprint: str
+    full_vocabulary: ClassVar[bool] = True
+    """Its distribution covers every token, unlike that of a head with a draft vocabulary of its own."""
 
     @property
     def device(self) -> torch.device:
@@ -170,6 +170,10 @@ class LanguageModel:
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
                trust_remote_code: bool = False) -> LanguageModel:
     """Load a causal LM by hub name or local folder in eval mode. Raises ModelError, one line."""
+    if is_random(source):
+        from methods.engine.shape import from_shape
+
+        return from_shape(source, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
     try:
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=getattr(torch, dtype), revision=revision, trust_remote_code=trust_remote_code,
@@ -186,6 +190,10 @@ def fingerprint(source: str, revision: str | None = None) -> str:
     and first and last MiB; for a hub name, the commit it resolves to. Nothing is downloaded but the config.
 
     Raises ModelError when there is no such checkpoint."""
+    if is_random(source):
+        from methods.engine.shape import fingerprint_of_shape
+
+        return fingerprint_of_shape(source)
     folder = Path(source)
     digest = hashlib.blake2b(digest_size=6)
     if folder.is_dir():
@@ -195,7 +203,7 @@ def fingerprint(source: str, revision: str | None = None) -> str:
         digest.update(config.read_bytes())
         files = sorted(f for pattern in WEIGHTS for f in folder.glob(pattern))
         if not files:
-            raise ModelError(f"{source}: no weights (*.safetensors or pytorch_model*.bin) in this folder")
+            raise ModelError(f"{source}: no weights ({' or '.join(WEIGHTS)}) in this folder")
         for file in files:
             size = file.stat().st_size
             with file.open("rb") as f:
@@ -204,10 +212,9 @@ def fingerprint(source: str, revision: str | None = None) -> str:
                 digest.update(f.read())
         return digest.hexdigest()
     try:
-        config = AutoConfig.from_pretrained(source, revision=revision)
+        config = Path(cached_file(source, "config.json", revision=revision))
     except (OSError, ValueError) as error:
         raise ModelError(f"{source}: neither a local folder nor a reachable hub model: "
                          f"{str(error).splitlines()[0]}") from error
-    commit = getattr(config, "_commit_hash", None) or json.dumps(config.to_dict(), sort_keys=True, default=str)
-    digest.update(f"{source}@{commit}".encode())
+    digest.update(f"{source}@{config.parent.name}".encode())  # the hub's cache names the folder by its commit
     return digest.hexdigest()

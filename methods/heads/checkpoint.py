@@ -1,0 +1,113 @@
+"""Reading a head's checkpoint: its config and every tensor, from a folder or the hub, and nothing left over.
+
+Pickles are read through `torch.load(weights_only=True)` only."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers.utils.hub import cached_file
+
+from methods.engine.models import ModelError
+
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+"""File names that are tried, in this order; the first that exists is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """config: the plain content of config.json. tensors: name -> tensor, on the CPU in the file's type."""
+
+    source: str
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+    def fill(self, module: nn.Module) -> None:
+        """Copy every tensor into the module's parameters and persistent buffers. Raises ModelError that names what is
+        missing, what is left over, and what has another shape."""
+        wanted = module.state_dict()
+        problems = []
+        if missing := sorted(wanted.keys() - self.tensors.keys()):
+            problems.append(f"missing {_some(missing)}")
+        if unexpected := sorted(self.tensors.keys() - wanted.keys()):
+            problems.append(f"unexpected {_some(unexpected)}")
+        both = sorted(wanted.keys() & self.tensors.keys())
+        if shapes := [f"{name} {_shape(self.tensors[name])} instead of {_shape(wanted[name])}"
+                      for name in both if self.tensors[name].shape != wanted[name].shape]:
+            problems.append(f"wrong shape of {_some(shapes)}")
+        if problems:
+            raise ModelError(f"{self.source}: its tensors do not fit its config.json as a {type(module).__name__}: "
+                             + "; ".join(problems))
+        module.load_state_dict(self.tensors)
+
+
+def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIGHTS) -> Checkpoint:
+    """A checkpoint in a local folder or on the hub (only the files that are needed). Raises ModelError, one line."""
+    config = find(source, "config.json", revision)
+    if config is None:
+        raise ModelError(f"{source}: no config.json; give a folder or hub name of a head in its official format")
+    try:
+        raw = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{config}: not JSON: {error}") from error
+    for name in weights:
+        file = find(source, name, revision)
+        if file is not None:
+            return Checkpoint(source, raw, _tensors(source, file, revision))
+    raise ModelError(f"{source}: no weights; one of {', '.join(weights)} must be there")
+
+
+def find(source: str, name: str, revision: str | None = None) -> Path | None:
+    """One file of a checkpoint, downloaded if need be; None when the checkpoint has no such file. Raises ModelError."""
+    if Path(source).is_dir():
+        file = Path(source) / name
+        return file if file.is_file() else None
+    try:
+        found = cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{source}: neither a local folder nor a reachable hub model: "
+                         f"{str(error).splitlines()[0]}") from error
+    return None if found is None else Path(found)
+
+
+def _tensors(source: str, file: Path, revision: str | None) -> dict[str, Tensor]:
+    """All tensors of one weight file, or of all that an index names."""
+    if not file.name.endswith(".index.json"):
+        return load_tensors(file)
+    tensors: dict[str, Tensor] = {}
+    index = json.loads(file.read_text(encoding="utf-8"))["weight_map"]
+    for name in sorted(set(index.values())):
+        part = find(source, name, revision)
+        if part is None:
+            raise ModelError(f"{source}: {name} is named in {file.name} and missing")
+        tensors |= load_tensors(part)
+    return tensors
+
+
+def load_tensors(file: Path) -> dict[str, Tensor]:
+    """name -> tensor of a .safetensors file or a pickle of tensors alone. Raises ModelError."""
+    try:
+        found = (load_file(file) if file.suffix == ".safetensors"
+                 else torch.load(file, map_location="cpu", weights_only=True))
+    except (OSError, EOFError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
+        raise ModelError(f"{file}: cannot be read as tensors: {str(error).splitlines()[0]}") from error
+    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+        raise ModelError(f"{file}: holds something other than named tensors")
+    return dict(found)
+
+
+def _shape(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape))
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

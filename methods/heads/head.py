@@ -1,0 +1,123 @@
+"""A trained head bound to its target: what a drafter runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from methods.engine.cache import SlotCache
+from methods.engine.models import LanguageModel, ModelError, fingerprint
+from methods.heads.checkpoint import Checkpoint, read
+from methods.heads.eagle import EagleHead
+from methods.heads.eagle3 import Eagle3Head
+from methods.heads.layer import HeadModule, head_config
+
+
+@dataclass
+class Head:
+    """An EAGLE head with what it borrows from its target.
+
+    model   the head itself.
+    embed   token ids -> embeddings: the checkpoint's own embedding or the target's.
+    logits  hidden states [..., h] -> float32 logits [..., Vd] over the head's vocabulary.
+    to_target  [Vd] int64 target id of each draft id, None where the vocabularies are the same.
+    """
+
+    source: str
+    model: HeadModule
+    embed: nn.Module
+    logits: Callable[[Tensor], Tensor]
+    to_target: Tensor | None
+    vocab_size: int
+    fingerprint: str
+    max_positions: int = 1 << 30  # its rotary positions are computed, not stored
+
+    @property
+    def full_vocabulary(self) -> bool:
+        """Whether its distribution covers every token of the target."""
+        return self.to_target is None
+
+    @property
+    def draft_vocab(self) -> int:
+        return self.vocab_size if self.to_target is None else len(self.to_target)
+
+    def new_cache(self, rows: int, slots: int) -> SlotCache:
+        weight = next(self.model.parameters())
+        return SlotCache(self.model.config, rows, slots, dtype=weight.dtype, device=weight.device)
+
+
+def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
+                device: str = "cpu") -> Head:
+    """An EAGLE-3 checkpoint (hub name or folder) on its target. Raises ModelError, one line."""
+    checkpoint = read(source, revision)
+    raw = checkpoint.config
+    own = "embed_tokens.weight" in checkpoint.tensors
+    target_size = raw.get("target_hidden_size") or raw.get("hidden_size")
+    _check_target(source, target, target_size, raw)
+    if target_size != raw.get("hidden_size") and not own:
+        raise ModelError(f"{source}: its hidden size {raw.get('hidden_size')} is not the target's {target_size}, so it "
+                         "needs an embedding of its own, and embed_tokens.weight is missing")
+    config = _config(checkpoint, "midlayer.self_attn.")
+    module = Eagle3Head(config, target_size=target_size, draft_vocab=raw.get("draft_vocab_size"), own_embedding=own,
+                        attention_bias="midlayer.self_attn.q_proj.bias" in checkpoint.tensors)
+    _fill(module, checkpoint, dtype, device)
+    to_target = None
+    if module.d2t is not None:
+        to_target = torch.arange(len(module.d2t), device=device) + module.d2t
+        _check_vocabulary(source, to_target, module.t2d)
+    return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(),
+                lambda hidden: module.logits(hidden).float(), to_target, config.vocab_size,
+                fingerprint(source, revision))
+
+
+def load_eagle(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
+               device: str = "cpu") -> Head:
+    """A checkpoint of EAGLE, EAGLE-2 or HASS (hub name or folder) on its target. Raises ModelError, one line."""
+    checkpoint = read(source, revision)
+    raw = checkpoint.config
+    _check_target(source, target, raw.get("hidden_size"), raw)
+    config = _config(checkpoint, "layers.0.self_attn.")
+    module = EagleHead(config, bias=raw.get("bias", True), own_embedding="embed_tokens.weight" in checkpoint.tensors,
+                       attention_bias="layers.0.self_attn.q_proj.bias" in checkpoint.tensors)
+    _fill(module, checkpoint, dtype, device)
+    return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(), target.head, None,
+                config.vocab_size, fingerprint(source, revision))
+
+
+def _config(checkpoint: Checkpoint, attention: str):
+    """The layer's configuration; a head dimension that the file does not give is read off the tensors."""
+    raw, changes = checkpoint.config, {}
+    out = checkpoint.tensors.get(f"{attention}o_proj.weight")
+    try:
+        if raw.get("head_dim") is None and out is not None:
+            changes["head_dim"] = out.shape[1] // raw["num_attention_heads"]
+        return head_config(raw, **changes)
+    except KeyError as error:
+        raise ModelError(f"{checkpoint.source}: config.json has no {error.args[0]}; it must describe a head") from error
+
+
+def _check_target(source: str, target: LanguageModel, size: int | None, raw: dict) -> None:
+    """A head belongs to one target: refuse another by its sizes."""
+    config = target.model.config.get_text_config(decoder=True)
+    if size != config.hidden_size:
+        raise ModelError(f"{source}: made for a target of hidden size {size}, and {target.source} has "
+                         f"{config.hidden_size}; give the head that belongs to this target")
+    if raw.get("vocab_size") != target.vocab_size:
+        raise ModelError(f"{source}: its vocabulary has {raw.get('vocab_size')} entries, the target's "
+                         f"{target.vocab_size}; give the head that belongs to this target")
+
+
+def _check_vocabulary(source: str, to_target: Tensor, t2d: Tensor) -> None:
+    """The two maps of a reduced draft vocabulary must say the same."""
+    if not torch.equal(to_target.sort().values, t2d.nonzero()[:, 0]):
+        raise ModelError(f"{source}: d2t and t2d disagree: d2t must map the {len(to_target)} draft ids one to one onto "
+                         f"the {int(t2d.sum())} target ids that t2d marks")
+
+
+def _fill(module: HeadModule, checkpoint: Checkpoint, dtype: str, device: str) -> None:
+    """Put the tensors in, all of them and no others, and make the head ready to run."""
+    checkpoint.fill(module)
+    module.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(False)

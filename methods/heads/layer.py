@@ -1,0 +1,100 @@
+"""The decoder layer that trained heads are made of, and their configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from methods.engine.attention import attend
+
+KNOWN = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "hidden_act",
+         "max_position_embeddings", "rms_norm_eps", "head_dim", "mlp_bias", "initializer_range")
+
+
+class KeyValues(Protocol):
+    """What a layer needs of a cache: store keys and values [B, G, N, d], give back all that may be attended to."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]: ...
+
+
+def head_config(raw: Mapping[str, Any], **changes: Any) -> LlamaConfig:
+    """A head's `config.json` -> the configuration of its one layer.
+
+    RoPE: base `rope_theta` (or the one inside `rope_parameters`), else 10000; scaling as in `rope_scaling`. Keys that
+    do not concern the layer, the model type among them, are left alone. Raises KeyError for a missing size."""
+    for key in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"):
+        raw[key]
+    scaling = dict(raw.get("rope_parameters") or {}) | dict(raw.get("rope_scaling") or {})
+    rope = {key: value for key, value in scaling.items() if key != "type"}
+    rope["rope_type"] = scaling.get("rope_type") or scaling.get("type") or "default"
+    rope["rope_theta"] = raw.get("rope_theta") or scaling.get("rope_theta") or 10000.0
+    known = {key: raw[key] for key in KNOWN if raw.get(key) is not None}
+    return LlamaConfig(**known | {"num_hidden_layers": 1, "rope_parameters": rope} | changes)
+
+
+class HeadAttention(nn.Module):
+    """Grouped-query attention whose inputs are `width` wide and whose outputs are as wide as the hidden state."""
+
+    def __init__(self, config: LlamaConfig, width: int, bias: bool = False):
+        super().__init__()
+        self.heads, self.groups, self.dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        self.q_proj = nn.Linear(width, self.heads * self.dim, bias=bias)
+        self.k_proj = nn.Linear(width, self.groups * self.dim, bias=bias)
+        self.v_proj = nn.Linear(width, self.groups * self.dim, bias=bias)
+        self.o_proj = nn.Linear(self.heads * self.dim, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None, cache: KeyValues | None) -> Tensor:
+        """x [B, N, width], mask [B or 1, 1, N, L] additive or boolean, None = causal -> [B, N, h]."""
+        rows, nodes, _ = x.shape
+        query = self.q_proj(x).view(rows, nodes, self.heads, self.dim).transpose(1, 2)
+        key = self.k_proj(x).view(rows, nodes, self.groups, self.dim).transpose(1, 2)
+        value = self.v_proj(x).view(rows, nodes, self.groups, self.dim).transpose(1, 2)
+        query, key = apply_rotary_pos_emb(query, key, *rotary)
+        if cache is not None:
+            key, value = cache.update(key, value, 0)
+        out, _ = attend(self, query, key, value, mask, scaling=self.dim ** -0.5)
+        return self.o_proj(out.reshape(rows, nodes, -1))
+
+
+class HeadModule(nn.Module):
+    """What the EAGLE heads share: they turn (embedding of token t+1, hidden state at t) into the hidden state at t+1.
+
+    `fuse` makes the hidden state out of the target's features; afterwards the head feeds on its own output. A subclass
+    has `config`, and `embed_tokens` where the checkpoint brings an embedding of its own."""
+
+    config: LlamaConfig
+    embed_tokens: nn.Embedding | None
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        self.config = config
+        self.rotary_emb = LlamaRotaryEmbedding(config)
+
+    def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [B, N, d] for positions [B, N] int64."""
+        return self.rotary_emb(next(self.parameters()), positions)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """Target features [B, N, F*H] -> hidden states [B, N, h]."""
+        raise NotImplementedError
+
+    def forward(self, embeddings: Tensor, hidden: Tensor, *, mask: Tensor | None = None,
+                rotary: tuple[Tensor, Tensor] | None = None, cache: KeyValues | None = None) -> Tensor:
+        """embeddings [B, N, H] of tokens t+1, hidden [B, N, h] at t (fused features, or this function's output one step
+        before) -> hidden [B, N, h] at t+1, before any final norm: what is fed back.
+
+        mask [B or 1, 1, N, L], additive or boolean (None: causal over the N inputs); rotary as `rotary` makes it
+        (None: positions 0 … N-1); cache receives the keys and values."""
+        if rotary is None:
+            rotary = self.rotary(torch.arange(embeddings.shape[1], device=embeddings.device)[None])
+        return self.step(embeddings, hidden, rotary, mask, cache)
+
+    def step(self, embeddings: Tensor, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None,
+             cache: KeyValues | None) -> Tensor:
+        raise NotImplementedError
+
