@@ -77,15 +77,16 @@ def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Ca
 
 
 def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> list[int]:
-    """The token ids before the turn that follows the given answers."""
+    """The token ids before the turn that follows the given answers; a given history stands in their place."""
     if prompt.input_ids is not None:
         return list(prompt.input_ids)
     if prompt.text is not None:
         return target.encode_text(prompt.text)
     messages = [("system", prompt.system)] if prompt.system is not None else []
     messages += prompt.prefix
-    for question, own in zip(prompt.turns, answers, strict=False):
-        messages += [("user", question), ("assistant", own)]
+    said = [*prompt.history, *answers[len(prompt.history):]][:len(answers)]
+    for question, answer in zip(prompt.turns, said, strict=False):
+        messages += [("user", question), ("assistant", answer)]
     messages.append(("user", prompt.turns[len(answers)]))
     return target.encode([{"role": role, "content": content} for role, content in messages])
 

@@ -49,7 +49,7 @@ class Cell(Section):
             "pair": parse(Pair, config, "pair"),
             "drafter": choose(config, "drafter", method_registry.drafter, method_registry.names("drafters")),
             "rule": choose(config, "rule", method_registry.rule, method_registry.names("rules")),
-            "task": choose(config, "task", task_registry.options, task_registry.names()),
+            "task": choose(config, "task", task_registry.options, task_registry.names(config.get("task"))),
             "decoding": parse(Decoding, config, "decoding"),
             "engine": parse(Engine, config, "engine"),
             "draft": parse(DraftLength, config, "draft"),
@@ -131,8 +131,9 @@ class Cell(Section):
         plain["pair"] = {"name": self.pair.name, **self.fingerprints()}
         task = plain["task"]
         del task["max_new_tokens"]  # decoding.max_new_tokens holds the limit that counts
-        if task.get("path") is not None:
-            task["path"] = hashlib.sha256(Path(task["path"]).read_bytes()).hexdigest()
+        for key in ("path", "references"):
+            if task.get(key) is not None:
+                task[key] = contents(Path(task[key]).expanduser())
         task["version"] = self.load_task().version
         if self.is_autoregressive:
             del plain["rule"], plain["draft"]  # nothing is drafted, so neither can matter
@@ -160,6 +161,17 @@ def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in plain.items():
         found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return found
+
+
+def contents(path: Path) -> str:
+    """What lies at a path: the SHA-256 of a file, or of all files of a folder with their names."""
+    if path.is_file():
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    found = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            found.update(f"{file.relative_to(path)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()
 
 
 def digest(plain: Mapping[str, Any]) -> str:

@@ -19,6 +19,8 @@ class Prompt:
     `turns` are the user's messages of a conversation, answered one after the other through the chat template
     (an optional `system` message first); `text` is a raw prompt, tokenised as it stands; `input_ids` are token ids.
     `prefix` are earlier (role, content) messages that precede the first turn (few-shot examples or a given history).
+    `history` are given answers to the first turns, which stand in later turns' context in place of the method's own.
+    `group` is the item's id where several prompts are samples of one item (pass@k).
     `reference` is whatever the task's scorer needs, plain JSON data.
     """
 
@@ -28,6 +30,8 @@ class Prompt:
     input_ids: tuple[int, ...] | None = None
     system: str | None = None
     prefix: tuple[tuple[str, str], ...] = ()
+    history: tuple[str, ...] = ()
+    group: str | None = None
     reference: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -18,6 +18,7 @@ from bench.sweep import plans_of
 from methods import registry
 from results.report import ReportSpec
 from tasks import registry as task_registry
+from tests.helpers.dataset_rows import ROWS, write_rows
 
 OWN_COMMANDS = {"train.yaml"}  # configuration of python -m bench.train
 FILES = sorted(path for path in CONF.rglob("*.yaml") if path.name not in OWN_COMMANDS)
@@ -40,7 +41,9 @@ def stand_ins(pair_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     (folder / "prompts.jsonl").write_text('{"id": "1", "prompt": "Hello"}\n')
     (folder / "test.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
     prompts, questions = f"task.path={folder / 'prompts.jsonl'}", f"task.path={folder / 'test.jsonl'}"
-    return {"pair.target=DIR": f"pair.target={pair_folder / 'target'}",
+    datasets = {f"task.path={name}.jsonl": f"task.path={write_rows(folder, name)}" for name in ROWS}
+    return {**datasets,
+            "pair.target=DIR": f"pair.target={pair_folder / 'target'}",
             "pair.draft=DIR": f"pair.draft={pair_folder / 'draft'}",
             "task.path=FILE.jsonl": prompts, "task.path=my_prompts.jsonl": prompts, "task.path=test.jsonl": questions,
             "engine.device=cuda": "engine.device=cpu"}

@@ -1,0 +1,209 @@
+"""A benchmark that is one YAML: rows of a dataset, a template that makes a prompt of a row, a scorer.
+
+`conf/task/dataset.yaml` lists every option with its meaning; each benchmark's own YAML says what is its own.
+Templates and expressions are Jinja over a row's fields. A row in FastChat's question format (`turns`, and maybe
+`reference` and `question_id`), in which EAGLE, Spec-Bench and MT-Bench ship their questions, is asked as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from typing import Any, Literal
+
+from jinja2 import Environment, StrictUndefined, TemplateError
+from jinja2.exceptions import UndefinedError
+from pydantic import BaseModel, ConfigDict, Field
+
+from tasks.base import Prompt, Score, TaskError
+from tasks.rows import Source
+from tasks.scorers import AnyScorer
+from tasks.shots import Shots
+
+
+class DatasetOptions(BaseModel):
+    """The options of conf/task/dataset.yaml."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int = Field(ge=1)
+    licence: str
+    path: str | None = None
+    hub: str | None = None
+    subset: str | None = None
+    files: str | None = None
+    revision: str | None = None
+    split: str = "test"
+    splits: tuple[str, ...] = ()
+    where: str | None = None
+    id: str | None = None
+    prompt: str
+    target: str | None = None
+    keep: dict[str, str] = Field(default_factory=dict)
+    shots: Shots = Shots()
+    chat: bool = True
+    system: str | None = None
+    stop: tuple[str, ...] = ()
+    history: Literal["own", "reference"] = "own"
+    references: str | None = None
+    samples: int = Field(1, ge=1)
+    scorer: AnyScorer
+    judged: Literal["mt_bench", "komt_bench", "alpaca_eval"] | None = None
+    max_new_tokens: int = Field(512, ge=1)
+
+
+class Dataset:
+    """A dataset as a `Task`."""
+
+    def __init__(self, name: str, options: DatasetOptions) -> None:
+        self.name, self.options = name, options
+        self.version, self.stop = options.version, options.stop
+        self.metric, self.proportion = options.scorer.metric, options.scorer.proportion
+
+    def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
+        """The first `n` rows (all when None) in the order of the source, `samples` prompts each. Raises TaskError."""
+        o = self.options
+        shots = o.shots.messages(o.prompt, lambda template, row: self._filled(template, row, "an example"))
+        given = answers(o.references) if o.history == "reference" and o.references else {}
+        if o.history == "reference" and not given:
+            raise TaskError("task.history=reference: needs the answers to take for the model's own earlier ones; give "
+                            "task.references=FILE.jsonl in FastChat's answer format")
+        prompts: list[Prompt] = []
+        seen: set[str] = set()
+        for number, row in islice(self._rows(), n):
+            prompt = self._prompt(number, row, shots)
+            if prompt.id in seen:
+                raise TaskError(f"{self._place(number)}: id {prompt.id!r} stands in an earlier row too")
+            seen.add(prompt.id)
+            prompts.append(self._with_history(prompt, given))
+        if not prompts:
+            raise TaskError(f"{self.name}: no row is left; task.where={o.where} leaves out all of them")
+        return [sample for prompt in prompts for sample in _samples(prompt, o.samples)]
+
+    def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
+        """What the scorer says; without a reference in the row there is no score."""
+        return self.options.scorer.score(prompt.reference, texts)
+
+    def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(row number from 1, row) of the rows that `where` keeps."""
+        o = self.options
+        source = Source(self.name, o.path, o.hub, o.subset, o.files, o.revision, o.split, o.splits)
+        for number, row in enumerate(source.rows(), start=1):
+            if o.where is None or self._value(o.where, row, self._place(number)):
+                yield number, row
+
+    def _prompt(self, number: int, row: Mapping[str, Any], shots: Sequence[tuple[str, str]]) -> Prompt:
+        o, place = self.options, self._place(number)
+        asked = "turns" in row or o.id is None
+        name = row.get("question_id") if asked else self._value(o.id, row, place)
+        name = f"{self.name}-{number - 1:04d}" if name is None else str(name)
+        if "turns" in row:
+            turns, target = _turns(row, place)
+            reference = {"category": row.get("category"), "target": target}
+        else:
+            turns = (self._filled(o.prompt, row, place),)
+            target = None if o.target is None else self._filled(o.target, row, place)
+            reference = {"target": target, **{key: self._value(value, row, place) for key, value in o.keep.items()}}
+        if o.chat:
+            said = [(role, text) for asked, answer in shots for role, text in (("user", asked), ("assistant", answer))]
+            return Prompt(name, turns=turns, system=o.system, prefix=tuple(said), reference=reference)
+        if len(turns) > 1:
+            raise TaskError(f"{place}: {len(turns)} turns need task.chat=true")
+        worked = "".join(f"{asked}{_joint(asked)}{answer}\n\n" for asked, answer in shots)
+        opening = f"{o.system}\n\n" if o.system else ""
+        return Prompt(name, text=f"{opening}{worked}{turns[0]}", reference=reference)
+
+    def _with_history(self, prompt: Prompt, given: Mapping[str, tuple[str, ...]]) -> Prompt:
+        """Earlier turns answered by the reference, so that every method sees the same later prompts."""
+        if self.options.history == "own" or len(prompt.turns) < 2:
+            return prompt
+        if len(given.get(prompt.id, ())) < len(prompt.turns) - 1:
+            raise TaskError(f"{self.options.references}: no answer to question {prompt.id}; give task.references with "
+                            "an answer to each, leave questions out with task.where, or take task.history=own")
+        return replace(prompt, history=given[prompt.id][:len(prompt.turns) - 1])
+
+    def _filled(self, template: str, row: Mapping[str, Any], place: str) -> str:
+        try:
+            return _template(template).render(row)
+        except UndefinedError as error:
+            raise TaskError(f"{place}: {_missing(error)}; the row has {', '.join(row)}") from error
+        except (TemplateError, TypeError, ValueError, LookupError) as error:
+            raise TaskError(f"{place}: {error}") from error
+
+    def _value(self, expression: str, row: Mapping[str, Any], place: str) -> Any:
+        try:
+            value = _expression(expression)(row)
+            if isinstance(value, StrictUndefined):
+                str(value)
+            return value
+        except UndefinedError as error:
+            raise TaskError(f"{place}: {_missing(error)}; the row has {', '.join(row)}") from error
+        except (TemplateError, TypeError, ValueError, LookupError) as error:
+            raise TaskError(f"{place}: {expression}: {error}") from error
+
+    def _place(self, number: int) -> str:
+        return f"{self.options.path or self.options.hub or self.options.files}, row {number}"
+
+
+def answers(path: str) -> dict[str, tuple[str, ...]]:
+    """Question id -> the answers to its turns, from a file in FastChat's answer format. Raises TaskError."""
+    found = {}
+    for number, row in enumerate(Source("the answers", path).rows(), start=1):
+        try:
+            found[str(row["question_id"])] = tuple(map(str, row["choices"][0]["turns"]))
+        except (KeyError, IndexError, TypeError) as error:
+            complaint = "not an answer; it needs question_id and choices[0].turns"
+            raise TaskError(f"{path}, row {number}: {complaint}") from error
+    return found
+
+
+def _turns(row: Mapping[str, Any], place: str) -> tuple[tuple[str, ...], str | None]:
+    """The questions of a row in FastChat's format, and its reference as one text."""
+    turns, reference = row["turns"], row.get("reference")
+    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn for turn in turns):
+        raise TaskError(f"{place}: turns must be a list of texts, got {str(turns)[:60]!r}")
+    return tuple(turns), None if reference is None else "\n".join(map(str, reference))
+
+
+def _samples(prompt: Prompt, samples: int) -> list[Prompt]:
+    """`samples` prompts that differ in their id, and so in their random stream."""
+    if samples == 1:
+        return [prompt]
+    return [replace(prompt, id=f"{prompt.id}/sample-{index}", group=prompt.id) for index in range(samples)]
+
+
+def _joint(asked: str) -> str:
+    """What stands between a question and its answer in one text."""
+    return "" if asked[-1:].isspace() else " "
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
+    environment.filters["after"] = _after
+    return environment
+
+
+def _after(text: str, mark: str) -> str:
+    """What follows the last `mark`. Raises ValueError where there is none."""
+    if mark not in text:
+        raise ValueError(f"no {mark!r} in {text[-60:]!r}")
+    return text.rpartition(mark)[2].strip()
+
+
+@cache
+def _template(text: str) -> Any:
+    return _environment().from_string(text)
+
+
+@cache
+def _expression(text: str) -> Any:
+    return _environment().compile_expression(text, undefined_to_none=False)
+
+
+def _missing(error: UndefinedError) -> str:
+    """`'answer' is undefined` -> `no field 'answer'`."""
+    text = str(error)
+    return f"no field {text.removesuffix(' is undefined')}" if text.endswith(" is undefined") else text

@@ -1,0 +1,34 @@
+"""What every scorer is: typed options of its own, and a score for the answers to one prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.base import Score
+
+
+class Scorer(BaseModel):
+    """`metric` names the score, `proportion` says that it is 0 or 1 for each prompt.
+
+    `needs`: entries of the reference without which there is nothing to score against."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    metric: ClassVar[str]
+    proportion: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("target",)
+
+    name: str
+
+    def score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+        """Score the answers (one text a turn); without what it needs there is no score. Raises TaskError."""
+        if any(reference.get(field) is None for field in self.needs):
+            return Score(None)
+        return self.judge(reference, texts)
+
+    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+        """The score against a complete reference."""
+        raise NotImplementedError

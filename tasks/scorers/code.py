@@ -1,0 +1,92 @@
+"""HumanEval(+) and MBPP(+): code taken from the answer by evalplus, run against the tests in the project's sandbox.
+
+evalplus' own executor is not used: it says itself that it is no sandbox. pass@k over several samples a prompt
+(`task.samples`) is its unbiased estimator (Chen et al. 2021, arXiv:2107.03374).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tasks.base import Score
+from tasks.sandbox import run_python
+from tasks.scorers.base import Scorer
+
+# The "plus" tests compare arrays with numpy, of which they need little, and packages are not at hand in the sandbox.
+NUMPY = '''
+import math as _math, sys as _sys, types as _types
+def _allclose(a, b, rtol=1e-05, atol=1e-08):
+    if isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(_allclose(x, y, rtol, atol) for x, y in zip(a, b))
+    return a == b or abs(a - b) <= atol + rtol * abs(b)
+_numpy = _types.ModuleType("numpy")
+_numpy.ndarray, _numpy.float32, _numpy.float64 = type("ndarray", (), {}), "float32", "float64"
+_numpy.allclose, _numpy.isclose, _numpy.inf, _numpy.nan = _allclose, _allclose, _math.inf, _math.nan
+_sys.modules["numpy"] = _numpy
+'''
+
+
+class Code(Scorer):
+    """`entry_point` and `test` (HumanEval's `check`, or plain assertions) come from the row; where the row has a `code`
+    prompt, an answer that does not define the entry point is taken for the body that completes it."""
+
+    metric: ClassVar[str] = "pass@1"
+    needs: ClassVar[tuple[str, ...]] = ("test",)
+
+    name: Literal["code"]
+    timeout_s: float = Field(5.0, gt=0)
+    memory_mb: int = Field(1024, ge=64)
+
+    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+        code = solution(texts[0], reference.get("code"), reference.get("entry_point"))
+        program = f"{code}\n{tests(reference)}"
+        outcome = run_python(program, timeout_s=self.timeout_s, memory_mb=self.memory_mb)
+        return Score(float(outcome.ok), outcome.error)
+
+
+def solution(text: str, prompt: str | None, entry_point: str | None) -> str:
+    """The code of an answer: what defines the entry point, and what that uses; a bare body is put behind the prompt."""
+    from evalplus.sanitize import sanitize
+
+    if prompt is not None and entry_point is not None and not re.search(rf"\bdef\s+{re.escape(entry_point)}\b", text):
+        text = prompt + _indented(_unfenced(text))
+    return sanitize(text, entry_point)
+
+
+def tests(reference: Mapping[str, Any]) -> str:
+    """The program that follows the solution: passes to its last line when all is right."""
+    found = reference["test"]
+    text = found if isinstance(found, str) else "\n".join(found)
+    setup = reference.get("setup") or ""
+    setup = setup if isinstance(setup, str) else "\n".join(setup)
+    needs_numpy = NUMPY if "numpy" in text else ""
+    call = f"\ncheck({reference['entry_point']})" if "def check(" in text and reference.get("entry_point") else ""
+    return f"{setup}\n{needs_numpy}{text}{call}"
+
+
+def pass_at_k(passed: Mapping[str, Sequence[bool]], k: int) -> float:
+    """pass@k over prompts: `passed` holds each prompt's samples. Raises ValueError where a prompt has fewer than k."""
+    from evalplus.eval import estimate_pass_at_k
+
+    if not passed or (fewest := min(map(len, passed.values()))) < k:
+        raise ValueError(f"pass@{k} needs {k} samples of each prompt, got {fewest if passed else 0}; set task.samples")
+    samples, right = [len(one) for one in passed.values()], [sum(one) for one in passed.values()]
+    return float(estimate_pass_at_k(samples, right, k).mean())
+
+
+def _unfenced(text: str) -> str:
+    """The first fenced block of a text, or all of it."""
+    block = re.search(r"```(?:[Pp]ython)?[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
+    return block.group(1) if block else text
+
+
+def _indented(body: str) -> str:
+    """A function's body as it must stand: models asked for bodies alone tend to leave the indentation out."""
+    first = next((line for line in body.split("\n") if line.strip()), "")
+    if first[:1].isspace():
+        return body
+    return "\n".join(f"    {line}" if line.strip() else line for line in body.split("\n"))

@@ -1,0 +1,82 @@
+"""Exact match as lm-eval computes it: the filters and the metric of one of its own tasks, called, not copied.
+
+`rules` is a task file of lm-eval (below lm_eval/tasks). Its `filter_list` extracts, its `metric_list` compares.
+`filters` are further ones in lm-eval's own notation. All are recorded; `filter` names the one that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tasks.base import Score, TaskError
+from tasks.scorers.base import Scorer
+
+INVALID = "[invalid]"  # what lm-eval's filters give where they find nothing
+Steps = tuple[dict[str, Any], ...]
+
+
+class Harness(Scorer):
+    metric: ClassVar[str] = "exact_match"
+
+    name: Literal["lm_eval"]
+    rules: str
+    filter: str
+    filters: dict[str, Steps] = Field(default_factory=dict)
+
+    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+        """1 when what the filter `filter` extracts is the target; every filter's own score is in the details."""
+        task = rules(self.rules)
+        chosen = {**task["filters"], **self.filters}
+        if self.filter not in chosen:
+            raise TaskError(f"task.scorer.filter={self.filter}: unknown; there are {', '.join(chosen)}")
+        found = {name: extract(steps, texts[0], reference) for name, steps in chosen.items()}
+        right = {name: exact_match(answer, reference["target"], task["metric"]) for name, answer in found.items()}
+        answer = found[self.filter]
+        return Score(right[self.filter], None if answer == INVALID else answer, right)
+
+
+def extract(steps: Sequence[Mapping[str, Any]], text: str, doc: Mapping[str, Any]) -> str:
+    """Run one text through lm-eval's filters."""
+    import lm_eval.filters  # noqa: F401  registers them
+    from lm_eval.api.registry import get_filter
+
+    found: Any = [[text]]
+    for step in steps:
+        options = {key: value for key, value in step.items() if key != "function"}
+        found = list(get_filter(step["function"])(**options).apply(found, [doc]))
+    return found[0] if isinstance(found[0], str) else found[0][0]
+
+
+def exact_match(answer: str, target: str, options: Mapping[str, Any]) -> float:
+    from lm_eval.api.metrics import exact_match_hf_evaluate
+
+    return float(exact_match_hf_evaluate([answer], [target], **options)["exact_match"])
+
+
+@cache
+def rules(name: str) -> dict[str, Any]:
+    """`filters` (name -> steps) and the options of `exact_match` of one of lm-eval's tasks. Raises TaskError."""
+    plain = task_file(name)
+    wanted = ("regexes_to_ignore", "ignore_case", "ignore_punctuation", "ignore_numbers")
+    for metric in plain.get("metric_list", []):
+        if metric["metric"] == "exact_match":
+            filters = {one["name"]: tuple(one["filter"]) for one in plain.get("filter_list", [])}
+            return {"filters": filters, "metric": {key: metric[key] for key in wanted if key in metric}}
+    raise TaskError(f"task.scorer.rules={name}: lm-eval's task has no exact_match; take one that generates answers")
+
+
+@cache
+def task_file(name: str) -> dict[str, Any]:
+    """A task file of the installed lm-eval, its Python functions left as names. Raises TaskError."""
+    import lm_eval
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    path = Path(lm_eval.__file__).parent / "tasks" / name
+    if not path.is_file():
+        raise TaskError(f"{name}: lm-eval has no such task file; give one such as gsm8k/gsm8k.yaml")
+    return load_yaml(path, resolve_func=False)

@@ -1,0 +1,36 @@
+"""IFEval (Zhou et al. 2023, arXiv:2311.07911): instructions that a program can check, by lm-eval's own checkers.
+
+The score is the prompt-level strict one; the loose one and the shares of instructions followed are in the details.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from tasks.base import Score, TaskError
+from tasks.scorers.base import Scorer
+
+
+class IFEval(Scorer):
+    metric: ClassVar[str] = "prompt_level_strict_acc"
+    needs: ClassVar[tuple[str, ...]] = ("instruction_id_list", "kwargs", "prompt")
+
+    name: Literal["ifeval"]
+
+    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+        """Raises TaskError for the instructions that count sentences where nltk's sentence model is not installed."""
+        from lm_eval.tasks.ifeval.utils import process_results
+
+        doc = {"key": 0, **{field: reference[field] for field in self.needs}}
+        try:
+            found = process_results(doc, [texts[0]])
+        except LookupError as error:
+            raise TaskError("ifeval: this instruction counts sentences or words and needs nltk's model punkt_tab; run "
+                            "`python -m nltk.downloader punkt_tab`") from error
+        details = {name: _share(value) for name, value in found.items()}
+        return Score(details[self.metric], None, details)
+
+
+def _share(value: bool | Sequence[bool]) -> float:
+    return float(value) if isinstance(value, bool) else sum(value) / len(value)

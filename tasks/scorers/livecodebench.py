@@ -1,0 +1,99 @@
+"""LiveCodeBench (Jain et al. 2024, arXiv:2403.07974): its own public and hidden tests, run in the sandbox.
+
+A test either feeds standard input and compares what is printed, or calls a method of `Solution` with JSON arguments.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import pickle
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tasks.base import Score, TaskError
+from tasks.sandbox import run_python
+from tasks.scorers.base import Scorer
+
+PRELUDE = """
+import sys, io, json, math, collections, itertools, functools, heapq, bisect, string, random, re
+from typing import *
+from collections import *
+from itertools import *
+from functools import *
+from heapq import *
+from bisect import *
+from math import *
+sys.setrecursionlimit(10000)
+"""
+
+BY_INPUT = """
+_shown = io.StringIO()
+sys.stdin, sys.stdout, _own = io.TextIOWrapper(io.BytesIO({given!r}.encode())), _shown, sys.stdout
+try:
+    exec(compile({code!r}, "<answer>", "exec"), {{"__name__": "__main__"}})
+except SystemExit:
+    pass
+sys.stdout = _own
+def _lines(text): return [line.split() for line in text.strip().split("\\n")]
+assert _lines(_shown.getvalue()) == _lines({wanted!r}), "wrong output"
+"""
+
+BY_CALL = """
+exec(compile({code!r}, "<answer>", "exec"))
+_call = getattr(Solution(), {name!r}) if "Solution" in globals() else globals()[{name!r}]
+_found = _call(*[json.loads(line) for line in {given!r}.split("\\n")])
+_found = list(_found) if isinstance(_found, tuple) else _found
+assert _found == json.loads({wanted!r}), "wrong result"
+"""
+
+
+class LiveCodeBench(Scorer):
+    metric: ClassVar[str] = "pass@1"
+    needs: ClassVar[tuple[str, ...]] = ("public_test_cases",)
+
+    name: Literal["livecodebench"]
+    timeout_s: float = Field(6.0, gt=0)
+    memory_mb: int = Field(1024, ge=64)
+
+    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+        """1 when every test passes; tests after the first failure are not run. Raises TaskError: unreadable tests."""
+        cases = read_tests(reference["public_test_cases"]) + read_tests(reference.get("private_test_cases") or "[]")
+        name = json.loads(reference.get("metadata") or "{}").get("func_name")
+        code = PRELUDE + answer_code(texts[0])
+        for number, case in enumerate(cases, start=1):
+            form = BY_INPUT if case["testtype"] == "stdin" else BY_CALL
+            program = PRELUDE + form.format(code=code, given=case["input"], wanted=case["output"], name=name)
+            outcome = run_python(program, timeout_s=self.timeout_s, memory_mb=self.memory_mb)
+            if not outcome.ok:
+                return Score(0.0, f"test {number} of {len(cases)}: {outcome.error}")
+        return Score(1.0)
+
+
+def answer_code(text: str) -> str:
+    """The last fenced block of the answer, as LiveCodeBench takes it; all of it where there is none."""
+    blocks = re.findall(r"```[^\n]*\n(.*?)```", text, re.DOTALL)
+    return blocks[-1] if blocks else text
+
+
+def read_tests(text: str) -> list[dict[str, Any]]:
+    """JSON, or what the hidden tests are: JSON text, pickled, compressed, in base64. Nothing but text is unpickled."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        pass
+    try:
+        return json.loads(_OnlyText(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load())
+    except (binascii.Error, zlib.error, pickle.UnpicklingError, ValueError, TypeError, EOFError) as error:
+        raise TaskError(f"livecodebench: these tests cannot be read: {error}") from error
+
+
+class _OnlyText(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} in a file of tests; only text is read from it")

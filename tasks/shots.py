@@ -1,0 +1,49 @@
+"""Worked examples before each question: from a file of the project, a user's file, or a task of lm-eval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tasks.base import TaskError
+from tasks.rows import Source
+
+DATA = Path(__file__).parent / "data"
+LM_EVAL = "lm_eval:"
+
+
+class Shots(BaseModel):
+    """count: how many examples. source: `NAME.jsonl` of tasks/data, `lm_eval:TASK.yaml` (the examples that lm-eval's
+    task file lists), or a path. target: template of an example's answer. As earlier turns of a conversation when chat is on,
+    else in one text before the question."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: int = Field(0, ge=0)
+    source: str | None = None
+    target: str = "{{ answer }}"
+
+    def messages(self, prompt: str, fill: Callable[[str, Mapping[str, Any]], str]) -> list[tuple[str, str]]:
+        """(question, answer) of each example. Raises TaskError."""
+        if not self.count:
+            return []
+        rows = self._rows()
+        if len(rows) < self.count:
+            raise TaskError(f"task.shots.count={self.count}: {self.source} has {len(rows)} examples")
+        return [(fill(prompt, row), fill(self.target, row)) for row in rows[:self.count]]
+
+    def _rows(self) -> list[dict[str, Any]]:
+        if self.source is None:
+            raise TaskError(f"task.shots.count={self.count}: needs task.shots.source=FILE.jsonl")
+        if self.source.startswith(LM_EVAL):
+            from tasks.scorers.harness import task_file
+
+            found = task_file(self.source.removeprefix(LM_EVAL)).get("fewshot_config", {}).get("samples")
+            if not found:
+                raise TaskError(f"task.shots.source={self.source}: this task of lm-eval lists no examples")
+            return found
+        own = DATA / self.source
+        return list(Source("the examples", str(own if own.is_file() else self.source)).rows())

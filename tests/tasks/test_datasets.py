@@ -1,0 +1,236 @@
+"""Every benchmark YAML loads rows of its published format; every fault of a file is one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.compose import composer
+from bench.sections import choose
+from tasks import registry
+from tasks.base import Task, TaskError
+from tests.helpers.dataset_rows import FUNCTIONS, QUESTIONS, ROWS, WORD_PROBLEMS, write_rows
+
+ROOT = Path(__file__).parents[2]
+DATA = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
+PUBLISHED = {
+    "alpaca": "eagle/alpaca/question.jsonl", "cnn_dm": "eagle/sum/question.jsonl", "csqa": "csqa/dev_rand_split.jsonl",
+    "gsm8k": "gsm8k", "gsm8k_arc": "gsm8k/test.jsonl", "gsm8k_dropmatch": "gsm8k/test.jsonl",
+    "gsm8k_eagle": "eagle/gsm8k/question.jsonl", "gsm8k_mars": "gsm8k/test.jsonl", "ifeval": "ifeval/input_data.jsonl",
+    "humaneval": "humaneval/HumanEval.jsonl.gz", "humaneval_arc": "humaneval/HumanEval.jsonl.gz",
+    "humaneval_completion": "humaneval/HumanEval.jsonl.gz", "humaneval_eagle": "eagle/humaneval/question.jsonl",
+    "komt_bench": "komt_bench/question_ko.jsonl", "mbpp": "mbpp/mbpp.jsonl", "mt_bench": "mt_bench/question.jsonl",
+    "spec_bench": "spec_bench/question.jsonl",
+}
+NOT_PUBLISHED_HERE = {"humaneval_plus", "livecodebench", "mbpp_plus", "mmlu", "mmlu_pro", "mmlu_pro_arc"}
+
+
+@pytest.fixture(scope="module")
+def hydra():
+    with composer() as composing:
+        yield composing
+
+
+@pytest.fixture
+def load(hydra):
+    """The task that `task=NAME task.KEY=VALUE …` names."""
+
+    def build(name: str, **options: Any) -> Task:
+        given = [f"task.{key.replace('__', '.')}={json.dumps(value)}" for key, value in options.items()]
+        config = hydra.point([f"task={name}", *given]).config
+        chosen = choose(config, "task", registry.options, registry.names(config["task"]))
+        return registry.build(chosen.name, chosen.options)
+
+    return build
+
+
+def yamls() -> set[str]:
+    """The tasks whose YAML builds on conf/task/dataset.yaml."""
+    return {path.stem for path in (ROOT / "conf" / "task").glob("*.yaml") if "\n  - dataset\n" in path.read_text()}
+
+
+def test_every_yaml_is_tried():
+    assert set(ROWS) == yamls() == set(PUBLISHED) | NOT_PUBLISHED_HERE
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_rows_of_the_published_format_become_prompts(name, load, tmp_path):
+    task = load(name, path=str(write_rows(tmp_path, name)))
+    prompts = task.prompts(5)
+    assert len({prompt.id for prompt in prompts}) == 5 and task.prompts() == prompts
+    for prompt in prompts:
+        text = prompt.text or prompt.turns[0]
+        assert text.strip() and "{{" not in text and "{%" not in text
+        json.dumps(dict(prompt.reference))
+    assert load(name, path=str(write_rows(tmp_path, name))).prompts(2) == prompts[:2]
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_published_files_load(name, load):
+    path = DATA / PUBLISHED[name]
+    if not path.exists():
+        pytest.skip(f"no reference data at {path}")
+    prompts = load(name, path=str(path)).prompts(5)
+    assert len(prompts) == 5 and all(prompt.text or prompt.turns[0] for prompt in prompts)
+
+
+def test_templates_are_those_of_the_papers(load, tmp_path):
+    def first(name, **options):
+        return load(name, path=str(write_rows(tmp_path, name)), **options).prompts(1)[0]
+
+    asked = WORD_PROBLEMS[0]["question"]
+    assert first("gsm8k_arc").turns == (f"Question: {asked}\nLet's think step by step\nAnswer:",)
+    assert len(first("gsm8k_arc").prefix) == 2 * 4 and len(first("gsm8k_dropmatch").prefix) == 2 * 8
+    assert first("gsm8k_mars").turns == ("Solve the following math problem step by step.  At the end, output your "
+                                         f"final numeric answer in this format: #### <final_answer>.\n\n{asked}",)
+    assert first("gsm8k_eagle").turns == (asked,) and "\n\nIf a question" in first("gsm8k_eagle").system
+    assert first("humaneval_eagle").turns == (f"Complete the code I provided.\n{FUNCTIONS[0]['prompt']}",)
+    assert first("humaneval_arc").turns == (FUNCTIONS[0]["prompt"],)
+    assert first("humaneval_completion").text == FUNCTIONS[0]["prompt"]
+    options = "A. trees\nB. water\nC. cups\nD. sand\nE. roofs"
+    assert first("csqa").turns == (f"Question: Where do fish live?\n{options}\nAnswer:",)
+    assert first("mmlu").turns == ("What is 0 + 1?\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer:",)
+    options = "A. 1, B. 2, C. 3, D. 4, E. 5, F. 6, G. 7, H. 8, I. 9"
+    assert first("mmlu_pro_arc").turns[0].endswith(f"What is 0 + 1?\nOptions: {options}")
+    assert first("mmlu_pro").turns[0].startswith("Question:\nWhat is 0 + 1?\nOptions:\nA. 1\nB. 2\n")
+
+
+def test_examples_stand_in_one_text_where_there_is_no_chat(load, tmp_path):
+    task = load("gsm8k", path=str(write_rows(tmp_path, "gsm8k")), chat=False)
+    prompt = task.prompts(1)[0]
+    assert prompt.turns == () and prompt.prefix == ()
+    assert prompt.text.count("Question: ") == prompt.text.count("Answer:") == 5
+    assert prompt.text.endswith(f"\n\nQuestion: {WORD_PROBLEMS[0]['question']}\nAnswer:")
+    assert task.stop == ("Question:",)
+
+
+def test_our_examples_are_none_of_the_published_problems(load):
+    if not (DATA / "gsm8k").is_dir():
+        pytest.skip(f"no reference data at {DATA / 'gsm8k'}")
+    published = {json.loads(line)["question"] for file in (DATA / "gsm8k").glob("*.jsonl") for line in file.open()}
+    shots = [text for role, text in load("gsm8k", path=str(DATA / "gsm8k")).prompts(1)[0].prefix if role == "user"]
+    assert len(shots) == 4 and not {shot[10:-8] for shot in shots} & published
+
+
+def test_rows_are_chosen_by_an_expression(load, tmp_path):
+    path = str(write_rows(tmp_path, "spec_bench"))
+    assert [p.id for p in load("spec_bench", path=path, where="category == 'math'").prompts()] == ["82", "83"]
+    with pytest.raises(TaskError, match=r"spec_bench: no row is left; task.where=category == 'music' leaves out all"):
+        load("spec_bench", path=path, where="category == 'music'").prompts()
+    with pytest.raises(TaskError, match=r"spec_bench.jsonl, row 1: no field 'kind'; the row has question_id, category"):
+        load("spec_bench", path=path, where="kind == 'math'").prompts()
+
+
+def test_samples_of_one_prompt_have_streams_of_their_own(load, tmp_path):
+    prompts = load("humaneval", path=str(write_rows(tmp_path, "humaneval")), samples=3).prompts(2)
+    assert [p.id for p in prompts[:3]] == [f"HumanEval/1/sample-{i}" for i in range(3)]
+    assert [p.group for p in prompts] == ["HumanEval/1"] * 3 + ["HumanEval/2"] * 3
+
+
+def test_the_second_turn_follows_the_given_answers(load, tmp_path):
+    from bench.answers import context
+
+    class Target:
+        def encode(self, messages):
+            return [f"{m['role']}: {m['content']}" for m in messages]
+
+    path = str(write_rows(tmp_path, "mt_bench"))
+    ids = [question["question_id"] for question in QUESTIONS]
+    answers = [{"question_id": i, "choices": [{"index": 0, "turns": [f"Answer {i}.", "-"]}]} for i in ids]
+    given = str(write_rows(tmp_path, "answers", answers))
+    [own, *_] = load("mt_bench", path=path).prompts()
+    [fixed, *_] = load("mt_bench", path=path, history="reference", references=given).prompts()
+    assert (own.history, fixed.history) == ((), ("Answer 81.",))
+    assert context(Target(), own, ["Mine."])[2] == "assistant: Mine."
+    assert context(Target(), fixed, ["Mine."])[2] == "assistant: Answer 81."
+    assert context(Target(), own, []) == context(Target(), fixed, [])
+    with pytest.raises(TaskError, match=r"task.history=reference: needs the answers"):
+        load("mt_bench", path=path, history="reference").prompts()
+    part = str(write_rows(tmp_path, "part", answers[:2]))
+    with pytest.raises(TaskError, match=r"part.jsonl: no answer to question 83; give task.references with an answer"):
+        load("mt_bench", path=path, history="reference", references=part).prompts()
+    with pytest.raises(TaskError, match=r"mt_bench.jsonl, row 1: not an answer; it needs question_id and choices"):
+        load("mt_bench", path=path, history="reference", references=path).prompts()
+
+
+@pytest.mark.parametrize(("content", "error"), [
+    ("", "no rows"),
+    ("\n", "no rows"),
+    ('{"question": "q"}\n', "row 1: no field 'answer'; the row has question"),
+    ('{"question": "q", "answer": "#### 1"}\n{"question": "q", "answer": null}\n', "row 2: no field 'answer'"),
+    ('{"question": "q", "answer": "#### 1"}\n{"question": "q", "answer": "one"}\n', "row 2: no '####' in 'one'"),
+    ("[1]\n", "line 1: must be a JSON object, got list"),
+    ('{"question": "q", "answer": "#### 1"}\n{"question": "q", \n', "line 2: not valid JSON"),
+    ('{"turns": "one"}\n', "row 1: turns must be a list of texts, got 'one'"),
+    ("not json at all", "line 1: not valid JSON"),
+    (b"\xff\xfe\x00", "cannot be read as UTF-8 text"),
+])
+def test_bad_data_is_one_clear_line(tmp_path, load, content, error):
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(TaskError, match=error) as caught:
+        load("gsm8k", path=str(path)).prompts()
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_wrong_place_is_one_clear_line(tmp_path, load):
+    def complaint(name="gsm8k", **options):
+        with pytest.raises(TaskError) as caught:
+            load(name, **options).prompts()
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    path = write_rows(tmp_path, "gsm8k")
+    absent = complaint(path=str(tmp_path / "none.jsonl"))
+    assert "none.jsonl: no such file or folder; give gsm8k's test data as .csv, .json" in absent
+    assert complaint(path=str(path), split="tset") == "task.split=tset: gsm8k has no such split; take train or test"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text(path.read_text())
+    assert "Available splits: ['train']" in complaint(path=str(folder))
+    assert len(load("gsm8k", path=str(folder), split="train").prompts()) == 5
+    other = tmp_path / "rows.txt"
+    other.write_text("text")
+    assert "not a file of rows; give one of .csv" in complaint(path=str(other))
+    torn = tmp_path / "torn.jsonl.gz"
+    torn.write_bytes(gzip.compress(path.read_bytes())[:40])
+    assert str(torn) in complaint(path=str(torn))
+    assert "dataset has no source; give task.path=FILE or task.hub=NAME" in complaint("dataset", prompt="x")
+    assert "needs task.shots.source" in complaint(path=str(path), shots__source=None)
+    assert "gsm8k_4shot.jsonl has 4 examples" in complaint(path=str(path), shots__count=5)
+    write_rows(tmp_path, "twice", [{"question_id": 1, "turns": ["a"]}] * 2)
+    assert "row 2: id '1' stands in an earlier row too" in complaint("spec_bench", path=str(tmp_path / "twice.jsonl"))
+
+
+def test_compressed_rows_are_read(tmp_path, load):
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(write_rows(tmp_path, "gsm8k").read_bytes()))
+    assert len(load("gsm8k", path=str(path)).prompts()) == 5
+
+
+def test_a_dataset_of_ones_own_needs_no_yaml(tmp_path, load):
+    path = write_rows(tmp_path, "own", [{"a": 2, "b": 3}])
+    [prompt] = load("dataset", path=str(path), prompt="{{ a }} + {{ b }} = ?", target="{{ a + b }}").prompts()
+    assert (prompt.turns, prompt.reference) == (("2 + 3 = ?",), {"target": "5"})
+
+
+def test_without_a_hub_the_error_names_the_way_out(tmp_path):
+    """In a process of its own: the hub's libraries read these settings when they are first imported."""
+    program = (
+        "from tasks.base import TaskError\nfrom tasks.rows import Source\n"
+        "try:\n    Source('gsm8k', hub='openai/gsm8k', subset='main').rows()\n"
+        "except TaskError as error:\n    print(error)"
+    )
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    environment = {**os.environ, **offline, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program]
+    [line] = subprocess.check_output(command, env=environment, text=True, timeout=240).splitlines()
+    assert line.startswith("gsm8k: openai/gsm8k cannot be loaded from the hub (")
+    assert "give task.path=FILE" in line
