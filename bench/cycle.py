@@ -1,0 +1,168 @@
+"""`python -m bench.cycle [--prompt I] [--cycle N] [KEY=VALUE …]`: decode one prompt and write down one of its cycles.
+
+The overrides are those of `python -m bench`; `python -m plots tree` draws what this writes. Without --cycle the most
+telling one is taken: most tokens kept by relaxation, then most tokens kept, and not everything kept."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.answers import context
+from bench.cell import Cell
+from bench.compose import composer
+from bench.errors import ConfigError
+from bench.models import load_method
+from bench.settings import Settings
+from methods.decode import Limits, Request, generate
+from methods.engine.models import LanguageModel, ModelError
+from methods.method import Method
+from methods.rules.base import Decision, Rule, Verification, walk
+from results.cycle import Clause, Cycle, Node
+
+BEFORE = 60
+"""Tokens of context that are written down."""
+
+
+class Recording:
+    """Stands in for a method's rule, decides as it does, and keeps every cycle of a batch of one."""
+
+    def __init__(self, rule: Rule, target: LanguageModel, ids: list[int], settings: dict[str, str]):
+        self.rule, self.target, self.ids, self.settings = rule, target, list(ids), settings
+        self.cycles: list[Cycle] = []
+        self.decision: Decision | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rule, name)
+
+    def decide(self, v: Verification) -> Decision:
+        self.decision = self.rule.decide(v)
+        return self.decision
+
+    def next_token(self, v: Verification, node: Tensor, u: Tensor) -> Tensor:
+        token = self.rule.next_token(v, node, u)
+        nodes = tree_nodes(v, self.decision, self.target)
+        self.ids.append(nodes[0].token)
+        before, drawn = piece(self.target, self.ids[-BEFORE:]), self._drawn(v, int(node), int(token))
+        self.cycles.append(Cycle(self.settings, len(self.cycles) + 1, before, nodes, drawn))
+        self.ids += [n.token for n in nodes if n.clause in ("strict", "relaxed")]
+        return token
+
+    def _drawn(self, v: Verification, last: int, token: int) -> Node:
+        p = probabilities(v)[0, last]
+        parent = int(v.draft.valid[0, :last].sum())  # its place among the valid nodes
+        rank = int((p > p[token]).sum())
+        return Node(token, piece(self.target, [token]), parent, None, float(p[token]), rank, "drawn")
+
+
+def tree_nodes(v: Verification, decision: Decision, target: LanguageModel) -> tuple[Node, ...]:
+    """The valid nodes of the only row, with what both models and the rule made of them."""
+    draft = v.draft
+    kept = walk(v, decision).kept[0].tolist()
+    parents = draft.parents.expand(draft.tokens.shape)[0].tolist()
+    strict = (torch.ones_like(draft.valid) if decision.strict is None else decision.strict)[0].tolist()
+    q = None if draft.q is None else draft.q[0].tolist()
+    p = probabilities(v)
+    p_token, rank = v.of_token(p)[0].tolist(), _ranks(v, p)
+    found: list[Node] = []
+    tokens, valid = draft.tokens[0].tolist(), draft.valid[0].tolist()
+    place = {-1: -1}  # of the valid nodes among themselves
+    for i in (i for i, ok in enumerate(valid) if ok):
+        place[i] = len(found)
+        chances = (None, None, None) if i == 0 else (q and q[i], p_token[i], rank[i])
+        found.append(Node(tokens[i], piece(target, [tokens[i]]), place[parents[i]], *chances,
+                          _clause(i, parents, kept, strict)))
+    return tuple(found)
+
+
+def _clause(i: int, parents: list[int], kept: list[bool], strict: list[bool]) -> Clause:
+    """A sibling behind the kept one was never tested."""
+    if i == 0:
+        return "root"
+    if kept[i]:
+        return "strict" if strict[i] else "relaxed"
+    earlier_kept = any(kept[j] and parents[j] == parents[i] for j in range(1, i))
+    return "rejected" if kept[parents[i]] and not earlier_kept else "unreached"
+
+
+def probabilities(v: Verification) -> Tensor:
+    """[1, N, V] the target's distribution at the decoding temperature, at temperature 0 its raw softmax."""
+    return v.logits.softmax(-1) if v.sampling.greedy else v.p
+
+
+def _ranks(v: Verification, p: Tensor) -> list[int]:
+    """How many tokens are likelier than the node's own, at its parent."""
+    return (v.at_parent(p) > v.of_token(p)[..., None]).sum(-1)[0].tolist()
+
+
+def piece(target: LanguageModel, ids: list[int]) -> str:
+    """Text of tokens, special ones included."""
+    return target.tokenizer.decode(ids, skip_special_tokens=False)
+
+
+def record(method: Method, request: Request, limits: Limits, settings: dict[str, str]) -> list[Cycle]:
+    """Every cycle of one answer."""
+    recording = Recording(method.rule, method.target, request.input_ids, settings)
+    generate(replace(method, rule=recording), [request], limits)
+    return recording.cycles
+
+
+def most_telling(cycles: Sequence[Cycle]) -> Cycle:
+    return max(cycles, key=lambda cycle: (cycle.relaxed, not cycle.complete, cycle.accepted, -cycle.number))
+
+
+def capture(overrides: Sequence[str], prompt: int, number: int | None) -> tuple[Cycle, Path]:
+    """The cycle, and the file where it lies now. Raises ConfigError, ModelError."""
+    with composer() as hydra:
+        config = hydra.point(overrides).config
+    cell, settings = Cell.of(config), Settings.of(config)
+    task = cell.load_task()
+    chosen = task.prompts(prompt + 1, cell.seed)
+    if len(chosen) <= prompt:
+        raise ConfigError(f"--prompt {prompt}: task={cell.task.name} has {len(chosen)} prompts, counted from 0")
+    method = load_method(cell)
+    ids = context(method.target, chosen[prompt], [])
+    limits = Limits(cell.decoding.max_new_tokens, method.target.eos_ids, task.stop)
+    name = chosen[prompt].id
+    request = Request(ids, f"{cell.seed}/{task.name}/{name}/{cell.repeat}/0")  # the random stream of a measured run
+    cycles = record(method, request, limits, caption(cell, name))
+    if number is not None and not 1 <= number <= len(cycles):
+        raise ConfigError(f"--cycle {number}: the answer has cycles 1 to {len(cycles)}")
+    if not cycles:
+        raise ConfigError(f"--prompt {prompt}: the answer ended before its first cycle; take another prompt")
+    cycle = most_telling(cycles) if number is None else cycles[number - 1]
+    return cycle, cycle.write(settings.output.dir / "cycle.json")
+
+
+def caption(cell: Cell, prompt: str) -> dict[str, str]:
+    """What ran, in the words of the command line."""
+    rule = cell.rule.options.model_dump(mode="json")
+    options = ", ".join(f"{key} {value}" for key, value in rule.items())
+    return {"pair": cell.pair.name, "drafter": cell.drafter.name, "rule": cell.rule.name, "options": options,
+            "temperature": f"{cell.decoding.temperature:g}", "task": cell.task.name, "prompt": prompt}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.cycle", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--prompt", type=int, default=0, metavar="I", help="which prompt of the task, from 0")
+    parser.add_argument("--cycle", type=int, metavar="N", help="which cycle, from 1; default: the most telling")
+    args, overrides = parser.parse_known_intermixed_args(argv)
+    try:
+        cycle, file = capture(overrides, args.prompt, args.cycle)
+    except (ConfigError, ModelError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{file}: cycle {cycle.number}, {len(cycle.nodes)} nodes, {cycle.accepted} accepted, {cycle.relaxed} of them "
+          f"by relaxation; python -m plots tree {file} draws it")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

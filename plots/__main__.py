@@ -1,0 +1,40 @@
+"""`python -m plots tree [FILE] [--output DIR]`: draws a draft–verify cycle that `python -m bench.cycle` wrote down."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+
+from plots import tree
+from plots.render import save
+from plots.style import style
+from results.cycle import CycleError, read_cycle
+
+SHIPPED = Path(__file__).parent.parent / "results/measured/cycle/cycle.json"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m plots", description="Figures of what was recorded.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("tree", help="one draft–verify cycle as a tree",
+                              description="Draw a cycle that `python -m bench.cycle` wrote, as PNG, PDF and SVG.")
+    one.add_argument("file", nargs="?", type=Path, default=SHIPPED, help=f"default: {SHIPPED.name} of results/measured")
+    one.add_argument("--output", type=Path, default=Path("outputs/plots"), metavar="DIR", help="default: outputs/plots")
+    args = parser.parse_args(argv)
+    try:
+        cycle = read_cycle(args.file)
+    except CycleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    with style(), mpl.rc_context({"svg.hashsalt": "tree", "axes.grid": False}):
+        for path in save(tree.draw(cycle), args.output / "tree"):
+            print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""One draft tree, read from left to right: every node's token, what draft and target gave it, and what became of it.
+
+A node's best child stands on its own line, so that the draft's favourite path is straight; there are as many lines as
+leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, PathPatch
+from matplotlib.path import Path as Curve
+
+from plots.style import BLUE, GREEN, GRID, INK, ORANGE, SOFT, VERMILLION
+from results.cycle import Clause, Cycle, Node
+
+POINTS = 8.5
+LETTER = 0.602 * POINTS / 72  # inches; DejaVu Sans Mono is 0.602 em wide
+LINE, PAD, GAP, MARGIN = 0.262, 0.06, 0.42, 0.16  # inches: height of a line, inside a box, between columns, around all
+LONGEST = 16
+SHOWN = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+
+
+class Paint(NamedTuple):
+    """How a clause looks: fill, edge, text, weight of the text, style and width of the edge, mark, words."""
+
+    fill: str
+    edge: str
+    text: str
+    weight: str
+    dash: str | tuple
+    width: float
+    mark: str
+    words: str
+
+
+PAINT: dict[Clause, Paint] = {
+    "root": Paint(INK, INK, "white", "bold", "-", 1.0, "", "root: last committed token"),
+    "strict": Paint(BLUE, BLUE, "white", "bold", "-", 1.0, "✓", "accepted"),
+    "relaxed": Paint("#FBE3B4", ORANGE, INK, "bold", "-", 1.8, "≈", "accepted by relaxation alone"),
+    "rejected": Paint("white", VERMILLION, INK, "normal", (0, (2.4, 1.6)), 1.1, "×", "tested and rejected"),
+    "unreached": Paint("white", GRID, SOFT, "normal", "-", 0.6, "", "not reached"),
+    "drawn": Paint("#D9F0E7", GREEN, INK, "bold", "-", 1.8, "+", "drawn from the target"),
+}
+KEPT = ("root", "strict", "relaxed", "drawn")
+
+
+class Place(NamedTuple):
+    """A box in inches, y downwards; `end` is where its children's edges begin, behind the numbers."""
+
+    x: float
+    y: float
+    width: float
+    end: float
+
+
+def draw(cycle: Cycle) -> Figure:
+    """The cycle's tree; the figure is as large as the tree needs."""
+    nodes = [*cycle.nodes, cycle.follow]
+    places, width, height = layout(nodes)
+    heading = _heading(cycle, width)
+    legend = _legend_lines(nodes, width)
+    top, bottom = 0.32 + 0.2 * len(heading), 0.14 + 0.21 * (len(legend) + 1)
+    figure = Figure(figsize=(width + 2 * MARGIN, height + top + bottom + MARGIN))
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set_xlim(-MARGIN, width + MARGIN)
+    ax.set_ylim(height + bottom, -top - MARGIN)
+    ax.axis("off")
+    _draw_heading(ax, cycle, heading, -top)
+    _draw_edges(ax, nodes, places)
+    for node, place in zip(nodes, places, strict=True):
+        _draw_node(ax, node, place)
+    _draw_legend(ax, legend, height + 0.16)
+    return figure
+
+
+def layout(nodes: Sequence[Node]) -> tuple[list[Place], float, float]:
+    """Where every node stands, and the tree's width and height in inches. A column is as wide as its widest node."""
+    depth, lines = _depths(nodes), _lines(nodes)
+    columns = max(depth) + 1
+    boxes = [len(label(node)) * LETTER + 2 * PAD for node in nodes]
+    spans = [box + (0.05 + len(numbers(node)) * LETTER if numbers(node) else 0.0)
+             for node, box in zip(nodes, boxes, strict=True)]
+    starts = [0.0]
+    for column in range(columns - 1):
+        widest = max(span for span, d in zip(spans, depth, strict=True) if d == column)
+        starts.append(starts[-1] + widest + GAP)
+    places = [Place(starts[d], (line + 0.5) * LINE, box, starts[d] + span)
+              for d, line, box, span in zip(depth, lines, boxes, spans, strict=True)]
+    return places, max(place.end for place in places), (max(lines) + 1) * LINE
+
+
+def _depths(nodes: Sequence[Node]) -> list[int]:
+    depth: list[int] = []
+    for node in nodes:
+        depth.append(0 if node.parent < 0 else depth[node.parent] + 1)
+    return depth
+
+
+def _lines(nodes: Sequence[Node]) -> list[int]:
+    """The line of each node: its first child's, or for a leaf the next free one. The drawn token comes after its
+    siblings, being the last node."""
+    children: list[list[int]] = [[] for _ in nodes]
+    for i, node in enumerate(nodes[1:], start=1):
+        children[node.parent].append(i)
+    lines, free, stack = [0] * len(nodes), 0, [0]
+    while stack:  # depth first
+        i = stack.pop()
+        lines[i] = free
+        if not children[i]:
+            free += 1
+        stack += reversed(children[i])
+    return lines
+
+
+def label(node: Node) -> str:
+    """The token as one sees it: blanks visible, pieces of characters as their number, long ones cut."""
+    if not node.text or "\ufffd" in node.text:
+        shown = f"#{node.token}"
+    else:
+        shown = "".join(SHOWN.get(letter, letter if letter.isprintable() else "·") for letter in node.text)
+    shown = shown if len(shown) <= LONGEST else shown[:LONGEST - 1] + "…"
+    mark = PAINT[node.clause].mark
+    return f"{mark} {shown}" if mark else shown
+
+
+def numbers(node: Node) -> str:
+    """`.42→.61`: draft and target probability, in hundredths."""
+    if node.target is None:
+        return ""
+    target = _hundredths(node.target)
+    return target if node.draft is None else f"{_hundredths(node.draft)}→{target}"
+
+
+def _hundredths(p: float) -> str:
+    if 0 < p < 0.005:
+        return "<.01"
+    return "1.0" if p >= 0.995 else f"{p:.2f}".removeprefix("0")
+
+
+def _draw_edges(ax: Axes, nodes: Sequence[Node], places: Sequence[Place]) -> None:
+    for node, place in zip(nodes[1:], places[1:], strict=True):
+        parent, kept = places[node.parent], node.clause in KEPT
+        start, middle = parent.end + 0.04, (parent.end + place.x) / 2
+        curve = Curve([(start, parent.y), (middle, parent.y), (middle, place.y), (place.x, place.y)],
+                      [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4])
+        paint = PAINT[node.clause]
+        ax.add_patch(PathPatch(curve, fill=False, edgecolor=paint.edge if kept else GRID, lw=1.9 if kept else 0.8,
+                               zorder=2 if kept else 1, capstyle="round"))
+
+
+def _draw_node(ax: Axes, node: Node, place: Place) -> None:
+    paint = PAINT[node.clause]
+    _box(ax, place.x, place.y, place.width, LINE * 0.74, paint)
+    ax.text(place.x + PAD, place.y, label(node), color=paint.text, weight=paint.weight, va="center_baseline", zorder=4,
+            family="DejaVu Sans Mono", fontsize=POINTS, parse_math=False)
+    ax.text(place.x + place.width + 0.05, place.y, numbers(node), color=INK if node.clause in KEPT else SOFT, zorder=4,
+            va="center_baseline", family="DejaVu Sans Mono", fontsize=POINTS, parse_math=False)
+
+
+def _box(ax: Axes, x: float, y: float, width: float, height: float, paint: Paint) -> None:
+    ax.add_patch(FancyBboxPatch((x, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.05",
+                                facecolor=paint.fill, edgecolor=paint.edge, lw=paint.width, ls=paint.dash, zorder=3))
+
+
+def _heading(cycle: Cycle, width: float) -> list[str]:
+    """What stands above the tree: what ran, and the text before the root."""
+    s, letters = cycle.settings, max(40, int(width / LETTER))
+    options = f" ({s['options']})" if s["options"] else ""
+    ran = (f"{s['rule']}{options} on {s['drafter']}, temperature {s['temperature']}, pair {s['pair']}; "
+           f"cycle {cycle.number} of {s['task']} {s['prompt']}")
+    before = "".join(SHOWN.get(c, c) if c != " " else c for c in cycle.before)
+    room = letters - 2
+    return [*wrap(ran, int(letters * 1.1)), before if len(before) <= room else "…" + before[-room + 1:]]
+
+
+def _draw_heading(ax: Axes, cycle: Cycle, heading: list[str], top: float) -> None:
+    drafted, relaxed = len(cycle.nodes) - 1, f", {cycle.relaxed} by relaxation alone" if cycle.relaxed else ""
+    ending = "a bonus" if cycle.complete else "a correction"
+    ax.text(0, top, f"{cycle.accepted} of {drafted} draft tokens accepted{relaxed}, then {ending}", fontsize=10.5,
+            weight="bold", va="center")
+    for i, line in enumerate(heading):
+        last = i == len(heading) - 1
+        ax.text(0, top + 0.22 + 0.2 * i, line, va="center", parse_math=False, fontsize=POINTS,
+                color=INK if last else SOFT, family="DejaVu Sans Mono" if last else "DejaVu Sans")
+
+
+def _legend_lines(nodes: Sequence[Node], width: float) -> list[list[Clause]]:
+    """The clauses that occur, in as many lines as they need."""
+    lines: list[list[Clause]] = [[]]
+    used = 0.0
+    for clause in PAINT:
+        if any(node.clause == clause for node in nodes):
+            size = _legend_width(clause)
+            if used and used + size > width:
+                lines.append([])
+                used = 0.0
+            lines[-1].append(clause)
+            used += size
+    return lines
+
+
+def _legend_width(clause: Clause) -> float:
+    return 0.3 + len(PAINT[clause].words) * LETTER + 0.25
+
+
+def _draw_legend(ax: Axes, lines: list[list[Clause]], y: float) -> None:
+    for line in lines:
+        x = 0.0
+        for clause in line:
+            paint = PAINT[clause]
+            _box(ax, x, y, 0.22, LINE * 0.6, paint)
+            ax.text(x + 0.11, y, paint.mark, color=paint.text, ha="center", va="center_baseline", fontsize=POINTS,
+                    family="DejaVu Sans Mono", weight="bold")
+            ax.text(x + 0.3, y, paint.words, va="center_baseline", fontsize=POINTS)
+            x += _legend_width(clause)
+        y += 0.21
+    ax.text(0, y, "behind each token: its probability under the draft → under the target, given its parent",
+            va="center_baseline", fontsize=POINTS, color=SOFT)

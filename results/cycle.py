@@ -1,0 +1,84 @@
+"""One draft–verify cycle as it happened: the draft tree, what both models made of its tokens, which were kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+Clause = Literal["root", "strict", "relaxed", "rejected", "unreached", "drawn"]
+"""root: the last committed token. strict: kept, and the strict rule keeps it too with the same random numbers. relaxed:
+kept by the relaxation alone. rejected: its parent was kept, it was tested, and it was not. unreached: never tested.
+drawn: no draft token but the one after the kept path, correction or bonus."""
+
+
+class CycleError(ValueError):
+    """A file that holds no cycle. The message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """token, its text, the index of its parent (-1: root). Probabilities are of the token given its parent: `draft`
+    under the drafter (None where it has no distribution), `target` under the target at the decoding temperature (at
+    temperature 0: at 1), `rank` its place in the target's order there, 0 the first. The root has neither."""
+
+    token: int
+    text: str
+    parent: int
+    draft: float | None
+    target: float | None
+    rank: int | None
+    clause: Clause
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """nodes: root first, parents before children, siblings in draft order. follow: the token drawn after the kept path,
+    its parent being the last kept node. settings: what ran, for the caption. number: which cycle of the answer, from 1.
+    before: the text that ends with the root's token."""
+
+    settings: dict[str, str]
+    number: int
+    before: str
+    nodes: tuple[Node, ...]
+    follow: Node
+
+    @property
+    def accepted(self) -> int:
+        """Draft tokens kept."""
+        return sum(node.clause in ("strict", "relaxed") for node in self.nodes)
+
+    @property
+    def relaxed(self) -> int:
+        """Draft tokens that the relaxation alone kept."""
+        return sum(node.clause == "relaxed" for node in self.nodes)
+
+    @property
+    def complete(self) -> bool:
+        """Was the path kept to a leaf, so that the token after it is a bonus rather than a correction?"""
+        return all(node.parent != self.follow.parent for node in self.nodes)
+
+    def write(self, file: Path) -> Path:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return file
+
+
+def read_cycle(file: Path) -> Cycle:
+    """Raises CycleError, one line."""
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+        cycle = Cycle(raw["settings"], raw["number"], raw["before"], tuple(Node(**node) for node in raw["nodes"]),
+                      Node(**raw["follow"]))
+    except OSError as error:
+        raise CycleError(f"{file}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CycleError(f"{file}: holds no cycle ({type(error).__name__}: {error}); "
+                         "python -m bench.cycle writes one") from error
+    for i, node in enumerate(cycle.nodes):
+        in_order = node.parent == -1 if i == 0 else 0 <= node.parent < i
+        if not in_order or node.clause not in get_args(Clause):
+            raise CycleError(f"{file}: node {i} has parent {node.parent} and clause {node.clause}: parents stand before"
+                             f" their children, clauses are {', '.join(get_args(Clause))}")
+    return cycle
