@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.helpers.rule_reference import Child, Context
+from methods.rules.arc import Constants
+from methods.sampling import Sampling
+from tests.helpers.rule_reference import Child, Context, divergence, greedy, lossless, process, softmax
 
 
 def coarse(context: Context, children: list[Child], groups: list[list[int]],
@@ -36,3 +38,90 @@ def coarse(context: Context, children: list[Child], groups: list[list[int]],
         p = left / left.sum() if left.sum() > 1e-12 else left
     weights = sum(p[g] * share[g] * p0 / mass0[g] for g in range(len(groups)) if mass0[g] > 0)
     return None, weights if weights.sum() > 0 else p0
+
+
+def word(u: float, counter: int) -> int:
+    """The random word of a context's uniform number and a counter: two rounds of xor-shift-multiply on 32 bits."""
+    def mix(x: int) -> int:
+        for multiplier in (0x21F0AAAD, 0x735A2D97):
+            x = ((x ^ x >> 15) * multiplier) % 2**32
+        return x ^ x >> 15
+    return mix((mix(int(u * 2**24) + 1) + counter) % 2**32)
+
+
+def dropout_logits(u: float, hidden: np.ndarray, weight: np.ndarray, heads: int, p_drop: float) -> np.ndarray:
+    """[K, V] logits of the dropout heads in one context."""
+    found = []
+    for head in range(heads):
+        mask = [word(u, head * len(hidden) + unit) >= p_drop * 2**32 for unit in range(len(hidden))]
+        found.append(weight @ (hidden * np.array(mask) / (1 - p_drop)))
+    return np.stack(found)
+
+
+def js(p: np.ndarray, q: np.ndarray) -> float:
+    return divergence("js", p, q)
+
+
+def dropmatch(context: Context, children: list[Child], *, u: float, hidden: np.ndarray, weight: np.ndarray,
+              variant: str, heads: int, p_drop: float, selection: str = "argmax", nucleus: float = 0.9,
+              temperature: float = 1.0) -> tuple[Child | None, np.ndarray]:
+    """`u` and `hidden` [H] of the context itself."""
+    logits = dropout_logits(u, hidden, weight, heads, p_drop)
+    tokens = [int(z.argmax()) for z in logits]
+    if selection == "nucleus":
+        tokens = []
+        for head, z in enumerate(logits):
+            p = softmax(process(z, Sampling(temperature, top_p=nucleus)))
+            at = word(u, heads * len(hidden) + head) / 2**32
+            tokens.append(int(np.flatnonzero(np.cumsum(p) > at * p.sum())[0]))
+    majority = max(tokens, key=tokens.count)  # the first of equal counts
+    if variant == "naive":
+        return next((c for c in children if c.token in tokens), None), context.p
+    if variant == "js" and children:
+        centroid = softmax(logits.mean(0))
+        if js(softmax(context.draft_z), centroid) <= max(js(softmax(z), centroid) for z in logits):
+            return children[0], context.p
+    return next((c for c in children if c.token == majority), None), context.p
+
+
+def arc_bound(context: Context, token: int, embedding: np.ndarray, constants: Constants) -> tuple[float, float]:
+    """(U, tau) of one token in one context."""
+    p = context.p
+    entropy = -sum(x * np.log(x) for x in p if x > 0) / np.log(len(p))
+    bucket = constants.buckets[sum(entropy > edge for edge in constants.edges)]
+    best = int(context.z.argmax())
+    moved = np.sum((np.array(constants.inv_std) * (embedding[token] - embedding[best])) ** 2)
+    margin = np.log(max(p[best], 1e-10)) - np.log(max(p[token], 1e-10))
+    return min(bucket.c * moved, bucket.alpha_kappa * margin**2), bucket.tau
+
+
+def arc(context: Context, children: list[Child], embedding: np.ndarray, constants: Constants, theta: float,
+        q_mode: str = "exact") -> tuple[Child | None, np.ndarray]:
+    sure = set()
+    for child in children:
+        u, tau = arc_bound(context, child.token, embedding, constants)
+        if 1 - u / tau >= theta:
+            sure.add(child.token)
+    if context.greedy:
+        best = context.z.argmax()
+        return next((c for c in children if c.token in sure | {best}), None), context.p
+    certain = [Child(c.node, c.token, -1.0 if c.token in sure else c.u, c.q) for c in children]
+    found, p = lossless(context, certain, q_mode)
+    return next((c for c in children if found and c.node == found.node), None), p
+
+
+def arc_released(context: Context, children: list[Child], embedding: np.ndarray, constants: Constants, theta: float,
+                 q_mode: str = "draft") -> tuple[Child | None, np.ndarray]:
+    if context.greedy:
+        return greedy(context, children)
+    p, left = context.p, context.p.copy()
+    for child in children:
+        q = context.q[child.token] if context.sampled else child.q if q_mode == "draft" else 1.0
+        ratio = min(1.0, p[child.token] / q)
+        u, tau = arc_bound(context, child.token, embedding, constants)
+        budget = tau * (1 - theta)
+        again = p[child.token] >= 0.05 and u < budget and child.u <= ratio + 0.25 * (1 - ratio) * (1 - u / budget)
+        if child.u < ratio or again:
+            return child, p
+        left[child.token] = max(0.0, p[child.token] - q)
+    return None, left if left.sum() > 0 else p

@@ -1,0 +1,104 @@
+"""DropMatch: a draft token will do if the target could have said it under dropout in front of its LM head.
+
+h is the target's final hidden state (behind the final norm) in the context of the child x, W its LM head, m_i a mask
+that drops each of h's units with probability p_drop. Section 3.1: K heads from one forward,
+
+    h_i = h * m_i / (1 - p_drop),   l_i = W h_i  (the model's own cap or scale of logits applies),   p_i = softmax(l_i)
+
+variant
+  naive     accept x  iff  x is the token of some head (eq. 4). Needs no q; the paper's rule with EAGLE-3.
+  js        centroid c = softmax(mean of l_i) (eq. 5); accept  iff  JS(q||c) <= max_i JS(p_i||c) (eq. 6)  or  x is the
+            majority token (eq. 7, Algorithm 1). The paper's rule with a draft model. q is the raw softmax of the draft,
+            JS in nats. On a tree, eq. 6 speaks of the context: it goes on with the draft's best child.
+  majority  accept x  iff  most heads' token is x (eq. 7 alone); of equal counts, the first head's.
+selection  a head's token: argmax l_i, or nucleus: drawn from the smallest set of tokens with `nucleus` of the mass of
+           p_i at the decoding temperature (at temperature 0, of p_i as it is).
+
+Correction and bonus are the plain target's, without dropout: its argmax at temperature 0, a draw from p otherwise. With
+p_drop = 0 every head is the target, and with argmax selection naive and majority are greedy matching.
+
+Masks are functions of (the context's own uniform number, head, unit) through a 32-bit integer hash, computed on the
+device: they belong to the prompt's random stream, so a run repeats exactly, in any batch and order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field, PrivateAttr
+from torch import Tensor
+
+from methods.rules.base import Decision, Rule, Verification
+from methods.rules.fsd import divergence
+from methods.rules.lossless import accepts
+from methods.sampling import Sampling, draw
+
+WORD = 1 << 32
+
+
+def hashed(x: Tensor) -> Tensor:
+    """A well mixed bijection of 32-bit words, as int64 (multipliers below 2^31, so that no product overflows)."""
+    for multiplier in (0x21F0AAAD, 0x735A2D97):
+        x = ((x ^ (x >> 15)) * multiplier) & (WORD - 1)
+    return x ^ (x >> 15)
+
+
+def words(u: Tensor, counters: Tensor) -> Tensor:
+    """Words in [0, 2^32), int64 [..., C]: one for each uniform number u [...] and counter [C] (int64 below 2^32)."""
+    seed = hashed((u * (1 << 24)).long() + 1)
+    return hashed((seed[..., None] + counters) & (WORD - 1))
+
+
+class Dropmatch(Rule):
+    """heads: K. p_drop: share of hidden units dropped in each head."""
+
+    needs_hidden: ClassVar[bool] = True
+    variant: Literal["naive", "js", "majority"] = "js"
+    heads: int = Field(5, ge=1)
+    p_drop: float = Field(0.3, ge=0.0, lt=1.0)
+    selection: Literal["argmax", "nucleus"] = "argmax"
+    nucleus: float = Field(0.9, gt=0.0, le=1.0)
+    _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
+
+    def bind(self, target, model) -> Dropmatch:
+        bound = self.model_copy()
+        bound._head = target.head
+        return bound
+
+    def needs_q(self, sampling: Sampling) -> bool:
+        return self.variant == "js"
+
+    def decide(self, v: Verification) -> Decision:
+        logits = self.head_logits(v)
+        tokens = self._tokens(logits, v)
+        same = v.draft.tokens[..., None] == v.at_parent(tokens)
+        if self.variant == "naive":
+            return Decision(same.any(-1), accepts(v))
+        votes = (tokens[..., None] == tokens[..., None, :]).sum(-1)
+        first = votes.argmax(-1, keepdim=True)  # the first of equal counts
+        accept = same.gather(-1, v.at_parent(first))[..., 0]
+        if self.variant == "js":
+            centroid, q = logits.mean(2).softmax(-1), v.draft.logits.softmax(-1)
+            spread = divergence("js", logits.softmax(-1), centroid[:, :, None]).amax(-1)
+            accept = accept | v.at_parent(divergence("js", q, centroid) <= spread)
+        return Decision(accept, accepts(v))
+
+    def head_logits(self, v: Verification) -> Tensor:
+        """[B, N, K, V] float32 logits of the dropout heads in each context."""
+        size = v.hidden.shape[-1]
+        counters = torch.arange(self.heads * size, device=v.hidden.device)
+        kept = words(v.u, counters) >= round(self.p_drop * WORD)
+        mask = kept.view(*v.u.shape, self.heads, size).to(v.hidden.dtype) / (1.0 - self.p_drop)
+        return self._head(v.hidden[:, :, None] * mask)
+
+    def _tokens(self, logits: Tensor, v: Verification) -> Tensor:
+        """[B, N, K] each head's token."""
+        if self.selection == "argmax":
+            return logits.argmax(-1)
+        size = v.hidden.shape[-1]
+        numbers = torch.arange(self.heads, device=logits.device) + self.heads * size  # behind those of the masks
+        temperature = 1.0 if v.sampling.greedy else v.sampling.temperature
+        probs = Sampling(temperature, top_p=self.nucleus).probs(logits)
+        return draw(probs, words(v.u, numbers) / WORD)

@@ -1,0 +1,111 @@
+"""DropMatch: against its slow reference, at its ends, and its masks as random numbers."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from methods.rules.base import Verification, walk
+from methods.rules.dropmatch import Dropmatch, words
+from methods.rules.greedy import Greedy
+from methods.sampling import Sampling
+from tests.helpers import relaxed_reference, rule_reference
+from tests.helpers.rule_cases import random_case
+from tests.helpers.tiny_models import ARCHITECTURES, language_model
+
+SETTINGS = [Sampling(0.0), Sampling(1.0), Sampling(0.7, top_k=6, top_p=0.9)]
+WEIGHT = torch.randn(12, 20, generator=torch.Generator().manual_seed(0)) / 4
+TARGET = SimpleNamespace(head=lambda h: h @ WEIGHT.T)
+
+
+def with_hidden(v: Verification) -> Verification:
+    """Hidden states that give the case's logits through WEIGHT (20 units for 12 tokens, so there are such)."""
+    return Verification(v.draft, v.logits, v.sampling, v.u, v.logits @ torch.linalg.pinv(WEIGHT).T)
+
+
+def in_context(v: Verification, row: int, tree: rule_reference.Tree, local, options: dict):
+    """The local rule, told which context it is asked about."""
+    node = {id(context): number for number, (context, _) in tree.items()}
+    weight = WEIGHT.double().numpy()
+
+    def asked(context, children):
+        at = node[id(context)]
+        return local(context, children, u=float(v.u[row, at]), hidden=v.hidden[row, at].double().numpy(), weight=weight,
+                     **options)
+    return asked
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
+@pytest.mark.parametrize("options", [{"variant": "naive"}, {"variant": "js"}, {"variant": "majority", "p_drop": 0.5},
+                                     {"variant": "naive", "selection": "nucleus", "heads": 3},
+                                     {"variant": "js", "selection": "nucleus", "p_drop": 0.1}], ids=str)
+def test_same_path_and_emission(options: dict, sampling: Sampling) -> None:
+    options = {"heads": 5, "p_drop": 0.3} | options
+    rule, lengths, relaxed_nodes = Dropmatch(**options).bind(TARGET, None), set(), 0
+    local = relaxed_reference.dropmatch
+    if not sampling.greedy:
+        local = partial(local, temperature=sampling.temperature)
+    for seed, sampled, tree in itertools.product(range(3), (False, True), (False, True)):
+        if sampled and sampling.greedy:
+            continue
+        v = with_hidden(random_case(seed, sampling, sampled=sampled, tree=tree))
+        kept = walk(v, rule.decide(v))
+        weights = rule.emit(v, kept.last).double().numpy()
+        for row in range(len(v.u)):
+            where = f"seed {seed} sampled {sampled} tree {tree} row {row}"
+            reference = rule_reference.contexts(v, row)
+            path, expected, relaxed = rule_reference.walk(reference, in_context(v, row, reference, local, options))
+            assert kept.kept[row].nonzero().flatten().tolist() == path, where
+            assert int(kept.relaxed[row]) == relaxed, where
+            np.testing.assert_allclose(weights[row] / weights[row].sum(), expected, atol=2e-6, err_msg=where)
+            lengths.add(len(path))
+            relaxed_nodes += relaxed
+    assert len(lengths) > 2 and relaxed_nodes > 0, "the cases must exercise paths of several lengths, and relaxation"
+
+
+@pytest.mark.parametrize("variant", ["naive", "majority", "js"])
+@pytest.mark.parametrize("seed", range(3))
+def test_without_dropout_it_is_greedy_matching(variant: str, seed: int) -> None:
+    for tree in (False, True):
+        v = with_hidden(random_case(seed, Sampling(0.0), sampled=False, tree=tree))
+        rule = Dropmatch(variant=variant, p_drop=0.0).bind(TARGET, None)
+        found, expected = walk(v, rule.decide(v)), walk(v, Greedy().decide(v))
+        assert torch.equal(found.kept, expected.kept) and not found.relaxed.any()
+        assert torch.equal(rule.next_token(v, found.last, v.u[:, 0]), v.at(v.argmax, found.last))
+
+
+def test_masks_drop_evenly_and_do_not_repeat() -> None:
+    u = torch.rand(40, 5, generator=torch.Generator().manual_seed(1))
+    found = words(u, torch.arange(500)).double() / 2**32
+    assert stats.kstest(found.flatten()[::7].numpy(), "uniform").pvalue > 1e-3
+    dropped = (found < 0.3).double()
+    assert stats.chisquare(torch.stack([dropped.sum(), (1 - dropped).sum()]).numpy(),
+                           [0.3 * found.numel(), 0.7 * found.numel()]).pvalue > 1e-3
+    for axis in (0, 2):  # neighbouring rows, neighbouring units
+        one, other = dropped.narrow(axis, 0, dropped.shape[axis] - 1), dropped.narrow(axis, 1, dropped.shape[axis] - 1)
+        assert abs(np.corrcoef(one.flatten(), other.flatten())[0, 1]) < 4 / one.numel() ** 0.5
+
+
+def test_masks_do_not_depend_on_the_batch() -> None:
+    v = with_hidden(random_case(4, Sampling(1.0), sampled=False, tree=False))
+    rule = Dropmatch().bind(TARGET, None)
+    alone = Verification(v.draft, v.logits[3:4], v.sampling, v.u[3:4], v.hidden[3:4])
+    torch.testing.assert_close(rule.head_logits(v)[3:4], rule.head_logits(alone))
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_a_targets_head_gives_its_own_logits(kind: str) -> None:
+    """Caps and scales included, for the last hidden state that rules are given."""
+    model = language_model(kind)
+    out = model.forward(torch.tensor([[5, 9, 3, 40]]), model.new_cache(1, 8), hidden=True)
+    torch.testing.assert_close(model.head(out.hidden), out.logits)
+
+
+def test_js_needs_a_draft_distribution_and_naive_does_not() -> None:
+    assert Dropmatch(variant="js").needs_q(Sampling(0.0)) and not Dropmatch(variant="naive").needs_q(Sampling(1.0))
