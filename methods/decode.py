@@ -14,6 +14,7 @@ from torch import Tensor
 
 from methods.engine.cache import SlotCache
 from methods.method import Method
+from methods.pruning import root_entropy
 from methods.rules.base import Verification, walk
 from methods.sampling import draw
 from methods.streams import Streams
@@ -44,7 +45,8 @@ class Generation:
     output_ids  emitted tokens, the end-of-sequence token included; the first comes from the prefill.
     committed   tokens committed in each cycle, correction or bonus included: len(output_ids) == 1 + sum(committed).
     accepted    draft tokens accepted in each cycle.
-    counts      "relaxed": accepted tokens that the strict rule would have rejected; and whatever else the rule notes.
+    counts      "relaxed": accepted tokens that the strict rule would have rejected; "drafted" and "pruned" tokens, where
+                drafts are pruned; and whatever else the rule notes.
     prefill_s, decode_s  seconds of wall time, the batch's divided by its rows.
     finish      "eos", "length" or "stop".
     """
@@ -86,6 +88,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(target)
     first = target.prefill(rows, cache, features=wanted)
     token = draw(method.sampling.probs(first.logits[:, 0]), streams.cycle()[:, -1])
+    entropy = None if method.pruning is None else root_entropy(first.logits[:, 0])
     proposer = method.drafter.start(target, method.model, method.draft, rows, slots)
     if wanted:
         proposer.observe(first.features, [range(len(row)) for row in rows])
@@ -97,10 +100,14 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         u = streams.cycle()
         with probe("draft"):
             draft = proposer.propose(rows, u[:, nodes + 1:])
+            if method.pruning is not None:
+                draft = prune(method, draft, entropy, generations)
         with probe("verify"):
             v, features = verify(method, draft, cache, u, wanted)
         with probe("accept"):
             paths = accept(method, v, u[:, nodes])
+            if method.pruning is not None:
+                entropy = root_entropy(v.at(v.logits, torch.tensor([p.nodes[-1] for p in paths], device=target.device)))
         with probe("commit"):
             kept = commit(rows, generations, cache, paths, limits, method)
             if wanted:
@@ -110,6 +117,17 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         generation.prefill_s = (began - start) / len(rows)
         generation.decode_s = (ended - began) / len(rows)
     return generations
+
+
+def prune(method: Method, draft: Draft, entropy: Tensor, generations: list[Generation]) -> Draft:
+    """The draft without its unlikely branches, `entropy` [B] being the target's where the root was predicted; counts
+    "drafted" and "pruned" tokens of the rows at work."""
+    pruned = method.pruning.prune(draft, entropy)
+    for generation, drafted, dropped in zip(generations, pruned.drafted, pruned.dropped, strict=True):
+        if not generation.finish:
+            for name, count in (("drafted", drafted), ("pruned", dropped)):
+                generation.counts[name] = generation.counts.get(name, 0) + count
+    return pruned.draft
 
 
 def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from methods.drafters.base import Drafter, DraftSettings
+from methods.pruning import Pruning
 from methods.rules.base import Candidates, Rule
 from methods.sampling import Sampling
 
@@ -23,19 +24,23 @@ class Method:
     drafter: Drafter
     rule: Rule
     draft: DraftSettings
+    pruning: Pruning | None = None
 
     @property
     def sampling(self) -> Sampling:
         return self.draft.sampling
 
 
-def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling) -> None:
+def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling, pruning: Pruning | None = None) -> None:
     """Refuse a combination that cannot run, before anything is loaded. Raises ValueError, one line."""
-    rule.check(Candidates(name, drafter.has_q, drafter.samples(sampling)), sampling)
+    candidates = Candidates(name, drafter.has_q, drafter.samples(sampling))
+    rule.check(candidates, sampling)
+    if pruning is not None:
+        pruning.check(candidates)
 
 
 def build_method(target: LanguageModel, model: LanguageModel | Head | None, drafter: Drafter, rule: Rule,
-                 sampling: Sampling, draft_length: int) -> Method:
+                 sampling: Sampling, draft_length: int, pruning: Pruning | None = None) -> Method:
     """Put a method together. Raises ModelError when target and draft do not share a vocabulary, or when a head drafts
     from a part of it only and the rule needs all of it."""
     from methods.engine.models import ModelError
@@ -49,5 +54,6 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
             rule.check(candidates, sampling)
         except ValueError as error:
             raise ModelError(f"{model.source}: {error}") from error
-    needs_q = rule.needs_q(sampling) or drafter.samples(sampling)
-    return Method(target, model, drafter, rule.bind(target, model), DraftSettings(draft_length, sampling, needs_q))
+    needs_q = rule.needs_q(sampling) or drafter.samples(sampling) or pruning is not None
+    settings = DraftSettings(draft_length, sampling, needs_q)
+    return Method(target, model, drafter, rule.bind(target, model), settings, pruning)

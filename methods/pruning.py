@@ -1,0 +1,153 @@
+"""ARC-Decode's pruning: drop unlikely branches of a draft between drafting and verification (draft -> prune -> verify).
+
+Node c of depth d has the log-probability l(c) of its path under the draft; H is the target's entropy over ln V where
+the cycle's root token was predicted: the forward that comes after the root is the one to be made cheaper.
+
+score
+  entropy     s(c) = exp(l(c)) exp(-decay d H) (eq. 1). Per depth, theta_d is the largest threshold whose nodes
+              {s >= theta_d} hold at least 1 - epsilon_d of the depth's mass (eq. 3), the sum of epsilon_d being within
+              `budget` where one is given. Then (eq. 4): a node is kept iff s >= theta_d and its parent is kept (prefix
+              closure); a leaf of the draft also needs s >= tau_d = max(theta_d, leaf) (leaf safety); a kept parent that
+              would lose all its children keeps its best one, and so on down from there (re-insertion). The factor
+              exp(-decay d H) is the same for all nodes of a depth, so it cannot change the sets of theta_d, only what
+              `leaf` removes.
+  accum_prob  s = exp(l)               one threshold for the whole tree: the smallest set of best nodes that holds
+  depth       s = exp(l) (1 + alpha d)      1 - epsilon of all mass; no leaf safety, no re-insertion (Table 8: node-wise
+  depth_exp   s = exp(l) exp(alpha d)       decisions). Nodes whose ancestors go must go too: they cannot be verified.
+
+Deterministic candidates only: to drop tokens that were drawn from q because of their q would bias what is emitted.
+Source: section 3.2 and Appendix A.3.5; the paper's run has epsilon 0.05 per depth and decay 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from methods.rules.base import Candidates
+from methods.tree import Draft
+
+Score = Literal["entropy", "accum_prob", "depth", "depth_exp"]
+TINY = 1e-30
+"""Draft probabilities below are taken for this, so that paths have a finite logarithm."""
+
+
+@dataclass(slots=True)
+class Pruned:
+    """The smaller draft; for each row how many tokens were drafted and how many of them dropped (host integers)."""
+
+    draft: Draft
+    drafted: list[int]
+    dropped: list[int]
+
+
+class Pruning(BaseModel):
+    """epsilon: mass that may be lost, of each depth (entropy) or of the tree. leaf: lowest score of a leaf."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    score: Score = "entropy"
+    epsilon: float = Field(0.05, ge=0.0, lt=1.0)
+    budget: float | None = Field(None, gt=0.0, lt=1.0)
+    decay: float = Field(1.0, ge=0.0)
+    leaf: float = Field(0.001, ge=0.0)
+    alpha: float = Field(0.5, ge=0.0)
+
+    def check(self, candidates: Candidates) -> None:
+        """Raise ValueError, one line, for drafts that cannot be pruned."""
+        if not candidates.has_q:
+            raise ValueError(f"pruning ranks tokens by draft probability, and drafter={candidates.drafter} has none: "
+                             "take a drafter that is a model or a head, or pruning=none")
+        if candidates.sampled:
+            raise ValueError("pruning drops tokens by their probability, which biases those that drafter="
+                             f"{candidates.drafter} draws: take drafter=model_greedy, a tree of best tokens, or "
+                             "pruning=none")
+
+    def prune(self, draft: Draft, entropy: Tensor) -> Pruned:
+        """`entropy` [B] of the target at the root, over ln V. Waits for the device once, to learn the new size."""
+        kept = self.kept(draft, entropy)
+        counts = torch.stack([draft.valid.sum(1), kept.sum(1)]).tolist()
+        drafted, left = ([n - 1 for n in row] for row in counts)
+        dropped = [n - m for n, m in zip(drafted, left, strict=True)]
+        return Pruned(select(draft, kept, max(left) + 1) if any(dropped) else draft, drafted, dropped)
+
+    def kept(self, draft: Draft, entropy: Tensor) -> Tensor:
+        """[B, N] bool: the nodes that stay; valid ones only, the root always."""
+        score, valid = self.scores(draft, entropy), draft.valid
+        depth = draft.depth.expand(valid.shape)
+        root = depth == 0
+        if self.score != "entropy":
+            local = above_threshold(score, valid & ~root, self.epsilon)
+        else:
+            local = self._local(draft, score, depth)
+        stays = (local & valid) | root
+        return ~(draft.ancestors & ~stays[:, None, :]).any(-1)
+
+    def _local(self, draft: Draft, score: Tensor, depth: Tensor) -> Tensor:
+        """[B, N] bool: the node stays if its parent does."""
+        valid, parents = draft.valid, draft.parents.expand(draft.valid.shape)
+        same = (depth[:, :, None] == depth[:, None, :]) & valid[:, None, :]
+        epsilon = self.epsilon
+        if self.budget is not None:
+            epsilon = torch.clamp(self.budget / torch.where(valid, depth, 0).amax(1).clamp(min=1), max=epsilon)[:, None]
+        passes = above_threshold(score, same, epsilon)
+        node = torch.arange(draft.nodes, device=parents.device)[:, None]
+        leaf = ~((parents[:, None, :] == node) & valid[:, None]).any(-1)
+        passes = passes & (~leaf | (score >= self.leaf))
+        siblings = (parents[:, :, None] == parents[:, None, :]) & valid[:, None, :]
+        better = (score[:, None, :] > score[:, :, None]) | (
+            (score[:, None, :] == score[:, :, None]) & torch.ones_like(siblings[0]).tril(-1))
+        best = ~(siblings & better).any(-1)
+        return passes | (best & ~(siblings & passes[:, None, :]).any(-1))
+
+    def scores(self, draft: Draft, entropy: Tensor) -> Tensor:
+        """[B, N] float32, the root's being 1; 0 for padding."""
+        own = draft.q.clamp(min=TINY).log().masked_fill(~draft.valid | (draft.depth == 0), 0.0)
+        path = (draft.ancestors.to(own.dtype) @ own[..., None])[..., 0]
+        depth = draft.depth.to(own.dtype)
+        match self.score:
+            case "entropy":
+                found = (path - self.decay * depth * entropy[:, None]).exp()
+            case "accum_prob":
+                found = path.exp()
+            case "depth":
+                found = path.exp() * (1.0 + self.alpha * depth)
+            case _:
+                found = (path + self.alpha * depth).exp()
+        return torch.where(draft.valid, found, 0.0)
+
+
+def above_threshold(score: Tensor, peers: Tensor, epsilon: float | Tensor) -> Tensor:
+    """[B, N] bool: the node belongs to the smallest set of its best peers that holds 1 - epsilon of their mass; nodes
+    that tie with the set's last belong as well. `peers`: [B, N, N] of node i, or [B, N] where all have the same."""
+    mass = peers.to(score.dtype) * (score if peers.dim() == 2 else score[:, None, :])
+    mass = mass[:, None, :].expand(-1, score.shape[1], -1) if peers.dim() == 2 else mass
+    before = (mass * (score[:, None, :] > score[:, :, None])).sum(-1)
+    return before < (1.0 - epsilon) * mass.sum(-1)
+
+
+def select(draft: Draft, kept: Tensor, size: int) -> Draft:
+    """The draft of the nodes `kept` [B, N] in their old order, `size` places a row; what is left over is padding."""
+    index = kept.int().argsort(1, descending=True, stable=True)[:, :size]
+    valid = kept.gather(1, index)
+    place = kept.cumsum(1) - 1
+
+    def pick(x: Tensor) -> Tensor:
+        x = x.expand(len(index), *x.shape[1:])
+        return x.gather(1, index.reshape(*index.shape, *[1] * (x.dim() - 2)).expand(-1, -1, *x.shape[2:]))
+
+    parents = pick(draft.parents)
+    parents = torch.where(parents < 0, -1, place.gather(1, parents.clamp(min=0)).clamp(min=0))
+    ancestors = pick(draft.ancestors).gather(2, index[:, None].expand(-1, size, -1))
+    return replace(draft, tokens=pick(draft.tokens), parents=parents, ancestors=ancestors, depth=pick(draft.depth),
+                   valid=valid, logits=None if draft.logits is None else pick(draft.logits),
+                   q=None if draft.q is None else pick(draft.q))
+
+
+def root_entropy(logits: Tensor) -> Tensor:
+    """Raw logits [B, V] -> entropy over ln V [B] in [0, 1] (eq. 2)."""
+    return torch.special.entr(logits.softmax(-1)).sum(-1) / math.log(logits.shape[-1])
