@@ -143,9 +143,9 @@ def select(draft: Draft, kept: Tensor, size: int) -> Draft:
     parents = pick(draft.parents)
     parents = torch.where(parents < 0, -1, place.gather(1, parents.clamp(min=0)).clamp(min=0))
     ancestors = pick(draft.ancestors).gather(2, index[:, None].expand(-1, size, -1))
+    carried = {name: pick(x) for name in ("logits", "q", "hidden") if (x := getattr(draft, name)) is not None}
     return replace(draft, tokens=pick(draft.tokens), parents=parents, ancestors=ancestors, depth=pick(draft.depth),
-                   valid=valid, logits=None if draft.logits is None else pick(draft.logits),
-                   q=None if draft.q is None else pick(draft.q))
+                   valid=valid, **carried)
 
 
 def root_entropy(logits: Tensor) -> Tensor:

@@ -32,7 +32,9 @@ class Draft:
                the drafter did not expand are unspecified. None for drafters without a distribution.
     q          [B, N] float32  draft probability of the node's own token given its parent (root: 1). For sampled
                candidates under the processed draft distribution, otherwise under the raw softmax. None as above.
+    hidden     [B, N, H] the draft model's final-norm hidden states behind each node's own token, where a rule wants them.
     chain      every node has one child: accepted nodes are a prefix, nothing has to be compacted.
+    width      the largest number of siblings, where the drafter knows it without asking the device.
 
     `parents`, `ancestors`, `depth` may have a leading dimension of 1 when all rows share the shape.
     """
@@ -45,7 +47,9 @@ class Draft:
     sampled: bool = False
     logits: Tensor | None = None
     q: Tensor | None = None
+    hidden: Tensor | None = None
     chain: bool = False
+    width: int | None = None
 
     @property
     def nodes(self) -> int:
@@ -58,12 +62,14 @@ class Draft:
         parents, ancestors, depth = _chain(tokens.shape[1], tokens.device)
         if valid is None:
             valid = torch.ones_like(tokens, dtype=torch.bool)
-        return cls(tokens, parents, ancestors, depth, valid, sampled, logits, q, chain=True)
+        return cls(tokens, parents, ancestors, depth, valid, sampled, logits, q, chain=True, width=1)
 
     @classmethod
     def of_parents(cls, tokens: Tensor, parents: Tensor, *, valid: Tensor | None = None, sampled: bool = False,
-                   logits: Tensor | None = None, q: Tensor | None = None, max_depth: int | None = None) -> Draft:
-        """A tree from `tokens` and `parents`, both [B, N]; `max_depth` bounds the pointer-doubling rounds."""
+                   logits: Tensor | None = None, q: Tensor | None = None, max_depth: int | None = None,
+                   width: int | None = None) -> Draft:
+        """A tree from `tokens` and `parents`, both [B, N]; `max_depth` bounds the pointer-doubling rounds, `width` the
+        rounds over siblings."""
         rows, nodes = parents.shape
         eye = torch.eye(nodes, dtype=torch.bool, device=tokens.device)
         up = torch.zeros(rows, nodes, nodes, dtype=torch.float32, device=tokens.device)
@@ -74,4 +80,4 @@ class Draft:
         ancestors = reach > 0
         if valid is None:
             valid = torch.ones_like(tokens, dtype=torch.bool)
-        return cls(tokens, parents, ancestors, ancestors.sum(-1) - 1, valid, sampled, logits, q)
+        return cls(tokens, parents, ancestors, ancestors.sum(-1) - 1, valid, sampled, logits, q, width=width)

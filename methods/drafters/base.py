@@ -20,11 +20,13 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 @dataclass(frozen=True, slots=True)
 class DraftSettings:
-    """What all drafters share: `length` K, the decoding settings, and whether drafts must carry their distribution."""
+    """What all drafters share: `length` K, the decoding settings, and whether drafts must carry their distribution and
+    the hidden states behind their tokens."""
 
     length: int
     sampling: Sampling
     needs_q: bool
+    needs_hidden: bool = False
 
 
 class Proposer(ABC):
@@ -53,6 +55,8 @@ class Drafter(BaseModel, ABC):
     """The part of a pair (`pair.<needs>`) whose model the drafter runs, or None."""
     has_q: ClassVar[bool] = False
     """Whether drafts carry a distribution."""
+    has_hidden: ClassVar[bool] = False
+    """Whether drafts can carry the hidden states behind their tokens."""
 
     @classmethod
     def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,

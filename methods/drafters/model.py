@@ -22,6 +22,7 @@ class ModelDrafter(Drafter):
 
     needs = "draft"
     has_q = True
+    has_hidden = True
     sample: bool = True
 
     def samples(self, sampling) -> bool:
@@ -46,25 +47,34 @@ class _Chain(Proposer):
 
         All rows feed the same number of tokens: a row that misses fewer writes a few cached ones again, in place."""
         cache, length = self.cache, self.settings.length
-        # cached and true: all that was fed, and the drafts that came true (the last draft token is never fed)
+        # cached and true: all that was fed, and the drafts that came true (the last draft token may not have been fed)
         known = [min(len(row) - 1, n) for row, n in zip(rows, cache.lengths, strict=True)]
         missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
         cache.lengths = [len(row) - missing for row in rows]
         tokens = torch.tensor([row[-missing:] for row in rows], device=self.model.device)
-        path, logits, q = [tokens[:, -1]], [], []
+        path, logits, q, hidden = [tokens[:, -1]], [], [], []
         for step in range(length):
-            out = self.model.forward(tokens, cache, keep=1).logits[:, 0]
-            cache.lengths = [n + tokens.shape[1] for n in cache.lengths]
+            out = self._read(tokens, hidden)
             token = self._choose(out, u[:, step], q)
             path.append(token)
             logits.append(out)
             tokens = token[:, None]
-        drafted = torch.stack(path, 1)
-        if not self.settings.needs_q:
-            return Draft.of_chain(drafted, sampled=self.sampled)
-        logits.append(torch.zeros_like(logits[0]))
-        q_token = torch.stack([torch.ones_like(q[0]), *q], 1)
-        return Draft.of_chain(drafted, sampled=self.sampled, logits=torch.stack(logits, 1), q=q_token)
+        draft = Draft.of_chain(torch.stack(path, 1), sampled=self.sampled)
+        if self.settings.needs_hidden:
+            self._read(tokens, hidden)  # the last draft token too
+            draft.hidden = torch.stack(hidden, 1)
+        if self.settings.needs_q:
+            logits.append(torch.zeros_like(logits[0]))
+            draft.logits, draft.q = torch.stack(logits, 1), torch.stack([torch.ones_like(q[0]), *q], 1)
+        return draft
+
+    def _read(self, tokens: Tensor, hidden: list[Tensor]) -> Tensor:
+        """Feed `tokens` [B, n]; the logits [B, V] behind the last, whose state goes to `hidden` where the rule wants it."""
+        out = self.model.forward(tokens, self.cache, keep=1, hidden=self.settings.needs_hidden)
+        self.cache.lengths = [n + tokens.shape[1] for n in self.cache.lengths]
+        if out.hidden is not None:
+            hidden.append(out.hidden[:, -1])
+        return out.logits[:, 0]
 
     def _choose(self, logits: Tensor, u: Tensor, q: list[Tensor]) -> Tensor:
         """The next draft token [B] from `logits` [B, V]; appends its probability to `q` where the rule wants it."""

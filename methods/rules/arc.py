@@ -119,7 +119,7 @@ class Arc(Rule):
         found = Constants.read(self.constants)
         if found.fingerprint != target.fingerprint:
             raise ValueError(f"rule.constants={self.constants}: measured for {found.target} ({found.fingerprint}), the "
-                             f"target is {target.source} ({target.fingerprint}); run `python -m bench.calibrate` for it")
+                             f"target is {target.source} ({target.fingerprint}); run `python -m bench.calibrate`")
         if found.vacuous:
             log.warning("rule.constants=%s: tau = %.2f is not below ln 2 = 0.69, so the bound on the next-step "
                         "divergence is vacuous", self.constants, max(bucket.tau for bucket in found.buckets))

@@ -199,6 +199,8 @@ class Rule(BaseModel, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     needs_hidden: ClassVar[bool] = False
+    needs_draft_hidden: ClassVar[bool] = False
+    """Does the rule read `draft.hidden`? Known once it is bound."""
 
     def needs_q(self, sampling: Sampling) -> bool:
         """Does the rule read `draft.logits` or `draft.q` even of deterministic candidates?"""

@@ -1,0 +1,55 @@
+"""AutoJudge: keep a token that differs from the target's if a classifier finds that it does not matter for the answer.
+
+    accept x  iff  x = argmax z  or  P(important | x) < threshold;   correction and bonus: argmax z
+
+z are the target's logits in the context of x's parent. P comes from logistic regression on hidden states at x's own
+position (methods/rules/_linear.py), trained without human labels: x is important if replacing the target's token by it
+changes the final answer (`python -m bench.judge`). If the argmax and an unimportant token are siblings, the argmax wins.
+Threshold 0 is greedy matching at every temperature; the thresholds to try are in the classifier's file.
+Garipov et al. 2025; garipovroma/autojudge, whose runs have no bonus token and drafts of 32.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field, FilePath, PrivateAttr
+
+from methods.rules._linear import Linear
+from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.rules.lossless import accepts
+from methods.sampling import Sampling
+
+
+class Autojudge(Rule):
+    """threshold: probability of being important below which a token is kept."""
+
+    needs_hidden: ClassVar[bool] = True
+    classifier: FilePath | None = None
+    threshold: float = Field(0.5, ge=0.0, le=1.0)
+    _linear: Linear | None = PrivateAttr(None)
+
+    @property
+    def needs_draft_hidden(self) -> bool:
+        return self._linear is not None and self._linear.features == "both"
+
+    def emits_argmax(self, sampling: Sampling) -> bool:
+        return True
+
+    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+        super().check(candidates, sampling)
+        if self.classifier is None:
+            raise ValueError("rule autojudge needs a classifier for its pair: train one with `python -m bench.judge "
+                             "pair=...` and give rule.classifier=FILE")
+
+    def bind(self, target, model) -> Autojudge:
+        return self.with_classifier(Linear.load(self.classifier, "autojudge", target, model))
+
+    def with_classifier(self, linear: Linear) -> Autojudge:
+        bound = self.model_copy()
+        bound._linear = linear
+        return bound
+
+    def decide(self, v: Verification) -> Decision:
+        harmless = self._linear.important(v) < self.threshold
+        return Decision(v.is_argmax | (harmless & ~v.any_sibling(v.is_argmax)), accepts(v))

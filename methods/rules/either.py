@@ -1,0 +1,82 @@
+"""Two rules at once: a draft token is kept if either keeps it, and what is emitted is as in the first.
+
+    accept x  iff  first accepts x  or  second accepts x;   correction and bonus: the first rule's
+
+`first` and `second` are any two rules with their options; DropMatch's section 4.3 combines itself with AutoJudge so.
+Both see the same random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_validator
+from torch import Tensor
+
+from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.sampling import Sampling
+
+
+def _built(given: Mapping[str, Any]) -> Rule:
+    from methods import registry  # it looks rules up by importing them
+
+    options = dict(given)
+    name = options.pop("name", None)
+    if name not in registry.names("rules") or name == "either":
+        allowed = ", ".join(n for n in registry.names("rules") if n != "either")
+        raise ValueError(f"name={name} is no rule to combine; there are {allowed}")
+    try:
+        return registry.rule(name)(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+class Either(Rule):
+    """first, second: `name` of a rule and its options."""
+
+    model_config = ConfigDict(validate_default=True)
+    first: dict[str, Any] = Field({"name": "dropmatch"})
+    second: dict[str, Any] = Field({"name": "autojudge"})
+    _rules: tuple[Rule, ...] = PrivateAttr(())
+
+    @field_validator("first", "second")
+    @classmethod
+    def _complete(cls, given: dict[str, Any]) -> dict[str, Any]:
+        rule = _built(given)  # refuses a name that is missing or unknown
+        return {"name": given["name"], **rule.model_dump()}
+
+    def model_post_init(self, _: Any) -> None:
+        self._rules = (_built(self.first), _built(self.second))
+
+    @property
+    def needs_hidden(self) -> bool:
+        return any(rule.needs_hidden for rule in self._rules)
+
+    @property
+    def needs_draft_hidden(self) -> bool:
+        return any(rule.needs_draft_hidden for rule in self._rules)
+
+    def needs_q(self, sampling: Sampling) -> bool:
+        return any(rule.needs_q(sampling) for rule in self._rules)
+
+    def emits_argmax(self, sampling: Sampling) -> bool:
+        return self._rules[0].emits_argmax(sampling)
+
+    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+        for rule in self._rules:
+            rule.check(candidates, sampling)
+
+    def bind(self, target, model) -> Either:
+        bound = self.model_copy()
+        bound._rules = tuple(rule.bind(target, model) for rule in self._rules)
+        return bound
+
+    def decide(self, v: Verification) -> Decision:
+        one, other = (rule.decide(v) for rule in self._rules)
+        strict = other.strict if one.strict is None else one.strict
+        return Decision(one.accept | other.accept, strict, {**one.notes, **other.notes})
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        return self._rules[0].emit(v, node)

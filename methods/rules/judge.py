@@ -1,0 +1,50 @@
+"""Judge decoding: a linear head on the target's hidden state of a draft token says whether the token is right.
+
+    accept x  iff  P(right | x) > 0.5  or  the lossless test accepts x   (greedy matching at temperature 0)
+
+The head reads the target's final-norm state at x's own position and was trained on tokens that people marked as wrong
+(weighted cross-entropy; `python -m bench.judge kind=judge labels=FILE`). Correction and bonus as in `lossless`.
+Source: Judge decoding (Bachmann et al. 2025), as ARC-Decode's Appendix A.3.3 compares with it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field, FilePath, PrivateAttr
+from torch import Tensor
+
+from methods.rules._linear import Linear
+from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.rules.lossless import accepts, leftover
+from methods.sampling import Sampling
+
+
+class Judge(Rule):
+    """threshold: probability of being right above which a token is kept; 1 is `lossless`."""
+
+    needs_hidden: ClassVar[bool] = True
+    classifier: FilePath | None = None
+    threshold: float = Field(0.5, ge=0.0, le=1.0)
+    _linear: Linear | None = PrivateAttr(None)
+
+    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+        super().check(candidates, sampling)
+        if self.classifier is None:
+            raise ValueError("rule judge needs a head for its target: train one with `python -m bench.judge kind=judge "
+                             "labels=FILE pair=...` and give rule.classifier=FILE")
+
+    def bind(self, target, model) -> Judge:
+        return self.with_classifier(Linear.load(self.classifier, "judge", target, model))
+
+    def with_classifier(self, linear: Linear) -> Judge:
+        bound = self.model_copy()
+        bound._linear = linear
+        return bound
+
+    def decide(self, v: Verification) -> Decision:
+        right, strict = 1.0 - self._linear.important(v) > self.threshold, accepts(v)
+        return Decision(right | strict, strict)
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        return leftover(v, node)
