@@ -10,6 +10,7 @@ from contextlib import suppress
 from bench.compose import Command, arguments, composer
 from bench.errors import ConfigError
 from bench.help import help_text
+from methods.engine.source import ModelError
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
                 return run_reports(command, hydra)
         return run(command)
-    except ConfigError as error:
+    except (ConfigError, ModelError) as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
@@ -44,13 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(command: Command) -> int:
     from bench.cell import Cell
-    from bench.closing import conclude, labels_of, show_plan
+    from bench.closing import conclude, labels_of
     from bench.settings import Settings
 
     settings = Settings.of(command.points[0].config)
     cells = [Cell.of(point.config) for point in command.points]
     labels = labels_of([point.overrides for point in command.points], cells)
     if settings.dry_run:
+        from bench.plan import show_plan
+
         show_plan(cells, labels, settings)
         return 0
     from bench.job import hydra_job

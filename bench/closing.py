@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -77,29 +76,11 @@ def trouble(folder: CellFolder) -> str | None:
             f"{first['error']}")
 
 
-def show_plan(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> None:
-    """What a dry run prints: one point in full, or a table of many, with what the store already holds."""
-    store = Store(settings.store.dir)
-    if len(cells) == 1:
-        print(yaml.safe_dump(cells[0].record(), sort_keys=False, allow_unicode=True), end="")
-    table = Table("point", "folder", "in the store", title=f"would run in {store.root}", title_justify="left")
-    for cell, label in zip(cells, labels, strict=True):
-        table.add_row(label, cell.name, _state(store.cell(cell.name)))
-    console().print(table)
-
-
 def labels_of(points: Sequence[Sequence[str]], cells: Sequence[Cell]) -> list[str]:
     """Name each point by the overrides in which they differ; a single one by its method and task."""
     common = set(points[0]).intersection(*points)
     varying = [" ".join(line for line in overrides if line not in common) for overrides in points]
     return [own or f"{cell.label} {cell.task.name}" for own, cell in zip(varying, cells, strict=True)]
-
-
-def _state(folder: CellFolder) -> str:
-    if folder.summary() is not None and trouble(folder) is None:
-        return "complete"
-    done = sum("error" not in sample for sample in folder.samples())
-    return f"{done} prompts done" if done else "nothing"
 
 
 def _figures(summary: dict[str, Any] | None) -> list[str]:

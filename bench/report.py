@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.cell import Cell
-from bench.closing import console, print_failures, print_summaries, show_plan, trouble
+from bench.closing import console, print_failures, print_summaries, trouble
 from bench.compose import Command, Composer
 from bench.errors import ConfigError, described, unknown
 from bench.job import run_cells
+from bench.plan import show_plan
 from bench.runner import is_complete, rotations
 from bench.sections import validated
 from bench.settings import Settings
@@ -58,14 +59,14 @@ def run_reports(command: Command, hydra: Composer) -> int:
     before = [name for name in specs if any(folder.glob(f"{name}.*"))]
     shown = {name: plan_of(specs[name], hydra, command.overrides) for name in sorted({*wanted, *before})}
     chosen = [shown[name] for name in wanted]
-    cells = list({cell.name: cell for plan in chosen for cell in plan.cells.values()}.values())
-    if not cells:
+    points = [(cell, " / ".join(coords)) for plan in chosen for coords, cell in plan.cells.items()]
+    if not points:
         refusals = (reason for plan in chosen for reason in plan.refused.values())
         raise ConfigError(next(refusals, f"report={command.report}: there is none"))
     if settings.dry_run:
-        places = {cell.name: " / ".join(coords) for plan in chosen for coords, cell in plan.cells.items()}
-        show_plan(cells, [places[cell.name] for cell in cells], settings)
+        show_plan([cell for cell, _ in points], [label for _, label in points], settings)
         return 0
+    cells = list({cell.name: cell for cell, _ in points}.values())
     groups = rotations(cells)
     for number, group in enumerate(groups, start=1):
         if any(not is_complete(Store(settings.store.dir).cell(cell.name)) for cell in group):

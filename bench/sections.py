@@ -18,12 +18,11 @@ from pydantic import (
 )
 
 from bench.errors import ConfigError, invalid, unknown
+from methods.engine.source import folder_of, is_random
 from methods.sampling import Sampling
 
 Model = TypeVar("Model", bound=BaseModel)
 DType = Literal["float32", "bfloat16", "float16", "float64"]
-RANDOM = "random:"
-"""Before a folder: its config.json gives the shape, the weights are drawn anew."""
 
 
 class Section(BaseModel):
@@ -31,7 +30,7 @@ class Section(BaseModel):
 
 
 class Pair(Section):
-    """Where the models are: folders or hub names; `random:FOLDER` is a model of that folder's shape with random weights.
+    """Where the models are: folders or hub names; `random:FOLDER` has that folder's shape and random weights.
 
     `target` is measured; the others draft for it: `draft` is a smaller language model, the rest are trained heads. A
     part may stay unset where no drafter wants it. `revision`s are for hub names; `dtype` is the one that the pair's
@@ -65,8 +64,8 @@ class Pair(Section):
         if source is None:
             has = ", ".join(f"pair.{part}" for part in self.parts)
             raise ConfigError(f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has {has})")
-        if source.startswith(RANDOM):
-            if not (Path(source.removeprefix(RANDOM)) / "config.json").is_file():
+        if is_random(source):
+            if not (folder_of(source) / "config.json").is_file():
                 raise ConfigError(f"pair.{role}={source}: no config.json in this folder; random: needs the shape")
             return
         parts = Path(source).parts
@@ -162,7 +161,7 @@ def _mapping(config: Mapping[str, Any], section: str) -> Mapping[str, Any]:
 
 def vocabulary(source: str) -> int | None:
     """The vocabulary size that a local checkpoint declares, without loading it; None for hub names."""
-    path = Path(source.removeprefix(RANDOM)) / "config.json"
+    path = folder_of(source) / "config.json"
     if not path.exists():
         return None
     config = json.loads(path.read_text(encoding="utf-8"))

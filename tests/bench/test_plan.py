@@ -1,0 +1,175 @@
+"""dry_run=true: the memory estimate against real tensors, what a repository would bring, and what is said offline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub.errors import DryRunError
+from transformers import LlamaConfig
+
+from bench import downloads, plan
+from bench.cell import Cell
+from bench.compose import composer
+from bench.downloads import File, Listing, chosen, listing, size
+from bench.memory import estimate
+from methods.engine.models import load_model
+from methods.engine.shape import nbytes
+
+TINY = Path("models/tiny").absolute()
+
+
+@pytest.fixture(autouse=True)
+def forgetful() -> Iterator[None]:
+    yield
+    listing.cache_clear()
+    plan.config_folder.cache_clear()
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub that cannot be reached, at once."""
+    def fail(*args, **kwargs):
+        raise DryRunError("cannot be performed") from ConnectionError("no route")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args, **kwargs: None)
+
+
+def cell_of(*overrides: str) -> Cell:
+    with composer() as hydra:
+        return Cell.of(hydra.point(overrides).config)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_and_cache_are_those_of_the_real_pair(dtype: str) -> None:
+    cell = cell_of("pair=tiny", "method=sps", f"engine.dtype={dtype}", "batch=3", "engine.device=cpu")
+    folders = {role: Path(cell.pair.source(role)) for role in cell.roles}
+    found = estimate(cell, folders, prompt=40)
+    assert [part.role for part in found.parts] == ["target", "draft"]
+    assert found.slots == 40 + cell.decoding.max_new_tokens + 6 + 1 and found.rows == 3
+    for part in found.parts:
+        real = load_model(part.source, dtype=dtype)
+        cache = real.new_cache(3, found.slots)
+        assert part.weights == nbytes(real.model)
+        assert part.cache == sum(store.numel() * store.element_size() for store in (cache.keys, cache.values))
+    assert found.total > sum(part.weights + part.cache for part in found.parts)
+
+
+def test_the_8b_shape_has_the_parameters_of_llama_3_1_8b() -> None:
+    """8,030,261,248 parameters; 128 KiB of keys and values a token: 2 x 32 layers x 8 heads x 128 x 2 bytes."""
+    cell = cell_of("pair=synthetic_8b", "method=pld", "engine.device=cpu")
+    folder = Path("models/shapes/llama31_8b")
+    config = LlamaConfig.from_pretrained(folder)
+    assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (4096, 32, 128256)
+    [target] = (found := estimate(cell, {"target": folder})).parts
+    frequencies = 2 * 64 * 4  # the rotary frequencies, as they are and before scaling, float32
+    assert target.weights in (2 * 8_030_261_248 + frequencies, 2 * 8_030_261_248 + frequencies // 2)
+    assert target.cache == found.slots * 131_072
+    assert 16.0e9 < found.total < 17.0e9
+
+
+def test_the_working_memory_grows_with_the_tree() -> None:
+    small, large = (estimate(cell_of("pair=tiny", "method=pld", f"draft.length={length}", "engine.device=cpu"),
+                             {"target": TINY / "target"}, prompt=1) for length in (1, 60))
+    assert large.working > 10 * small.working
+
+
+def test_a_repository_is_read_as_it_is_loaded() -> None:
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json",
+             "pytorch_model.bin", "pytorch_model.bin.index.json", "original/consolidated.00.pth", "config.json",
+             "tokenizer.json", "README.md"]
+    found = [file.name for file in chosen(File(name, 1, False) for name in names)]
+    assert found == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                     "model.safetensors.index.json", "config.json", "tokenizer.json"]
+    pickled = [file.name for file in chosen(File(name, 1, False) for name in names[2:5])]
+    assert pickled == ["pytorch_model.bin", "pytorch_model.bin.index.json"]
+    assert [file.name for file in chosen([File("medusa_lm_head.pt", 1, False)])] == ["medusa_lm_head.pt"]
+
+
+def test_what_is_here_is_not_downloaded() -> None:
+    files = (File("a", 3_000_000, False), File("b", None, False), File("c", 5, True))
+    assert str(Listing("x/y", files)) == "2 files, 3.0 MB and 1 of unknown size (1 here)"
+    assert str(Listing("x/y", files[2:])) == "all here"
+    assert [size(n) for n in (0, 999, 1000, 16_060_522_496, 2 * 10**15)] == [
+        "0 B", "999 B", "1.0 kB", "16.1 GB", "2000.0 TB"]
+
+
+@pytest.mark.usefixtures("offline")
+def test_offline_a_hub_pair_is_unknown_in_one_line(command, tmp_path: Path) -> None:
+    result = command("pair=qwen3_8b", "method=pld", "dry_run=true")
+    assert result.status == 0 and not result.err
+    lines = result.out.splitlines()
+    assert "download: Qwen/Qwen3-8B: size unknown: hub not reachable" in lines
+    assert "identity: unknown: pair.target=Qwen/Qwen3-8B: hub not reachable" in lines
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("offline")
+def test_many_points_in_short(command) -> None:
+    result = command("pair=qwen3_8b,tiny", "method=pld,ar", "n=10", "dry_run=true", flags=["-m"])
+    assert result.status == 0 and not result.err
+    assert re.search(r"^4 points, 0 complete; 40 prompts in all$", result.out, re.MULTILINE)
+    assert re.search(r"^memory: [\d.]+ MB at most \(tiny ", result.out, re.MULTILINE)
+    assert result.out.count("download: Qwen/Qwen3-8B: size unknown: hub not reachable") == 1
+
+
+def test_one_point_says_what_it_would_take(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub knows the draft: its configuration is that of the embedded draft, its weights would be downloaded."""
+    def asked(source: str, revision: str | None) -> Listing:
+        return Listing(source, (File("model.safetensors", 16_060_000_000, False), File("config.json", 700, True)))
+
+    monkeypatch.setattr(plan, "listing", asked)
+    here = str(TINY / "draft" / "config.json")
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args, **kwargs: here)
+    monkeypatch.setattr(Cell, "fingerprints", lambda self: dict.fromkeys(self.roles, "0" * 12))
+    result = command("pair=tiny", "pair.draft=org/model", "method=sps", "dry_run=true")
+    assert result.status == 0
+    assert re.search(r"^identity: [0-9a-f]{10}$", result.out, re.MULTILINE)
+    for words in ("target: ", "draft: org/model", "KV cache", "largest forward", "total",
+                  "download: org/model: 1 files, 16.1 GB (1 here)", "model.safetensors  16.1 GB"):
+        assert words in result.out, words
+
+
+@pytest.mark.parametrize(("overrides", "words"), [
+    (["pair.eagel3=DIR"], ("pair.eagel3", "did you mean pair.eagle3")),
+    (["pair.draft=models/nowhere", "method=sps"], ("pair.draft=models/nowhere", "no such folder")),
+    (["pair.target=random:models"], ("pair.target=random:models", "no config.json")),
+    (["pair.draft=null", "method=sps"], ("pair.draft is not set", "pair=local has pair.target")),
+    (["pair.dtype=float8"], ("pair.dtype=float8", "bfloat16")),
+])
+def test_a_wrong_part_is_one_line(command, overrides: list[str], words: tuple[str, ...]) -> None:
+    result = command(*overrides, "dry_run=true")
+    [line] = result.err.splitlines()
+    assert result.status == 2 and all(word in line for word in words), line
+
+
+def test_every_preset_names_its_parts_and_its_type() -> None:
+    with composer() as hydra:
+        pairs = {name: Cell.of(hydra.point([f"pair={name}", "method=ar", "engine.device=cpu"]).config)
+                 for name in hydra.options("pair") if name != "local"}
+    assert {name: cell.pair.name for name, cell in pairs.items()} == {name: name for name in pairs}
+    for name, cell in pairs.items():
+        assert cell.engine.dtype == cell.pair.dtype, name
+        for role, source in cell.pair.parts.items():
+            cell.pair.check(role)
+            own = source.startswith(("random:", str(TINY)))
+            assert own or re.fullmatch(r"[\w.-]+/[\w.-]+", source), f"{name}.{role}"
+    assert pairs["vicuna_13b"].pair.parts.keys() == {"target", "draft", "eagle3", "eagle", "medusa"}
+
+
+def test_random_weights_are_the_same_every_time() -> None:
+    cell = cell_of("pair=synthetic_tiny", "method=ar", "engine.device=cpu")
+    one, two = (load_model(cell.pair.target, dtype="float32") for _ in range(2))
+    assert one.fingerprint == two.fingerprint == cell.fingerprints()["target"]
+    assert all(torch.equal(a, b) for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True))
+    assert one.encode([{"role": "user", "content": "hello"}]), "the embedded pair's tokenizer serves it"
+
+
+def test_the_hub_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert listing("not a name").problem == "not a name on the hub"
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *a, **k: (_ for _ in ()).throw(OSError("proxy")))
+    assert downloads.listing("org/model").problem == "hub not reachable"
