@@ -53,7 +53,7 @@ def _accepts_sampled_siblings(v: Verification) -> Tensor:
     rank = v.earlier_siblings.sum(-1)
     accept = torch.zeros_like(v.draft.valid)
     c, z = torch.zeros_like(v.u), torch.ones_like(v.u)
-    for r in range(v.draft.nodes - 1):
+    for r in range(v.draft.width or v.draft.nodes - 1):
         left = v.p_token - v.at_parent(c) * v.draft.q
         accept |= (rank == r) & (v.u * v.at_parent(z) * v.draft.q < left)
         c = c + z
@@ -70,8 +70,7 @@ def leftover(v: Verification, node: Tensor) -> Tensor:
     if v.draft.sampled:
         rejected = children.sum(1, keepdim=True)
         q = v.sampling.probs(v.at(v.draft.logits, node))  # unspecified at a leaf, where it is not used
-        rounds = 1 if v.draft.chain else v.draft.nodes - 1
-        left = _without_q(p, torch.where(rejected > 0, q, 0.0), rejected, rounds)
+        left = _without_q(p, torch.where(rejected > 0, q, 0.0), rejected, v.draft.width or v.draft.nodes - 1)
     else:
         zero_at_children = torch.where(children, 0.0, torch.inf)
         left = p.scatter_reduce(1, v.draft.tokens, zero_at_children, "amin")

@@ -1,0 +1,40 @@
+"""The options of drafters that grow a dynamic tree with a trained head."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.dynamic_tree import TreeShape
+
+if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from methods.engine.models import LanguageModel
+    from methods.heads.head import Head
+
+
+class DynamicDrafter(Drafter):
+    """tree=dynamic: `total` nodes with the root, `depth` rounds after the root's (draft length depth + 1), `top_k`
+    children and beams. tree=chain: the same with one beam, draft.length tokens. See methods/dynamic_tree.py."""
+
+    has_q = True
+    tree: Literal["dynamic", "chain"] = "dynamic"
+    total: int = Field(60, ge=2)
+    depth: NonNegativeInt = 7
+    top_k: PositiveInt = 10
+
+    def shape(self, length: int) -> TreeShape:
+        """The tree that is drafted, for draft.length K."""
+        if self.tree == "chain":
+            return TreeShape(length + 1, length - 1, 1)
+        return TreeShape(self.total, self.depth, self.top_k)
+
+    def nodes(self, length: int) -> int:
+        return self.shape(length).nodes
+
+    def start(self, target: LanguageModel, model: Head | None, settings: DraftSettings, rows: list[list[int]],
+              slots: int) -> Proposer:
+        from methods.heads.proposer import DynamicProposer
+
+        return DynamicProposer(model, settings, rows, slots, self.shape(settings.length))

@@ -1,0 +1,10 @@
+"""EAGLE-2: the head of EAGLE drafting a dynamic tree. Source: Li et al. 2024, "EAGLE-2"."""
+
+from __future__ import annotations
+
+from methods.drafters._dynamic import DynamicDrafter
+from methods.drafters._eagle import FeatureLevel
+
+
+class Eagle2(FeatureLevel, DynamicDrafter):
+    pass

@@ -1,0 +1,11 @@
+"""HASS: EAGLE-2 with a head that was trained on its own drafts. Source: Zhang et al. 2024, "Learning Harmonized
+Representations for Speculative Sampling"; only the training differs."""
+
+from __future__ import annotations
+
+from methods.drafters._dynamic import DynamicDrafter
+from methods.drafters._eagle import FeatureLevel
+
+
+class Hass(FeatureLevel, DynamicDrafter):
+    needs = "hass"
