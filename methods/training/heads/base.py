@@ -53,8 +53,8 @@ class HeadRecipe(BaseModel):
 
 @dataclass(slots=True)
 class DraftStep:
-    """One draft step over all slots: `loss`, its weighted mean; `rank` [R, M] int64, how many tokens the head puts before
-    the target's most likely one (0: they agree; the vocabulary's size where the head does not have that token)."""
+    """One draft step over all slots: `loss`, its weighted mean; `rank` [R, M] int64, how many tokens the head puts
+    before the target's most likely one (0: they agree; the vocabulary's size where the head lacks that token)."""
 
     loss: Tensor
     rank: Tensor
@@ -77,6 +77,13 @@ def rank_of(logits: Tensor, best: Tensor) -> Tensor:
     return torch.where(best < 0, logits.shape[-1], (logits > value).sum(-1))
 
 
+@torch.no_grad()
+def identity(layer: nn.Module) -> None:
+    """Make a decoder layer pass on its residual stream alone, to begin with."""
+    layer.self_attn.o_proj.weight.zero_()
+    layer.mlp.down_proj.weight.zero_()
+
+
 class Trainee(ABC):
     """One kind of head, being trained for one target.
 
@@ -85,15 +92,13 @@ class Trainee(ABC):
     """
 
     Recipe: ClassVar[type[HeadRecipe]]
-    file: ClassVar[str] = "model.safetensors"
-    """The exported checkpoint's weights."""
     head: nn.Module
     layers: tuple[int, ...] = ()
 
     def __init__(self, recipe: HeadRecipe, frozen: Frozen):
         self.recipe, self.frozen = recipe, frozen
 
-    def prepare(self, batches: Callable[[int], Batch]) -> None:
+    def prepare(self, batches: Callable[[int], Batch]) -> None:  # noqa: B027
         """What has to be known of the data before training: batches(i) is the batch of update i."""
 
     @abstractmethod
@@ -105,8 +110,8 @@ class Trainee(ABC):
         """The matrices with an entry a token: embeddings and LM heads. Muon is not for these."""
 
     @abstractmethod
-    def export(self, folder: Path) -> None:
-        """Write the official checkpoint format, bfloat16."""
+    def export(self, folder: Path, *, pickled: bool = False) -> None:
+        """Write the official checkpoint format in bfloat16, as safetensors or `pickled` as torch.save does."""
 
     def run(self, function: Callable, *args):
         """Call `function`; where the recipe says so, forget its insides and compute them again in the backward pass."""

@@ -26,8 +26,8 @@ def messages_of(record: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
             try:
                 return [(ROLES[m[role]], m[content]) for m in record[field]]
             except KeyError as error:
-                raise DataError(f"{where}: a message of {field!r} has no or an unknown {error}; each needs {role!r} (one of "
-                                f"{', '.join(ROLES)}) and {content!r}") from error
+                raise DataError(f"{where}: a message of {field!r} has no or an unknown {error}; each needs {role!r} "
+                                f"(one of {', '.join(ROLES)}) and {content!r}") from error
     raise DataError(f"{where}: no 'messages' (role, content) and no 'conversations' (from, value); "
                     f"found {', '.join(map(repr, record)) or 'nothing'}")
 
@@ -78,7 +78,7 @@ class ChatPacker(Packer):
 
     def __init__(self, tokenizer, stream, *, length: int, eos_ids: frozenset[int]):
         if not getattr(tokenizer, "chat_template", None):
-            raise DataError("the target's tokenizer has no chat template; heads are trained on conversations through it")
+            raise DataError("the target's tokenizer has no chat template, and conversations go through it")
         self.tokenizer, self.stream, self.length, self.eos_ids = tokenizer, stream, length, eos_ids
 
     def encode(self, conversation: Conversation) -> tuple[list[int], list[float]]:

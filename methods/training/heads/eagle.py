@@ -1,8 +1,8 @@
 """EAGLE-1/2 heads: the target's next final state by regression, and its distribution through the target's LM head.
 
-Source: Li et al. 2024, "EAGLE", section 4.2 and the released code: SmoothL1 on the feature (weight 1), soft cross-entropy
-(weight 0.1), uniform noise on the input features. More than one unrolled step, and the cross-entropy over the target's
-top k, are HASS' training (Zhang et al. 2024: 3 steps, k = 10)."""
+Source: Li et al. 2024, "EAGLE", section 4.2 and the released code: SmoothL1 on the feature (weight 1), soft
+cross-entropy (weight 0.1), uniform noise on the input features. More than one unrolled step, and the cross-entropy over
+the target's top k, are HASS' training (Zhang et al. 2024: 3 steps, k = 10)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from pydantic import NonNegativeFloat, NonNegativeInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from methods.heads.eagle import EagleHead
 from methods.heads.layer import head_config
-from methods.training.heads.base import DraftStep, HeadRecipe, Trainee, mean, rank_of, soft_cross_entropy
-from methods.training.heads.files import layer_settings, write_checkpoint
+from methods.training.heads.base import DraftStep, HeadRecipe, Trainee, identity, mean, rank_of, soft_cross_entropy
+from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
 from methods.training.heads.frozen import Frozen, Seen
 from methods.training.heads.slots import Slots
 from methods.training.heads.unroll import unroll
@@ -30,7 +30,7 @@ class EagleRecipe(HeadRecipe):
     top_weight: NonNegativeFloat
     top: NonNegativeInt
     noise: NonNegativeFloat
-    layer: dict[str, int] = {}
+    layer: dict[str, int] = Field(default_factory=dict)
 
 
 class EagleTrainee(Trainee):
@@ -44,19 +44,15 @@ class EagleTrainee(Trainee):
 
     @torch.no_grad()
     def start(self) -> None:
-        """The target's embedding, for good; and to begin with, the feature as it is and the target's last MLP."""
-        head, target = self.head, self.frozen.model
-        head.embed_tokens.weight.copy_(target.get_input_embeddings().weight)
+        """The target's embedding, for good; and to begin with, the identity on the feature (block expansion: both
+        output projections are zero)."""
+        head, size = self.head, self.head.config.hidden_size
+        head.embed_tokens.weight.copy_(self.frozen.target.embedding)
         head.embed_tokens.requires_grad_(False)
-        size = head.config.hidden_size
+        identity(head.layers[0])
         head.fc.weight.normal_(0, 0.5 * size ** -0.5)
         head.fc.weight[:, size:] += torch.eye(size, device=head.fc.weight.device)
         head.fc.bias.zero_()
-        for name in ("gate_proj", "up_proj", "down_proj"):
-            own = getattr(head.layers[0].mlp, name)
-            last = getattr(getattr(target.base_model.layers[-1], "mlp", None), name, None)
-            if last is not None and last.weight.shape == own.weight.shape:
-                own.weight.copy_(last.weight)
 
     def vocabulary_parameters(self) -> list[nn.Parameter]:
         return [self.head.embed_tokens.weight]
@@ -77,13 +73,14 @@ class EagleTrainee(Trainee):
         with torch.no_grad():
             truth = self.frozen.target.head(teacher)
             p = truth.softmax(-1)
-        each = recipe.token_weight * soft_cross_entropy(logits, p)
-        each = each + recipe.feature_weight * F.smooth_l1_loss(hidden.float(), teacher.float(), reduction="none").mean(-1)
+        distance = F.smooth_l1_loss(hidden.float(), teacher.float(), reduction="none").mean(-1)
+        each = recipe.feature_weight * distance + recipe.token_weight * soft_cross_entropy(logits, p)
         if recipe.top_weight:
             top = p.topk(recipe.top)
             q = logits.log_softmax(-1).gather(-1, top.indices)
             each = each - recipe.top_weight * (top.values * q).sum(-1)
         return mean(each, weight), rank_of(logits, truth.argmax(-1))
 
-    def export(self, folder: Path) -> None:
-        write_checkpoint(folder, self.head.state_dict(), {"architectures": ["LlamaForCausalLM"], "bias": True} | self.settings)
+    def export(self, folder: Path, *, pickled: bool = False) -> None:
+        settings = {"architectures": ["LlamaForCausalLM"], "bias": True} | self.settings
+        write_checkpoint(folder, self.head.state_dict(), settings, WEIGHTS[pickled])

@@ -1,7 +1,7 @@
 """EAGLE-3 heads: soft cross-entropy against the target over a reduced vocabulary, unrolled over several draft steps.
 
-Source: Li et al. 2025, "EAGLE-3", section 3; the released training code's loss: 0.8^k weights over 7 steps, the target's
-distribution renormalised over the draft vocabulary, positions whose most likely token is outside it left out."""
+Source: Li et al. 2025, "EAGLE-3", section 3; the released training code's loss: 0.8^k weights over 7 steps, the
+target's distribution renormalised over the draft vocabulary, positions whose most likely token is not in it left out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from methods.heads.eagle3 import Eagle3Head, fused_layers
 from methods.heads.layer import head_config
-from methods.training.heads.base import DraftStep, HeadRecipe, Trainee, rank_of, soft_cross_entropy
-from methods.training.heads.files import layer_settings, write_checkpoint
+from methods.training.heads.base import DraftStep, HeadRecipe, Trainee, identity, rank_of, soft_cross_entropy
+from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
 from methods.training.heads.frozen import Frozen, Seen
 from methods.training.heads.slots import Slots
 from methods.training.heads.unroll import unroll
@@ -25,7 +25,7 @@ from methods.training.packing import Batch
 class Eagle3Recipe(HeadRecipe):
     draft_vocab: PositiveInt
     vocab_batches: PositiveInt
-    layer: dict[str, int] = {}
+    layer: dict[str, int] = Field(default_factory=dict)
 
 
 def most_frequent(counts: Tensor, size: int) -> Tensor:
@@ -48,17 +48,14 @@ class Eagle3Trainee(Trainee):
 
     @torch.no_grad()
     def start(self) -> None:
-        """Where the sizes allow, begin as the target goes on: with the highest feature, and the target's last MLP and norm."""
-        head, target = self.head, self.frozen.model.base_model
-        if head.config.hidden_size == self.frozen.config.hidden_size:
-            size = head.config.hidden_size
+        """Begin as the identity on the highest feature (block expansion: both output projections are zero), where the
+        sizes allow it."""
+        head, size = self.head, self.head.config.hidden_size
+        identity(head.midlayer)
+        if size == self.frozen.config.hidden_size:
             head.fc.weight.normal_(0, 0.5 * size ** -0.5)
             head.fc.weight[:, -size:] += torch.eye(size, device=head.fc.weight.device)
-            head.norm.weight.copy_(target.norm.weight)
-        for name in ("gate_proj", "up_proj", "down_proj"):
-            own, last = getattr(head.midlayer.mlp, name), getattr(getattr(target.layers[-1], "mlp", None), name, None)
-            if last is not None and last.weight.shape == own.weight.shape:
-                own.weight.copy_(last.weight)
+            head.norm.weight.copy_(self.frozen.model.base_model.norm.weight)
 
     def prepare(self, batches: Callable[[int], Batch]) -> None:
         """Choose the draft vocabulary: the tokens that answers contain most often."""
@@ -102,5 +99,6 @@ class Eagle3Trainee(Trainee):
         loss = (soft_cross_entropy(logits, p) * (best >= 0) * weight).sum() / weight.sum().clamp(min=1e-6)
         return loss, rank_of(logits, best)
 
-    def export(self, folder: Path) -> None:
-        write_checkpoint(folder, self.head.state_dict(), {"architectures": ["LlamaForCausalLMEagle3"]} | self.settings)
+    def export(self, folder: Path, *, pickled: bool = False) -> None:
+        settings = {"architectures": ["LlamaForCausalLMEagle3"]} | self.settings
+        write_checkpoint(folder, self.head.state_dict(), settings, WEIGHTS[pickled])

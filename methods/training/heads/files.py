@@ -14,6 +14,9 @@ from torch import Tensor
 LAYER = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
          "rms_norm_eps", "max_position_embeddings", "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id")
 
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+"""Of the EAGLE heads, plain and pickled."""
+
 
 def layer_settings(config) -> dict[str, Any]:
     """A head's config.json for a target of this text config: one layer of the target's shape. RoPE base 10000 as in

@@ -71,7 +71,7 @@ class _Run:
     def _load(self, device: str) -> None:
         state = torch.load(self.work / "state.pt", map_location=device, weights_only=True)
         if (state["target"], state["recipe"]) != (self.target, self.trainee.recipe.model_dump_json()):
-            raise ModelError(f"{self.work}: holds an unfinished training of another target or recipe; remove that folder to "
+            raise ModelError(f"{self.work}: holds the training of another target or recipe; remove that folder to "
                              "begin anew, or give another one with work=DIR")
         self.trainee.head.load_state_dict(state["head"])
         self.optimiser.load_state_dict(state["optimiser"])

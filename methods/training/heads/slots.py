@@ -32,7 +32,7 @@ class Slots:
 
 
 def choose(batch: Batch, steps: int, most: int, generator: torch.Generator) -> Slots:
-    """At most `most` slots a row, drawn without replacement among those whose root and first draft token are answer tokens.
+    """At most `most` slots a row, drawn among those whose root and first draft token are answer tokens.
 
     Later steps depend on the true features before a slot and on the slot alone, so training on some slots only is
     exact for those, and the unrolled steps cost M instead of T."""

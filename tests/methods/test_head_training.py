@@ -1,0 +1,277 @@
+"""Head training: it unrolls exactly what the drafter does, goes on after a kill, and writes what the readers read."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from bench.train import stream
+from methods.drafters.base import DraftSettings
+from methods.dynamic_tree import TreeShape
+from methods.engine.models import LanguageModel, ModelError, load_model
+from methods.heads.head import load_eagle, load_eagle3
+from methods.heads.proposer import DynamicProposer
+from methods.sampling import Sampling
+from methods.training.growth import new_model
+from methods.training.heads.conversations import ChatPacker, DataError, Records, messages_of
+from methods.training.heads.eagle3 import most_frequent
+from methods.training.heads.frozen import Frozen
+from methods.training.heads.kinds import KINDS
+from methods.training.heads.loop import HeadOptimiser, measure, train
+from methods.training.heads.slots import Slots, choose
+from methods.training.heads.unroll import unroll
+from methods.training.language_model import export
+from methods.training.packing import Batch, Packer
+from methods.training.tokenizer import train_tokenizer
+
+MIX = {"mini_gsm": 0.5, "mini_chat": 0.5}
+COMMON = {"tokens": 2 * 192 * 30, "batch_tokens": 384, "row_tokens": 192, "slots": 40, "step_decay": 0.8,
+          "optimiser": "muon", "lr": 0.02, "adam_lr": 0.005, "warmup": 2, "decay": 0.5, "clip": 1.0, "save_every": 4}
+FEATURE = {"feature_weight": 1.0, "token_weight": 0.5, "top": 5}
+RECIPES = {
+    "eagle3": COMMON | {"steps": 4, "draft_vocab": 120, "vocab_batches": 2},
+    "eagle": COMMON | FEATURE | {"steps": 1, "top_weight": 0.0, "noise": 0.2},
+    "hass": COMMON | FEATURE | {"steps": 3, "top_weight": 1.0, "noise": 0.0},
+}
+LOADERS = {"eagle3": load_eagle3, "eagle": load_eagle, "hass": load_eagle}
+
+
+def recipe(kind: str, **changes):
+    return KINDS[kind].Recipe(**RECIPES[kind] | changes)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory) -> LanguageModel:
+    """Six layers, hidden size 32, not trained, but decided: its embedding is large."""
+    conversations = zip(range(200), stream(0, MIX, 0), strict=False)
+    tokenizer = train_tokenizer((content for _, messages in conversations for _, content in messages), 400)
+    model = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=6, seed=0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.2)
+    folder = tmp_path_factory.mktemp("target")
+    export(model, tokenizer, folder)
+    return load_model(str(folder))
+
+
+@pytest.fixture(scope="module")
+def packer(target) -> ChatPacker:
+    return ChatPacker(target.tokenizer, partial(stream, 0, MIX), length=192, eos_ids=target.eos_ids)
+
+
+def trainee_of(kind: str, target: LanguageModel, packer: ChatPacker | None = None, **changes):
+    torch.manual_seed(7)
+    made = KINDS[kind](recipe(kind, **changes), Frozen(target))
+    if packer is not None:
+        made.prepare(lambda number: packer.batch(number, made.recipe.rows))
+    return made
+
+
+def shaken(trainee):
+    """Away from the start as the identity, so that every part of the head matters."""
+    torch.manual_seed(8)
+    with torch.no_grad():
+        for parameter in trainee.head.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.15 * torch.randn_like(parameter))
+    return trainee
+
+
+@pytest.fixture
+def exported(tmp_path, target, packer):
+    """A shaken head of a kind, written and read back as drafters read it, beside the trainee with the same weights."""
+    def make(kind: str):
+        trainee = shaken(trainee_of(kind, target, packer, steps=4))
+        trainee.export(tmp_path / kind)
+        head = LOADERS[kind](str(tmp_path / kind), target)
+        trainee.head.load_state_dict(head.model.state_dict())
+        return trainee, head
+    return make
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle", "hass"])
+@torch.no_grad()
+def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer):
+    """A drafter drafts chains after prefixes of a conversation; the same tokens in a training batch, behind and before
+    other conversations, give the same distributions at every step."""
+    trainee, head = exported(kind)
+    layers = trainee.layers or (-1,)
+    filler, conversation = packer.batch(3, 1).input_ids[0, :23].tolist(), packer.batch(5, 1).input_ids[0, :50].tolist()
+    for cut in (9, 30, 47):
+        prefix = conversation[:cut + 1]  # the last one is the root
+        cache = target.new_cache(1, 128)
+        features = target.forward(torch.tensor([prefix[:-1]]), cache, features=layers).features
+        proposer = DynamicProposer(head, DraftSettings(4, Sampling(), True), [prefix], 128, TreeShape(5, 3, 1))
+        proposer.observe(features, [list(range(cut))])
+        draft = proposer.propose([prefix], torch.zeros(1, 0))
+        chain = draft.tokens[0].tolist()
+        assert chain[0] == prefix[-1] and len(chain) == 5
+
+        row = filler + prefix + chain[1:] + filler
+        documents = [1] * len(filler) + [2] * (len(prefix) + 4) + [3] * len(filler)
+        positions = [*range(len(filler)), *range(len(prefix) + 4), *range(len(filler))]
+        batch = Batch(*(torch.tensor([x]) for x in (row, positions, documents)), torch.ones(1, len(row)))
+        slots = Slots(torch.tensor([[4, len(filler) + cut - 1]]), torch.ones(4, 1, 2))
+        seen = trainee.frozen.see(batch, layers)
+        embed = trainee.head.embed_tokens or target.model.get_input_embeddings()
+        states = unroll(trainee.head, embed, trainee.head.fuse(seen.features), batch, slots, 4, lambda f, *a: f(*a))
+        for step, hidden in enumerate(states):
+            logits = proposer.over_target(head.logits(hidden))[0, 1]
+            assert torch.allclose(logits.softmax(-1), draft.logits[0, step].softmax(-1), atol=1e-5), (cut, step)
+            assert logits.argmax() == chain[step + 1]
+
+
+@torch.no_grad()
+def test_losses_are_those_of_single_slots(target, packer):
+    """EAGLE-3's loss and ranks, slot by slot from the formula in float64."""
+    trainee = shaken(trainee_of("eagle3", target, packer))
+    batch = packer.batch(2, 2)
+    slots = choose(batch, 4, 12, torch.Generator().manual_seed(0))
+    seen = trainee.frozen.see(batch, trainee.layers)
+    logits = target.model(input_ids=batch.input_ids, position_ids=batch.positions,
+                          attention_mask=batch.attention_mask()).logits.double()
+    ids = (torch.arange(120) + trainee.head.d2t).tolist()
+    states = list(unroll(trainee.head, target.model.get_input_embeddings(), trainee.head.fuse(seen.features), batch,
+                         slots, 4, lambda f, *a: f(*a)))
+    for k, step in enumerate(trainee.steps(batch, seen, slots, torch.Generator())):
+        total = weights = 0.0
+        for r in range(2):
+            for m, t in enumerate(slots.index[r].tolist()):
+                weight = slots.weight[k, r, m].item()
+                weights += weight
+                if not weight:
+                    continue
+                assert batch.document[r, t + 2 + k] == batch.document[r, t] and batch.weight[r, t + 2 + k] == 1
+                teacher = logits[r, t + 1 + k]
+                own = trainee.head.logits(states[k][r, m]).double()
+                best = int(teacher.argmax())
+                if best not in ids:
+                    assert step.rank[r, m] == 120
+                    continue
+                assert step.rank[r, m] == (own > own[ids.index(best)]).sum()
+                total -= float((teacher[ids].softmax(-1) * own.log_softmax(-1)).sum())
+        assert weights > 0 and step.loss.item() == pytest.approx(total / weights, rel=1e-4)
+
+
+def test_slots_are_where_drafting_happens(packer):
+    batch = packer.batch(1, 2)
+    every = choose(batch, 3, 192, torch.Generator().manual_seed(0))
+    some = choose(batch, 3, 20, torch.Generator().manual_seed(0))
+    for slots in (every, some):
+        for r in range(2):
+            for m, t in enumerate(slots.index[r].tolist()):
+                for k in range(3):
+                    inside = t + 2 + k < 192 and batch.document[r, t] == batch.document[r, t + 2 + k]
+                    answers = t + 2 < 192 and batch.weight[r, t + 1] == 1 and batch.weight[r, t + 2] == 1
+                    assert slots.weight[k, r, m] == (batch.weight[r, t + 2 + k] if inside and answers else 0.0)
+    assert (some.weight[0] == 1).all() and every.weight[0].sum() > some.weight[0].sum()
+
+
+def test_only_answers_weigh(target, packer):
+    """The packer that goes through the chat template agrees with the one that knows the pair's special tokens."""
+    plain = Packer(target.tokenizer, packer.stream, length=192, prompt_weight=0.0)
+    for _, conversation in zip(range(8), stream(0, MIX, 4), strict=False):
+        assert packer.encode(conversation) == (plain.encode(conversation)[0][:192], plain.encode(conversation)[1][:192])
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_at(step, exercises):
+    if step == 6:
+        raise Killed
+    return stream(0, MIX, step, exercises)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle"])
+def test_a_killed_run_goes_on_to_the_same_weights(kind, target, packer, tmp_path):
+    short = {"tokens": 384 * 10}
+    settings = {"device": "cpu", "seed": 3, "name": kind}
+    whole, killed, resumed = (trainee_of(kind, target, **short) for _ in range(3))
+    train(whole, packer, tmp_path / "whole", **settings)
+    dying = ChatPacker(target.tokenizer, killed_at, length=192, eos_ids=target.eos_ids)
+    with pytest.raises(Killed):
+        train(killed, dying, tmp_path / "killed", **settings)
+    train(resumed, packer, tmp_path / "killed", **settings)
+    for (name, a), b in zip(whole.head.state_dict().items(), resumed.head.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+    logs = [(tmp_path / run / "loss.jsonl").read_text() for run in ("whole", "killed")]
+    assert logs[0] == logs[1]
+    with pytest.raises(ModelError, match="another target or recipe"):
+        train(trainee_of(kind, target, tokens=384 * 12), packer, tmp_path / "killed", **settings)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle", "hass"])
+def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_path):
+    fresh, trained = (trainee_of(kind, target, packer, lr=0.05, adam_lr=0.02) for _ in range(2))
+    train(trained, packer, tmp_path / "work", device="cpu", seed=0, name=kind)
+    batch = packer.batch(99, 2)
+    slots = choose(batch, trained.recipe.steps, 192, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        before, after = (t.objective(batch, t.frozen.see(batch, t.layers), slots, torch.Generator())[0]
+                         for t in (fresh, trained))
+    assert after < 0.9 * before
+    ranks = measure(trained, packer, device="cpu", seed=0, batches=1)
+    assert len(ranks) == trained.recipe.steps and all(0 < sum(shares) <= 1.0001 for shares in ranks)
+
+    for pickled in (False, True):
+        folder = tmp_path / f"out{pickled}"
+        trained.export(folder, pickled=pickled)
+        head = LOADERS[kind](str(folder), target)
+        for name, tensor in trained.head.state_dict().items():
+            found = head.model.state_dict()[name]
+            assert torch.equal(found, tensor.to(torch.bfloat16).float() if tensor.is_floating_point() else tensor), name
+
+
+def test_the_draft_vocabulary_is_the_most_frequent_tokens(target, packer):
+    trainee = trainee_of("eagle3", target, packer)
+    ids = torch.arange(120) + trainee.head.d2t
+    assert torch.equal(trainee.head.t2d.nonzero()[:, 0], ids)
+    counts = torch.zeros(target.vocab_size)
+    for number in range(2):
+        batch = packer.batch(number, 2)
+        for token, weight in zip(batch.input_ids.flatten().tolist(), batch.weight.flatten().tolist(), strict=True):
+            counts[token] += weight
+    assert counts[ids].min() >= counts[~trainee.head.t2d].max() and counts[ids].sum() > 0.8 * counts.sum()
+    assert target.tokenizer.eos_token_id in ids
+    assert most_frequent(torch.tensor([3, 5, 5, 0, 3]), 3).tolist() == [0, 1, 2]
+
+
+def test_recomputing_changes_nothing(target, packer):
+    """Gradient checkpointing gives the same gradients."""
+    found = []
+    for checkpointing in (False, True):
+        trainee = shaken(trainee_of("eagle3", target, packer, checkpointing=checkpointing))
+        batch = packer.batch(1, 2)
+        slots = choose(batch, 4, 20, torch.Generator().manual_seed(0))
+        trainee.objective(batch, trainee.frozen.see(batch, trainee.layers), slots, torch.Generator())[0].backward()
+        found.append([p.grad for p in trainee.head.parameters()])
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*found, strict=True))
+    assert all(p.grad is None for p in target.model.parameters())
+
+
+def test_the_optimiser_leaves_what_is_the_targets(target):
+    trainee = trainee_of("eagle", target)
+    held = [id(p) for part in HeadOptimiser(trainee).parts for group in part.param_groups for p in group["params"]]
+    assert sorted(held) == sorted(id(p) for p in trainee.head.parameters() if p is not trainee.head.embed_tokens.weight)
+
+
+def test_records_are_read_and_held_out():
+    records = [{"messages": [{"role": "user", "content": f"q{i}"}, {"role": "assistant", "content": "a"}]}
+               for i in range(100)]
+    source = Records(records, "mine.jsonl", 0)
+    trained = {c[0][1] for c, _ in zip(source.train(0), range(2000), strict=False)}
+    assert {c[0][1] for c, _ in zip(source.held_out(0), range(50), strict=False)} == {"q0", "q50"}
+    assert len(trained) == 98 and not trained & {"q0", "q50"}
+    assert messages_of({"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes"}]}, "x") == [
+        ("user", "hi"), ("assistant", "yes")]
+    with pytest.raises(DataError, match=r"record 3: no 'messages'.*found 'text'"):
+        messages_of({"text": "a"}, "record 3")
+    with pytest.raises(DataError, match="unknown 'narrator'"):
+        messages_of({"messages": [{"role": "narrator", "content": "x"}]}, "record 3")
+    with pytest.raises(DataError, match="at least 50"):
+        Records(records[:9], "mine.jsonl", 0)
