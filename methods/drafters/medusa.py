@@ -1,0 +1,94 @@
+"""Medusa: heads on the target's last state draft a static tree, all depths at once and without a cache of their own.
+
+Node "0.2" is the best guess of head 0 followed by the third-best guess of head 1: the guesses of a depth do not depend
+on which token was chosen before, so the draft distribution of all nodes of a depth is one and the same. Deterministic
+candidates; q is the head's softmax. Source: Cai et al. 2024, "Medusa", sections 2.1.1 and 2.1.2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from pydantic import field_validator
+from torch import Tensor
+
+from methods import static_tree
+from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.static_tree import StaticTree
+from methods.tree import Draft
+
+if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from methods.engine.models import LanguageModel
+    from methods.heads.medusa import Medusa
+
+
+class MedusaDrafter(Drafter):
+    """tree: one of methods/trees by name, or a YAML file of your own; no deeper than there are heads."""
+
+    needs = "medusa"
+    has_q = True
+    tree: str = "medusa_63"
+
+    @field_validator("tree")
+    @classmethod
+    def _there(cls, tree: str) -> str:
+        static_tree.load(tree)
+        return tree
+
+    @classmethod
+    def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,
+             trust_remote_code: bool = False) -> Medusa:
+        from methods.heads.medusa import load_medusa
+
+        return load_medusa(source, target, revision=revision, dtype=dtype, device=device)
+
+    def features(self, target: LanguageModel) -> tuple[int, ...]:
+        from methods.heads.medusa import FEATURES
+
+        return FEATURES
+
+    def nodes(self, length: int) -> int:
+        return static_tree.load(self.tree).nodes
+
+    def start(self, target: LanguageModel, model: Medusa | None, settings: DraftSettings, rows: list[list[int]],
+              slots: int) -> Proposer:
+        tree = static_tree.load(self.tree)
+        if tree.max_depth > len(model.model):
+            from methods.engine.models import ModelError
+
+            raise ModelError(f"drafter.tree={self.tree} is {tree.max_depth} tokens deep and {model.source} has "
+                             f"{len(model.model)} heads; take a tree that is no deeper")
+        return _Heads(model, tree, settings, target.device)
+
+
+class _Heads(Proposer):
+    def __init__(self, model: Medusa, tree: StaticTree, settings: DraftSettings, device: torch.device):
+        self.model, self.settings, self.tree = model.model, settings, tree
+        self.widest = max(tree.widths)
+        self.shape = Draft.of_parents(torch.zeros(1, tree.nodes, dtype=torch.long, device=device),
+                                      torch.tensor([tree.parents], device=device), max_depth=tree.max_depth)
+        self.above = (self.shape.depth[0] - 1).clamp(min=0)  # [N] which head guessed the node's token
+        self.guess = self.above * self.widest + torch.tensor(tree.ranks, device=device)
+        self.feature: Tensor | None = None  # [B, H] the state behind which each row's root was drawn
+
+    def observe(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:
+        """Keep the state of each row's last kept node; what a finished row drafts does not matter."""
+        last = torch.tensor([nodes[-1] if len(nodes) else 0 for nodes in kept], device=features.device)
+        self.feature = features[torch.arange(len(last), device=features.device), last]
+
+    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+        heads = self.model(self.feature, self.tree.max_depth).float()  # [D, B, V]
+        guesses = heads.topk(self.widest, -1).indices.transpose(0, 1).flatten(1)  # [B, D * widest]
+        root = torch.tensor([row[-1] for row in rows], device=guesses.device)
+        tokens = guesses[:, self.guess]
+        tokens[:, 0] = root
+        logits = q = None
+        if self.settings.needs_q:
+            chance = heads.softmax(-1).transpose(0, 1)[:, self.above]  # [B, N, V] behind each node's parent
+            q = chance.gather(-1, tokens[..., None])[..., 0]
+            q[:, 0] = 1.0
+            logits = heads.transpose(0, 1)[:, self.shape.depth[0].clamp(max=len(heads) - 1)]
+        shape = self.shape
+        return Draft(tokens, shape.parents, shape.ancestors, shape.depth, torch.ones_like(tokens, dtype=torch.bool),
+                     logits=logits, q=q, chain=self.tree.nodes == self.tree.max_depth + 1, width=self.widest)

@@ -1,0 +1,109 @@
+"""Medusa's heads: each guesses one later token from the same final state of the target.
+
+Head i (from 0) reads the final-norm hidden state from which the target's LM head predicts token t+1, and predicts token
+t+2+i:   logits_i = W_i (x + SiLU(U_i x + b_i)), with one residual block or several in a row.
+Source: Cai et al. 2024, "Medusa", section 2.1.1; tensor names `{i}.0.linear.{weight,bias}`, `{i}.1.weight`, as in the
+official files. Medusa-1 heads lie in `medusa_lm_head.pt` in a repository of their own; Medusa-2 trains the target with
+them, and its repository holds both: there they are the tensors behind the prefix `medusa_head.`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from methods.engine.models import LanguageModel, ModelError, fingerprint
+from methods.heads.checkpoint import WEIGHTS, Checkpoint, read
+
+FEATURES = (-1,)
+"""HF hidden_states index of what the heads read: the last one, which is behind the final norm."""
+FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt", *WEIGHTS)
+"""The files that are tried, in this order."""
+WITH_BACKBONE = "medusa_head."
+"""Before the names of heads that lie in one checkpoint with their target."""
+_NAME = re.compile(r"(\d+)\.(\d+)\.(?:linear\.(?:weight|bias)|weight)")
+
+
+class ResBlock(nn.Module):
+    """x -> x + SiLU(linear(x))."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + F.silu(self.linear(x))
+
+
+class MedusaHeads(nn.ModuleList):
+    """`heads` heads on hidden states of `size`, each with `layers` residual blocks, for `vocab` tokens.
+
+    Its state dict has the names of the official file."""
+
+    def __init__(self, heads: int, size: int, vocab: int, layers: int = 1):
+        super().__init__(nn.Sequential(*(ResBlock(size) for _ in range(layers)), nn.Linear(size, vocab, bias=False))
+                         for _ in range(heads))
+        self.size, self.vocab, self.layers = size, vocab, layers
+
+    @torch.no_grad()
+    def start_from(self, lm_head: Tensor) -> MedusaHeads:
+        """Begin training where every head predicts what the target's LM head [V, H] does (section 2.2.1)."""
+        for head in self:
+            for block in head[:-1]:
+                nn.init.zeros_(block.linear.weight)
+                nn.init.zeros_(block.linear.bias)
+            head[-1].weight.copy_(lm_head)
+        return self
+
+    def forward(self, hidden: Tensor, heads: int | None = None) -> Tensor:
+        """hidden [..., H] -> logits [D, ..., V] of the first `heads` heads (None: all), in the heads' type."""
+        return torch.stack([head(hidden) for head in islice(self, heads)])
+
+
+@dataclass
+class Medusa:
+    """Heads bound to their target: what the drafter runs."""
+
+    source: str
+    model: MedusaHeads
+    fingerprint: str
+    full_vocabulary: bool = True
+    max_positions: int = 1 << 30  # they know no positions
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.vocab
+
+
+def load_medusa(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
+                device: str = "cpu") -> Medusa:
+    """A Medusa checkpoint (hub name or folder) on its target. How many heads and blocks there are follows from the
+    tensors: config.json of the published files says 2 heads where the file has 5. Raises ModelError, one line."""
+    checkpoint = _heads_alone(read(source, revision, FILES))
+    names = [found for name in checkpoint.tensors if (found := _NAME.fullmatch(name))]
+    linear = checkpoint.tensors.get("0.0.linear.weight")
+    if linear is None:
+        raise ModelError(f"{source}: no Medusa heads: 0.0.linear.weight is not among its {len(checkpoint.tensors)} "
+                         "tensors; give a folder or repository with medusa_lm_head.pt")
+    heads, layers = (max(int(name[group]) for name in names) + 1 for group in (1, 2))
+    config = target.model.config.get_text_config(decoder=True)
+    last = checkpoint.tensors.get(f"0.{layers - 1}.weight")
+    size, vocab = linear.shape[-1], target.vocab_size if last is None else last.shape[0]
+    if size != config.hidden_size or vocab != target.vocab_size:
+        raise ModelError(f"{source}: made for a target of hidden size {size} and vocabulary {vocab}, and this one has "
+                         f"{config.hidden_size} and {target.vocab_size}; give the heads that belong to {target.source}")
+    module = MedusaHeads(heads, size, vocab, layers - 1)
+    checkpoint.fill(module)
+    module.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(False)
+    return Medusa(source, module, fingerprint(source, revision))
+
+
+def _heads_alone(checkpoint: Checkpoint) -> Checkpoint:
+    """Without the backbone that a Medusa-2 checkpoint holds beside its heads."""
+    beside = {name.removeprefix(WITH_BACKBONE): tensor for name, tensor in checkpoint.tensors.items()
+              if name.startswith(WITH_BACKBONE)}
+    return replace(checkpoint, tensors=beside) if beside else checkpoint
