@@ -5,7 +5,7 @@ RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tables plots test bench models clean
+.PHONY: help setup tables plots test bench models heads clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -26,6 +26,9 @@ bench: $(READY)  ## this engine beside transformers, in one interleaved run
 
 models: $(READY)  ## train the embedded pair anew into models/tiny (up to 3 hours on two cores, minutes on a GPU)
 	$(RUN) -m bench.train
+
+heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny (about half an hour on two cores)
+	$(RUN) -m bench.train_heads
 
 clean:  ## remove what runs have written (not the environment, not the models)
 	rm -rf outputs .pytest_cache .hypothesis .ruff_cache

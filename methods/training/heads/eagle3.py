@@ -1,7 +1,7 @@
 """EAGLE-3 heads: soft cross-entropy against the target over a reduced vocabulary, unrolled over several draft steps.
 
 Source: Li et al. 2025, "EAGLE-3", section 3; the released training code's loss: 0.8^k weights over 7 steps, the
-target's distribution renormalised over the draft vocabulary, positions whose most likely token is not in it left out."""
+target's distribution renormalised over the draft vocabulary, positions whose most likely token it lacks left out."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Training-time test (EAGLE-3, section 3.2): in training a head feeds on its own output, as it does while drafting.
 
 Step 0 runs over whole rows on the target's true features. Step k continues every chosen slot t by one token, at
-position t + k, seeing the true features up to t and the slot's own steps 1 … k, as a drafted chain does. It is the drafter's own
-forward, with a mask and a cache that say so."""
+position t + k, seeing the true features up to t and the slot's own steps 1 … k, as a drafted chain does. It is the
+drafter's own forward, with a mask and a cache that say so."""
 
 from __future__ import annotations
 

@@ -1,0 +1,63 @@
+"""Medusa heads on a frozen target (Medusa-1): cross-entropy of each later token, weighted 0.8^k for head k.
+
+Source: Cai et al. 2024, "Medusa", section 2.2.1. The paper's labels are the tokens of the conversation; against the
+target's distribution of those tokens (its self-distillation, section 2.3.2) a head learns the same with less noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor, nn
+
+from methods.heads.medusa import FILES, MedusaHeads
+from methods.training.heads.base import DraftStep, HeadRecipe, Trainee, mean, rank_of, soft_cross_entropy
+from methods.training.heads.files import write_checkpoint
+from methods.training.heads.frozen import Frozen, Seen
+from methods.training.heads.slots import Slots
+from methods.training.packing import Batch
+
+
+class MedusaRecipe(HeadRecipe):
+    """`steps` is the number of heads."""
+
+    blocks: PositiveInt
+    labels: Literal["tokens", "target"]
+
+
+class MedusaTrainee(Trainee):
+    Recipe = MedusaRecipe
+
+    def __init__(self, recipe: MedusaRecipe, frozen: Frozen):
+        super().__init__(recipe, frozen)
+        lm_head = frozen.model.get_output_embeddings().weight.detach()
+        self.head = MedusaHeads(recipe.steps, lm_head.shape[1], lm_head.shape[0], recipe.blocks)
+        self.head.start_from(lm_head).to(lm_head.device)
+
+    def vocabulary_parameters(self) -> list[nn.Parameter]:
+        return [head[-1].weight for head in self.head]
+
+    def steps(self, batch: Batch, seen: Seen, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+        hidden = slots.after(seen.hidden, 0).to(self.head[0][-1].weight.dtype)
+        for k in range(self.recipe.steps):
+            tokens = slots.after(batch.input_ids, 2 + k)
+            yield DraftStep(*self.run(self._loss, k, hidden, slots.after(seen.hidden, 1 + k), tokens, slots.weight[k]))
+
+    def _loss(self, k: int, hidden: Tensor, teacher: Tensor, tokens: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.head[k](hidden)
+        with torch.no_grad():
+            truth = self.frozen.target.head(teacher)
+        if self.recipe.labels == "target":
+            each = soft_cross_entropy(logits, truth.softmax(-1))
+        else:
+            each = -logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+        return mean(each, weight), rank_of(logits, truth.argmax(-1))
+
+    def export(self, folder: Path, *, pickled: bool = False) -> None:
+        settings = {"medusa_num_heads": self.recipe.steps, "medusa_num_layers": self.recipe.blocks,
+                    "base_model_name_or_path": self.frozen.target.source, "hidden_size": self.head.size,
+                    "vocab_size": self.head.vocab, "torch_dtype": "bfloat16"}
+        write_checkpoint(folder, self.head.state_dict(), settings, FILES[pickled])
