@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,9 @@ from methods.training.heads.loop import Source
 from methods.training.packing import Conversation
 from tasks.base import Prompt
 
+ENDED = {"eos"}
+"""How an answer must end: one that was cut would teach a wrong end."""
+
 
 class OwnAnswers(Section):
     """prompts: how many training prompts the target answers (0: none). share: of these among all conversations.
@@ -36,13 +40,17 @@ class OwnAnswers(Section):
     batch: PositiveInt
 
 
-def with_own_answers(source: Source, target: LanguageModel, settings: OwnAnswers, work: Path, seed: int) -> Source:
+def with_own_answers(source: Source, target: LanguageModel, settings: OwnAnswers, work: Path, identity: str,
+                     seed: int) -> Source:
     """`source` with a share of conversations that the target answered itself; those held out are all its own.
 
-    The answers are kept in `work`, a line a conversation; an interrupted answering goes on. Raises ConfigError."""
+    The answers are kept in `work`, a line a conversation; an interrupted answering goes on. `identity` tells the data
+    apart. Raises ConfigError."""
+    key = [target.fingerprint, identity, seed, settings.temperature, settings.max_new_tokens]
+    name = "answers-" + hashlib.blake2b(json.dumps(key).encode(), digest_size=4).hexdigest()
     answered = partial(_answered, target=target, settings=settings, seed=seed)
-    own = answered(islice(source.train(-1, 0.0), settings.prompts), work / "answers.jsonl")
-    held = answered(islice(source.held_out(-1, 0.0), settings.held_out), work / "answers_held_out.jsonl")
+    own = answered(islice(source.train(-1, 0.0), settings.prompts), work / f"{name}.jsonl")
+    held = answered(islice(source.held_out(-1, 0.0), settings.held_out), work / f"{name}-held-out.jsonl")
 
     def train(step: int, exercises: float) -> Iterator[Conversation]:
         rng, given = random.Random(f"{seed}/{step}/own"), source.train(step, exercises)
@@ -72,7 +80,7 @@ def _answered(conversations: Iterable[Conversation], file: Path, *, target: Lang
         for start in range(len(lines), n, settings.batch):
             answers = answer(method, prompts[start:start + settings.batch], limits, lambda p, t: f"{seed}/{p.id}/{t}")
             for one in answers:
-                whole = one.error is None and set(one.finish) == {"eos"}
+                whole = one.error is None and set(one.finish) <= ENDED
                 lines.append(json.dumps({"messages": _messages(one.prompt, one.texts) if whole else []}))
             out.write("".join(f"{line}\n" for line in lines[start:]))
             out.flush()

@@ -68,6 +68,12 @@ def embedded(seed: int, mix: Mapping[str, float]) -> Source:
     return Source(partial(stream, seed, mix), held_out)
 
 
+def identity(settings: TrainHeads) -> str:
+    """What the conversations depend on, the target left out."""
+    told = settings.data, settings.mix if settings.data == EMBEDDED else settings.split
+    return json.dumps([*told, settings.seed])
+
+
 def source_of(settings: TrainHeads, target: LanguageModel) -> Source:
     if settings.data == EMBEDDED:
         source = embedded(settings.seed, settings.mix)
@@ -75,7 +81,8 @@ def source_of(settings: TrainHeads, target: LanguageModel) -> Source:
         records = Records(load_records(settings.data, settings.split), settings.data, settings.seed)
         source = Source(records.train, records.held_out)
     if settings.own_answers.prompts:
-        source = with_own_answers(source, target, settings.own_answers, settings.work, settings.seed)
+        source = with_own_answers(source, target, settings.own_answers, settings.work, identity(settings),
+                                  settings.seed)
     return source
 
 
@@ -92,7 +99,8 @@ def make_head(name: str, recipe: Any, target: LanguageModel, source: Source, set
     trainee = kind(recipe, Frozen(target))
     packer = partial(ChatPacker, target.tokenizer, length=recipe.row_tokens, eos_ids=target.eos_ids)
     device = str(target.device)
-    train(trainee, packer(source.train), work, device=device, seed=settings.seed, name=name)
+    data = identity(settings) + settings.own_answers.model_dump_json()
+    train(trainee, packer(source.train), work, device=device, seed=settings.seed, name=name, identity=data)
     ranks = measure(trainee, packer(source.held_out), device=device, seed=settings.seed, batches=settings.measure)
     print(describe(name, ranks))
     trainee.export(out)

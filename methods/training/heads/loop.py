@@ -55,8 +55,10 @@ class Source:
 class _Run:
     """The mutable state of a training run and its files: `work`/state.pt, `work`/loss.jsonl."""
 
-    def __init__(self, trainee: Trainee, work: Path, device: str, target: str):
-        self.trainee, self.work, self.target = trainee, work, target
+    def __init__(self, trainee: Trainee, work: Path, device: str, identity: str):
+        self.trainee, self.work = trainee, work
+        self.identity = {"data": identity, "target": trainee.frozen.target.fingerprint,
+                         "recipe": trainee.recipe.model_dump_json()}
         self.update = 0
         self.optimiser = HeadOptimiser(trainee)
         self.resumed = (work / "state.pt").exists()
@@ -70,15 +72,15 @@ class _Run:
 
     def _load(self, device: str) -> None:
         state = torch.load(self.work / "state.pt", map_location=device, weights_only=True)
-        if (state["target"], state["recipe"]) != (self.target, self.trainee.recipe.model_dump_json()):
-            raise ModelError(f"{self.work}: holds the training of another target or recipe; remove that folder to "
+        if other := [key for key, value in self.identity.items() if state["identity"][key] != value]:
+            raise ModelError(f"{self.work}: holds a training with another {' and '.join(other)}; remove that folder to "
                              "begin anew, or give another one with work=DIR")
         self.trainee.head.load_state_dict(state["head"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.update = state["update"]
 
     def save(self) -> None:
-        state = {"update": self.update, "target": self.target, "recipe": self.trainee.recipe.model_dump_json(),
+        state = {"update": self.update, "identity": self.identity,
                  "head": self.trainee.head.state_dict(), "optimiser": self.optimiser.state_dict()}
         torch.save(state, self.work / "state.tmp")
         os.replace(self.work / "state.tmp", self.work / "state.pt")
@@ -104,12 +106,12 @@ def _agreement(ranks: Tensor, weight: Tensor) -> list[float]:
     return (((ranks == 0) * weight).sum((1, 2)) / weight.sum((1, 2)).clamp(min=1e-6)).tolist()
 
 
-def train(trainee: Trainee, packer: Packer, work: Path, *, device: str, seed: int, name: str) -> None:
+def train(trainee: Trainee, packer: Packer, work: Path, *, device: str, seed: int, name: str, identity: str) -> None:
     """Train (or go on training) `trainee.head`; batch, slots and noise are functions of (seed, update).
 
-    Raises ModelError when `work` holds another run."""
+    identity: of the data; `work` holds one run. Raises ModelError when it holds another one."""
     recipe: HeadRecipe = trainee.recipe
-    run = _Run(trainee, work, device, trainee.frozen.target.fingerprint)
+    run = _Run(trainee, work, device, identity)
     if not run.resumed:
         trainee.prepare(lambda number: packer.batch(number, recipe.rows))
     parameters = [p for p in trainee.head.parameters() if p.requires_grad]

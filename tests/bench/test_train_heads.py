@@ -1,0 +1,107 @@
+"""`python -m bench.train_heads`: answers, training, measurement and export in one go; what is wrong is one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from bench import train_heads
+from bench.errors import ConfigError
+from bench.own_answers import OwnAnswers, with_own_answers
+from bench.train_heads import embedded, parse, run
+from methods.engine.models import load_model
+from methods.heads.medusa import load_medusa
+from methods.training.heads.kinds import KINDS
+from methods.training.heads.loop import Source
+
+CONF = Path(train_heads.__file__).resolve().parent.parent / "conf"
+SMALL = ["threads=1", "measure=1", "heads=[medusa]", "medusa.tokens=3072", "medusa.batch_tokens=512", "medusa.steps=2",
+         "medusa.slots=24", "mix={mini_gsm: 0.5, mini_chat: 0.5}", "own_answers.prompts=6", "own_answers.held_out=4",
+         "own_answers.batch=3", "own_answers.max_new_tokens=40"]
+
+
+def config_of(*overrides: str):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("train_heads", overrides=list(overrides))
+
+
+def test_every_kind_has_a_valid_section():
+    settings, _ = parse(config_of())
+    assert set(settings.heads) <= set(KINDS)
+    _, recipes = parse(config_of(f"heads=[{','.join(KINDS)}]"))
+    for name, recipe in recipes.items():
+        assert recipe.rate(0) < recipe.rate(recipe.updates // 4) == 1.0 and recipe.rate(recipe.updates) == 0.0, name
+
+
+def test_what_is_wrong_is_one_line():
+    for override, words in (("heads=[eagle4]", "heads=eagle4: unknown; did you mean heads=eagle"),
+                            ("+eagle3.stepz=3", "eagle3.stepz: unknown key; did you mean eagle3.steps"),
+                            ("+own=1", "own: unknown key"), ("eagle3.steps=0", "eagle3.steps=0: must be"),
+                            ("own_answers.share=2", "own_answers.share=2: must be")):
+        with pytest.raises(ConfigError, match=words) as error:
+            parse(config_of(override))
+        assert "\n" not in str(error.value)
+
+
+def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys, monkeypatch):
+    # an untrained target never ends an answer by itself; here any answer will do
+    monkeypatch.setattr("bench.own_answers.ENDED", {"eos", "length"})
+    folders = f"target={pair_folder / 'target'}", f"out={tmp_path / 'out'}", f"work={tmp_path / 'work'}"
+    config = config_of(*SMALL, *folders)
+    run(config)
+    shown = capsys.readouterr().out
+    assert "medusa: held-out agreement" in shown and "draft token 2: top-1" in shown
+    record = json.loads((tmp_path / "out" / "medusa" / "training.json").read_text())
+    target = load_model(str(pair_folder / "target"))
+    assert record["target"] == target.fingerprint and len(record["rank_share"]) == 2
+    assert record["loss"][-1]["step"] == 6
+    assert len(load_medusa(str(tmp_path / "out" / "medusa"), target).model) == 2
+    assert sorted(len(f.read_text().splitlines()) for f in (tmp_path / "work").glob("answers-*")) == [4, 6]
+    run(config)
+    assert "complete" in capsys.readouterr().out
+    record["target"] = "another"
+    (tmp_path / "out" / "medusa" / "training.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match="another target"):
+        run(config)
+
+
+def test_own_answers_are_the_targets_and_are_kept(pair_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("bench.own_answers.ENDED", {"eos", "length"})
+    target = load_model(str(pair_folder / "target"))
+    settings = OwnAnswers(prompts=4, held_out=2, share=1.0, temperature=0.0, max_new_tokens=12, batch=2)
+    given = embedded(0, {"mini_gsm": 1.0, "mini_chat": 1.0})
+    source = with_own_answers(given, target, settings, tmp_path, "x", 0)
+    questions = [conversation[0] for conversation, _ in zip(given.train(-1, 0.0), range(4), strict=False)]
+    own = [conversation for conversation, _ in zip(source.train(0, 0.0), range(20), strict=False)]
+    assert {c[0] for c in own} <= set(questions)
+    ids = target.encode([{"role": "user", "content": own[0][0][1]}])
+    plain = target.model.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids):].tolist()
+    assert own[0][1] == ("assistant", target.decode(plain))
+
+    def refuses(*_):
+        raise AssertionError("answered again")
+
+    monkeypatch.setattr("bench.own_answers.answer", refuses)
+    again = with_own_answers(given, target, settings, tmp_path, "x", 0)
+    assert own == [conversation for conversation, _ in zip(again.train(0, 0.0), range(20), strict=False)]
+    with pytest.raises(AssertionError, match="answered again"):
+        with_own_answers(given, target, settings, tmp_path, "other data", 0)
+
+
+def test_calibration_prompts_are_held_out():
+    source = embedded(0, {"mini_gsm": 1.0})
+    assert isinstance(source, Source) and train_heads.EMBEDDED == "embedded"
+    held = {c[0][1] for c, _ in zip(source.held_out(0, 0.0), range(200), strict=False)}
+    trained = {c[0][1] for c, _ in zip(source.train(0, 0.0), range(400), strict=False)}
+    assert 20 < len(held) <= train_heads.CALIBRATION and not held & trained
+
+
+def test_the_file_explains_every_key():
+    config = OmegaConf.load(CONF / "train_heads.yaml")
+    for name in KINDS:
+        assert set(config[name]) == set(KINDS[name].Recipe.model_fields), name
