@@ -3,9 +3,12 @@ Representations for Speculative Sampling"; only the training differs."""
 
 from __future__ import annotations
 
+from pydantic import NonNegativeInt
+
 from methods.drafters._dynamic import DynamicDrafter
 from methods.drafters._eagle import FeatureLevel
 
 
 class Hass(FeatureLevel, DynamicDrafter):
     needs = "hass"
+    depth: NonNegativeInt = 5  # the authors' tree

@@ -11,6 +11,7 @@ from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import build_method
 from methods.sampling import Sampling
+from tests.helpers.tiny_heads import random_head, random_medusa, small
 from tests.helpers.tiny_models import ARCHITECTURES, language_model, prompts
 
 GREEDY = Sampling(0.0)
@@ -21,8 +22,20 @@ DRAFTERS = registry.names("drafters")
 def method_of(kind="llama", drafter="none", rule="greedy", sampling=GREEDY, length=4, **options):
     """A method whose draft model is a noisy copy of the target, so that some drafts come true and some do not."""
     target = language_model(kind, layers=3)
-    model = noisy_copy(kind) if registry.drafter(drafter).needs else None
-    return build_method(target, model, registry.drafter(drafter)(), registry.rule(rule)(**options), sampling, length)
+    model = model_for(drafter, kind)
+    return build_method(target, model, small(drafter), registry.rule(rule)(**options), sampling, length)
+
+
+def model_for(drafter, kind):
+    """What the drafter runs: a noisy copy of the target, an untrained head of it, or nothing."""
+    match registry.drafter(drafter).needs:
+        case None:
+            return None
+        case "draft":
+            return noisy_copy(kind)
+        case "medusa":
+            return random_medusa(language_model(kind, layers=3))
+    return random_head(drafter, language_model(kind, layers=3))
 
 
 def noisy_copy(kind):
@@ -66,6 +79,27 @@ def test_drafts_come_true_sometimes():
     generations = run(method_of(drafter="model"), prompts(6), 1)
     accepted = [a for g in generations for a in g.accepted]
     assert 0 < sum(accepted) < 4 * len(accepted) and max(accepted) == 4 and min(accepted) == 0
+
+
+@pytest.mark.parametrize("drafter", ["eagle3", "eagle2", "eagle"])
+def test_untrained_heads_are_right_by_chance(drafter):
+    accepted = [a for g in run(method_of(drafter=drafter), prompts(6), 5) for a in g.accepted]
+    assert max(accepted) >= 1 and min(accepted) == 0
+
+
+@pytest.mark.parametrize("drafter", ["eagle3", "eagle2", "hass"])
+def test_a_chain_is_the_tree_with_one_beam(drafter):
+    """Greedy equality, at most draft.length accepted, and a cache that needs no compaction."""
+    method, chain = method_of(drafter=drafter), registry.drafter(drafter)(tree="chain")
+    chained = build_method(method.target, method.model, chain, method.rule, GREEDY, 3)
+    for batch in (1, 5):
+        found = run(chained, prompts(6), batch)
+        assert [g.output_ids for g in found] == [g.output_ids for g in run(method, prompts(6), 1)]
+    proposer = chain.start(method.target, method.model, chained.draft, [[1, 2, 3]], 40)
+    proposer.observe(torch.randn(1, 3, proposer.head.model.fc.in_features if drafter == "eagle3" else 32),
+                     [range(3)])
+    draft = proposer.propose([[1, 2, 3, 4]], torch.empty(1, 0))
+    assert draft.chain and draft.nodes == 4 and draft.tokens[0, 0] == 4
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)

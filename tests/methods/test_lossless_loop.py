@@ -13,6 +13,7 @@ from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import build_method
 from methods.sampling import Sampling
+from tests.helpers.tiny_heads import random_head
 from tests.helpers.tiny_models import language_model
 from tests.helpers.tree_drafters import TreeDrafter, hashed
 
@@ -26,10 +27,15 @@ CASES = {
     "model, deterministic": ("model", {"sample": False}, "lossless", {}),
     "prompt lookup": ("prompt_lookup", {}, "lossless", {}),
     "tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "lossless", {}),
+    "eagle3, a vocabulary of three": ("eagle3", {"total": 5, "depth": 1, "top_k": 2}, "lossless", {}),
+    "eagle2": ("eagle2", {"total": 6, "depth": 1, "top_k": 2}, "lossless", {}),
+    "eagle": ("eagle", {"tree": "small_10"}, "lossless", {}),
+    "eagle2, chain": ("eagle2", {"tree": "chain"}, "lossless", {}),
     "mars sampling, theta 1": ("model", {}, "mars", {"variant": "sampling", "theta": 1.0}),
 }
 BIASED = {
     "q_mode draft": ("model", {"sample": False}, "lossless", {"q_mode": "draft"}),
+    "eagle3, q_mode draft": ("eagle3", {"total": 5, "depth": 1, "top_k": 2}, "lossless", {"q_mode": "draft"}),
     "mars sampling, theta 0.5": ("model", {}, "mars", {"variant": "sampling", "theta": 0.5}),
 }
 
@@ -59,10 +65,12 @@ def exact(pair):
 
 def p_value(pair, exact, drafter, drafter_options, rule, rule_options) -> float:
     """Chi-square p-value of DRAWS generations against the exact law (sequences of tiny expectation pooled)."""
+    model = None
     if isinstance(drafter, str):
-        drafter = registry.drafter(drafter)(**drafter_options)
-    method = build_method(pair[0], pair[1] if drafter.needs else None, drafter,
-                          registry.rule(rule)(**rule_options), SAMPLING, 2)
+        name, drafter = drafter, registry.drafter(drafter)(**drafter_options)
+        if drafter.needs:
+            model = pair[1] if drafter.needs == "draft" else random_head(name, pair[0])
+    method = build_method(pair[0], model, drafter, registry.rule(rule)(**rule_options), SAMPLING, 2)
     paths, probability = exact
     index = {path: i for i, path in enumerate(paths)}
     counts = np.zeros(len(paths))

@@ -1,0 +1,85 @@
+"""Randomly initialised EAGLE heads in the official format, for tiny targets."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from methods import registry
+from methods.drafters.base import Drafter
+from methods.engine.models import LanguageModel
+from methods.heads.eagle import EagleHead
+from methods.heads.eagle3 import Eagle3Head
+from methods.heads.head import Head
+from methods.heads.layer import HeadModule, head_config
+
+SMALL = {"total": 16, "depth": 2, "top_k": 4}
+OPTIONS = {"eagle3": SMALL, "eagle2": SMALL, "hass": SMALL,
+           "eagle": {"tree": "small_10"}, "medusa": {"tree": "small_10"}}
+"""Options of each drafter that is a head, at a size for tests: at most four draft tokens in a row."""
+
+
+def head_json(target: LanguageModel, **changes) -> dict:
+    """config.json of a head for the target; its head dimension is not hidden size / heads."""
+    return {"architectures": ["LlamaForCausalLM"], "vocab_size": target.vocab_size, "intermediate_size": 40,
+            "hidden_size": target.model.config.hidden_size, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "head_dim": 12, "rms_norm_eps": 1e-5, "hidden_act": "silu", "max_position_embeddings": 2048} | changes
+
+
+def module_of(kind: str, raw: dict, seed: int = 0) -> HeadModule:
+    """A head with random weights; `kind` is eagle3, or eagle for the feature-level head."""
+    torch.manual_seed(seed)
+    if kind == "eagle3":
+        module = Eagle3Head(head_config(raw), draft_vocab=raw.get("draft_vocab_size"))
+        if module.d2t is not None:
+            ids = torch.randperm(raw["vocab_size"])[:raw["draft_vocab_size"]].sort().values
+            module.d2t.copy_(ids - torch.arange(len(ids)))
+            module.t2d[ids] = True
+    else:
+        module = EagleHead(head_config(raw), bias=raw.get("bias", True), own_embedding=False)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.25)
+    return module
+
+
+def save_head(folder: Path, kind: str, raw: dict, seed: int = 0) -> Path:
+    """A checkpoint folder: config.json and model.safetensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(raw))
+    save_file({name: tensor.contiguous() for name, tensor in module_of(kind, raw, seed).state_dict().items()},
+              folder / "model.safetensors")
+    return folder
+
+
+@cache
+def _folder(kind: str, raw: str) -> Path:
+    return save_head(Path(tempfile.mkdtemp(prefix="leeway-head-")), kind, json.loads(raw))
+
+
+def random_head(name: str, target: LanguageModel, **changes) -> Head:
+    """The head that drafter `name` needs, loaded from disk; EAGLE-3 has two thirds of the target's vocabulary."""
+    kind = "eagle3" if name == "eagle3" else "eagle"
+    if kind == "eagle3":
+        changes = {"draft_vocab_size": target.vocab_size * 2 // 3} | changes
+    folder = _folder(kind, json.dumps(head_json(target, **changes)))
+    return registry.drafter(name).load(str(folder), target, revision=None, dtype="float32", device="cpu")
+
+
+def small(name: str) -> Drafter:
+    """The drafter at a size for tests."""
+    return registry.drafter(name)(**OPTIONS.get(name, {}))
+
+
+def random_medusa(target: LanguageModel):
+    """Four untrained Medusa heads."""
+    from methods.heads.medusa import Medusa, MedusaHeads
+
+    torch.manual_seed(0)
+    return Medusa("random", MedusaHeads(4, target.model.config.hidden_size, target.vocab_size).eval(), "test")
