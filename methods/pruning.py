@@ -105,9 +105,9 @@ class Pruning(BaseModel):
         return passes | (best & ~(siblings & passes[:, None, :]).any(-1))
 
     def scores(self, draft: Draft, entropy: Tensor) -> Tensor:
-        """[B, N] float32, the root's being 1; 0 for padding."""
-        own = draft.q.clamp(min=TINY).log().masked_fill(~draft.valid | (draft.depth == 0), 0.0)
-        path = (draft.ancestors.to(own.dtype) @ own[..., None])[..., 0]
+        """[B, N] float64, the root's being 1; 0 for padding. Rounded so far that equal products are equal."""
+        own = draft.q.double().clamp(min=TINY).log().masked_fill(~draft.valid | (draft.depth == 0), 0.0)
+        path = (draft.ancestors.to(own.dtype) @ own[..., None])[..., 0].round(decimals=9)
         depth = draft.depth.to(own.dtype)
         match self.score:
             case "entropy":
@@ -132,7 +132,7 @@ def above_threshold(score: Tensor, peers: Tensor, epsilon: float | Tensor) -> Te
 
 def select(draft: Draft, kept: Tensor, size: int) -> Draft:
     """The draft of the nodes `kept` [B, N] in their old order, `size` places a row; what is left over is padding."""
-    index = kept.int().argsort(1, descending=True, stable=True)[:, :size]
+    index = kept.int().argsort(dim=1, descending=True, stable=True)[:, :size]
     valid = kept.gather(1, index)
     place = kept.cumsum(1) - 1
 

@@ -32,7 +32,7 @@ class Draft:
                the drafter did not expand are unspecified. None for drafters without a distribution.
     q          [B, N] float32  draft probability of the node's own token given its parent (root: 1). For sampled
                candidates under the processed draft distribution, otherwise under the raw softmax. None as above.
-    hidden     [B, N, H] the draft model's final-norm hidden states behind each node's own token, where a rule wants them.
+    hidden     [B, N, H] the draft model's final-norm hidden states behind each node's own token, or None.
     chain      every node has one child: accepted nodes are a prefix, nothing has to be compacted.
     width      the largest number of siblings, where the drafter knows it without asking the device.
 

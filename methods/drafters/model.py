@@ -69,7 +69,7 @@ class _Chain(Proposer):
         return draft
 
     def _read(self, tokens: Tensor, hidden: list[Tensor]) -> Tensor:
-        """Feed `tokens` [B, n]; the logits [B, V] behind the last, whose state goes to `hidden` where the rule wants it."""
+        """Feed `tokens` [B, n]; the logits [B, V] behind the last, whose state goes to `hidden` where it is wanted."""
         out = self.model.forward(tokens, self.cache, keep=1, hidden=self.settings.needs_hidden)
         self.cache.lengths = [n + tokens.shape[1] for n in self.cache.lengths]
         if out.hidden is not None:

@@ -3,7 +3,7 @@
 Input of a node: the final-norm hidden states at the draft token's own position, that is with the token already read, of
 the target, or of the draft model and the target one behind the other (DD and DT in AutoJudge's code). With the mean and
 scale of a StandardScaler, P(important) = sigmoid(coef . (x - mean)/scale + intercept). The file is JSON, written by
-`python -m bench.judge`."""
+`python -m bench.train_judge`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Classifier(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = "".join(f"{part}: " for part in first["loc"])
-            raise ValueError(f"{path}: not a classifier of bench.judge: {where}{first['msg']}") from error
+            raise ValueError(f"{path}: not a classifier of bench.train_judge: {where}{first['msg']}") from error
         if not len(found.mean) == len(found.scale) == len(found.coef):
             raise ValueError(f"{path}: mean, scale and coef have {len(found.mean)}, {len(found.scale)} and "
                              f"{len(found.coef)} entries, not equally many")
@@ -73,7 +73,7 @@ class Linear:
             if given is None or given.fingerprint != fingerprint:
                 has = "none" if given is None else f"{given.source} ({given.fingerprint})"
                 raise ValueError(f"rule.classifier={path}: trained with the {role} {source} ({fingerprint}), and the "
-                                 f"{role} here is {has}; run `python -m bench.judge` for this pair")
+                                 f"{role} here is {has}; run `python -m bench.train_judge` for this pair")
         return cls.of(found, target.device)
 
     @classmethod

@@ -3,9 +3,9 @@
     accept x  iff  x = argmax z  or  P(important | x) < threshold;   correction and bonus: argmax z
 
 z are the target's logits in the context of x's parent. P comes from logistic regression on hidden states at x's own
-position (methods/rules/_linear.py), trained without human labels: x is important if replacing the target's token by it
-changes the final answer (`python -m bench.judge`). If the argmax and an unimportant token are siblings, the argmax wins.
-Threshold 0 is greedy matching at every temperature; the thresholds to try are in the classifier's file.
+position (methods/rules/_linear.py), trained without human labels: x is important if replacing the target's token by
+it changes the final answer (`python -m bench.train_judge`). If the argmax and an unimportant token are siblings, the
+argmax wins. Threshold 0 is greedy matching at every temperature; the thresholds to try are in the classifier's file.
 Garipov et al. 2025; garipovroma/autojudge, whose runs have no bonus token and drafts of 32.
 """
 
@@ -39,8 +39,8 @@ class Autojudge(Rule):
     def check(self, candidates: Candidates, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.classifier is None:
-            raise ValueError("rule autojudge needs a classifier for its pair: train one with `python -m bench.judge "
-                             "pair=...` and give rule.classifier=FILE")
+            raise ValueError("rule autojudge needs a classifier for its pair: train one with `python -m "
+                             "bench.train_judge pair=...` and give rule.classifier=FILE")
 
     def bind(self, target, model) -> Autojudge:
         return self.with_classifier(Linear.load(self.classifier, "autojudge", target, model))

@@ -3,7 +3,7 @@
     accept x  iff  P(right | x) > 0.5  or  the lossless test accepts x   (greedy matching at temperature 0)
 
 The head reads the target's final-norm state at x's own position and was trained on tokens that people marked as wrong
-(weighted cross-entropy; `python -m bench.judge kind=judge labels=FILE`). Correction and bonus as in `lossless`.
+(weighted cross-entropy; `python -m bench.train_judge kind=judge labels=FILE`). Correction and bonus as in `lossless`.
 Source: Judge decoding (Bachmann et al. 2025), as ARC-Decode's Appendix A.3.3 compares with it.
 """
 
@@ -31,8 +31,8 @@ class Judge(Rule):
     def check(self, candidates: Candidates, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.classifier is None:
-            raise ValueError("rule judge needs a head for its target: train one with `python -m bench.judge kind=judge "
-                             "labels=FILE pair=...` and give rule.classifier=FILE")
+            raise ValueError("rule judge needs a head for its target: train one with `python -m bench.train_judge "
+                             "kind=judge labels=FILE pair=...` and give rule.classifier=FILE")
 
     def bind(self, target, model) -> Judge:
         return self.with_classifier(Linear.load(self.classifier, "judge", target, model))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from methods.rules._linear import Classifier
 from methods.rules.arc import Constants
 from methods.sampling import Sampling
 from tests.helpers.rule_reference import Child, Context, divergence, greedy, lossless, process, softmax
@@ -125,3 +126,29 @@ def arc_released(context: Context, children: list[Child], embedding: np.ndarray,
             return child, p
         left[child.token] = max(0.0, p[child.token] - q)
     return None, left if left.sum() > 0 else p
+
+
+def important(draft_hidden: np.ndarray | None, hidden: np.ndarray, classifier: Classifier) -> float:
+    """P(important) from the states at one draft token's own position."""
+    x = hidden if draft_hidden is None else np.concatenate([draft_hidden, hidden])
+    scaled = (x - np.array(classifier.mean)) / np.array(classifier.scale)
+    return 1 / (1 + np.exp(-(scaled @ np.array(classifier.coef) + classifier.intercept)))
+
+
+def autojudge(context: Context, children: list[Child], matters: dict[int, float],
+              threshold: float) -> tuple[Child | None, np.ndarray]:
+    """`matters`: P(important) of each node."""
+    best = int(context.z.argmax())
+    exact = [c for c in children if c.token == best]
+    fine = exact or [c for c in children if matters[c.node] < threshold]
+    return (fine[0] if fine else None), np.eye(len(context.z))[best]
+
+
+def judge(context: Context, children: list[Child], matters: dict[int, float],
+          threshold: float = 0.5) -> tuple[Child | None, np.ndarray]:
+    right = {c.node for c in children if 1 - matters[c.node] > threshold}
+    if context.greedy:
+        best = context.z.argmax()
+        return next((c for c in children if c.node in right or c.token == best), None), context.p
+    found, p = lossless(context, [Child(c.node, c.token, -1.0 if c.node in right else c.u, c.q) for c in children])
+    return next((c for c in children if found and c.node == found.node), None), p

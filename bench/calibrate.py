@@ -1,0 +1,156 @@
+"""`python -m bench.calibrate`: the constants of ARC-Decode's bounds for a target (conf/calibrate.yaml)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import hydra
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+from pydantic import BaseModel, Field, PositiveInt
+
+from bench.answers import answer, context
+from bench.cell import digest
+from bench.compose import CONF
+from bench.errors import ConfigError, one_line
+from bench.harvest import harvest, model_of, prompts_of
+from bench.sections import Engine, Named, Pair, Section, choose, parse, validated
+from methods import registry
+from methods.decode import Limits
+from methods.engine.models import LanguageModel, ModelError
+from methods.method import build_method
+from methods.rules.arc import VACUOUS, Constants
+from methods.sampling import Sampling
+from methods.training.calibration import Bound, Position, Rival, fit_buckets, inverse_std, measure
+from plots.calibration import calibration
+from plots.render import save
+from plots.style import style
+from tasks import registry as task_registry
+from tasks.base import Prompt, TaskError
+
+RELEASED = {"trim": 0.005, "slack": 0.7}
+THETA = 0.3
+
+
+class Calibrate(Section):
+    """conf/calibrate.yaml, checked."""
+
+    pair: Pair
+    task: Named[BaseModel]
+    engine: Engine
+    out: Path
+    work: Path
+    prompts: PositiveInt
+    positions: PositiveInt
+    max_new_tokens: PositiveInt
+    temperature: float = Field(gt=0)
+    top_p: float = Field(gt=0, le=1)
+    top_k: int = Field(ge=0)
+    rival: Rival
+    top: int = Field(ge=2)
+    delta: float = Field(gt=0, lt=1)
+    variant: Literal["paper", "released"]
+    buckets: PositiveInt
+    finite_sample: Bound
+    confidence: float = Field(gt=0, lt=1)
+    seed: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Calibrate:
+        """Raises ConfigError, one line."""
+        found = dict(config)
+        found["pair"], found["engine"] = parse(Pair, config, "pair"), parse(Engine, config, "engine")
+        found["task"] = choose(config, "task", task_registry.options, task_registry.names(config.get("task")))
+        return validated(cls, found, "")
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.temperature, self.top_k, self.top_p)
+
+
+def measured(settings: Calibrate, target: LanguageModel) -> list[Position]:
+    """Positions of the target's own answers, prompt by prompt; those that lie in `work` are not measured again."""
+    task = task_registry.build(settings.task.name, settings.task.options)
+    none, lossless = registry.drafter("none")(), registry.rule("lossless")()
+    method = build_method(target, None, none, lossless, settings.sampling, 1)
+    limits = Limits(settings.max_new_tokens, target.eos_ids)
+    identity = {"target": target.fingerprint, "task": settings.task.model_dump(mode="json"), "version": task.version} | {
+        name: getattr(settings, name)
+        for name in ("positions", "max_new_tokens", "temperature", "top_p", "top_k", "rival", "top", "seed")}
+
+    def work(prompt: Prompt) -> list[list[float]]:
+        one = answer(method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", turns=1)[0]
+        if one.error is not None:
+            raise ConfigError(f"{prompt.id}: {one.error}")
+        rng = np.random.default_rng(int(digest({"id": prompt.id, "seed": settings.seed}), 16))
+        before = context(target, prompt, [])
+        found = measure(target, before, one.output_ids, settings.sampling, count=settings.positions, top=settings.top,
+                        rival=settings.rival, rng=rng)
+        return [list(asdict(position).values()) for position in found]
+
+    prompts = prompts_of(task, "calibration", settings.prompts)
+    rows = harvest(settings.work / f"{digest(identity)}.jsonl", identity, prompts, work, "calibrating")
+    return [Position(*numbers) for _, found in rows for numbers in found]
+
+
+def constants_of(settings: Calibrate, target: LanguageModel, positions: list[Position]) -> Constants:
+    """Raises ValueError, one line, for too few positions."""
+    options = RELEASED if settings.variant == "released" else {}
+    edges, buckets = fit_buckets(positions, settings.buckets, delta=settings.delta, bound=settings.finite_sample,
+                                 confidence=settings.confidence, **options)
+    plain = settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair"})
+    provenance = {**plain, "dtype": settings.engine.dtype, "n": len(positions), "unit": "nats",
+                  "made": datetime.now(UTC).isoformat(timespec="seconds")}
+    return Constants(target=target.source, fingerprint=target.fingerprint, edges=edges, buckets=buckets,
+                     inv_std=inverse_std(target.embedding).tolist(), provenance=provenance)
+
+
+def bounds(found: Constants, positions: list[Position]) -> list[float]:
+    """U of each position under the constants of its bucket."""
+    place = np.searchsorted(found.edges, [p.entropy for p in positions], side="left")
+    parts = [found.buckets[k] for k in place]
+    return [min(b.c * p.moved, b.alpha_kappa * p.margin) for b, p in zip(parts, positions, strict=True)]
+
+
+def report(found: Constants, js: list[float], bound: list[float], out: Path) -> str:
+    lines = [f"{out}: {len(js)} positions, bound holds at {np.mean(np.array(js) <= bound):.1%}"]
+    for at, b in enumerate(found.buckets):
+        name = f"  bucket {at + 1}: " if found.edges else "  "
+        lines.append(f"{name}c {b.c:.3g}  alpha kappa {b.alpha_kappa:.3g}  tau {b.tau:.3g}  (n {b.n})")
+    if found.vacuous:
+        lines.append(f"  tau is not below ln 2 = {VACUOUS:.3f}: the certified bound on the divergence is vacuous")
+    return "\n".join(lines)
+
+
+def run(config: Mapping[str, Any]) -> None:
+    settings = Calibrate.of(config)
+    if settings.engine.threads:
+        torch.set_num_threads(settings.engine.threads)
+    target = model_of(settings.pair, settings.engine, "target")
+    positions = measured(settings, target)
+    found = constants_of(settings, target, positions)
+    settings.out.parent.mkdir(parents=True, exist_ok=True)
+    settings.out.write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    js, bound = [p.js for p in positions], bounds(found, positions)
+    with style():
+        figure = calibration(js, bound, max(bucket.tau for bucket in found.buckets), THETA)
+        save(figure, settings.out.with_suffix(""))
+    print(report(found, js, bound, settings.out))
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="calibrate")
+def main(config: DictConfig) -> None:
+    try:
+        run(OmegaConf.to_container(config, resolve=True))
+    except (ConfigError, ModelError, TaskError, ValueError) as error:
+        sys.exit(f"error: {one_line(error)}")
+
+
+if __name__ == "__main__":
+    main()

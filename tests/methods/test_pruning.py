@@ -1,0 +1,209 @@
+"""Pruning of draft trees: against brute force and its own promises on thousands of random trees, and in the loop."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.drafters.base import Proposer
+from methods.method import build_method
+from methods.pruning import Pruning, root_entropy, select
+from methods.rules.base import Candidates
+from methods.rules.greedy import Greedy
+from methods.sampling import Sampling
+from methods.tree import Draft
+from tests.helpers.tiny_models import language_model, prompts
+from tests.helpers.tree_drafters import TreeDrafter, planted
+
+ROWS = 4
+
+
+def random_draft(seed: int, nodes: int, bushy: float, padded: bool) -> tuple[Draft, torch.Tensor]:
+    """Trees with siblings of falling probability (sometimes equal ones), and root entropies."""
+    g = torch.Generator().manual_seed(seed)
+    parents, q = torch.full((ROWS, nodes), -1), torch.ones(ROWS, nodes)
+    valid = torch.ones(ROWS, nodes, dtype=torch.bool)
+    for row in range(ROWS):
+        left = [1.0] * nodes
+        for i in range(1, nodes):
+            parent = int(torch.rand(1, generator=g) ** bushy * i)
+            share = float(torch.randint(1, 9, (1,), generator=g)) / 10  # coarse, so that ties happen
+            parents[row, i], q[row, i] = parent, left[parent] * share
+            left[parent] *= 1 - share
+        if padded and row % 2:
+            valid[row, max(1, nodes - 1 - row):] = False
+    tokens = torch.randint(0, 50, (ROWS, nodes), generator=g)
+    return Draft.of_parents(tokens, parents, valid=valid, q=q), torch.rand(ROWS, generator=g)
+
+
+def brute_force(p: Pruning, draft: Draft, row: int, h: float) -> tuple[set[int], dict[int, float], dict[int, float]]:
+    """The kept nodes of one row, walking down depth by depth; scores and thresholds by node and depth."""
+    nodes = [i for i in range(draft.nodes) if draft.valid[row, i]]
+    parent = {i: int(draft.parents[row, i]) for i in nodes}
+    depth, log_q = {0: 0}, {0: 0.0}
+    for i in nodes[1:]:
+        depth[i], log_q[i] = depth[parent[i]] + 1, log_q[parent[i]] + math.log(float(draft.q[row, i]))
+    factor = {"entropy": lambda d: math.exp(-p.decay * d * h), "accum_prob": lambda d: 1.0,
+              "depth": lambda d: 1 + p.alpha * d, "depth_exp": lambda d: math.exp(p.alpha * d)}[p.score]
+    s = {i: math.exp(log_q[i]) * factor(depth[i]) for i in nodes}
+
+    def threshold(peers: list[int], epsilon: float) -> float:
+        held, ordered = 0.0, sorted(peers, key=lambda i: -s[i])
+        for i in ordered:
+            held += s[i]
+            if held >= (1 - epsilon) * sum(s[j] for j in peers) * (1 - 1e-12):
+                return s[i]
+        raise AssertionError
+
+    deepest = max(depth.values())
+    if p.score == "entropy":
+        epsilon = p.epsilon if p.budget is None else min(p.epsilon, p.budget / max(deepest, 1))
+        theta = {d: threshold([i for i in nodes if depth[i] == d], epsilon) for d in range(deepest + 1)}
+    else:
+        theta = dict.fromkeys(range(deepest + 1), threshold(nodes[1:], p.epsilon) if nodes[1:] else 0.0)
+    kept = {0}
+    for i in sorted(nodes[1:], key=depth.get):
+        children = [j for j in nodes if j and parent[j] == parent[i]]
+
+        def passes(j: int) -> bool:
+            is_leaf = all(parent[k] != j for k in nodes if k)
+            floor = p.leaf if is_leaf and p.score == "entropy" else 0.0
+            return s[j] >= theta[depth[j]] * (1 - 1e-8) and s[j] >= floor
+
+        best = max(children, key=lambda j: (float(draft.q[row, j]), -j))
+        rescued = p.score == "entropy" and not any(map(passes, children)) and i == best
+        if parent[i] in kept and (passes(i) or rescued):
+            kept.add(i)
+    return kept, s, theta
+
+
+options = st.builds(Pruning, score=st.sampled_from(["entropy", "accum_prob", "depth", "depth_exp"]),
+                    epsilon=st.sampled_from([0.0, 0.0537, 0.213, 0.481]), budget=st.sampled_from([None, 0.0991]),
+                    leaf=st.sampled_from([0.0, 0.0173, 0.0937]), decay=st.sampled_from([0.0, 1.0, 3.0]))
+drafts = st.builds(random_draft, st.integers(0, 10**6), st.integers(2, 24), st.sampled_from([0.5, 1.0, 2.0]),
+                   st.booleans())
+
+
+@settings(max_examples=600, deadline=None)
+@given(options, drafts)
+def test_brute_force_keeps_the_same(p: Pruning, case: tuple[Draft, torch.Tensor]) -> None:
+    """Four trees an example, so 2400 of them; coverage, closure and the leaf rule are then checked by themselves."""
+    draft, entropy = case
+    kept = p.kept(draft, entropy)
+    for row in range(ROWS):
+        expected, s, theta = brute_force(p, draft, row, float(entropy[row]))
+        found = set(kept[row].nonzero().flatten().tolist())
+        assert found == expected
+        parents = draft.parents[row].tolist()
+        assert all(parents[i] in found for i in found - {0})
+        if p.score != "entropy":
+            continue
+        nodes = [i for i in range(draft.nodes) if draft.valid[row, i]]
+        depth = draft.depth[row].tolist()
+        for d, limit in theta.items():
+            layer = [s[i] for i in nodes if depth[i] == d]
+            assert sum(x for x in layer if x >= limit) >= (1 - p.epsilon) * sum(layer) - 1e-9
+        with_children = {parents[i] for i in nodes if i}
+        for i in found & with_children:
+            assert any(parents[j] == i for j in found), "a kept parent keeps a child"
+        for i in found - with_children - {0}:
+            alone = sum(parents[j] == parents[i] for j in found) == 1
+            assert (s[i] >= max(theta[depth[i]] * (1 - 1e-8), p.leaf)) or alone
+
+
+@settings(max_examples=150, deadline=None)
+@given(options, drafts)
+def test_the_smaller_draft_is_the_same_tree_without_the_dropped(p: Pruning, case: tuple[Draft, torch.Tensor]) -> None:
+    draft, entropy = case
+    kept, pruned = p.kept(draft, entropy), p.prune(draft, entropy)
+    small = pruned.draft
+    for row in range(ROWS):
+        old = kept[row].nonzero().flatten().tolist()
+        new = small.valid[row].nonzero().flatten().tolist() if any(pruned.dropped) else old
+        assert new == list(range(len(old))) or small is draft
+        assert (pruned.drafted[row], pruned.dropped[row]) == (int(draft.valid[row].sum()) - 1,
+                                                              int(draft.valid[row].sum()) - len(old))
+        for place, node in zip(new, old, strict=True):
+            parent = int(draft.parents[row, node])
+            assert int(small.parents[row, place]) == (-1 if parent < 0 else new[old.index(parent)])
+            for name in ("tokens", "depth", "q"):
+                assert getattr(small, name)[row, place] == getattr(draft, name)[row, node]
+            above = [old[i] for i in small.ancestors[row, place].nonzero().flatten().tolist() if i < len(old)]
+            assert above == draft.ancestors[row, node].nonzero().flatten().tolist()
+    assert small.nodes == (max(len(r.nonzero()) for r in kept) if any(pruned.dropped) else draft.nodes)
+
+
+def test_coverage_does_not_depend_on_entropy_but_the_leaf_floor_does() -> None:
+    draft, _ = random_draft(3, 20, 1.0, False)
+    calm, torn = torch.zeros(ROWS), torch.ones(ROWS)
+    assert torch.equal(Pruning(leaf=0.0).kept(draft, calm), Pruning(leaf=0.0).kept(draft, torn))
+    assert Pruning(leaf=0.05).kept(draft, torn).sum() < Pruning(leaf=0.05).kept(draft, calm).sum()
+
+
+def test_a_chain_stays_a_chain() -> None:
+    q = torch.tensor([[1.0, 0.9, 0.5, 0.01, 0.9]])
+    draft = Draft.of_chain(torch.arange(5)[None], q=q, logits=torch.zeros(1, 5, 7))
+    assert Pruning().prune(draft, torch.zeros(1)).draft is draft
+    small = Pruning(score="accum_prob", epsilon=0.1).prune(draft, torch.zeros(1)).draft
+    assert small.chain and small.tokens.tolist() == [[0, 1, 2]] and small.parents.tolist() == [[-1, 0, 1]]
+    assert small.logits.shape == (1, 3, 7)
+
+
+def test_root_entropy_is_a_share() -> None:
+    z = torch.tensor([[0.0, 0.0, 0.0, 0.0], [100.0, 0.0, 0.0, 0.0]])
+    torch.testing.assert_close(root_entropy(z), torch.tensor([1.0, 0.0]))
+
+
+def test_selecting_everything_changes_nothing() -> None:
+    draft, _ = random_draft(1, 9, 1.0, False)
+    same = select(draft, draft.valid, 9)
+    assert torch.equal(same.parents, draft.parents) and torch.equal(same.ancestors, draft.ancestors)
+
+
+@pytest.mark.parametrize("candidates,message", [(Candidates("prompt_lookup", has_q=False, sampled=False), "has none"),
+                                                (Candidates("model", has_q=True, sampled=True), "model_greedy")])
+def test_refusals(candidates: Candidates, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Pruning().check(candidates)
+
+
+class TreeWithProbabilities(TreeDrafter):
+    """The fixed tree, with a draft probability for each token that depends on it alone."""
+
+    has_q: ClassVar[bool] = True
+
+    def start(self, *args) -> Proposer:
+        proposer = super().start(*args)
+        plain = proposer.propose
+
+        def propose(rows, u):
+            draft = plain(rows, u)
+            draft.q = (draft.tokens * 37 % 64 + 1) / 130
+            return draft
+        proposer.propose = propose
+        return proposer
+
+
+@pytest.mark.parametrize("score", ["entropy", "accum_prob"])
+def test_greedy_decoding_stays_what_it_is(score: str) -> None:
+    """Fewer nodes are verified, never another text; in any batch."""
+    target, rows = language_model(layers=3), prompts(4)
+    plain = build_method(target, None, registry.drafter("none")(), Greedy(), Sampling(0.0), 1)
+    wanted = [g.output_ids for g in generate(plain, [Request(ids, "x") for ids in rows], Limits(24, frozenset()))]
+    truth = {tuple(row): answer for row, answer in zip(rows, wanted, strict=True)}
+    drafter = TreeWithProbabilities(choose=planted(truth, 64, seed=1))
+    pruning = Pruning(score=score, epsilon=0.3)
+    method = build_method(target, None, drafter, Greedy(), Sampling(0.0), 4, pruning)
+    for batch in (1, 4):
+        found = [g for at in range(0, 4, batch)
+                 for g in generate(method, [Request(ids, "x") for ids in rows[at:at + batch]], Limits(24, frozenset()))]
+        assert [g.output_ids for g in found] == wanted
+        assert all(0 < g.counts["pruned"] < g.counts["drafted"] == 12 * len(g.committed) for g in found)
+        assert sum(sum(g.accepted) for g in found) > 0
