@@ -134,6 +134,8 @@ class Cell(Section):
         for key in ("path", "references"):
             if task.get(key) is not None:
                 task[key] = contents(Path(task[key]).expanduser())
+        if (tree := str(plain["drafter"].get("tree"))).endswith(".yaml"):  # a tree of one's own
+            plain["drafter"]["tree"] = contents(Path(tree).expanduser())
         task["version"] = self.load_task().version
         if self.is_autoregressive:
             del plain["rule"], plain["draft"]  # nothing is drafted, so neither can matter

@@ -110,7 +110,7 @@ def names() -> list[str]:
 @cache
 def load(name: str) -> StaticTree:
     """A shipped tree by its name, or the one in a file of yours (`*.yaml`). Raises TreeError."""
-    file = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
+    file = Path(name).expanduser() if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
     if not file.is_file():
         raise TreeError(f"{name}: no such tree; there are {', '.join(names())}, or give the path of a .yaml file")
     return parse(name, file.read_text(encoding="utf-8"))

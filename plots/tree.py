@@ -19,7 +19,8 @@ from results.cycle import Clause, Cycle, Node
 
 POINTS = 8.5
 LETTER = 0.602 * POINTS / 72  # inches; DejaVu Sans Mono is 0.602 em wide
-LINE, PAD, GAP, MARGIN = 0.262, 0.06, 0.42, 0.16  # inches: height of a line, inside a box, between columns, around all
+# inches: height of a line, inside a box, between columns, around all, from the trunk of siblings to their boxes
+LINE, PAD, GAP, MARGIN, TRUNK = 0.262, 0.06, 0.4, 0.16, 0.13
 LONGEST = 16
 SHOWN = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 
@@ -136,20 +137,26 @@ def numbers(node: Node) -> str:
 
 
 def _hundredths(p: float) -> str:
-    if 0 < p < 0.005:
-        return "<.01"
-    return "1.0" if p >= 0.995 else f"{p:.2f}".removeprefix("0")
+    return "0" if p < 0.005 else "1" if p >= 0.995 else f"{p:.2f}".removeprefix("0")
 
 
 def _draw_edges(ax: Axes, nodes: Sequence[Node], places: Sequence[Place]) -> None:
+    """Siblings hang on one trunk in front of their column; what was kept is drawn over it."""
     for node, place in zip(nodes[1:], places[1:], strict=True):
-        parent, kept = places[node.parent], node.clause in KEPT
-        start, middle = parent.end + 0.04, (parent.end + place.x) / 2
-        curve = Curve([(start, parent.y), (middle, parent.y), (middle, place.y), (place.x, place.y)],
-                      [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4])
-        paint = PAINT[node.clause]
-        ax.add_patch(PathPatch(curve, fill=False, edgecolor=paint.edge if kept else GRID, lw=1.9 if kept else 0.8,
-                               zorder=2 if kept else 1, capstyle="round"))
+        kept = node.clause in KEPT
+        ax.add_patch(PathPatch(_edge(places[node.parent], place), fill=False, lw=1.9 if kept else 0.8, capstyle="round",
+                               edgecolor=PAINT[node.clause].edge if kept else GRID, zorder=2 if kept else 1))
+
+
+def _edge(parent: Place, child: Place) -> Curve:
+    start, end = (parent.end + 0.05, parent.y), (child.x, child.y)
+    if parent.y == child.y:
+        return Curve([start, end])
+    trunk, round_ = child.x - TRUNK, TRUNK * 0.7
+    points = [start, (trunk - round_, parent.y), (trunk, parent.y), (trunk, parent.y + round_),
+              (trunk, child.y - round_), (trunk, child.y), (trunk + round_, child.y), end]
+    turn = [Curve.CURVE3, Curve.CURVE3]
+    return Curve(points, [Curve.MOVETO, Curve.LINETO, *turn, Curve.LINETO, *turn, Curve.LINETO])
 
 
 def _draw_node(ax: Axes, node: Node, place: Place) -> None:
@@ -218,5 +225,5 @@ def _draw_legend(ax: Axes, lines: list[list[Clause]], y: float) -> None:
             ax.text(x + 0.3, y, paint.words, va="center_baseline", fontsize=POINTS)
             x += _legend_width(clause)
         y += 0.21
-    ax.text(0, y, "behind each token: its probability under the draft → under the target, given its parent",
+    ax.text(0, y, "behind a token: its probability under the draft → under the target, given its parent, in hundredths",
             va="center_baseline", fontsize=POINTS, color=SOFT)

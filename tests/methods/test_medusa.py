@@ -57,13 +57,15 @@ def of_transformers(target, ids):
 
 @pytest.mark.parametrize("kind,tree", [("llama", "medusa_63"), ("qwen3", "small_10"), ("gemma2", "medusa_63")])
 def test_greedy_equals_transformers(kind, tree):
-    rows, method = prompts(6), medusa(kind, tree=tree)
+    rows, method = prompts(3) + prompts(3, seed=9), medusa(kind, tree=tree)  # fitted to the first three, not the others
     want = [of_transformers(method.target, ids) for ids in rows]
     for batch in (1, 5):
         found = run(method, rows, batch)
         assert [g.output_ids for g in found] == want
         accepted = [a for g in found for a in g.accepted]
-        assert sum(accepted) > len(accepted) and max(accepted) == 4 and min(accepted) == 0  # they read the right states
+        assert max(accepted) == 4 and min(accepted) == 0
+        fitted = [a for g in found[:3] for a in g.accepted]
+        assert sum(fitted) > 2 * len(fitted)  # so they read the right states
 
 
 def test_batches_and_temperature_change_nothing_else():
