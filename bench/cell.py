@@ -16,14 +16,23 @@ from bench.sections import Decoding, DraftLength, Engine, Named, Pair, Section, 
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
 from methods.method import check
+from methods.pruning import Pruning
 from methods.rules.base import Rule
 from tasks import registry as task_registry
 from tasks.base import Task
 
 IDENTITY_VERSION = 1  # raise it when the same settings come to mean another computation
-SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "n", "seed", "repeat", "batch")
+SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "seed", "repeat",
+            "batch")
 BASELINE = {"drafter": "none", "rule": "lossless"}
 NOTHING_TO_JUDGE = ("lossless", "greedy")  # rules that leave autoregressive decoding what it is
+
+
+class NoPruning(Section):
+    """The whole draft is verified."""
+
+
+PRUNING: Mapping[str, type[BaseModel]] = {"none": NoPruning, "branches": Pruning}
 
 
 class Cell(Section):
@@ -36,6 +45,7 @@ class Cell(Section):
     decoding: Decoding
     engine: Engine
     draft: DraftLength
+    pruning: Named[Pruning] | None = None
     n: int | None = Field(ge=1)
     seed: int = Field(ge=0)
     repeat: int = Field(ge=0)
@@ -53,7 +63,11 @@ class Cell(Section):
             "decoding": parse(Decoding, config, "decoding"),
             "engine": parse(Engine, config, "engine"),
             "draft": parse(DraftLength, config, "draft"),
+            "pruning": None,
         }
+        if config.get("pruning") is not None:
+            chosen = choose(config, "pruning", PRUNING.__getitem__, PRUNING)
+            found["pruning"] = None if chosen.name == "none" else chosen
         if found["decoding"].max_new_tokens is None:
             limit = found["task"].options.max_new_tokens
             found["decoding"] = found["decoding"].model_copy(update={"max_new_tokens": limit})
@@ -67,7 +81,8 @@ class Cell(Section):
             raise ConfigError(f"drafter=none proposes nothing that rule={self.rule.name} could judge: take another "
                               "drafter, or method=ar")
         try:
-            check(self.drafter.options, self.drafter.name, self.rule.options, self.decoding.sampling)
+            check(self.drafter.options, self.drafter.name, self.rule.options, self.decoding.sampling,
+                  None if self.pruning is None else self.pruning.options)
             if getattr(self.task.options, "path", None) is not None:
                 self.load_task().prompts(self.n, self.seed)
         except ValueError as error:
@@ -100,6 +115,7 @@ class Cell(Section):
         return self.model_copy(update={
             "drafter": Named(name=drafter, options=method_registry.drafter(drafter)()),
             "rule": Named(name=rule, options=method_registry.rule(rule)()),
+            "pruning": None,
         })
 
     @property
@@ -136,6 +152,9 @@ class Cell(Section):
                 task[key] = contents(Path(task[key]).expanduser())
         if (tree := str(plain["drafter"].get("tree"))).endswith(".yaml"):  # a tree of one's own
             plain["drafter"]["tree"] = contents(Path(tree).expanduser())
+        _name_contents(plain["rule"], self.rule.options.model_dump())
+        if self.pruning is None:
+            del plain["pruning"]
         task["version"] = self.load_task().version
         if self.is_autoregressive:
             del plain["rule"], plain["draft"]  # nothing is drafted, so neither can matter
@@ -148,7 +167,7 @@ class Cell(Section):
 
 def tell_apart(cells: Sequence[Cell]) -> list[str]:
     """Short names for cells of one rotation: task, method, and the options in which methods of one name differ."""
-    rows = [flat(cell.model_dump(include={"drafter", "rule", "draft"})) for cell in cells]
+    rows = [flat(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
     names = []
     for cell, row in zip(cells, rows, strict=True):
         alike = [other for peer, other in zip(cells, rows, strict=True) if peer.label == cell.label]
@@ -174,6 +193,15 @@ def contents(path: Path) -> str:
         if file.is_file():
             found.update(f"{file.relative_to(path)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
     return found.hexdigest()
+
+
+def _name_contents(plain: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Put the contents of files in the place of their paths, in `plain`, the JSON form of `options`."""
+    for key, value in options.items():
+        if isinstance(value, Path):
+            plain[key] = contents(value)
+        elif isinstance(value, Mapping):
+            _name_contents(plain[key], value)
 
 
 def digest(plain: Mapping[str, Any]) -> str:

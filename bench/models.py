@@ -21,7 +21,8 @@ def load_method(cell: Cell) -> Method:
     torch.set_num_threads(cell.engine.threads or DEFAULT_THREADS)
     drafter = cell.drafter.options
     target, model = (_model(cell, role) if role else None for role in ("target", drafter.needs))
-    return build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling, cell.draft.length)
+    return build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling, cell.draft.length,
+                        None if cell.pruning is None else cell.pruning.options)
 
 
 def release_all_but(cells: Sequence[Cell]) -> None:

@@ -45,6 +45,7 @@ _ALL = (
     Metric("draft_share", "From the draft", "%", 1, None, "Emitted tokens that came from the draft, over all emitted."),
     Metric("relaxed_share", "Relaxed", "%", 1, None,
            "Emitted tokens that were accepted although the strict rule, with the same random numbers, rejects them."),
+    Metric("pruned_share", "Pruned ρ", "%", 1, None, "Drafted tokens dropped before verification, over all drafted."),
     Metric("tokens_per_s", "Speed", "tok/s", 1, "higher",
            "Emitted tokens over decode wall time; prefill and tokenisation are outside."),
     Metric("baseline_tokens_per_s", "Baseline speed", "tok/s", 1, None, "The same for autoregressive decoding."),

@@ -36,6 +36,7 @@ def summarise(samples: Sequence[Sample], *, metric: str, proportion: bool) -> di
         **_cycles(good),
         **_speed(good, base, own),
         **_quality(good, base, proportion, own),
+        **_events(good),
         **_agreement(good, base),
         "metric": metric,
         "n": len(good),
@@ -67,6 +68,16 @@ def _cycles(samples: Sequence[Sample]) -> dict[str, Any]:
         "tokens": tokens,
         "cycles": cycles,
     }
+
+
+def _events(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Drafted tokens that were pruned, over all drafted; and how often what the rule notes happened."""
+    counts: dict[str, int] = {}
+    for sample in samples:
+        for name, count in sample.get("counts", {}).items():
+            counts[name] = counts.get(name, 0) + count
+    pruned, drafted = counts.pop("pruned", 0), counts.pop("drafted", 0)
+    return {"pruned_share": _ratio(pruned, drafted) if drafted else None, **({"events": counts} if counts else {})}
 
 
 def _speed(samples: Sequence[Sample], base: Sequence[Sample], own: bool) -> dict[str, Any]:
