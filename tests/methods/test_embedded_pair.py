@@ -47,7 +47,11 @@ def reference(pair, token_rows):
 @pytest.mark.parametrize("drafter", registry.names("drafters"))
 def test_greedy_equals_transformers(pair, token_rows, reference, drafter, batch):
     options = registry.drafter(drafter)()
-    model = pair[options.needs] if options.needs else None
+    model = pair.get(options.needs)
+    if options.needs and model is None:
+        if not (PAIR / options.needs).is_dir():
+            pytest.skip(f"models/tiny has no {options.needs} head")
+        model = options.load(str(PAIR / options.needs), pair["target"], revision=None, dtype="float32", device="cpu")
     method = build_method(pair["target"], model, options, registry.rule("greedy")(), Sampling(0.0), 5)
     limits = Limits(NEW, method.target.eos_ids)
     found = []
@@ -57,7 +61,8 @@ def test_greedy_equals_transformers(pair, token_rows, reference, drafter, batch)
     assert [g.output_ids for g in found] == reference
     if options.has_q:
         cycles = [a for g in found for a in g.accepted]
-        assert 1.0 < sum(cycles) / len(cycles) < 5.0  # a trained draft is right often, not always
+        most = 5 if drafter == "model" else 8
+        assert 1.0 < sum(cycles) / len(cycles) < most  # a trained draft is right often, not always
 
 
 def test_the_pair_is_small_and_shares_its_tokenizer(pair):

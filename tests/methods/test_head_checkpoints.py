@@ -1,0 +1,177 @@
+"""Reading heads from disk: the official layouts, and one clear line for whatever does not fit."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from methods import registry
+from methods.engine.models import ModelError
+from methods.heads.checkpoint import read
+from methods.heads.head import load_eagle, load_eagle3
+from methods.method import build_method
+from methods.sampling import Sampling
+from tests.helpers.tiny_heads import head_json, random_head, save_head
+from tests.helpers.tiny_models import VOCAB, language_model
+
+LOAD = {"eagle3": load_eagle3, "eagle": load_eagle}
+
+
+@pytest.fixture
+def target():
+    return language_model("llama", layers=3)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, target) -> Path:
+    return save_head(tmp_path / "eagle3", "eagle3", head_json(target, draft_vocab_size=40))
+
+
+def rewrite(folder: Path, change) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def reconfigure(folder: Path, **changes) -> None:
+    raw = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in raw.items() if v is not None}))
+
+
+@pytest.mark.parametrize("layout", ["safetensors", "bin", "sharded safetensors", "sharded bin"])
+def test_every_layout_holds_the_same(folder: Path, target, layout: str) -> None:
+    want = load_eagle3(str(folder), target).model.state_dict()
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    half = len(tensors) // 2
+    shards = [dict(list(tensors.items())[:half]), dict(list(tensors.items())[half:])]
+    suffix, save = ("safetensors", save_file) if "safetensors" in layout else ("bin", torch.save)
+    stem = "model" if suffix == "safetensors" else "pytorch_model"
+    if layout.startswith("sharded"):
+        weight_map = {}
+        for i, shard in enumerate(shards, 1):
+            save(shard, folder / f"{stem}-0000{i}-of-00002.{suffix}")
+            weight_map |= dict.fromkeys(shard, f"{stem}-0000{i}-of-00002.{suffix}")
+        (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    else:
+        save(tensors, folder / f"{stem}.{suffix}")
+    found = load_eagle3(str(folder), target).model.state_dict()
+    assert found.keys() == want.keys() and all(torch.equal(found[name], want[name]) for name in want)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda t: t.pop("midlayer.hidden_norm.weight"), "missing midlayer.hidden_norm.weight"),
+    (lambda t: t.pop("d2t"), "missing d2t"),
+    (lambda t: t.update(extra=torch.zeros(1)), "unexpected extra"),
+    (lambda t: t.update({"fc.bias": torch.zeros(32)}), "unexpected fc.bias"),
+    (lambda t: t.update({"fc.weight": torch.zeros(32, 64)}), "wrong shape of fc.weight 32x64 instead of 32x96"),
+    (lambda t: t["d2t"].add_(1), "d2t and t2d disagree"),
+])
+def test_tensors_that_do_not_fit(folder: Path, target, change, message: str) -> None:
+    rewrite(folder, change)
+    with pytest.raises(ModelError, match=message) as error:
+        load_eagle3(str(folder), target)
+    assert len(str(error.value).splitlines()) == 1 and str(folder) in str(error.value)
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"vocab_size": VOCAB + 1}, f"vocabulary has {VOCAB + 1} entries, the target's {VOCAB}"),
+    ({"hidden_size": 48}, "made for a target of hidden size 48, and llama-3-0 has 32"),
+    ({"intermediate_size": None}, "config.json has no intermediate_size"),
+    ({"head_dim": 16}, "wrong shape of midlayer.self_attn"),
+    ({"draft_vocab_size": None}, "unexpected d2t, t2d"),
+])
+def test_configs_that_do_not_fit(folder: Path, target, changes: dict, message: str) -> None:
+    reconfigure(folder, **changes)
+    with pytest.raises(ModelError, match=message):
+        load_eagle3(str(folder), target)
+
+
+def test_the_head_dimension_is_read_off_the_tensors(folder: Path, target) -> None:
+    reconfigure(folder, head_dim=None)
+    assert load_eagle3(str(folder), target).model.config.head_dim == 12  # and not 32 / 4
+
+
+@pytest.mark.parametrize(("config", "base"), [
+    ({}, 10000.0), ({"rope_theta": 5e5}, 5e5), ({"rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}, 1e6)])
+def test_rotary_base(folder: Path, target, config: dict, base: float) -> None:
+    reconfigure(folder, **config)
+    cos, _ = load_eagle3(str(folder), target).model.rotary(torch.tensor([[7]]))
+    frequency = base ** -(torch.arange(0, 12, 2).double() / 12)
+    torch.testing.assert_close(cos[0, 0, :6].double(), (7 * frequency).cos(), atol=1e-6, rtol=1e-6)
+
+
+def test_rotary_scaling_is_kept(folder: Path, target) -> None:
+    reconfigure(folder, rope_scaling={"type": "linear", "factor": 4.0})
+    cos, _ = load_eagle3(str(folder), target).model.rotary(torch.tensor([[8]]))
+    torch.testing.assert_close(cos[0, 0, 0], torch.tensor(2.0).cos())
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle"])
+def test_an_embedding_of_its_own_wins(tmp_path: Path, target, kind: str) -> None:
+    folder = save_head(tmp_path / kind, kind, head_json(target))
+    assert LOAD[kind](str(folder), target).embed is target.model.get_input_embeddings()
+    own = torch.randn(VOCAB, 32)
+    rewrite(folder, lambda t: t.update({"embed_tokens.weight": own}))
+    assert torch.equal(LOAD[kind](str(folder), target).embed.weight, own)
+
+
+def test_a_whole_vocabulary_needs_no_map(tmp_path: Path, target) -> None:
+    head = load_eagle3(str(save_head(tmp_path, "eagle3", head_json(target))), target)
+    assert head.full_vocabulary and head.to_target is None and head.draft_vocab == VOCAB
+
+
+def test_the_bias_follows_the_config(tmp_path: Path, target) -> None:
+    folder = save_head(tmp_path, "eagle", head_json(target, bias=False))
+    assert load_eagle(str(folder), target).model.fc.bias is None
+    reconfigure(folder, bias=None)
+    with pytest.raises(ModelError, match=r"missing fc\.bias"):
+        load_eagle(str(folder), target)
+
+
+class Trap:
+    def __reduce__(self):
+        return print, ("a pickle ran",)
+
+
+def test_pickles_cannot_run_anything(folder: Path, target, capsys) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"fc.weight": Trap()}, protocol=2))
+    with pytest.raises(ModelError, match="cannot be read as tensors"):
+        load_eagle3(str(folder), target)
+    assert "a pickle ran" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("break_it", "message"), [
+    (lambda f: (f / "model.safetensors").unlink(), "no weights; one of model.safetensors"),
+    (lambda f: (f / "config.json").unlink(), "no config.json"),
+    (lambda f: (f / "config.json").write_text("{"), "not JSON"),
+    (lambda f: (f / "model.safetensors").write_bytes(b"torn"), "cannot be read as tensors"),
+])
+def test_broken_folders(folder: Path, break_it, message: str) -> None:
+    break_it(folder)
+    with pytest.raises(ModelError, match=message):
+        read(str(folder))
+
+
+def test_a_reduced_vocabulary_is_refused_where_q_must_cover_everything(target) -> None:
+    drafter, fsd = registry.drafter("eagle3")(), registry.rule("fsd")
+    head = random_head("eagle3", target)
+    with pytest.raises(ModelError, match="infinite where q is 0"):
+        build_method(target, head, drafter, fsd(divergence="kl"), Sampling(1.0), 5)
+    build_method(target, head, drafter, fsd(divergence="js"), Sampling(1.0), 5)
+    whole = registry.drafter("eagle2")()
+    build_method(target, random_head("eagle2", target), whole, fsd(divergence="kl"), Sampling(1.0), 5)
+
+
+def test_more_children_than_tokens_is_refused(target) -> None:
+    head = random_head("eagle3", target)
+    wide = registry.drafter("eagle3")(top_k=43)
+    method = build_method(target, head, wide, registry.rule("greedy")(), Sampling(0.0), 5)
+    with pytest.raises(ModelError, match=r"vocabulary of 42 tokens is too small for drafter\.top_k=43"):
+        method.drafter.start(target, head, method.draft, [[1]], 64)
