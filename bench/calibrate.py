@@ -80,9 +80,9 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[Position]:
     none, lossless = registry.drafter("none")(), registry.rule("lossless")()
     method = build_method(target, None, none, lossless, settings.sampling, 1)
     limits = Limits(settings.max_new_tokens, target.eos_ids)
-    identity = {"target": target.fingerprint, "task": settings.task.model_dump(mode="json"), "version": task.version} | {
-        name: getattr(settings, name)
-        for name in ("positions", "max_new_tokens", "temperature", "top_p", "top_k", "rival", "top", "seed")}
+    own = ("positions", "max_new_tokens", "temperature", "top_p", "top_k", "rival", "top", "seed")
+    identity = {"target": target.fingerprint, "task": settings.task.model_dump(mode="json"), "version": task.version,
+                **{name: getattr(settings, name) for name in own}}
 
     def work(prompt: Prompt) -> list[list[float]]:
         one = answer(method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", turns=1)[0]
