@@ -20,7 +20,7 @@ from results.report import ReportSpec
 from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 
-OWN_COMMANDS = {"train.yaml"}  # configuration of python -m bench.train
+OWN_COMMANDS = {"calibrate.yaml", "train_judge.yaml", "train.yaml"}  # configuration of python -m bench.train
 FILES = sorted(path for path in CONF.rglob("*.yaml") if path.name not in OWN_COMMANDS)
 
 
@@ -46,6 +46,9 @@ def stand_ins(pair_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> di
             "pair.target=DIR": f"pair.target={pair_folder / 'target'}",
             "pair.draft=DIR": f"pair.draft={pair_folder / 'draft'}",
             "task.path=FILE.jsonl": prompts, "task.path=my_prompts.jsonl": prompts, "task.path=test.jsonl": questions,
+            **{f"{key}=FILE": f"{key}={folder / 'prompts.jsonl'}"  # a file is there; it is read when work begins
+               for key in ("rule.constants", "rule.classifier", "rule.second.classifier", "pair.arc", "pair.autojudge",
+                           "pair.judge")},
             "engine.device=cuda": "engine.device=cpu"}
 
 
