@@ -33,9 +33,9 @@ class Pair(Section):
     """Where the models are: folders or hub names; `random:FOLDER` has that folder's shape and random weights.
 
     `target` is measured; the others draft for it: `draft` is a smaller language model, the rest are trained heads. A
-    part may stay unset where no drafter wants it. `arc`, `autojudge` and `judge` are files that rules read: constants and
-    classifiers measured on this pair, which presets of methods hand to their rules. `revision`s are for hub names; `dtype` is the one that the pair's
-    makers run it in, engine.dtype follows it unless given."""
+    part may stay unset where no drafter wants it. `arc`, `autojudge` and `judge` are files measured on this pair, which
+    presets of methods hand to their rules. `revision`s are for hub names; `dtype` is the one that the pair's makers run
+    it in, engine.dtype follows it unless given."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
     target: str

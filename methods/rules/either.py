@@ -37,8 +37,8 @@ class Either(Rule):
     """first, second: `name` of a rule and its options."""
 
     model_config = ConfigDict(validate_default=True)
-    first: dict[str, Any] = Field({"name": "dropmatch", "variant": "js", "heads": 5, "p_drop": 0.3, "selection": "argmax",
-                                   "nucleus": 0.9})
+    first: dict[str, Any] = Field({"name": "dropmatch", "variant": "js", "heads": 5, "p_drop": 0.3,
+                                   "selection": "argmax", "nucleus": 0.9})
     second: dict[str, Any] = Field({"name": "autojudge", "classifier": None, "threshold": 0.5})
     _rules: tuple[Rule, ...] = PrivateAttr(())
 
