@@ -187,6 +187,7 @@ def _sample(run: Answer, score: dict[str, Any], seed: int, baseline: dict[str, A
         "turn_tokens": run.turn_tokens, "committed": run.committed, "accepted": run.accepted, "relaxed": run.relaxed,
         "prefill_s": run.prefill_s, "decode_s": run.decode_s, "finish": run.finish, **score, "seed": seed,
         "prompt_tokens": run.prompt_tokens, "baseline": baseline, **({"counts": run.counts} if run.counts else {}),
+        **({} if run.prompt.group is None else {"group": run.prompt.group}),
     }
 
 

@@ -76,3 +76,14 @@ def _bootstrap(arrays: Sequence[Sequence[float]], statistic: Callable[..., np.nd
     )
     interval = result.confidence_interval
     return float(interval.low), float(interval.high)
+
+
+def pass_at_k(groups: Sequence[Sequence[float]], ks: Sequence[int] = (1, 4, 10)) -> dict[str, float]:
+    """pass@k over items for each k of which every item has samples, by evalplus' unbiased estimator (Chen et al. 2021,
+    arXiv:2107.03374). `groups`: each item's samples, 1 = passed. Empty where a score is neither 0 nor 1."""
+    if not groups or any(score not in (0.0, 1.0) for group in groups for score in group):
+        return {}
+    from evalplus.eval import estimate_pass_at_k  # seconds that only pass@k should cost
+
+    sizes, right = [len(group) for group in groups], [int(sum(group)) for group in groups]
+    return {str(k): float(estimate_pass_at_k(sizes, right, k).mean()) for k in ks if k <= min(sizes)}

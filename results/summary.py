@@ -112,6 +112,8 @@ def _timing(runs: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _quality(samples: Sequence[Sample], base: Sequence[Sample], proportion: bool, own: bool) -> dict[str, Any]:
+    if any(sample.get("group") is not None for sample in samples):
+        return _quality_of_groups(samples, base)
     accuracy, interval = _accuracy([run["score"] for run in samples], proportion)
     base_accuracy, base_interval = _accuracy([run["score"] for run in base], proportion)
     pairs = [(a["score"], b["score"]) for a, b in zip(samples, base, strict=True)]
@@ -125,6 +127,33 @@ def _quality(samples: Sequence[Sample], base: Sequence[Sample], proportion: bool
         "recovery": _over(accuracy, base_accuracy),
         "mcnemar_p": test,
     }
+
+
+def _quality_of_groups(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str, Any]:
+    """Several samples an item: the mean over items of their means (pass@1, for passed or not), and pass@k. Samples of
+    one item depend on one another, so intervals are over items, and there is no paired test."""
+    runs, base_runs = (_grouped(samples, arm) for arm in (samples, base))
+    accuracy, interval = _accuracy([float(np.mean(scores)) for scores in runs], False)
+    base_accuracy, base_interval = _accuracy([float(np.mean(scores)) for scores in base_runs], False)
+    return {
+        "accuracy": accuracy,
+        "accuracy_ci95": interval,
+        "baseline_accuracy": base_accuracy,
+        "baseline_accuracy_ci95": base_interval,
+        "recovery": _over(accuracy, base_accuracy),
+        "mcnemar_p": None,
+        "pass_at_k": stats.pass_at_k(runs),
+        "baseline_pass_at_k": stats.pass_at_k(base_runs),
+    }
+
+
+def _grouped(samples: Sequence[Sample], arm: Sequence[Sample]) -> list[list[float]]:
+    """The known scores of `arm`, an item's samples together."""
+    groups: dict[str, list[float]] = {}
+    for sample, run in zip(samples, arm, strict=True):
+        if run["score"] is not None:
+            groups.setdefault(sample["group"], []).append(run["score"])
+    return list(groups.values())
 
 
 def _accuracy(scores: Sequence[float | None], proportion: bool) -> tuple[float | None, list[float] | None]:

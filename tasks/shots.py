@@ -17,8 +17,8 @@ LM_EVAL = "lm_eval:"
 
 class Shots(BaseModel):
     """count: how many examples. source: `NAME.jsonl` of tasks/data, `lm_eval:TASK.yaml` (the examples that lm-eval's
-    task file lists), or a path. target: template of an example's answer. As earlier turns of a conversation when chat is on,
-    else in one text before the question."""
+    task file lists), or a path. target: template of an example's answer. As earlier turns of a conversation when chat
+    is on, else in one text before the question."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,7 +1,7 @@
 """HumanEval(+) and MBPP(+): code taken from the answer by evalplus, run against the tests in the project's sandbox.
 
 evalplus' own executor is not used: it says itself that it is no sandbox. pass@k over several samples a prompt
-(`task.samples`) is its unbiased estimator (Chen et al. 2021, arXiv:2107.03374).
+(`task.samples`) is in the summary (results/stats.py).
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ class Code(Scorer):
     memory_mb: int = Field(1024, ge=64)
 
     def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-        code = solution(texts[0], reference.get("code"), reference.get("entry_point"))
-        program = f"{code}\n{tests(reference)}"
+        prompt, entry_point = reference.get("code"), reference.get("entry_point")
+        # HumanEval's tests may use what the prompt defines beside the function to be written (HumanEval/50).
+        given = f"{prompt}    pass\n" if prompt is not None else ""
+        program = f"{given}{solution(texts[0], prompt, entry_point)}\n{tests(reference)}"
         outcome = run_python(program, timeout_s=self.timeout_s, memory_mb=self.memory_mb)
         return Score(float(outcome.ok), outcome.error)
 
@@ -66,16 +68,6 @@ def tests(reference: Mapping[str, Any]) -> str:
     needs_numpy = NUMPY if "numpy" in text else ""
     call = f"\ncheck({reference['entry_point']})" if "def check(" in text and reference.get("entry_point") else ""
     return f"{setup}\n{needs_numpy}{text}{call}"
-
-
-def pass_at_k(passed: Mapping[str, Sequence[bool]], k: int) -> float:
-    """pass@k over prompts: `passed` holds each prompt's samples. Raises ValueError where a prompt has fewer than k."""
-    from evalplus.eval import estimate_pass_at_k
-
-    if not passed or (fewest := min(map(len, passed.values()))) < k:
-        raise ValueError(f"pass@{k} needs {k} samples of each prompt, got {fewest if passed else 0}; set task.samples")
-    samples, right = [len(one) for one in passed.values()], [sum(one) for one in passed.values()]
-    return float(estimate_pass_at_k(samples, right, k).mean())
 
 
 def _unfenced(text: str) -> str:

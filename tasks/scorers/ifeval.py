@@ -5,7 +5,9 @@ The score is the prompt-level strict one; the loose one and the shares of instru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 from tasks.base import Score, TaskError
@@ -20,16 +22,31 @@ class IFEval(Scorer):
 
     def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """Raises TaskError for the instructions that count sentences where nltk's sentence model is not installed."""
+        import langdetect
         from lm_eval.tasks.ifeval.utils import process_results
 
+        langdetect.DetectorFactory.seed = 0  # it draws samples of a text
         doc = {"key": 0, **{field: reference[field] for field in self.needs}}
         try:
-            found = process_results(doc, [texts[0]])
+            with _fixed_chance():
+                found = process_results(doc, [texts[0]])
         except LookupError as error:
             raise TaskError("ifeval: this instruction counts sentences or words and needs nltk's model punkt_tab; run "
                             "`python -m nltk.downloader punkt_tab`") from error
         details = {name: _share(value) for name, value in found.items()}
         return Score(details[self.metric], None, details)
+
+
+@contextmanager
+def _fixed_chance() -> Iterator[None]:
+    """lm-eval's checkers draw what a prompt leaves open (the letter of prompt 1122, which is none): the same each time,
+    so that an answer scores the same each time."""
+    before = random.getstate()
+    random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(before)
 
 
 def _share(value: bool | Sequence[bool]) -> float:

@@ -28,7 +28,8 @@ NUMPY_TEST = ("import numpy as np\n\ndef check(candidate):\n    for x, y in [(1,
               "        out = candidate(x)\n        assert out == y or np.allclose(out, y, rtol=1e-07, atol=1e-6)\n")
 PROBLEMS = [
     {"task_id": n, "text": f"Write a function to multiply a number by {n}.",
-     "code": f"def times(a):\r\n  return a * {n}", "test_setup_code": "", "test_list": [f"assert times(2) == {2 * n}", f"assert times(0) == {0 * n}"],
+     "code": f"def times(a):\r\n  return a * {n}", "test_setup_code": "",
+     "test_list": [f"assert times(2) == {2 * n}", f"assert times(0) == {0 * n}"],
      "challenge_test_list": []} for n in (11, 12, 13, 14, 15)]
 OPTIONS = [
     {"question_id": 70 + n, "question": f"What is {n} + 1?", "options": list("123456789"), "answer": "ABCDEFGHI"[n],

@@ -57,6 +57,18 @@ def test_by_hand():
     assert found["accuracy_ci95"][0] < 0.5 < found["accuracy_ci95"][1]
 
 
+def test_several_samples_of_an_item_give_pass_at_k():
+    def of(item, *scores):
+        return [{**sample(f"{item}/{i}", [2], [1], score=score), "group": item} for i, score in enumerate(scores)]
+
+    found = summary([*of("a", 1.0, 0.0, 0.0, 0.0), *of("b", 1.0, 1.0, 0.0, 1.0)])
+    assert set(found) == KEYS | {"pass_at_k", "baseline_pass_at_k"}
+    assert found["pass_at_k"] == found["baseline_pass_at_k"] == pytest.approx({"1": 0.5, "4": 1.0})
+    assert found["accuracy"] == 0.5 and found["mcnemar_p"] is None
+    ten = summary([*of("a", *[1.0] * 3, *[0.0] * 7), *of("b", *[0.0] * 10)])
+    assert ten["pass_at_k"] == pytest.approx({"1": 0.15, "4": (1 - 35 / 210) / 2, "10": 0.5})
+
+
 def test_the_autoregressive_cell_is_its_own_baseline():
     found = summary([sample(i, [1] * 5, [0] * 5, baseline=None) for i in "abc"])
     assert found["tau"] == 1.0 and found["accept_len"] == 0.0 and found["draft_share"] == 0.0

@@ -1,0 +1,296 @@
+"""Scorers against published gold answers, the field's own functions, and code that means harm."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import pickle
+import random
+import zlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tasks.base import TaskError
+from tasks.scorers.code import Code, solution
+from tasks.scorers.harness import Harness
+from tasks.scorers.ifeval import IFEval
+from tasks.scorers.livecodebench import LiveCodeBench, read_tests
+from tasks.scorers.plain import Nothing, RougeL
+from tests.helpers.dataset_rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
+
+ROOT = Path(__file__).parents[2]
+DATA = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
+LINUX = pytest.mark.skipif(os.uname().sysname != "Linux", reason="the sandbox is made of Linux system calls")
+# Published solutions that do not pass: evalplus' sanitiser drops functions without a return statement (flatten, adjac,
+# heapify), and MBPP/123 takes a hundred million steps.
+EXCEPTIONS = {"humaneval": set(), "mbpp": {512, 630, 940}}
+SLOW = {"humaneval": set(), "mbpp": {123}}
+
+
+def published(name: str):
+    path = DATA / name
+    if not path.is_file():
+        pytest.skip(f"no reference data at {path}")
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def harness(task: str, filter: str | None = None) -> Harness:
+    """The scorer that a task's YAML names."""
+    options = yaml.safe_load((ROOT / "conf" / "task" / f"{task}.yaml").read_text())["scorer"]
+    return Harness(**{**options, "filter": filter or options["filter"]})
+
+
+@pytest.mark.parametrize(("text", "strict", "flexible"), [
+    ("#### 18", 1, 1),
+    ("#### 18.", 1, 1),
+    ("#### 1,8", 1, 1),
+    ("9 * 2 = 18\n#### 18\nQuestion: 99 apples", 1, 0),
+    ("The answer is $18", 0, 1),
+    (r"\boxed{18}", 0, 1),
+    ("#### 81", 0, 0),
+    ("no number", 0, 0),
+    ("", 0, 0),
+])
+def test_gsm8k_formats(text, strict, flexible):
+    found = harness("gsm8k").score({"target": "18"}, [text])
+    assert found.details == {"strict-match": strict, "flexible-extract": flexible}
+    assert found.value == flexible == harness("gsm8k", "flexible-extract").score({"target": "18"}, [text]).value
+    assert harness("gsm8k", "strict-match").score({"target": "18"}, [text]).value == strict
+
+
+@pytest.mark.parametrize("text", ["$1,000", "It is $1,000.", "#### 1,000", "#### 1000.", r"\boxed{1000}"])
+def test_a_thousand_is_a_thousand(text):
+    assert harness("gsm8k").score({"target": "1000"}, [text]).value == 1
+    assert harness("gsm8k").score({"target": "1,000"}, [text]).value == 1
+    assert harness("gsm8k").score({"target": "100"}, [text]).value == 0
+
+
+def test_published_gsm8k_answers_are_right_under_both_filters():
+    scorer = harness("gsm8k")
+    rows = published("gsm8k/test.jsonl")
+    assert len(rows) == 1319
+    for row in rows:
+        gold = row["answer"]
+        target = gold.split("####")[-1].strip()
+        assert scorer.score({"target": target}, [gold]).details == {"strict-match": 1.0, "flexible-extract": 1.0}
+    assert scorer.score({"target": target}, [gold + "1"]).value == 0
+
+
+def test_an_unknown_filter_is_one_line():
+    with pytest.raises(TaskError, match=r"scorer.filter=loose: unknown; there are strict-match, flexible-extract"):
+        harness("gsm8k", "loose").score({"target": "1"}, ["1"])
+    with pytest.raises(TaskError, match="lm-eval has no such task file"):
+        Harness(name="lm_eval", rules="nope/nope.yaml", filter="x").score({"target": "1"}, ["1"])
+
+
+@pytest.mark.parametrize(("text", "letter"), [
+    ("B", "B"), (" B. water", "B"), ("(B)", "B"), ("**B**", "B"), ("The answer is B because fish swim.", "B"),
+    ("I think\nAnswer: (C)", "C"), ("A fish lives in water", None), ("Because of it", None), ("", None),
+])
+def test_letters(text, letter):
+    for task in ("csqa", "mmlu", "mmlu_pro_arc"):
+        found = harness(task).score({"target": letter or "A"}, [text])
+        assert (found.value, found.answer) == (float(letter is not None), letter)
+
+
+def test_published_csqa_answers_are_right():
+    rows, scorer = published("csqa/dev_rand_split.jsonl"), harness("csqa")
+    assert len(rows) == 1221
+    for row in rows:
+        gold = row["answerKey"]
+        other = "ABCDE"["ABCDE".index(gold) - 1]
+        assert scorer.score({"target": gold}, [gold]).details == {"get_response": 1, "flexible": 1}
+        assert scorer.score({"target": gold}, [other]).value == 0
+
+
+def test_mmlu_pro_reads_the_letter_of_a_worked_answer():
+    assert harness("mmlu_pro").score({"target": "C"}, ["Two and one. The answer is (C)."]).value == 1
+    assert harness("mmlu_pro").score({"target": "C"}, ["The answer is (B)."]).value == 0
+
+
+def test_without_a_reference_there_is_no_score():
+    assert RougeL(name="rouge").score({"target": None}, ["a"]).value is None
+    assert Code(name="code").score({"target": "x"}, ["a"]).value is None
+    assert Nothing(name="none").score({"target": "x"}, ["a"]).value is None
+
+
+def test_rouge_counts_the_longest_common_subsequence():
+    score = RougeL(name="rouge").score({"target": "four ships left port"}, ["the ships left their port"]).value
+    assert score == pytest.approx(2 * (3 / 4) * (3 / 5) / (3 / 4 + 3 / 5))
+
+
+# -- IFEval ----------------------------------------------------------------------------------------------------------
+
+
+def counts_sentences(row) -> bool:
+    """Does an instruction need nltk's sentence model?"""
+    return bool({"length_constraints:number_sentences", "change_case:capital_word_frequency"}
+                & set(row["instruction_id_list"]))
+
+
+def test_ifeval_agrees_with_lm_eval_on_published_prompts(tmp_path):
+    from lm_eval.tasks.ifeval import utils
+
+    from tasks.rows import Source
+
+    path = DATA / "ifeval" / "input_data.jsonl"
+    plain = [row for row in published("ifeval/input_data.jsonl") if not counts_sentences(row)][:240]
+    read = {row["key"]: row for row in Source("ifeval", str(path)).rows()}
+    styles = ["{0}", "no commas here at all", "<<title>> *one* *two* *three* [a] [b]\n\n***\n\nP.S. {0}", '"WHY, {0}"']
+    seen = []
+    for number, row in enumerate(plain):
+        text = styles[number % len(styles)].format(row["prompt"])
+        example = utils.InputExample(row["key"], row["instruction_id_list"], row["prompt"], row["kwargs"])
+        random.seed(0)
+        strict = utils.test_instruction_following_strict(example, text)
+        loose = utils.test_instruction_following_loose(example, text)
+        found = IFEval(name="ifeval").score(read[row["key"]], [text])
+        assert found.value == strict.follow_all_instructions
+        assert found.details["prompt_level_loose_acc"] == loose.follow_all_instructions
+        each = strict.follow_instruction_list
+        assert found.details["inst_level_strict_acc"] == sum(each) / len(each)
+        seen.append(found.value)
+    assert len(seen) >= 200 and 0 < sum(seen) < len(seen)
+
+
+def test_an_answer_scores_the_same_each_time():
+    row = {"prompt": "Use it often.", "instruction_id_list": ["keywords:letter_frequency"],
+           "kwargs": [{"let_relation": "at least", "letter": "#", "let_frequency": 2}]}
+    random.seed(5)
+    after = random.Random(5).random()
+    assert len({IFEval(name="ifeval").score(row, ["the quick brown fox jumps over it"]).value for _ in range(20)}) == 1
+    assert random.random() == after, "the program's own chance goes on where it was"
+
+
+def test_ifeval_on_rows_of_our_own():
+    rows = ROWS["ifeval"]
+    texts = ["all fine", "one two three", "here is *one part* of it", "lower case words only", '"quoted"']
+    assert [IFEval(name="ifeval").score(row, [text]).value for row, text in zip(rows, texts, strict=True)] == [1.0] * 5
+    half = IFEval(name="ifeval").score(rows[1], ["a, b"])
+    assert (half.value, half.details["inst_level_strict_acc"]) == (0.0, 0.0)
+    assert IFEval(name="ifeval").score(rows[1], ["a b"]).details["inst_level_strict_acc"] == 0.5
+
+
+# -- code ------------------------------------------------------------------------------------------------------------
+
+
+def function_score(text: str, row=FUNCTIONS[0], **options):
+    reference = {"code": row["prompt"], "test": row["test"], "entry_point": row["entry_point"]}
+    return Code(name="code", **options).score(reference, [text])
+
+
+@LINUX
+@pytest.mark.parametrize("text", [
+    "    return x + 1\n",
+    "return x + 1",
+    "```python\nreturn x + 1\n```",
+    "Sure:\n```python\ndef add_1(x: int) -> int:\n    return x + 1\n\nprint(add_1(1))\n```\nIt adds one.",
+    "def helper(y):\n    return y + 1\n\ndef add_1(x):\n    return helper(x)\n\nassert add_1(1) == 3",
+])
+def test_answers_in_many_forms_pass(text):
+    assert function_score(text).value == 1
+
+
+@LINUX
+@pytest.mark.parametrize("text", ["    return x + 2\n", "", "I cannot.", "def add_1(x): return x +", "```python\n```"])
+def test_wrong_answers_fail(text):
+    assert function_score(text).value == 0
+
+
+@LINUX
+@pytest.mark.parametrize(("body", "error"), [
+    ("while True: pass", "no end after 2 s"),
+    ("import os\n    while True: os.fork()", "BlockingIOError"),
+    ("y = bytearray(10 * 1000 ** 3)", "MemoryError"),
+    ("import socket\n    socket.create_connection(('127.0.0.1', 9), 1)", "Error"),
+    ("import urllib.request\n    urllib.request.urlopen('http://example.com', timeout=1)", "Error"),
+    ("open('/tmp/leeway_was_here', 'w').write('x')", "Error"),
+    ("open('/etc/leeway_was_here', 'w').write('x')", "Error"),
+    ("import os\n    os._exit(0)", "left before its last line"),
+    ("import os\n    os.kill(os.getpid(), 9)", "SIGKILL"),
+])
+def test_misdeeds_end_as_a_failed_sample_in_bounded_time(body, error):
+    import time
+
+    began = time.perf_counter()
+    found = function_score(f"def add_1(x):\n    {body}\n    return x + 1\n", timeout_s=2.0)
+    assert found.value == 0 and error in found.answer
+    assert time.perf_counter() - began < 30
+    assert not any(Path(folder, "leeway_was_here").exists() for folder in ("/tmp", "/etc"))
+
+
+@LINUX
+def test_tests_may_use_what_the_prompt_defines():
+    row = {"prompt": "def half(x):\n    return x / 2\n\n\ndef twice(x):\n    \"\"\" Double x. \"\"\"\n",
+           "entry_point": "twice", "test": "def check(candidate):\n    assert half(candidate(3)) == 3\n"}
+    assert function_score("    return 2 * x\n", row=row).value == 1
+    assert function_score("```python\ndef twice(x):\n    return 2 * x\n```", row=row).value == 1
+    assert function_score("```python\ndef double(x):\n    return 2 * x\n```", row=row).value == 0
+
+
+@LINUX
+def test_assertions_and_plus_tests():
+    for row in PROBLEMS[:2]:
+        reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
+        assert Code(name="code").score(reference, [row["code"]]).value == 1
+        assert Code(name="code").score(reference, [row["code"].replace("*", "+")]).value == 0
+    plus = {**FUNCTIONS[1], "test": NUMPY_TEST.format(3)}
+    assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.5 + 1e-9", row=plus).value == 1
+    assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.6", row=plus).value == 0
+
+
+def test_the_solution_is_what_the_entry_point_needs():
+    text = "```python\nimport math\n\ndef unused():\n    return 1\n\ndef f(x):\n    return math.floor(x)\n```"
+    assert solution(text, None, "f") == "import math\ndef f(x):\n    return math.floor(x)"
+
+
+@LINUX
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "path"), [
+    ("humaneval", "humaneval/HumanEval.jsonl.gz"), ("mbpp", "mbpp/mbpp.jsonl")])
+def test_published_solutions_pass(name, path):
+    broken = set()
+    for row in published(path):
+        if name == "humaneval":
+            found = function_score(row["canonical_solution"], row=row, timeout_s=60)
+        else:
+            reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
+            found = Code(name="code", timeout_s=60).score(reference, [row["code"]])
+        if found.value != 1:
+            broken.add(row["task_id"])
+    assert broken - SLOW[name] == EXCEPTIONS[name]
+
+
+# -- LiveCodeBench ---------------------------------------------------------------------------------------------------
+
+
+@LINUX
+def test_contest_answers():
+    by_input, by_call = ROWS["livecodebench"][:2]
+    scorer = LiveCodeBench(name="livecodebench", timeout_s=10)
+    reads = "Answer:\n```python\nprint(sum(map(int, input().split())))\n```"
+    calls = ("```python\nclass Solution:\n    def total(self, some: List[int], more):\n"
+             "        return sum(some) + more\n```")
+    assert scorer.score(by_input, [reads]).value == scorer.score(by_call, [calls]).value == 1
+    wrong = scorer.score(by_input, [reads.replace("sum", "max")])
+    assert wrong.value == 0 and wrong.answer.startswith("test 1 of 2: AssertionError: wrong output")
+    assert scorer.score(by_call, [calls.replace("+ more", "")]).value == 0
+    assert scorer.score(by_call, [reads]).value == 0
+
+
+def test_hidden_tests_hold_nothing_but_text():
+    class Harm:
+        def __reduce__(self):
+            return os.system, ("touch /tmp/leeway_was_here",)
+
+    text = base64.b64encode(zlib.compress(pickle.dumps(Harm()))).decode()
+    with pytest.raises(TaskError, match=r"these tests cannot be read: .*system in a file of tests"):
+        read_tests(text)
+    with pytest.raises(TaskError, match="these tests cannot be read"):
+        read_tests("not base64!")
+    assert not Path("/tmp/leeway_was_here").exists()
