@@ -47,6 +47,7 @@ def run(command: Command) -> int:
     from bench.cell import Cell
     from bench.closing import conclude, labels_of
     from bench.settings import Settings
+    from results.store import Store
 
     settings = Settings.of(command.points[0].config)
     cells = [Cell.of(point.config) for point in command.points]
@@ -65,7 +66,12 @@ def run(command: Command) -> int:
         hydra_job(rotations(cells) if command.together else None)()
     if plans:
         render_sweep(command, plans, settings)
-    return conclude(cells, labels, settings)
+    judged = 0
+    if settings.judge.base_url is not None:
+        from bench.judging import judge_cells
+
+        judged = judge_cells(cells, settings.judge, Store(settings.store.dir))
+    return max(judged, conclude(cells, labels, settings))
 
 
 def hydra_itself() -> int:

@@ -23,13 +23,14 @@ Keys, with their defaults
   method=NAME                a named drafter x rule; drafter= and rule= win over it
   draft.length=5             K, tokens drafted in a cycle
   drafter.KEY= rule.KEY= task.KEY=          options of the chosen drafter, rule and task
-  pair.target=DIR pair.draft=DIR            checkpoints of pair=local (a folder or a hub name)
+  pair.target=DIR pair.draft=DIR pair.eagle3=DIR (eagle, hass, medusa)   parts of pair=local: folders or hub names
   n=null seed=0 repeat=0 batch=1            number of prompts (null = all), random streams, prompts decoded together
   decoding.temperature=0.0 decoding.top_p=1.0 decoding.top_k=0 decoding.max_new_tokens=null (the task's)
   engine.device=auto engine.dtype=${pair.dtype} engine.threads=null
   store.dir=outputs/store output.dir=outputs   where results and pages go
   summary=table|json         json: each summary as one JSON line at the end of the standard output
-  dry_run=false              only show the resolved points and what would run
+  dry_run=false              only show the resolved points, the memory they take and what would be downloaded
+  judge.base_url=URL judge.model=NAME   an LLM judges MT-Bench, KoMT-Bench and Alpaca answers (key: OPENAI_API_KEY)
   tracker=none|wandb         WANDB_MODE=offline works without a network
   trace=false                record decode traces (not available yet)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from bench import tracking
 from bench.cell import SECTIONS
 from bench.errors import ConfigError, unknown
+from bench.judge import Judge
 from bench.sections import Named, Section, choose, parse, validated
 
 
@@ -22,6 +23,7 @@ class Settings(Section):
     summary: Literal["table", "json"]
     trace: bool
     dry_run: bool
+    judge: Judge
     tracker: Named[tracking.Tracker]
 
     @classmethod
@@ -36,9 +38,11 @@ class Settings(Section):
         found |= {
             "output": parse(Folder, config, "output"),
             "store": parse(Folder, config, "store"),
+            "judge": parse(Judge, config, "judge"),
             "tracker": choose(config, "tracker", tracking.TRACKERS.__getitem__, tracking.TRACKERS),
         }
         settings = validated(cls, found, "")
+        settings.judge.check()
         if settings.trace:
             raise ConfigError("trace=True: decode traces are not recorded yet; leave trace=false")
         return settings

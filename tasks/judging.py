@@ -1,0 +1,140 @@
+"""What an LLM judge is asked about an answer, and what its reply means.
+
+The prompts are the published ones, read from their own files: FastChat's `judge_prompts.jsonl` for MT-Bench (Zheng et
+al. 2023, arXiv:2306.05685) and KoMT-Bench's translation of it, AlpacaEval's chat template for the win rate.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from tasks.base import Prompt, TaskError
+
+FASTCHAT = "https://raw.githubusercontent.com/lm-sys/FastChat/main/fastchat/llm_judge/data/judge_prompts.jsonl"
+KOMT = ("https://raw.githubusercontent.com/LG-AI-EXAONE/KoMT-Bench/main/FastChat/fastchat/llm_judge/data/"
+        "judge_prompts_ko.jsonl")
+ALPACA = ("https://raw.githubusercontent.com/tatsu-lab/alpaca_eval/main/src/alpaca_eval/evaluators_configs/"
+          "alpaca_eval_clf_gpt4_turbo/alpaca_eval_clf.txt")
+SOURCES = {"mt_bench": FASTCHAT, "komt_bench": KOMT, "alpaca_eval": ALPACA}
+MODES: Mapping[str, Literal["single", "pairwise"]] = {
+    "mt_bench": "single", "komt_bench": "single", "alpaca_eval": "pairwise"}
+NEED_REFERENCE = ("math", "reasoning", "coding")
+"""Categories whose answers FastChat shows to the judge beside a reference answer."""
+
+_RATING = re.compile(r"\[\[(\d+(?:\.\d+)?)\]\]|\[(\d+(?:\.\d+)?)\]")
+_CHOICE = re.compile(r"\[\[([ABC])\]\]")
+_ALPACA_CHOICE = re.compile(r"\b([mM])\b")
+_MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)\n?<\|im_end\|>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One thing to ask the judge. `turn`: from 0. `swapped`: the other answer stands first (pairwise)."""
+
+    id: str
+    turn: int
+    swapped: bool
+    messages: tuple[tuple[str, str], ...]
+
+
+class JudgePrompts:
+    """The templates of one file; `kind` is `fastchat` or `alpaca_eval`."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        text = _text(source)
+        self.kind = "alpaca_eval" if _MESSAGE.search(text) else "fastchat"
+        self.messages = tuple(_MESSAGE.findall(text))
+        self.templates = {} if self.messages else _templates(source, text)
+
+    def single(self, prompt: Prompt, texts: Sequence[str], reference: Sequence[str] | None) -> list[Question]:
+        """One rating a turn. Raises TaskError where the category needs a reference answer and there is none."""
+        if self.kind != "fastchat":
+            raise TaskError(f"judge.prompts={self.source}: compares two answers; take judge.mode=pairwise")
+        checked = prompt.reference.get("category") in NEED_REFERENCE
+        if checked and len(reference or ()) < len(texts):
+            raise TaskError(f"question {prompt.id} ({prompt.reference['category']}) is judged beside a reference "
+                            "answer and there is none; give judge.references=FILE.jsonl in FastChat's answer format")
+        found = []
+        for turn in range(len(texts)):
+            name = f"single{'-math' if checked else ''}-v1{'-multi-turn' if turn else ''}"
+            fields = {**_numbered("question", prompt.turns), **_numbered("answer", texts),
+                      **_numbered("ref_answer", reference or ()), "question": prompt.turns[turn], "answer": texts[turn]}
+            found.append(Question(prompt.id, turn, False, self._filled(name, fields)))
+        return found
+
+    def pairwise(self, prompt: Prompt, texts: Sequence[str], other: Sequence[str]) -> list[Question]:
+        """The first turn's answers, each in both places: whoever stands first is favoured."""
+        found = []
+        for swapped in (False, True):
+            first, second = (other[0], texts[0]) if swapped else (texts[0], other[0])
+            if self.kind == "alpaca_eval":
+                fields = {"instruction": prompt.turns[0], "output_1": first, "output_2": second}
+                messages = tuple((role, _fill(text, fields)) for role, text in self.messages)
+            else:
+                fields = {"question": prompt.turns[0], "answer_a": first, "answer_b": second}
+                messages = self._filled("pair-v2", fields)
+            found.append(Question(prompt.id, 0, swapped, messages))
+        return found
+
+    def rating(self, reply: str) -> float | None:
+        """The grade of 1 to 10 in a reply; None where there is none."""
+        found = _RATING.search(reply)
+        value = None if found is None else float(found.group(1) or found.group(2))
+        return value if value is not None and 0 <= value <= 10 else None
+
+    def choice(self, reply: str, swapped: bool) -> float | None:
+        """1 where the judged method's answer won, 0.5 for a tie, 0 where it lost; None where the reply does not say."""
+        if self.kind == "alpaca_eval":
+            letters = _ALPACA_CHOICE.findall(reply)
+            first = {"m": 1.0, "M": 0.0}.get(letters[-1]) if letters else None
+        else:
+            found = _CHOICE.search(reply)
+            first = None if found is None else {"A": 1.0, "B": 0.0, "C": 0.5}[found.group(1)]
+        return None if first is None else 1 - first if swapped else first
+
+    def _filled(self, name: str, fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        if name not in self.templates:
+            raise TaskError(f"judge.prompts={self.source}: has no prompt {name}; give FastChat's judge_prompts.jsonl")
+        system, template = self.templates[name]
+        return (("system", system), ("user", _fill(template, fields)))
+
+
+def _fill(template: str, fields: Mapping[str, str]) -> str:
+    """Each `{name}` once, in one pass: an answer that holds braces stays what it is."""
+    return re.sub("|".join(re.escape(f"{{{name}}}") for name in fields), lambda m: fields[m.group()[1:-1]], template)
+
+
+def _numbered(name: str, texts: Sequence[str]) -> dict[str, str]:
+    return {f"{name}_{number}": text for number, text in enumerate(texts, start=1)}
+
+
+def _text(source: str) -> str:
+    try:
+        if source.startswith(("http://", "https://")):
+            with urlopen(source, timeout=60) as answer:
+                return answer.read().decode()
+        return Path(source).expanduser().read_text(encoding="utf-8")
+    except (OSError, URLError, UnicodeDecodeError) as error:
+        raise TaskError(f"judge.prompts={source}: cannot be read ({error}); give a local copy of the file") from error
+
+
+def _templates(source: str, text: str) -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            row: Any = json.loads(line)
+            found[row["name"]] = (row["system_prompt"], row["prompt_template"])
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise TaskError(f"judge.prompts={source}, line {number}: not a judge prompt; a line of FastChat's file has "
+                            "name, system_prompt and prompt_template") from error
+    if not found:
+        raise TaskError(f"judge.prompts={source}: holds no prompts")
+    return found

@@ -1,0 +1,211 @@
+"""A judge behind a real server, in a process of its own that dies half-way; and what replies mean."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.errors import ConfigError
+from bench.judge import Judge, JudgeError, ask
+from bench.judging import Judged, described_numbers, numbers
+from results.store import StoreError
+from results.verdicts import Verdicts, key_of
+from tasks.base import Prompt, TaskError
+from tasks.judging import JudgePrompts, Question
+from tests.helpers.dataset_rows import QUESTIONS, write_rows
+
+ROOT = Path(__file__).parents[2]
+SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
+SERVER = Path(__file__).parents[1] / "helpers" / "judge_server.py"
+TEMPLATES = [
+    {"name": "single-v1", "system_prompt": "Judge.", "prompt_template": "Q {question} A {answer} [[rating]]"},
+    {"name": "single-math-v1", "system_prompt": "Judge.",
+     "prompt_template": "Q {question} R {ref_answer_1} A {answer}"},
+    {"name": "single-v1-multi-turn", "system_prompt": "Judge.",
+     "prompt_template": "Q {question_1} A {answer_1} Q {question_2} A {answer_2}"},
+    {"name": "single-math-v1-multi-turn", "system_prompt": "Judge.",
+     "prompt_template": "R {ref_answer_1} {ref_answer_2} Q {question_1} A {answer_1} Q {question_2} A {answer_2}"},
+    {"name": "pair-v2", "system_prompt": "Compare.",
+     "prompt_template": "Q {question} Assistant A {answer_a} Assistant B {answer_b}"},
+]
+ALPACA = ("<|im_start|>system\nRank.\n<|im_end|>\n<|im_start|>user\n{instruction}: m {output_1}, M {output_2}\n"
+          "<|im_end|>\n")
+
+
+def judge(**options) -> Judge:
+    given = {"base_url": "http://127.0.0.1:1/v1", "model": "own", "key_env": "JUDGE_KEY", "prompts": None,
+             "references": None, "mode": None, "against": "reference", "temperature": 0.0, "max_tokens": 64,
+             "timeout_s": 20.0, "retries": 0, "wait_s": 0.0}
+    return Judge(**{**given, **options})
+
+
+class Server:
+    """The judge's process; `start` begins it (again)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = folder / "asked.jsonl"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/v1"
+        self.process: subprocess.Popen | None = None
+
+    def start(self, die_after: int | None = None) -> None:
+        words = [str(self.port), str(self.log), *([] if die_after is None else [str(die_after)])]
+        self.process = subprocess.Popen([sys.executable, str(SERVER), *words])
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise TimeoutError("the judge's server did not start")
+
+    def asked(self) -> list[dict]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+
+@pytest.fixture
+def server(tmp_path):
+    made = Server(tmp_path)
+    yield made
+    if made.process is not None:
+        made.process.kill()
+        made.process.wait()
+
+
+@pytest.fixture
+def templates(tmp_path) -> str:
+    return str(write_rows(tmp_path, "judge_prompts", TEMPLATES))
+
+
+def test_a_server_that_dies_half_way_is_resumed_and_nothing_is_judged_twice(
+        command, server, templates, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
+    references = [{"question_id": q["question_id"], "choices": [{"turns": ["Rhine.", "Germany."]}]} for q in QUESTIONS]
+    words = [f"task.path={write_rows(tmp_path, 'mt_bench')}", "task=mt_bench", "task.system=null", "method=sps", "n=4",
+             f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={templates}", "judge.retries=1",
+             "judge.wait_s=0.1", f"judge.references={write_rows(tmp_path, 'gpt4', references)}"]
+    server.start(die_after=5)
+    first = command(*words)
+    assert first.status == 1 and f"judge.base_url={server.url}: no reply from own" in first.err
+    assert "judge" not in first.cell.summary() and len(server.asked()) == 5
+    server.process.wait()
+    server.start()
+    second = command(*words, "summary=json")
+    assert second.status == 0, second.err
+    asked = server.asked()
+    assert len(asked) == 8 and len({json.dumps(one["messages"]) for one in asked}) == 8
+    assert {one["key"] for one in asked} == {"Bearer s3cret"}
+    assert {one["path"] for one in asked} == {"/v1/chat/completions"}
+    found = second.last_line["judge"]
+    assert (found["model"], found["mode"], found["n"], found["replies"], found["unread"]) == ("own", "single", 4, 8, 0)
+    assert found["score"] == pytest.approx((found["turn_1"] + found["turn_2"]) / 2)
+    assert "s3cret" not in "".join(path.read_text() for path in second.cell.path.iterdir())
+    third = command(*words)
+    assert third.status == 0 and len(server.asked()) == 8 and third.cell.summary()["judge"] == found
+    assert "score" in third.out and "4 prompts, turn 1" in third.out
+
+
+def test_a_missing_model_is_refused_before_anything_runs(command):
+    result = command("judge.base_url=http://127.0.0.1:1/v1")
+    assert result.status == 2 and "judge.model: missing" in result.err
+    with pytest.raises(ConfigError):
+        judge(model=None).check()
+
+
+def test_no_endpoint_and_a_refused_request_are_one_line(server):
+    body = judge().asked((("user", "hello"),))
+    with pytest.raises(JudgeError, match=r"127.0.0.1:1/v1: no reply from own \(.*refused.*the same command goes on"):
+        ask(judge(), body)
+    server.start()
+    assert "[[" in ask(judge(base_url=server.url), body)
+    assert server.asked()[0]["key"] is None
+
+
+def test_grades_and_choices(templates, tmp_path):
+    prompts = JudgePrompts(templates)
+    assert [prompts.rating(text) for text in ("Rating: [[7]]", "[[8.5]] then [[2]]", "[3]", "ten", "[[11]]")] == [
+        7.0, 8.5, 3.0, None, None]
+    assert [prompts.choice(f"so [[{letter}]]", False) for letter in "ABC"] == [1.0, 0.0, 0.5]
+    assert [prompts.choice(f"so [[{letter}]]", True) for letter in "ABC"] == [0.0, 1.0, 0.5]
+    assert prompts.choice("neither", True) is None
+    path = tmp_path / "alpaca.txt"
+    path.write_text(ALPACA)
+    alpaca = JudgePrompts(str(path))
+    assert [alpaca.choice(letter, swapped) for letter in "mM" for swapped in (False, True)] == [1.0, 0.0, 0.0, 1.0]
+    asked = alpaca.pairwise(Prompt("a", turns=("Name a bird",)), ["A {output_2} crow"], ["A tit"])
+    assert [one.messages for one in asked] == [
+        (("system", "Rank."), ("user", "Name a bird: m A {output_2} crow, M A tit")),
+        (("system", "Rank."), ("user", "Name a bird: m A tit, M A {output_2} crow"))]
+
+
+def test_questions_show_what_they_must(templates):
+    prompts = JudgePrompts(templates)
+    plain = Prompt("1", turns=("Q1", "Q2"), reference={"category": "writing"})
+    checked = Prompt("2", turns=("Q1", "Q2"), reference={"category": "math"})
+    assert [one.messages[1][1] for one in prompts.single(plain, ["a1", "a2 {question_1}"], None)] == [
+        "Q Q1 A a1 [[rating]]", "Q Q1 A a1 Q Q2 A a2 {question_1}"]
+    assert [one.messages[1][1] for one in prompts.single(checked, ["a1", "a2"], ["r1", "r2"])] == [
+        "Q Q1 R r1 A a1", "R r1 r2 Q Q1 A a1 Q Q2 A a2"]
+    with pytest.raises(TaskError, match=r"question 2 \(math\) is judged beside a reference answer and there is none"):
+        prompts.single(checked, ["a1", "a2"], None)
+    with pytest.raises(TaskError, match=r"cannot be read .*give a local copy"):
+        JudgePrompts("/nowhere.jsonl")
+
+
+@pytest.mark.parametrize("name", ["mt_bench/judge_prompts.jsonl", "komt_bench/judge_prompts_ko.jsonl"])
+def test_published_prompts_have_no_gap_left(name):
+    if not (SHARED / name).is_file():
+        pytest.skip(f"no reference data at {SHARED / name}")
+    prompts = JudgePrompts(str(SHARED / name))
+    for category in ("writing", "math"):
+        prompt = Prompt("1", turns=("Q1?", "Q2?"), reference={"category": category})
+        for question in prompts.single(prompt, ["one", "two"], ["r1", "r2"]):
+            text = question.messages[1][1]
+            assert "{" not in text.replace("{{", "") and ("two" if question.turn else "one") in text
+            assert ("r1" in text) == (category == "math")
+
+
+def test_an_order_that_decides_is_a_tie():
+    def game(name, straight, swapped):
+        return [Judged(Question(name, 0, False, ()), straight), Judged(Question(name, 0, True, ()), swapped)]
+
+    found = numbers([*game("won", 1.0, 1.0), *game("lost", 0.0, 0.0), *game("first place", 1.0, 0.0),
+                     *game("nearly", 1.0, 0.5), *game("mute", None, None)], "pairwise")
+    assert (found["win_rate"], found["n"], found["unread"]) == (0.5, 4, 2)
+    assert described_numbers(found | {"model": "own"}).startswith("win rate 50.0% [")
+
+
+def test_the_win_rate_swaps_places(command, server, templates, tmp_path):
+    server.start()
+    rows = [{"instruction": f"Name {n} birds.", "output": "FIRST"} for n in (2, 3, 4)]
+    words = [f"task.path={write_rows(tmp_path, 'alpaca', rows)}", "task=alpaca", "task.system=null", "method=sps",
+             f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={templates}"]
+    result = command(*words)
+    assert result.status == 0, result.err
+    found = result.cell.summary()["judge"]
+    assert (found["mode"], found["win_rate"], found["n"], found["replies"]) == ("pairwise", 0.0, 3, 6)
+    missing = command(*words, "judge.against=baseline")
+    assert missing.status == 1 and "run method=ar with the same settings" in missing.err
+
+
+def test_torn_and_foreign_lines(tmp_path):
+    verdicts = Verdicts(tmp_path)
+    verdicts.append("a", "[[5]]", {"id": "1"})
+    with open(verdicts.path, "a") as file:
+        file.write('{"key": "b", "rep')
+    assert verdicts.replies() == {"a": "[[5]]"}
+    verdicts.append("c", "[[6]]", {"id": "2"})
+    assert verdicts.replies() == {"a": "[[5]]", "c": "[[6]]"}
+    verdicts.path.write_text("[]\n")
+    with pytest.raises(StoreError, match="line 1 is not a verdict"):
+        verdicts.replies()
+    assert key_of({"a": 1, "b": 2}) == key_of({"b": 2, "a": 1}) != key_of({"a": 1, "b": 3})
