@@ -23,6 +23,7 @@ FEATURES = (-1,)
 """HF hidden_states index of what the heads read: the last one, which is behind the final norm."""
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt", *WEIGHTS)
 """The files that are tried, in this order."""
+PUBLISHED_HEADS = 5
 WITH_BACKBONE = "medusa_head."
 """Before the names of heads that lie in one checkpoint with their target."""
 _NAME = re.compile(r"(\d+)\.(\d+)\.(?:linear\.(?:weight|bias)|weight)")
@@ -84,22 +85,30 @@ def load_medusa(source: str, target: LanguageModel, *, revision: str | None = No
     """A Medusa checkpoint (hub name or folder) on its target. How many heads and blocks there are follows from the
     tensors: config.json of the published files says 2 heads where the file has 5. Raises ModelError, one line."""
     checkpoint = _heads_alone(read(source, revision, FILES))
-    names = [found for name in checkpoint.tensors if (found := _NAME.fullmatch(name))]
-    linear = checkpoint.tensors.get("0.0.linear.weight")
-    if linear is None:
-        raise ModelError(f"{source}: no Medusa heads: 0.0.linear.weight is not among its {len(checkpoint.tensors)} "
-                         "tensors; give a folder or repository with medusa_lm_head.pt")
-    heads, layers = (max(int(name[group]) for name in names) + 1 for group in (1, 2))
-    config = target.model.config.get_text_config(decoder=True)
-    last = checkpoint.tensors.get(f"0.{layers - 1}.weight")
-    size, vocab = linear.shape[-1], target.vocab_size if last is None else last.shape[0]
-    if size != config.hidden_size or vocab != target.vocab_size:
-        raise ModelError(f"{source}: made for a target of hidden size {size} and vocabulary {vocab}, and this one has "
-                         f"{config.hidden_size} and {target.vocab_size}; give the heads that belong to {target.source}")
-    module = MedusaHeads(heads, size, vocab, layers - 1)
+    size, vocab = target.model.config.get_text_config(decoder=True).hidden_size, target.vocab_size
+    module = _module(checkpoint, size, vocab)
+    if (module.size, module.vocab) != (size, vocab):
+        raise ModelError(f"{source}: made for a target of hidden size {module.size} and vocabulary {module.vocab}, and "
+                         f"this one has {size} and {vocab}; give the heads that belong to {target.source}")
     checkpoint.fill(module)
     module.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(False)
     return Medusa(source, module, fingerprint(source, revision))
+
+
+def _module(checkpoint: Checkpoint, size: int, vocab: int) -> MedusaHeads:
+    """Heads of the shape that the tensors have; without any (a shape alone, for random weights) of the shape that
+    config.json and the target's `size` and `vocab` give."""
+    if not checkpoint.tensors:
+        raw = checkpoint.config
+        return MedusaHeads(raw.get("medusa_num_heads", PUBLISHED_HEADS), size, vocab, raw.get("medusa_num_layers", 1))
+    linear = checkpoint.tensors.get("0.0.linear.weight")
+    if linear is None:
+        raise ModelError(f"{checkpoint.source}: no Medusa heads: 0.0.linear.weight is not among its "
+                         f"{len(checkpoint.tensors)} tensors; give a folder or repository with medusa_lm_head.pt")
+    names = [found for name in checkpoint.tensors if (found := _NAME.fullmatch(name))]
+    heads, modules = (max(int(name[group]) for name in names) + 1 for group in (1, 2))
+    last = checkpoint.tensors.get(f"0.{modules - 1}.weight")
+    return MedusaHeads(heads, linear.shape[-1], vocab if last is None else last.shape[0], modules - 1)
 
 
 def _heads_alone(checkpoint: Checkpoint) -> Checkpoint:

@@ -194,6 +194,14 @@ def test_heads_of_another_target_are_refused(tmp_path):
         load_medusa(checkpoint(tmp_path / "b", tensors_of(vocab=99)), language_model())
 
 
+def test_a_shape_alone_gives_random_heads(tmp_path):
+    source = f"random:{checkpoint(tmp_path / 'heads', tensors_of(3))}"
+    assert len(load_medusa(source, language_model()).model) == 3
+    (tmp_path / "heads" / "medusa_lm_head.pt").unlink()
+    found = load_medusa(source, language_model()).model
+    assert len(found) == 2 and found[0][-1].weight.std() > 0  # config.json says 2
+
+
 def test_a_tree_deeper_than_the_heads_is_refused():
     method = medusa(tree="eagle_25")
     with pytest.raises(ModelError, match="eagle_25 is 5 tokens deep and fitted has 4 heads"):
