@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import PositiveInt, ValidationError
 
 from bench.errors import ConfigError, invalid, unknown
+from bench.heads_card import write_card
 from bench.own_answers import OwnAnswers, with_own_answers
 from bench.sections import DType, Section
 from bench.train import conversation, stream
@@ -148,6 +149,7 @@ def run(config: DictConfig) -> None:
     source = source_of(settings, target)
     for name, recipe in recipes.items():
         make_head(name, recipe, target, source, settings)
+    print(write_card(settings.out))
 
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="train_heads")

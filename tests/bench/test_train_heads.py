@@ -62,6 +62,11 @@ def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys, m
     assert record["loss"][-1]["step"] == 6
     assert len(load_medusa(str(tmp_path / "out" / "medusa"), target).model) == 2
     assert sorted(len(f.read_text().splitlines()) for f in (tmp_path / "work").glob("answers-*")) == [4, 6]
+    card = (tmp_path / "out" / "HEADS.md").read_text()
+    row = next(line for line in card.splitlines() if line.startswith("| Medusa |") and "/" in line)
+    first = record["rank_share"][0]
+    assert row.startswith(f"| Medusa | {100 * first[0]:.1f}% / {100 * sum(first[:5]):.1f}% |") and row.count("|") == 4
+    assert (tmp_path / "out" / "heads.png").stat().st_size > 5000
     run(config)
     assert "complete" in capsys.readouterr().out
     record["target"] = "another"
