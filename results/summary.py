@@ -77,7 +77,7 @@ def _events(samples: Sequence[Sample]) -> dict[str, Any]:
         for name, count in sample.get("counts", {}).items():
             counts[name] = counts.get(name, 0) + count
     pruned, drafted = counts.pop("pruned", 0), counts.pop("drafted", 0)
-    return {"pruned_share": _ratio(pruned, drafted) if drafted else None, **({"events": counts} if counts else {})}
+    return {**({"pruned_share": pruned / drafted} if drafted else {}), **({"events": counts} if counts else {})}
 
 
 def _speed(samples: Sequence[Sample], base: Sequence[Sample], own: bool) -> dict[str, Any]:
