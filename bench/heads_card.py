@@ -1,4 +1,4 @@
-"""The page that goes with trained heads: what they are, what they learned from, how often they agree with the target."""
+"""The page that goes with trained heads: what they are and learned from, and how often they agree with the target."""
 
 from __future__ import annotations
 
