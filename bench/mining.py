@@ -30,12 +30,15 @@ class Miner:
         self.method, self.draft, self.task, self.limits, self.most = method, draft, task, limits, most
 
     def __call__(self, prompt: Prompt) -> list[dict[str, Any]]:
-        """{"ids": context, text and draft token, "important": 0 or 1} for each mismatch, from left to right."""
+        """{"ids": context, text and draft token, "important": 0 or 1} for each mismatch, from left to right; none where the
+        target's own answer cannot be read."""
         if len(prompt.turns) > 1:
             raise ConfigError(f"task={self.task.name}: {prompt.id} has {len(prompt.turns)} turns; take a task with one")
         before = context(self.method.target, prompt, [])
         text = self._finish(before, [])
         reference, found, at = self._score(prompt, text), [], 0
+        if reference.answer is None:  # nothing that a token could change
+            return []
         while len(found) < self.most:
             choices = drafted(self.draft, before, text)
             at = next((i for i in range(at, len(text)) if choices[i] != text[i]), None)

@@ -135,7 +135,7 @@ def _cell(spec: ReportSpec, grid: Grid, coords: Coords | None, published: papers
         note = _note(notes, f"{found.state}: {found.reason}")
         return Cell(found.state, at, numbers, reason=found.reason, notes=(note,))
     numbers = tuple(
-        Number(value, found.summary[value.metric], value.of.interval(found.summary), known)
+        Number(value, found.summary.get(value.metric), value.of.interval(found.summary), known)
         for value, known in zip(spec.values, paper, strict=True)
     )
     n, failed = found.summary["n"], found.summary["failed"]

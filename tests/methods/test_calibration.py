@@ -1,0 +1,109 @@
+"""ARC's calibration: what is measured at a position, quantiles and their bounds, constants and their buckets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from methods.sampling import Sampling
+from methods.training.calibration import Position, fit, fit_buckets, inverse_std, measure, union_js, upper_quantile
+from tests.helpers.rule_reference import divergence, softmax
+from tests.helpers.tiny_models import language_model, prompts
+
+
+@pytest.mark.parametrize("rival", ["runner_up", "uniform"])
+def test_a_position_is_measured_as_by_whole_forwards(rival: str) -> None:
+    """Every number again from forwards of the whole text with one token replaced, without a cache, in float64."""
+    target, (context, answer) = language_model(layers=3), prompts(2, low=8, high=12)
+    found = measure(target, context, answer, Sampling(0.8, top_k=20), count=99, top=10, rival=rival,
+                    rng=np.random.default_rng(0))
+    assert len(found) == len(answer)
+    embedding = target.embedding.double().numpy()
+    white = 1 / embedding.std(0, ddof=1)
+
+    def logits(ids: list[int]) -> np.ndarray:
+        return target.model(torch.tensor([ids])).logits[0, -1].double().detach().numpy()
+
+    checked = 0
+    for position, at in zip(found, reversed(range(len(answer))), strict=True):
+        before = context + answer[:at]
+        z = logits(before)
+        order = np.argsort(-z)
+        best, kept = order[0], order[:20]
+        p = np.zeros(len(z))
+        p[kept] = softmax(z[kept] / 0.8)
+        others = order[1:2] if rival == "runner_up" else order[1:10]
+        moved = {other: np.sum((white * (embedding[other] - embedding[best])) ** 2) for other in others}
+        other = min(moved, key=lambda token: abs(moved[token] - position.moved))
+        assert position.moved == pytest.approx(moved[other], rel=1e-4), "the rival is one of the allowed tokens"
+        q, r = (logits([*before, token]) for token in (best, other))
+        union = sorted({*np.argsort(-q)[:10], *np.argsort(-r)[:10]})
+        assert position.js == pytest.approx(divergence("js", softmax(q[union]), softmax(r[union])), abs=1e-5)
+        assert position.margin == pytest.approx(np.log(p[best] / p[other]) ** 2, rel=1e-3)
+        positive = p[p > 0]
+        assert position.entropy == pytest.approx(-(positive * np.log(positive)).sum() / np.log(len(z)), abs=1e-5)
+        checked += 1
+    assert checked == len(answer)
+
+
+def test_js_of_far_and_equal_distributions() -> None:
+    far = union_js(torch.tensor([99.0, 0.0, 0.0]), torch.tensor([0.0, 99.0, 0.0]), 1)
+    assert float(far) == pytest.approx(np.log(2))
+    assert float(union_js(torch.arange(9.0), torch.arange(9.0), 4)) == 0.0
+
+
+@pytest.mark.parametrize("bound", ["clopper_pearson", "wilson"])
+def test_bounds_on_quantiles_cover_as_often_as_they_say(bound: str) -> None:
+    rng, delta = np.random.default_rng(1), 0.05
+    true = stats.expon.ppf(1 - delta)
+    found = [upper_quantile(rng.exponential(size=200), delta, bound, 0.9) for _ in range(1000)]
+    share = np.mean(np.array(found) >= true)
+    assert 0.88 <= share <= 0.97, "at least 90%, and not much more"
+    plain = [upper_quantile(rng.exponential(size=200), delta, "none", 0.9) for _ in range(1000)]
+    assert np.mean(np.array(plain) >= true) < 0.7
+
+
+def test_too_few_values_for_a_bound() -> None:
+    with pytest.raises(ValueError, match="58 positions are too few for a clopper_pearson bound"):
+        upper_quantile(np.arange(58.0), 0.05, "clopper_pearson", 0.95)
+    assert upper_quantile(np.arange(59.0), 0.05, "clopper_pearson", 0.95) == 58.0  # 0.95^59 < 0.05 <= 0.95^58
+
+
+def random_positions(n: int, seed: int = 0) -> list[Position]:
+    rng = np.random.default_rng(seed)
+    moved, margin, entropy = rng.exponential(50, n), rng.exponential(4, n), rng.uniform(0, 1, n)
+    js = np.minimum(0.002 * moved * rng.exponential(1, n) * (0.5 + entropy), np.log(2))
+    return [Position(*row) for row in zip(js.tolist(), moved.tolist(), margin.tolist(), entropy.tolist(), strict=True)]
+
+
+def test_constants_are_the_quantiles_of_algorithm_1() -> None:
+    positions, delta = random_positions(400), 0.05
+    js, moved, margin = (np.array([getattr(p, name) for p in positions]) for name in ("js", "moved", "margin"))
+    found = fit(positions, delta=delta)
+    c, a = np.quantile(js / moved, 0.95), np.quantile(js / margin, 0.95)
+    assert (found.c, found.alpha_kappa) == (pytest.approx(c), pytest.approx(a))
+    assert found.tau == pytest.approx(np.quantile(np.minimum(c * moved, a * margin), 0.95))
+    assert np.mean(js <= found.c * moved) >= 0.95  # each bound alone covers; the smaller of both need not
+    released = fit(positions, delta=delta, trim=0.005, slack=0.7)
+    assert released.c == pytest.approx(np.quantile(np.sort(js / moved)[:398], 0.95))
+    assert released.tau > found.tau
+
+
+def test_buckets_are_fitted_by_themselves() -> None:
+    positions = random_positions(600)
+    edges, buckets = fit_buckets(positions, 3, delta=0.05)
+    assert [b.n for b in buckets] == [200, 200, 200] and edges == sorted(edges)
+    low = [p for p in positions if p.entropy <= edges[0]]
+    assert buckets[0] == fit(low, delta=0.05)
+    assert buckets[0].c < buckets[2].c  # where it matters more, the scale is larger
+    assert fit_buckets(positions, 1, delta=0.05) == ([], [fit(positions, delta=0.05)])
+    same = [Position(p.js, p.moved, p.margin, 0.5) for p in positions]
+    with pytest.raises(ValueError, match="too many entropies are equal"):
+        fit_buckets(same, 2, delta=0.05)
+
+
+def test_whitening_makes_every_dimension_equally_wide() -> None:
+    table = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 10.0, 0.1, 3.0])
+    torch.testing.assert_close((table * inverse_std(table)).std(0), torch.ones(4))
