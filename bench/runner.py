@@ -26,6 +26,7 @@ from methods.method import Method
 from results.store import CellFolder, Store, StoreError
 from results.summary import summarise
 from tasks.base import Prompt, Task
+from tasks.dataset import Dataset
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,8 @@ def _run_locked(cells: list[Cell], folders: dict[str, CellFolder]) -> None:
         for cell in cells:
             folders[cell.name].write_config(cell.record())
         task = first.load_task()
+        if isinstance(task, Dataset):
+            task.check()
         prompts = task.prompts(first.n, first.seed)
         release_all_but(cells)
         for cell in cells:

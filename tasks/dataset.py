@@ -82,6 +82,10 @@ class Dataset:
             raise TaskError(f"{self.name}: no row is left; task.where={o.where} leaves out all of them")
         return [sample for prompt in prompts for sample in _samples(prompt, o.samples)]
 
+    def check(self) -> None:
+        """Raises TaskError when answers could not be scored on this machine."""
+        self.options.scorer.check()
+
     def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
         """What the scorer says; without a reference in the row there is no score."""
         return self.options.scorer.score(prompt.reference, texts)

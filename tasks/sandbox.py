@@ -81,6 +81,14 @@ def run_many(
         return list(pool.map(run, sources))
 
 
+def check(mode: Mode) -> None:
+    """Raises SandboxError when programs cannot be run in this mode here."""
+    if mode == "bubblewrap" and (fault := _bubblewrap_fault()):
+        raise SandboxError(f"the bubblewrap sandbox is required but does not work here: {fault}")
+    if mode == "limits":
+        run_python("pass", timeout_s=20.0, require=mode)
+
+
 @cache
 def _bubblewrap_fault() -> str | None:
     """Why bubblewrap cannot be used here; None when it can: tried once, with a real program."""

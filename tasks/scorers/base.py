@@ -29,6 +29,9 @@ class Scorer(BaseModel):
             return Score(None)
         return self.judge(reference, texts)
 
+    def check(self) -> None:
+        """Raises TaskError when answers could not be scored on this machine."""
+
     def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """The score against a complete reference."""
         raise NotImplementedError

@@ -10,11 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
 from tasks.base import Score
-from tasks.sandbox import run_python
-from tasks.scorers.base import Scorer
+from tasks.scorers.programs import Programs
 
 # The "plus" tests compare arrays with numpy, of which they need little, and packages are not at hand in the sandbox.
 NUMPY = '''
@@ -30,7 +27,7 @@ _sys.modules["numpy"] = _numpy
 '''
 
 
-class Code(Scorer):
+class Code(Programs):
     """`entry_point` and `test` (HumanEval's `check`, or plain assertions) come from the row; where the row has a `code`
     prompt, an answer that does not define the entry point is taken for the body that completes it."""
 
@@ -38,15 +35,13 @@ class Code(Scorer):
     needs: ClassVar[tuple[str, ...]] = ("test",)
 
     name: Literal["code"]
-    timeout_s: float = Field(5.0, gt=0)
-    memory_mb: int = Field(1024, ge=64)
 
     def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         prompt, entry_point = reference.get("code"), reference.get("entry_point")
         # HumanEval's tests may use what the prompt defines beside the function to be written (HumanEval/50).
         given = f"{prompt}    pass\n" if prompt is not None else ""
         program = f"{given}{solution(texts[0], prompt, entry_point)}\n{tests(reference)}"
-        outcome = run_python(program, timeout_s=self.timeout_s, memory_mb=self.memory_mb)
+        outcome = self.run(program)
         return Score(float(outcome.ok), outcome.error)
 
 

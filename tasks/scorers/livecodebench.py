@@ -15,11 +15,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
 from tasks.base import Score, TaskError
-from tasks.sandbox import run_python
-from tasks.scorers.base import Scorer
+from tasks.scorers.programs import Programs
 
 PRELUDE = """
 import sys, io, json, math, collections, itertools, functools, heapq, bisect, string, random, re
@@ -54,13 +51,11 @@ assert _found == json.loads({wanted!r}), "wrong result"
 """
 
 
-class LiveCodeBench(Scorer):
+class LiveCodeBench(Programs):
     metric: ClassVar[str] = "pass@1"
     needs: ClassVar[tuple[str, ...]] = ("public_test_cases",)
 
     name: Literal["livecodebench"]
-    timeout_s: float = Field(6.0, gt=0)
-    memory_mb: int = Field(1024, ge=64)
 
     def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """1 when every test passes; tests after the first failure are not run. Raises TaskError: unreadable tests."""
@@ -70,7 +65,7 @@ class LiveCodeBench(Scorer):
         for number, case in enumerate(cases, start=1):
             form = BY_INPUT if case["testtype"] == "stdin" else BY_CALL
             program = PRELUDE + form.format(code=code, given=case["input"], wanted=case["output"], name=name)
-            outcome = run_python(program, timeout_s=self.timeout_s, memory_mb=self.memory_mb)
+            outcome = self.run(program)
             if not outcome.ok:
                 return Score(0.0, f"test {number} of {len(cases)}: {outcome.error}")
         return Score(1.0)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tasks import sandbox
 from tasks.base import TaskError
 from tasks.scorers.code import Code, solution
 from tasks.scorers.harness import Harness
@@ -24,11 +25,11 @@ from tests.helpers.dataset_rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
+SANDBOX = "limits" if sandbox._bubblewrap_fault() else "bubblewrap"
 LINUX = pytest.mark.skipif(os.uname().sysname != "Linux", reason="the sandbox is made of Linux system calls")
 # Published solutions that do not pass: evalplus' sanitiser drops functions without a return statement (flatten, adjac,
-# heapify), and MBPP/123 takes a hundred million steps.
+# heapify).
 EXCEPTIONS = {"humaneval": set(), "mbpp": {512, 630, 940}}
-SLOW = {"humaneval": set(), "mbpp": {123}}
 
 
 def published(name: str):
@@ -181,7 +182,7 @@ def test_ifeval_on_rows_of_our_own():
 
 def function_score(text: str, row=FUNCTIONS[0], **options):
     reference = {"code": row["prompt"], "test": row["test"], "entry_point": row["entry_point"]}
-    return Code(name="code", **options).score(reference, [text])
+    return Code(name="code", sandbox=SANDBOX, **options).score(reference, [text])
 
 
 @LINUX
@@ -237,11 +238,25 @@ def test_tests_may_use_what_the_prompt_defines():
 def test_assertions_and_plus_tests():
     for row in PROBLEMS[:2]:
         reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
-        assert Code(name="code").score(reference, [row["code"]]).value == 1
-        assert Code(name="code").score(reference, [row["code"].replace("*", "+")]).value == 0
+        assert Code(name="code", sandbox=SANDBOX).score(reference, [row["code"]]).value == 1
+        assert Code(name="code", sandbox=SANDBOX).score(reference, [row["code"].replace("*", "+")]).value == 0
     plus = {**FUNCTIONS[1], "test": NUMPY_TEST.format(3)}
     assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.5 + 1e-9", row=plus).value == 1
     assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.6", row=plus).value == 0
+
+
+def test_without_bubblewrap_code_runs_only_where_that_is_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sandbox._bubblewrap_fault.cache_clear()
+    try:
+        with pytest.raises(TaskError, match=r"required but does not work here.*task.scorer.sandbox=limits runs the"):
+            Code(name="code").check()
+        with pytest.raises(sandbox.SandboxError):
+            Code(name="code").score({"test": "assert f() == 1"}, ["def f():\n    return 1"])
+        Code(name="code", sandbox="limits").check()
+        assert Code(name="code", sandbox="limits").score({"test": "assert f() == 1"}, ["def f(): return 1"]).value == 1
+    finally:
+        sandbox._bubblewrap_fault.cache_clear()
 
 
 def test_the_solution_is_what_the_entry_point_needs():
@@ -257,13 +272,13 @@ def test_published_solutions_pass(name, path):
     broken = set()
     for row in published(path):
         if name == "humaneval":
-            found = function_score(row["canonical_solution"], row=row, timeout_s=60)
+            found = function_score(row["canonical_solution"], row=row, timeout_s=600)
         else:
             reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
-            found = Code(name="code", timeout_s=60).score(reference, [row["code"]])
+            found = Code(name="code", timeout_s=600, sandbox=SANDBOX).score(reference, [row["code"]])
         if found.value != 1:
             broken.add(row["task_id"])
-    assert broken - SLOW[name] == EXCEPTIONS[name]
+    assert broken == EXCEPTIONS[name]
 
 
 # -- LiveCodeBench ---------------------------------------------------------------------------------------------------
@@ -272,7 +287,7 @@ def test_published_solutions_pass(name, path):
 @LINUX
 def test_contest_answers():
     by_input, by_call = ROWS["livecodebench"][:2]
-    scorer = LiveCodeBench(name="livecodebench", timeout_s=10)
+    scorer = LiveCodeBench(name="livecodebench", timeout_s=10, sandbox=SANDBOX)
     reads = "Answer:\n```python\nprint(sum(map(int, input().split())))\n```"
     calls = ("```python\nclass Solution:\n    def total(self, some: List[int], more):\n"
              "        return sum(some) + more\n```")
