@@ -1,0 +1,170 @@
+"""Any lm-eval task through any method: `lm_eval --model leeway --model_args method=mars,pair=tiny --tasks gsm8k`.
+
+`model_args` are overrides of `python -m bench`: method, pair, drafter.KEY, rule.KEY, draft.length, engine.KEY, seed ….
+lm-eval has no plug-ins: this project's `lm_eval` command registers the model and hands over to lm-eval's own
+(`python -m bench.lm_eval_adapter` does the same). Generation goes through the decode loop; a log-likelihood is the
+target's alone, there is nothing to draft.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from lm_eval.models.utils import normalize_gen_kwargs
+from tqdm import tqdm
+
+from bench.cell import Cell
+from bench.compose import composer
+from bench.errors import ConfigError
+from bench.models import load_method
+from methods.decode import Limits, Request, generate, text_of
+from methods.method import Method
+
+
+@register_model("leeway")
+class LeewayLM(TemplateLM):
+    """One cell's method behind lm-eval's interface."""
+
+    def __init__(self, batch_size: int | str = 1, max_batch_size: int | None = None, device: str | None = None,
+                 max_gen_toks: int = 256, **overrides: Any) -> None:
+        """`batch_size`: prompts decoded together. `overrides`: see the module. Raises ConfigError, ModelError."""
+        super().__init__()
+        if not str(batch_size).isdigit():
+            raise ConfigError(f"batch_size={batch_size}: must be a number, the decode loop keeps shapes fixed")
+        given = [f"{key}={'null' if value is None else value}" for key, value in overrides.items()]
+        if device is not None and "engine.device" not in overrides:
+            given.append(f"engine.device={device}")
+        if fixed := [line for line in given if line.startswith(("task=", "decoding.", "n=", "batch="))]:
+            raise ConfigError(f"{fixed[0]}: lm-eval decides this; give --tasks, --gen_kwargs, --limit or --batch_size")
+        with composer() as hydra:
+            self.cell = Cell.of(hydra.point(given).config)
+        self.batch_size, self.max_gen_toks = int(batch_size), max_gen_toks
+        self._methods: dict[tuple, Method] = {}
+        self.target = self._method({"temperature": 0.0}).target
+        self.tokenizer = self.target.tokenizer
+        self._device = self.target.device
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Each request's text, ended before the first of its `until` strings."""
+        texts: dict[int, str] = {}
+        groups: dict[str, list[int]] = defaultdict(list)
+        for index, request in enumerate(requests):
+            groups[repr(sorted(request.args[1].items(), key=str))].append(index)
+        seen: Counter[str] = Counter()
+        with tqdm(total=len(requests), disable=disable_tqdm, desc="leeway: generate_until") as bar:
+            for indices in groups.values():
+                wanted = normalize_gen_kwargs(requests[indices[0]].args[1], self.max_gen_toks)
+                method = self._method(wanted)
+                limits = Limits(wanted["max_gen_toks"], self.target.eos_ids, self._stops(wanted["until"]))
+                for start in range(0, len(indices), self.batch_size):
+                    batch = indices[start:start + self.batch_size]
+                    asked = [self._request(requests[index].args[0], limits, seen) for index in batch]
+                    for index, made in zip(batch, generate(method, asked, limits), strict=True):
+                        texts[index] = text_of(made, limits.stop, self.target)
+                        self.cache_hook.add_partial("generate_until", requests[index].args, texts[index])
+                    bar.update(len(batch))
+        return [texts[index] for index in range(len(requests))]
+
+    def _request(self, context: str, limits: Limits, seen: Counter[str]) -> Request:
+        """A prompt, cut on its left as lm-eval does where it is too long. Its random stream depends on its text alone,
+        and on how often it was asked before (repeats)."""
+        ids = self.tok_encode(context)[-(self.max_length - limits.max_new_tokens):]
+        name = hashlib.sha256(context.encode()).hexdigest()[:16]
+        seen[name] += 1
+        return Request(ids, f"{self.cell.seed}/lm_eval/{name}/{self.cell.repeat}/{seen[name] - 1}")
+
+    def _method(self, wanted: Mapping[str, Any]) -> Method:
+        """The cell's method under one request's sampling settings."""
+        decoding = {key: wanted[key] for key in ("temperature", "top_p", "top_k") if wanted.get(key) is not None}
+        key = tuple(sorted(decoding.items()))
+        if key not in self._methods:
+            changed = self.cell.decoding.model_copy(update=decoding)
+            self._methods[key] = load_method(self.cell.model_copy(update={"decoding": changed}))
+        return self._methods[key]
+
+    def _stops(self, until: list[str]) -> tuple[str, ...]:
+        """Stop strings that can stand in a text: special tokens are left out of it, and end it by their id."""
+        special = set(self.tokenizer.all_special_tokens)
+        return tuple(stop for stop in until if stop and stop not in special)
+
+    @torch.inference_mode()
+    def _loglikelihood_tokens(self, requests: list[tuple[tuple[str, str], list[int], list[int]]],
+                              disable_tqdm: bool = False, **_: Any) -> list[tuple[float, bool]]:
+        """(log-probability of the continuation, is it what greedy decoding gives) for each request."""
+        found = []
+        for _texts, context, continuation in tqdm(requests, disable=disable_tqdm, desc="leeway: loglikelihood"):
+            ids = (context + continuation)[-(self.max_length + 1):]
+            tokens = torch.tensor([ids[:-1]], device=self.device)
+            cache = self.target.new_cache(1, tokens.shape[1])
+            logits = self.target.forward(tokens, cache).logits[0, -len(continuation):]
+            wanted = torch.tensor(continuation, device=self.device)
+            log_p = logits.log_softmax(-1).gather(-1, wanted[:, None]).sum()
+            found.append((float(log_p), bool((logits.argmax(-1) == wanted).all())))
+        return found
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Log-probability of whole texts, in windows of the model's length, each with one token of context."""
+        from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+        found = []
+        for request in requests:
+            tokens = self.tok_encode(request.args[0])
+            windows = get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, 1)
+            pairs = [(("", ""), *make_disjoint_window(window)) for window in windows]
+            found.append(sum(value for value, _ in self._loglikelihood_tokens(pairs, disable_tqdm=True)))
+        return found
+
+    @property
+    def max_length(self) -> int:
+        """Positions of the shortest model that the method runs."""
+        method = next(iter(self._methods.values()))
+        return min(model.max_positions for model in (method.target, method.model) if model is not None)
+
+    @property
+    def eot_token_id(self) -> int:
+        return self.tokenizer.eos_token_id
+
+    @property
+    def prefix_token_id(self) -> int:
+        return self.eot_token_id if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+        """Token ids. A text that begins with the beginning-of-sequence token (from a chat template) gets no second."""
+        bos = getattr(self.tokenizer, "bos_token", None)
+        if add_special_tokens is None:
+            add_special_tokens = not (bos and string.startswith(bos))
+        return self.tokenizer.encode(string, add_special_tokens=add_special_tokens)
+
+    @property
+    def tokenizer_name(self) -> str:
+        return self.target.source.replace("/", "__")
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        return self.tokenizer.apply_chat_template(
+            chat_history, tokenize=False, add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt)
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        return self.tokenizer.chat_template if chat_template else None
+
+
+def main() -> None:
+    """lm-eval's command line, with the model `leeway` known to it."""
+    from lm_eval.__main__ import cli_evaluate
+
+    try:
+        cli_evaluate()
+    except ConfigError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""lm-eval through the decode loop gives what lm-eval's own Hugging Face model gives, sample by sample."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.errors import ConfigError
+from tasks.mini import examples
+
+ROOT = Path(__file__).parents[2]
+TARGET = ROOT / "models" / "tiny" / "target"
+PROMPTS = 6
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory) -> dict[str, Any]:
+    """An lm-eval task of the embedded pair's own word problems, with two stop strings."""
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    rows = [{"question": one.turns[0], "answer": one.answers[0].rpartition(" ")[2]}
+            for one in islice(examples("mini_gsm", "test"), PROMPTS)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"task": "own", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(path)}},
+            "test_split": "test", "doc_to_text": "{{question}}", "doc_to_target": "{{answer}}",
+            "output_type": "generate_until", "num_fewshot": 0,
+            "generation_kwargs": {"until": ["Question:", "\n\n"], "do_sample": False, "max_gen_toks": 40},
+            "filter_list": [{"name": "last", "filter": [
+                {"function": "regex", "regex_pattern": "(\\d+)", "group_select": -1}, {"function": "take_first"}]}],
+            "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}]}
+
+
+def run(model, task: dict[str, Any], chat: bool = True) -> dict[str, Any]:
+    import lm_eval
+
+    return lm_eval.simple_evaluate(model=model, tasks=[dict(task)], log_samples=True, bootstrap_iters=0,
+                                   apply_chat_template=chat)
+
+
+def leeway(**overrides):
+    from bench.lm_eval_adapter import LeewayLM
+
+    return LeewayLM(**{"pair": "tiny", "method": "ar", **overrides})
+
+
+@pytest.mark.slow
+def test_scores_and_texts_equal_those_of_lm_evals_own_model(task):
+    from lm_eval.models.huggingface import HFLM
+
+    theirs_model = HFLM(pretrained=str(TARGET), device="cpu", dtype="float32", batch_size=1)
+    theirs = run(theirs_model, task)
+    for name, ours in {"ar": leeway(), "sps": leeway(method="sps"), "batch": leeway(batch_size=4)}.items():
+        found = run(ours, task)
+        assert [s["resps"] for s in found["samples"]["own"]] == [s["resps"] for s in theirs["samples"]["own"]], name
+        assert found["results"]["own"] == theirs["results"]["own"]
+    assert any(s["resps"][0][0] for s in theirs["samples"]["own"])
+    choice = {**task, "task": "choice", "output_type": "multiple_choice", "doc_to_choice": ["12", "15", " 7", "a lot"],
+              "doc_to_target": "0", "filter_list": None, "generation_kwargs": None,
+              "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}]}
+    choice = {key: value for key, value in choice.items() if value is not None}
+    ours, theirs = run(leeway(), choice), run(theirs_model, choice)
+    for own, other in zip(ours["samples"]["choice"], theirs["samples"]["choice"], strict=True):
+        for (a, greedy_a), (b, greedy_b) in zip(own["filtered_resps"], other["filtered_resps"], strict=True):
+            assert float(a) == pytest.approx(float(b), abs=1e-3) and greedy_a == greedy_b
+
+
+def test_what_lm_eval_decides_is_refused(pair):
+    given = dict(line.split("=", 1) for line in pair)
+    for overrides, error in (({"task": "mini_gsm"}, "task=mini_gsm: lm-eval decides this"),
+                             ({"decoding.temperature": 1}, "decoding.temperature=1: lm-eval decides this"),
+                             ({"batch_size": "auto"}, "batch_size=auto: must be a number"),
+                             ({"rule.thetta": 1}, "rule.thetta: unknown key")):
+        with pytest.raises(ConfigError, match=error):
+            leeway(**given, **overrides)
+
+
+def test_stop_strings_and_repeats(pair):
+    from lm_eval.api.instance import Instance
+
+    model = leeway(**dict(line.split("=", 1) for line in pair), method="mars")
+
+    def ask(**kwargs):
+        asked = [Instance("generate_until", {}, (text, {"max_gen_toks": 24, **kwargs}), i)
+                 for i, text in enumerate(["Tom has", "Tom has", "Two pens"])]
+        return model.generate_until(asked, disable_tqdm=True)
+
+    greedy = ask(do_sample=False)
+    assert greedy[0] == greedy[1]
+    stop = greedy[0][3:5]
+    assert ask(do_sample=False, until=[stop])[0] == greedy[0][:greedy[0].find(stop)]
+    sampled = ask(do_sample=True, temperature=1.0)
+    assert sampled[0] != sampled[1] and sampled == ask(do_sample=True, temperature=1.0)
+
+
+@pytest.mark.slow
+def test_the_command_knows_the_model(pair, tmp_path, task):
+    own = tmp_path / "own.yaml"
+    own.write_text(json.dumps({**task, "task": "own_words"}))
+    words = ["--model", "leeway", "--model_args", ",".join(["method=mars", *pair]), "--tasks", str(own), "--limit", "2"]
+    command = [sys.executable, "-m", "bench.lm_eval_adapter", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=560)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "own_words" in done.stdout and "exact_match" in done.stdout
