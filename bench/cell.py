@@ -112,11 +112,14 @@ class Cell(Section):
     def baseline(self) -> Cell:
         """The autoregressive twin: the same target, prompts and settings."""
         drafter, rule = BASELINE["drafter"], BASELINE["rule"]
-        return self.model_copy(update={
+        twin = self.model_copy(update={
             "drafter": Named(name=drafter, options=method_registry.drafter(drafter)()),
             "rule": Named(name=rule, options=method_registry.rule(rule)()),
             "pruning": None,
         })
+        for known in ("name", "rotation_key"):  # a copy brings along what was computed for the original
+            twin.__dict__.pop(known, None)
+        return twin
 
     @property
     def label(self) -> str:
