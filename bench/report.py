@@ -56,7 +56,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
         raise ConfigError(unknown(f"report={command.report}", choices, what="unknown"))
     specs = {name: validated(ReportSpec, hydra.section("report", name), "report") for name in known}
     wanted = [name for name, spec in specs.items() if command.report in (name, ALL if not spec.on_request else name)]
-    before = [name for name in specs if any(folder.glob(f"{name}.*"))]
+    pair = pair_of(command.overrides)
+    before = [name for name, spec in specs.items() if any(folder.glob(f"{spec.edition(pair).name}.*"))]
     shown = {name: plan_of(specs[name], hydra, command.overrides) for name in sorted({*wanted, *before})}
     chosen = [shown[name] for name in wanted]
     points = [(cell, " / ".join(coords)) for plan in chosen for coords, cell in plan.cells.items()]
@@ -82,10 +83,12 @@ def run_reports(command: Command, hydra: Composer) -> int:
 
 
 def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan:
-    """Compose every point of a report; `overrides` win over what all its points share.
+    """Compose every point of a report's edition on the pair that `overrides` choose; they win over what all its points
+    share.
 
     Raises ConfigError for an override of an axis, which would show one point under several labels. Only the choice of
     the pair may replace an axis' own."""
+    spec = spec.edition(pair_of(overrides))
     spanned = {key_of(line) for entries in spec.axes.values() for entry in entries for line in entry.overrides}
     for line in overrides:
         if key_of(line) in spanned and key_of(line).partition(".")[0] != "pair":
@@ -100,6 +103,11 @@ def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan
         except ConfigError as error:
             plan.refused[point.coords] = str(error)
     return plan
+
+
+def pair_of(overrides: Sequence[str]) -> str | None:
+    """The pair that is chosen by name."""
+    return next((line.partition("=")[2] for line in overrides if key_of(line) == "pair"), None)
 
 
 def key_of(override: str) -> str:

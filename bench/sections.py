@@ -35,7 +35,8 @@ class Pair(Section):
     `target` is measured; the others draft for it: `draft` is a smaller language model, the rest are trained heads. A
     part may stay unset where no drafter wants it. `arc`, `autojudge` and `judge` are files measured on this pair, which
     presets of methods hand to their rules. `revision`s are for hub names; `dtype` is the one that the pair's makers run
-    it in, engine.dtype follows it unless given."""
+    it in, engine.dtype follows it unless given. `nodes` (of a dynamic tree, root included), `eagle_tree` and
+    `medusa_tree` are the trees that reports draft for it: what pays on a GPU does not on a CPU."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
     target: str
@@ -54,6 +55,9 @@ class Pair(Section):
     autojudge: str | None = None
     judge: str | None = None
     dtype: DType = "float32"
+    nodes: int = Field(60, ge=2)
+    eagle_tree: str = "eagle_25"
+    medusa_tree: str = "medusa_63"
     trust_remote_code: bool = False
 
     @property

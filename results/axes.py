@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -16,7 +16,8 @@ class Entry(Frozen):
     """One position on an axis. `overrides` are command-line overrides; `value` is its place on a numeric axis.
 
     `baseline` rows are references: never marked as best. `published` is its name in the published file when that
-    differs from the label. `only` keeps the entry to some entries of other axes, {axis: [labels]}."""
+    differs from the label. `only` keeps the entry to some entries of other axes, {axis: [labels]}. `scale`: the entry
+    belongs to the embedded edition of the report alone, or to the edition on a paper's pair."""
 
     label: str
     value: float | None = None
@@ -24,6 +25,7 @@ class Entry(Frozen):
     published: str | None = None
     baseline: bool = False
     only: dict[str, tuple[str, ...]] = {}
+    scale: Literal["embedded", "paper"] | None = None
 
     @property
     def published_label(self) -> str:

@@ -122,6 +122,27 @@ class ReportSpec(Frozen):
         self.figure.check(self.axes)
         return self.figure.used()
 
+    def edition(self, pair: str | None) -> ReportSpec:
+        """The report on one pair: the embedded edition, or where an entry of scale "paper" chooses this pair (with the
+        override pair=NAME), that entry's, under a name of its own."""
+        choice = f"pair={pair}"
+        on_paper = any(entry.scale == "paper" and choice in entry.overrides
+                       for axis in self.axes.values() for entry in axis)
+        axes = {}
+        for name, axis in self.axes.items():
+            kept = tuple(e for e in axis if e.scale in (None, "paper" if on_paper else "embedded"))
+            if on_paper and any(choice in entry.overrides for entry in kept):
+                kept = tuple(entry for entry in kept if choice in entry.overrides)
+            axes[name] = kept or axis
+        labels = {name: {entry.label for entry in axis} for name, axis in axes.items()}
+        axes = {name: tuple(entry for entry in axis if all(labels[other] & set(wanted)
+                                                           for other, wanted in entry.only.items()))
+                for name, axis in axes.items()}
+        axes = {name: tuple(entry.model_copy(update={"only": {other: tuple(x for x in wanted if x in labels[other])
+                                                              for other, wanted in entry.only.items()}})
+                            for entry in axis) for name, axis in axes.items()}
+        return self.model_copy(update={"axes": axes, "name": f"{self.name}_{pair}" if on_paper else self.name})
+
     def points(self) -> list[Point]:
         """Every cell of the report, the last axis varying fastest."""
         return [

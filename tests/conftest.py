@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice
 from pathlib import Path
 
@@ -18,8 +19,9 @@ VOCAB = 320
 
 @pytest.fixture(scope="session")
 def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with target/ and draft/: Llama, two layers and one, hidden size 32. The draft is a noisy copy of the
-    target's first layer, so that some of its tokens are accepted and some are not."""
+    """A folder with target/ and draft/: Llama, two layers and one, hidden size 32; and the shapes of heads, config.json
+    alone. The draft is a noisy copy of the target's first layer, so that some of its tokens are accepted and some are
+    not."""
     folder = tmp_path_factory.mktemp("pair")
     texts = [text for _, example in islice(corpus(0, {"mini_gsm": 1, "mini_chat": 1}), 50)
              for text in (*example.turns, *example.answers)]
@@ -41,4 +43,8 @@ def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         draft.load_state_dict(kept)
     target.save_pretrained(folder / "target")
     draft.save_pretrained(folder / "draft")
+    layer = {key: shape[key] for key in shape if "num" in key or "size" in key} | {"bias": False}
+    for head, more in (("eagle3", {"draft_vocab_size": 160}), ("eagle", {}), ("hass", {}), ("medusa", {})):
+        (folder / head).mkdir()
+        (folder / head / "config.json").write_text(json.dumps(layer | more))
     return folder

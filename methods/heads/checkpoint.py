@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.utils.hub import cached_file
 
-from methods.engine.models import ModelError
+from methods.engine.source import ModelError, folder_of, is_random
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 """File names that are tried, in this order; the first that exists is read."""
@@ -50,6 +50,27 @@ class Checkpoint:
         module.load_state_dict(self.tensors)
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn(Checkpoint):
+    """A checkpoint that exists as a shape only: `tensors` lie on the meta device, none where there is but a
+    config.json, and weights are drawn from seed 0 when a module is filled. A reduced draft vocabulary is the first ids
+    of the target's. On the meta device nothing is drawn."""
+
+    @torch.no_grad()
+    def fill(self, module: nn.Module) -> None:
+        source = torch.Generator().manual_seed(0)
+        spread = self.config.get("initializer_range", 0.02)
+        for name, tensor in module.state_dict().items():
+            if tensor.is_meta:
+                continue
+            if name == "t2d":
+                tensor[:len(module.d2t)] = True
+            elif tensor.is_floating_point() and tensor.ndim > 1:
+                tensor.normal_(0, spread, generator=source)  # norms stay one, biases and offsets zero
+            elif name.endswith("bias"):
+                tensor.zero_()
+
+
 def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIGHTS) -> Checkpoint:
     """A checkpoint in a local folder or on the hub (only the files that are needed). Raises ModelError, one line."""
     config = find(source, "config.json", revision)
@@ -59,6 +80,8 @@ def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIG
         raw = json.loads(config.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelError(f"{config}: not JSON: {error}") from error
+    if is_random(source):
+        return Drawn(source, raw, _shapes(folder_of(source), weights))
     for name in weights:
         file = find(source, name, revision)
         if file is not None:
@@ -68,8 +91,8 @@ def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIG
 
 def find(source: str, name: str, revision: str | None = None) -> Path | None:
     """One file of a checkpoint, downloaded if need be; None when the checkpoint has no such file. Raises ModelError."""
-    if Path(source).is_dir():
-        file = Path(source) / name
+    if folder_of(source).is_dir():
+        file = folder_of(source) / name
         return file if file.is_file() else None
     try:
         found = cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False)
@@ -91,6 +114,17 @@ def _tensors(source: str, file: Path, revision: str | None) -> dict[str, Tensor]
             raise ModelError(f"{source}: {name} is named in {file.name} and missing")
         tensors |= load_tensors(part)
     return tensors
+
+
+def _shapes(folder: Path, weights: Sequence[str]) -> dict[str, Tensor]:
+    """The names and shapes in the first weight file of a folder, without reading its values."""
+    file = next((folder / name for name in weights if (folder / name).is_file()), None)
+    if file is None or file.name.endswith(".index.json"):
+        return {}
+    if file.suffix != ".safetensors":
+        return dict(torch.load(file, map_location="meta", weights_only=True))
+    with safe_open(file, "pt") as found:
+        return {name: torch.empty(found.get_slice(name).get_shape(), device="meta") for name in found.keys()}  # noqa: SIM118
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:

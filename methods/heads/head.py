@@ -67,7 +67,8 @@ def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = No
     to_target = None
     if module.d2t is not None:
         to_target = torch.arange(len(module.d2t), device=device) + module.d2t
-        _check_vocabulary(source, to_target, module.t2d)
+        if not to_target.is_meta:
+            _check_vocabulary(source, to_target, module.t2d)
     return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(),
                 lambda hidden: module.logits(hidden).float(), to_target, config.vocab_size,
                 fingerprint(source, revision))

@@ -36,8 +36,9 @@ Command = Callable[..., Result]
 
 @pytest.fixture
 def pair(pair_folder: Path) -> list[str]:
-    """Overrides that choose the small untrained pair."""
-    return ["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={pair_folder / 'draft'}"]
+    """Overrides that choose the small untrained pair; its heads are shapes."""
+    heads = [f"pair.{head}=random:{pair_folder / head}" for head in ("eagle3", "eagle", "hass", "medusa")]
+    return ["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={pair_folder / 'draft'}", *heads]
 
 
 @pytest.fixture

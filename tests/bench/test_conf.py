@@ -45,6 +45,8 @@ def stand_ins(pair_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     return {**datasets,
             "pair.target=DIR": f"pair.target={pair_folder / 'target'}",
             "pair.draft=DIR": f"pair.draft={pair_folder / 'draft'}",
+            **{f"pair.{head}=DIR": f"pair.{head}=random:{pair_folder / head}"
+               for head in ("eagle3", "eagle", "hass", "medusa")},
             "task.path=FILE.jsonl": prompts, "task.path=my_prompts.jsonl": prompts, "task.path=test.jsonl": questions,
             **{f"{key}=FILE": f"{key}={folder / 'prompts.jsonl'}"  # a file is there; it is read when work begins
                for key in ("rule.constants", "rule.classifier", "rule.second.classifier", "pair.arc", "pair.autojudge",
@@ -127,3 +129,18 @@ def test_command_line_wins_over_a_sweep(hydra, pair) -> None:
     cells = [Cell.of(point.config) for point in narrowed.points]
     assert [(cell.task.name, cell.draft.length, cell.rule.options.theta) for cell in cells] == [
         ("mini_chat", 7, 0.5), ("mini_chat", 7, 0.7), ("mini_chat", 10, 0.5), ("mini_chat", 10, 0.7)]
+
+
+@pytest.mark.parametrize(("report", "preset", "rows", "tasks"), [
+    ("mars_table1", "vicuna_13b", 11, 5), ("mars_table1", "llama31_8b", 10, 5), ("mars_table1", "llama33_70b", 7, 5),
+    ("mars_table1", "qwen3_235b", 6, 5), ("dropmatch_table7", "llama33_70b", 6, 3), ("arc_table6", "vicuna_13b", 2, 2),
+    ("arc_table6", "llama31_8b", 1, 2),
+])
+def test_a_report_on_a_paper_pair(hydra, report: str, preset: str, rows: int, tasks: int) -> None:
+    spec = ReportSpec.model_validate(hydra.section("report", report))
+    plan = plan_of(spec, hydra, [f"pair={preset}", "n=80", "engine.device=cpu"])
+    assert not plan.refused and len(plan.cells) == rows * tasks and plan.spec.name == f"{report}_{preset}"
+    assert {cell.pair.name for cell in plan.cells.values()} == {preset}
+    assert {cell.n for cell in plan.cells.values()} == {80}
+    trees = {cell.drafter.options.total for cell in plan.cells.values() if cell.drafter.name == "eagle3"}
+    assert trees == {60}, "the tree of a GPU"

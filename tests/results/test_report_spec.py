@@ -11,7 +11,8 @@ from results.report import ReportSpec
 from tests.helpers.synthetic_cells import table_spec
 
 REPORTS = sorted((Path(__file__).parents[2] / "conf" / "report").glob("*.yaml"))
-PAPERS = {"mars_table1.csv": 216, "mars_table2.csv": 140, "fsd_table2.csv": 192}
+PAPERS = {"mars_table1.csv": 216, "mars_table2.csv": 140, "fsd_table2.csv": 192,
+          "arc_table6.csv": 28, "dropmatch_table7.csv": 42}
 SWEEP = {
     "name": "s", "title": "S", "kind": "figure",
     "axes": {"theta": {"override": "rule.theta={}", "values": [0.8, 0.9], "label": "θ = {}"}},
@@ -83,6 +84,27 @@ def test_a_figure_whose_axes_cannot_play_their_part(figure, said):
         ReportSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": axes, "figure": figure})
 
 
+def test_editions_keep_what_belongs_to_their_scale():
+    axes = {
+        "Model": [{"label": "Alpha", "overrides": ["pair=alpha"], "scale": "embedded"},
+                  {"label": "Big", "overrides": ["pair=big"], "scale": "paper"},
+                  {"label": "Huge", "overrides": ["pair=huge"], "scale": "paper"}],
+        "Method": [{"label": "AR"}, {"label": "SpS", "only": {"Model": ["Alpha", "Big"]}}],
+        "Task": [{"label": "mini", "scale": "embedded"}, {"label": "GSM8K", "scale": "paper"}],
+    }
+    spec = table_spec(axes=axes)
+
+    def edition(pair):
+        made = spec.edition(pair)
+        ReportSpec.model_validate(made.model_dump())
+        return made.name, [point.coords for point in made.points()]
+
+    embedded = ("demo", [("Alpha", "AR", "mini"), ("Alpha", "SpS", "mini")])
+    assert edition(None) == edition("alpha") == edition("local") == embedded
+    assert edition("big") == ("demo_big", [("Big", "AR", "GSM8K"), ("Big", "SpS", "GSM8K")])
+    assert edition("huge") == ("demo_huge", [("Huge", "AR", "GSM8K")])
+
+
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
 def test_shipped_reports_are_sound(path):
     text = path.read_text(encoding="utf-8")
@@ -113,9 +135,11 @@ def test_papers_numbers_are_complete(file, count):
 
 
 def test_papers_numbers_as_printed():
-    mars, lengths, fsd = (papers.load(file) for file in PAPERS)
+    mars, lengths, fsd, arc, dropmatch = (papers.load(file) for file in PAPERS)
     assert mars["V 13B", "MARS", "HumanEval", "speedup"] == 4.20 and mars["Q3 235B", "MARS", "Mean", "tau"] == 5.14
     assert lengths["Qwen3-32B", "GSM8K / 15", "1", "accuracy"] == 0.917
     assert fsd["Gemma2 2B + 27B", "FSD (Low)", "HumanEval", "accept_len"] == 4.02
-    with pytest.raises(ValueError, match=r"no such file; there are fsd_table2\.csv"):
+    assert arc["Vicuna-13B", "EAGLE-3", "Alpaca", "tau"] == 4.78
+    assert dropmatch["Llama-3.3 70B-Instruct", "EAGLE3 + DM / 9", "GSM8K", "accuracy"] == 80.0
+    with pytest.raises(ValueError, match=r"no such file; there are arc_table6\.csv"):
         papers.load("nothing.csv")

@@ -1,0 +1,53 @@
+"""`python -m bench.engine` on a small shape: the way that pair=synthetic_8b takes on a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.engine import NODES, bytes_per_token, composed, main
+from bench.memory import estimate
+from bench.models import load_method
+from methods.engine.models import load_model
+from methods.engine.shape import nbytes
+
+
+def test_the_table_and_its_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["pair=synthetic_tiny", "engine.device=cpu", "drafter.total=12", "drafter.depth=2", "drafter.top_k=3"]
+    assert main([*given, "--context", "24", "--new", "8", "--repeats", "2", "--out", str(tmp_path)]) == 0
+    printed, written = capsys.readouterr().out, (tmp_path / "README.md").read_text()
+    for words in ("copy bandwidth", "of the copy bandwidth", "cycle: draft", "% of the cycle",
+                  *(f"verify {nodes} nodes" for nodes in NODES)):
+        assert words in printed and words in written, words
+    assert "total 12" in written and "1.00 of one node" in written
+    assert set(json.loads((tmp_path / "environment.json").read_text())["models"]) == {"target", "eagle3"}
+
+
+@pytest.mark.parametrize(("overrides", "words"), [
+    (["pair=synthetic_tiny", "method=ar"], "drafter=none"), (["pair=synthetic_9b"], "did you mean pair=synthetic_8b")])
+def test_a_wrong_command_is_one_line(overrides: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(overrides) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and words in line
+
+
+def test_an_autoregressive_step_reads_all_but_the_input_embedding() -> None:
+    """2048 x 64 entries of the embedding are not read; 2 x 8 layers x 2 heads x 16 x 4 bytes a cached token are."""
+    target = load_model("random:models/shapes/tiny", dtype="float32")
+    assert bytes_per_token(target, 10) == nbytes(target.model) - 2048 * 64 * 4 + 10 * 2 * 8 * 2 * 16 * 4
+
+
+def test_a_random_head_is_one_of_its_shape_and_the_estimate_knows_it() -> None:
+    cell = composed(["pair=synthetic_tiny", "engine.device=cpu"])
+    head = load_method(cell).model
+    folders = {role: Path("models/shapes") / name for role, name in (("target", "tiny"), ("eagle3", "tiny_eagle3"))}
+    found = {part.role: part for part in estimate(cell, folders, prompt=8).parts}
+    assert found["eagle3"].weights == nbytes(head.model)
+    cache = head.new_cache(1, estimate(cell, folders, prompt=8).slots)
+    assert found["eagle3"].cache == cache.keys.nbytes + cache.values.nbytes
+    assert torch.equal(head.to_target, torch.arange(512)) and head.model.t2d.sum() == 512
+    assert float(head.model.fc.weight.std()) == pytest.approx(0.02, rel=0.05)
+    assert torch.all(head.model.norm.weight == 1)
