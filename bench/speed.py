@@ -1,25 +1,34 @@
 """`python -m bench.speed` (`make bench`): this engine beside `transformers`, in one interleaved run on one pair.
 
-Three numbers, each a ratio or a share, so that a slow or busy machine does not change what they say:
+Four numbers, each a ratio or a share, so that a slow or busy machine does not change what they say:
   autoregressive  this engine's tokens/s over `transformers.generate`'s
   speculative     SpS tokens/s over `transformers` assisted generation at the same fixed draft length
-  overhead        share of the cycle's wall time spent outside the models' own forwards"""
+  overhead        share of the wall time spent outside the models' own forwards, for SpS and for EAGLE-3 with a tree of
+                  60 nodes; the pair's own head, or one of its shape with random weights where it has none"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from rich.console import Console
 from rich.table import Table
+from safetensors.torch import save_file
+from torch import nn
 from transformers import AutoModelForCausalLM
 
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.engine.models import LanguageModel, load_model
+from methods.heads.eagle3 import Eagle3Head
+from methods.heads.head import Head, load_eagle3
+from methods.heads.layer import KNOWN, head_config
 from methods.method import Method, build_method
 from methods.sampling import Sampling
 from results import stats
@@ -27,13 +36,16 @@ from tasks.mini import MiniTask
 
 
 class ForwardClock:
-    """Adds up the wall time inside the forwards of some models."""
+    """Adds up the wall time inside the forwards of some modules, none of which is called inside another."""
 
-    def __init__(self, *models: LanguageModel):
+    def __init__(self, *modules: nn.Module):
         self.seconds = 0.0
-        for model in models:
-            model.model.register_forward_pre_hook(self._enter)
-            model.model.register_forward_hook(self._leave)
+        self.hooks = [hook for module in modules for hook in (module.register_forward_pre_hook(self._enter),
+                                                              module.register_forward_hook(self._leave))]
+
+    def remove(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
 
     def _enter(self, *_) -> None:
         self.began = time.perf_counter()
@@ -105,24 +117,42 @@ def measure(args: argparse.Namespace) -> None:
                 result = arms[name](ids)
                 if index:
                     runs[name].append(result)
-        share = overhead(sps, prompts[:max(8, args.n // 4)], new)
-    report(runs, share, args)
+        share = overhead(sps, prompts[:max(8, args.n // 4)], new, [draft.model])
+        head = eagle3_head(args, target)
+        eagle3 = build_method(target, head, registry.drafter("eagle3")(), rule, greedy, args.length)
+        inner = head.model, head.model.fc, head.model.lm_head
+        share_eagle3 = overhead(eagle3, prompts[:max(4, args.n // 6)], new, inner)
+    report(runs, share, share_eagle3, args)
 
 
-def overhead(method: Method, prompts: list[list[int]], new: int) -> float:
-    """Share of the decode time outside the forwards of target and draft (profiling pass of its own)."""
-    clock, decode, limits = ForwardClock(method.target, method.model), 0.0, Limits(new, method.target.eos_ids)
-    inside = 0.0
+def eagle3_head(args: argparse.Namespace, target: LanguageModel) -> Head:
+    """The head beside the target; without one, a head of the target's own shape with random weights: a cycle costs the
+    same whatever is accepted."""
+    folder = Path(args.eagle3)
+    if folder.is_dir():
+        return load_eagle3(str(folder), target, dtype=args.dtype, device=str(target.device))
+    config = target.model.config.get_text_config(decoder=True).to_dict()
+    with TemporaryDirectory() as made:
+        Path(made, "config.json").write_text(json.dumps({key: config.get(key) for key in KNOWN}))
+        save_file(Eagle3Head(head_config({key: config.get(key) for key in KNOWN})).state_dict(),
+                  Path(made, "model.safetensors"))
+        return load_eagle3(made, target, dtype=args.dtype, device=str(target.device))
+
+
+def overhead(method: Method, prompts: list[list[int]], new: int, drafting: Sequence[nn.Module]) -> float:
+    """Share of the wall time outside the forwards of the target and the `drafting` modules (a pass of its own)."""
+    limits, decode = Limits(new, method.target.eos_ids), 0.0
+    generate(method, [Request(prompts[0], "speed")], limits)  # warms up
+    clock = ForwardClock(method.target.model, *drafting)
     for ids in prompts:
-        before = clock.seconds
         g = generate(method, [Request(ids, "speed")], limits)[0]
-        total = g.prefill_s + g.decode_s
-        decode += total
-        inside += clock.seconds - before
-    return 1.0 - inside / decode
+        decode += g.prefill_s + g.decode_s
+    clock.remove()
+    return 1.0 - clock.seconds / decode
 
 
-def report(runs: dict[str, list[tuple[int, float]]], share: float, args: argparse.Namespace) -> None:
+def report(runs: dict[str, list[tuple[int, float]]], share: float, share_eagle3: float,
+           args: argparse.Namespace) -> None:
     console = Console()
     table = Table(title=f"{args.target}, {args.n} prompts, K = {args.length}, T = 0, {args.dtype}, one interleaved run")
     for column in ("arm", "tokens/s", "tokens"):
@@ -138,7 +168,8 @@ def report(runs: dict[str, list[tuple[int, float]]], share: float, args: argpars
         (mt, ms), (tt, ts) = (list(zip(*runs[name], strict=True)) for name in (mine, theirs))
         low, high = stats.speedup_interval(mt, ms, tt, ts)
         console.print(f"{title}: {sum(mt) / sum(ms) / (sum(tt) / sum(ts)):.2f}  [{low:.2f}, {high:.2f}]")
-    console.print(f"outside model forwards: {100 * share:.1f}% of the SpS wall time")
+    console.print(f"outside model forwards: {100 * share:.1f}% of the SpS wall time, {100 * share_eagle3:.1f}% with EAGLE-3 "
+                  "trees of 60 nodes")
 
 
 def main() -> None:
@@ -146,6 +177,7 @@ def main() -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="models/tiny/target")
     parser.add_argument("--draft", default="models/tiny/draft")
+    parser.add_argument("--eagle3", default="models/tiny/eagle3", help="an EAGLE-3 head of the target, if there is one")
     parser.add_argument("--n", type=int, default=24, help="prompts of mini_gsm")
     parser.add_argument("--length", type=int, default=5, help="draft length K")
     parser.add_argument("--new", type=int, default=96, help="new tokens at most")
