@@ -14,7 +14,8 @@ from plots.render import save
 from plots.style import style
 from results.cycle import CycleError, read_cycle
 
-SHIPPED = Path(__file__).parent.parent / "results/measured/cycle/cycle.json"
+LATEST = Path("outputs/cycle.json")
+"""Where `python -m bench.cycle` writes unless told otherwise."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("tree", help="one draft–verify cycle as a tree",
                               description="Draw a cycle that `python -m bench.cycle` wrote, as PNG, PDF and SVG.")
-    one.add_argument("file", nargs="?", type=Path, default=SHIPPED, help=f"default: {SHIPPED.name} of results/measured")
+    one.add_argument("file", nargs="?", type=Path, default=LATEST, help=f"default: {LATEST}")
     one.add_argument("--output", type=Path, default=Path("outputs/plots"), metavar="DIR", help="default: outputs/plots")
     args = parser.parse_args(argv)
     try:

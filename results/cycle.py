@@ -72,7 +72,7 @@ def read_cycle(file: Path) -> Cycle:
         cycle = Cycle(raw["settings"], raw["number"], raw["before"], tuple(Node(**node) for node in raw["nodes"]),
                       Node(**raw["follow"]))
     except OSError as error:
-        raise CycleError(f"{file}: cannot be read: {error.strerror}") from error
+        raise CycleError(f"{file}: cannot be read: {error.strerror}; python -m bench.cycle writes one") from error
     except (ValueError, KeyError, TypeError) as error:
         raise CycleError(f"{file}: holds no cycle ({type(error).__name__}: {error}); "
                          "python -m bench.cycle writes one") from error

@@ -68,6 +68,18 @@ def test_greedy_equals_transformers(kind, tree):
         assert sum(fitted) > 2 * len(fitted)  # so they read the right states
 
 
+def test_a_chain_of_guesses(tmp_path):
+    """A tree without branches commits a prefix; a chain of second guesses is one too, and rarely right."""
+    rows, want = prompts(3), [g.output_ids for g in run(medusa(), prompts(3), 1)]
+    for words, right in (("0 0.0 0.0.0", True), ("1 1.0", False)):
+        (tmp_path / "chain.yaml").write_text(f"source: test\npaths: {words}\n")
+        static_tree.load.cache_clear()
+        found = run(medusa(tree=str(tmp_path / "chain.yaml")), rows, 3)
+        assert [g.output_ids for g in found] == want
+        accepted = [a for g in found for a in g.accepted]
+        assert (sum(accepted) > len(accepted)) == right
+
+
 def test_batches_and_temperature_change_nothing_else():
     method = medusa(rule=Typical(), sampling=Sampling(0.8))
     rows = prompts(5)
