@@ -35,7 +35,7 @@ def stream(seed: int, mix: dict[str, float], step: int, exercises: float = 0.0) 
 
 def make_tokenizer(config: DictConfig, folder: Path) -> None:
     source = stream(config.seed, dict(config.mix), -1)
-    texts = (content for _, messages in zip(range(config.tokenizer.examples), source) for _, content in messages)
+    texts = (f" {content}" for _, messages in zip(range(config.tokenizer.examples), source) for _, content in messages)
     save_tokenizer(train_tokenizer(texts, config.tokenizer.vocab_size), folder)
 
 

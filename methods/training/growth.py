@@ -5,17 +5,21 @@ from __future__ import annotations
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from methods.training.look_up import teach_to_look_up
+
 
 def new_model(tokenizer: PreTrainedTokenizerFast, *, hidden: int, intermediate: int, heads: int, kv_heads: int,
               layers: int, seed: int) -> LlamaForCausalLM:
-    """A freshly initialised float32 Llama with tied embeddings; the same seed gives the same weights."""
+    """A float32 Llama with tied embeddings that can look things up (`look_up`); the same seed gives the same weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,
         num_attention_heads=heads, num_key_value_heads=kv_heads, max_position_embeddings=1024,
         tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id, dtype="float32")
-    return LlamaForCausalLM(config)
+    model = LlamaForCausalLM(config)
+    teach_to_look_up(model)
+    return model
 
 
 def grow(model: LlamaForCausalLM, layers: int) -> LlamaForCausalLM:

@@ -43,7 +43,7 @@ class Packer:
         ids: list[int] = []
         weights: list[float] = []
         for role, content in conversation:
-            text = self.tokenizer.encode(content, add_special_tokens=False)
+            text = self.tokenizer.encode(f" {content.strip()}", add_special_tokens=False)  # as the chat template does
             weight = 1.0 if role == "assistant" else self.prompt_weight
             ids += [self.ids[role], *text, self.ids["end"]]
             weights += [0.0] + [weight] * len(text) + [weight]
