@@ -30,8 +30,8 @@ class Miner:
         self.method, self.draft, self.task, self.limits, self.most = method, draft, task, limits, most
 
     def __call__(self, prompt: Prompt) -> list[dict[str, Any]]:
-        """{"ids": context, text and draft token, "important": 0 or 1} for each mismatch, from left to right; none where the
-        target's own answer cannot be read."""
+        """{"ids": context, text and draft token, "important": 0 or 1} for each mismatch, from left to right; none where
+        the target's own answer cannot be read."""
         if len(prompt.turns) > 1:
             raise ConfigError(f"task={self.task.name}: {prompt.id} has {len(prompt.turns)} turns; take a task with one")
         before = context(self.method.target, prompt, [])

@@ -185,7 +185,7 @@ class Coarse(Rule):
         inside = v.p_token[..., None] * share / mass.flatten(1).gather(1, entry).view(of.shape).clamp(min=tiny)
         rank = torch.zeros_like(draft.tokens) if draft.chain else v.earlier_siblings.sum(-1)
         ratio, left = torch.zeros_like(share), mass
-        for r in range(1 if draft.chain else draft.nodes - 1):
+        for r in range(draft.width or draft.nodes - 1):
             now = (real & (rank == r))[..., None]
             p = left.flatten(1).gather(1, entry).view(of.shape)
             ratio = torch.where(now, (p / q.clamp(min=tiny)).clamp(max=1.0), ratio)

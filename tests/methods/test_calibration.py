@@ -54,13 +54,14 @@ def test_js_of_far_and_equal_distributions() -> None:
     assert float(union_js(torch.arange(9.0), torch.arange(9.0), 4)) == 0.0
 
 
-@pytest.mark.parametrize("bound", ["clopper_pearson", "wilson"])
-def test_bounds_on_quantiles_cover_as_often_as_they_say(bound: str) -> None:
+@pytest.mark.parametrize(("bound", "least"), [("clopper_pearson", 0.89), ("wilson", 0.84)])
+def test_bounds_on_quantiles_cover_as_often_as_they_say(bound: str, least: float) -> None:
+    """Clopper-Pearson at least as often, up to the noise of 1000 draws; Wilson's approximation about as often."""
     rng, delta = np.random.default_rng(1), 0.05
     true = stats.expon.ppf(1 - delta)
     found = [upper_quantile(rng.exponential(size=200), delta, bound, 0.9) for _ in range(1000)]
     share = np.mean(np.array(found) >= true)
-    assert 0.88 <= share <= 0.97, "at least 90%, and not much more"
+    assert least <= share <= 0.97
     plain = [upper_quantile(rng.exponential(size=200), delta, "none", 0.9) for _ in range(1000)]
     assert np.mean(np.array(plain) >= true) < 0.7
 
