@@ -28,8 +28,8 @@ def model_of(pair, engine, role: str) -> LanguageModel:
 def prompts_of(task: Task, split: Split, count: int) -> list[Prompt]:
     """`count` prompts: of the given split of an embedded benchmark, otherwise whatever the task's own settings say."""
     if isinstance(task, MiniTask):
-        drawn = islice(examples(task.name, split), count)
-        return [Prompt(id=e.id, turns=e.turns, reference=e.reference) for e in drawn]
+        asked = (e for e in examples(task.name, split) if e.reference.get("kind") != "statement")  # those only teach
+        return [Prompt(id=e.id, turns=e.turns, reference=e.reference) for e in islice(asked, count)]
     return task.prompts(count, 0)
 
 

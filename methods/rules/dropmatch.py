@@ -31,7 +31,6 @@ from pydantic import Field, PrivateAttr
 from torch import Tensor
 
 from methods.rules.base import Decision, Rule, Verification
-from methods.rules.fsd import divergence
 from methods.rules.lossless import accepts
 from methods.sampling import Sampling, draw
 
@@ -73,32 +72,53 @@ class Dropmatch(Rule):
     def decide(self, v: Verification) -> Decision:
         logits = self.head_logits(v)
         tokens = self._tokens(logits, v)
-        same = v.draft.tokens[..., None] == v.at_parent(tokens)
         if self.variant == "naive":
-            return Decision(same.any(-1), accepts(v))
+            return Decision(_any_of(v, tokens), accepts(v))
         votes = (tokens[..., None] == tokens[..., None, :]).sum(-1)
-        first = votes.argmax(-1, keepdim=True)  # the first of equal counts
-        accept = same.gather(-1, v.at_parent(first))[..., 0]
+        majority = tokens.gather(-1, votes.argmax(-1, keepdim=True))  # the first of equal counts
+        accept = _any_of(v, majority)
         if self.variant == "js":
-            centroid, q = logits.mean(2).softmax(-1), v.draft.logits.softmax(-1)
-            spread = divergence("js", logits.softmax(-1), centroid[:, :, None]).amax(-1)
-            accept = accept | v.at_parent(divergence("js", q, centroid) <= spread)
+            accept = accept | v.at_parent(_whole(v, self._close(logits, v.draft.logits[:, :logits.shape[1]])))
         return Decision(accept, accepts(v))
 
     def head_logits(self, v: Verification) -> Tensor:
-        """[B, N, K, V] float32 logits of the dropout heads in each context."""
-        size = v.hidden.shape[-1]
-        counters = torch.arange(self.heads * size, device=v.hidden.device)
-        kept = words(v.u, counters) >= round(self.p_drop * WORD)
-        mask = kept.view(*v.u.shape, self.heads, size).to(v.hidden.dtype) / (1.0 - self.p_drop)
-        return self._head(v.hidden[:, :, None] * mask)
+        """[B, n, K, V] float32 logits of the dropout heads in the contexts that may have children: all of a tree's, all
+        but the last of a chain's."""
+        hidden, u = (x[:, :v.draft.nodes - v.draft.chain] for x in (v.hidden, v.u))
+        size = hidden.shape[-1]
+        counters = torch.arange(self.heads * size, device=hidden.device)
+        kept = words(u, counters) >= round(self.p_drop * WORD)
+        return self._head((hidden / (1.0 - self.p_drop))[:, :, None] * kept.view(*u.shape, self.heads, size))
 
     def _tokens(self, logits: Tensor, v: Verification) -> Tensor:
-        """[B, N, K] each head's token."""
+        """[B, n, K] each head's token."""
         if self.selection == "argmax":
             return logits.argmax(-1)
         size = v.hidden.shape[-1]
         numbers = torch.arange(self.heads, device=logits.device) + self.heads * size  # behind those of the masks
         temperature = 1.0 if v.sampling.greedy else v.sampling.temperature
         probs = Sampling(temperature, top_p=self.nucleus).probs(logits)
-        return draw(probs, words(v.u, numbers) / WORD)
+        return draw(probs, words(v.u[:, :logits.shape[1]], numbers) / WORD)
+
+    @staticmethod
+    def _close(logits: Tensor, draft_logits: Tensor) -> Tensor:
+        """[B, n] bool, eq. 6: the draft is no farther from the centroid than the farthest head. One logarithm and one
+        exponential an entry: this is most of the rule's cost."""
+        log_c = logits.mean(2).log_softmax(-1)[:, :, None]
+        log_p = torch.cat([draft_logits[:, :, None], logits], 2).log_softmax(-1)
+        p, c = log_p.exp(), log_c.exp()
+        log_m = ((p + c) / 2).clamp_(min=torch.finfo(p.dtype).tiny).log_()
+        js = (p * (log_p - log_m)).sum(-1) + (c * (log_c - log_m)).sum(-1)  # twice the divergence, of all alike
+        return js[:, :, 0] <= js[:, :, 1:].amax(-1)
+
+
+def _whole(v: Verification, per_context: Tensor) -> Tensor:
+    """[B, n, ...] -> [B, N, ...]; what is put in for contexts without children is never read."""
+    rows, known, *rest = per_context.shape
+    missing = v.draft.nodes - known
+    return torch.cat([per_context, per_context.new_zeros(rows, missing, *rest)], 1) if missing else per_context
+
+
+def _any_of(v: Verification, tokens: Tensor) -> Tensor:
+    """[B, N] bool: the node's token is one of the `tokens` [B, n, K] of its context."""
+    return (v.draft.tokens[..., None] == v.at_parent(_whole(v, tokens))).any(-1)

@@ -15,6 +15,7 @@ from methods.rules.base import Verification, walk
 from methods.rules.dropmatch import Dropmatch, words
 from methods.rules.greedy import Greedy
 from methods.sampling import Sampling
+from methods.tree import Draft
 from tests.helpers import relaxed_reference, rule_reference
 from tests.helpers.rule_cases import random_case
 from tests.helpers.tiny_models import ARCHITECTURES, language_model
@@ -95,7 +96,8 @@ def test_masks_drop_evenly_and_do_not_repeat() -> None:
 def test_masks_do_not_depend_on_the_batch() -> None:
     v = with_hidden(random_case(4, Sampling(1.0), sampled=False, tree=False))
     rule = Dropmatch().bind(TARGET, None)
-    alone = Verification(v.draft, v.logits[3:4], v.sampling, v.u[3:4], v.hidden[3:4])
+    one = Draft.of_chain(v.draft.tokens[3:4])
+    alone = Verification(one, v.logits[3:4], v.sampling, v.u[3:4], v.hidden[3:4])
     torch.testing.assert_close(rule.head_logits(v)[3:4], rule.head_logits(alone))
 
 
