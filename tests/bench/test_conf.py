@@ -20,7 +20,7 @@ from results.report import ReportSpec
 from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 
-OWN_COMMANDS = {"calibrate.yaml", "train_heads.yaml", "train_judge.yaml", "train.yaml"}  # configuration of python -m bench.train
+OWN_COMMANDS = {"calibrate.yaml", "train_heads.yaml", "train_judge.yaml", "train.yaml"}  # of commands beside bench
 FILES = sorted(path for path in CONF.rglob("*.yaml") if path.name not in OWN_COMMANDS)
 
 

@@ -26,6 +26,7 @@ from methods.training.heads.unroll import unroll
 from methods.training.language_model import export
 from methods.training.packing import Batch, Packer
 from methods.training.tokenizer import train_tokenizer
+from tests.helpers.tiny_models import ARCHITECTURES, language_model, prompts
 
 MIX = {"mini_gsm": 0.5, "mini_chat": 0.5}
 COMMON = {"tokens": 2 * 192 * 30, "batch_tokens": 384, "row_tokens": 192, "slots": 40, "step_decay": 0.8,
@@ -183,6 +184,23 @@ def test_medusa_heads_guess_as_they_draft(target, packer):
                     total -= float((p * own.log_softmax(-1)).sum())
                     weights += 1
             assert step.loss.item() == pytest.approx(total / weights, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", list(ARCHITECTURES))
+def test_the_target_sees_each_packed_conversation_alone(kind):
+    """Also where layers look back through a window, here shorter than the conversations."""
+    target = language_model(kind, layers=4)
+    texts = prompts(3, seed=1, low=12, high=20)
+    ids, positions = [token for text in texts for token in text], [i for text in texts for i in range(len(text))]
+    documents = [number for number, text in enumerate(texts, start=1) for _ in text]
+    batch = Batch(*(torch.tensor([x]) for x in (ids, positions, documents)), torch.ones(1, len(ids)))
+    seen = Frozen(target).see(batch, (2, 1))
+    for number, text in enumerate(texts, start=1):
+        at = batch.document[0] == number
+        with torch.no_grad():
+            alone = target.forward(torch.tensor([text]), target.new_cache(1, 32), hidden=True, features=(2, 1))
+        assert torch.allclose(seen.features[0, at], alone.features[0], atol=1e-4)
+        assert torch.allclose(seen.hidden[0, at], alone.hidden[0], atol=1e-4)
 
 
 def test_slots_are_where_drafting_happens(packer):
