@@ -1,0 +1,156 @@
+"""The growth of dynamic trees against a slow one, and trees of heads against chains fed without a cache."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.dynamic_tree import Growth, TreeShape
+from methods.heads.proposer import HeadProposer
+from methods.method import build_method
+from methods.rules.base import Verification
+from methods.rules.lossless import accepts, leftover
+from methods.sampling import Sampling
+from tests.helpers.rule_cases import random_case
+from tests.helpers.tiny_heads import random_head, small
+from tests.helpers.tiny_models import language_model, prompts
+
+
+def distribution(seed: int, path: tuple[int, ...], vocab: int, certain: bool) -> list[float]:
+    """Log-probabilities behind a path; `certain`: sometimes one token has all the mass, so that scores tie."""
+    rng = random.Random(f"{seed}/{path}")
+    if certain and rng.random() < 0.5:
+        best = rng.randrange(vocab)
+        return [0.0 if token == best else -60.0 - token for token in range(vocab)]
+    weights = [rng.random() ** 3 + 1e-3 for _ in range(vocab)]
+    return [math.log(w / sum(weights)) for w in weights]
+
+
+def grow(shape: TreeShape, seeds: list[int], vocab: int, certain: bool):
+    """A tree a row, the paths of beams kept on the side."""
+    growth, paths = Growth(shape.top_k), [[()] for _ in seeds]
+    for _ in range(shape.depth + 1):
+        logprobs = torch.tensor([[distribution(seed, path, vocab, certain) for path in row]
+                                 for seed, row in zip(seeds, paths, strict=True)])
+        tokens, parents = growth.expand(logprobs)
+        paths = [[row[p] + (t,) for t, p in zip(*beams, strict=True)]
+                 for row, *beams in zip(paths, tokens.tolist(), parents.tolist(), strict=True)]
+    return growth.select(shape.nodes)
+
+
+def slowly(shape: TreeShape, seed: int, vocab: int) -> dict[tuple[int, ...], float]:
+    """path -> score of the chosen nodes, one node at a time in double precision."""
+    pool: dict[tuple[int, ...], float] = {}
+    beams = {(): 0.0}
+    for _ in range(shape.depth + 1):
+        arisen = {}
+        for path, score in beams.items():
+            logprobs = distribution(seed, path, vocab, False)
+            for token in sorted(range(vocab), key=lambda t: -logprobs[t])[:shape.top_k]:
+                arisen[(*path, token)] = score + logprobs[token]
+        pool |= arisen
+        beams = dict(sorted(arisen.items(), key=lambda item: -item[1])[:shape.top_k])
+    return dict(sorted(pool.items(), key=lambda item: -item[1])[:shape.nodes - 1])
+
+
+def paths_of(tree, row: int) -> list[tuple[int, ...]]:
+    found = [()]
+    for token, parent in zip(tree.tokens[row].tolist(), tree.parents[row, 1:].tolist(), strict=True):
+        found.append((*found[parent], token))
+    return found
+
+
+shapes = st.builds(TreeShape, st.integers(2, 24), st.integers(0, 4), st.integers(1, 5))
+
+
+@settings(max_examples=40, deadline=None)
+@given(shapes, st.integers(0, 10**6))
+def test_growth_is_the_slow_one(shape: TreeShape, seed: int) -> None:
+    tree = grow(shape, [seed, seed + 1], 7, certain=False)
+    for row in range(2):
+        expected, paths = slowly(shape, seed + row, 7), paths_of(tree, row)
+        assert len(paths) == shape.nodes and set(paths[1:]) == set(expected)
+        for path, own in zip(paths[1:], tree.logprob[row].tolist(), strict=True):
+            assert own == pytest.approx(distribution(seed + row, path[:-1], 7, False)[path[-1]], abs=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(shapes, st.integers(0, 10**6))
+def test_every_tree_is_closed_and_in_draft_order(shape: TreeShape, seed: int) -> None:
+    """Also where a child is certain and scores as much as its parent."""
+    tree = grow(shape, [seed], 7, certain=True)
+    parents, paths = tree.parents[0].tolist(), paths_of(tree, 0)
+    assert parents[0] == -1 and all(0 <= parent < node for node, parent in enumerate(parents) if node)
+    assert len(set(paths)) == len(paths) == shape.nodes
+    for node in range(2, shape.nodes):
+        if parents[node] == parents[node - 1]:
+            assert tree.logprob[0, node - 1] <= tree.logprob[0, node - 2]
+    for parent in range(shape.nodes):  # the best children of a node are taken before its others
+        children = [path[-1] for path, p in zip(paths, parents, strict=True) if p == parent]
+        logprobs = distribution(seed, paths[parent], 7, True)
+        best = sorted(range(7), key=lambda t: -logprobs[t])[:len(children)]
+        assert children == best
+
+
+@pytest.mark.parametrize("name", ["eagle3", "eagle2", "eagle"])
+def test_a_tree_says_what_its_paths_say_as_chains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node's distribution, in a ragged batch over several cycles, equals the head's own over the whole sequence,
+    fed in one piece without cache, mask or tree: true features up to the root, the head's output from there on."""
+    target = language_model("llama", layers=3)
+    method = build_method(target, random_head(name, target), small(name), registry.rule("lossless")(q_mode="draft"),
+                          Sampling(1.0), 4)
+    seen, real = [], HeadProposer.propose
+    monkeypatch.setattr(HeadProposer, "propose", lambda self, rows, u: seen.append(
+        ([list(row) for row in rows], real(self, rows, u))) or seen[-1][1])
+    generate(method, [Request(ids, f"chain/{i}") for i, ids in enumerate(prompts(3))], Limits(9, frozenset()))
+    assert len(seen) > 3 and len({len(row) for row in seen[-1][0]}) > 1
+    for rows, draft in seen[:4]:
+        for row, ids in enumerate(rows):
+            if len(ids) - len(prompts(3)[row]) > 8:
+                continue  # this row is finished: its draft is nobody's
+            parents = draft.parents.expand(draft.tokens.shape)[row].tolist()
+            for node in sorted(set(parents[1:])):
+                line = [node]
+                while line[0]:
+                    line.insert(0, parents[line[0]])
+                path = draft.tokens[row, line[1:]].tolist()
+                expected = as_chain(method, ids, path)
+                largest = float(expected[expected.isfinite()].abs().max())
+                # without a norm between the steps rounding grows with depth; a wrong token, place or mask is larger
+                torch.testing.assert_close(draft.logits[row, node], expected, rtol=0, atol=2e-3 * largest)
+
+
+@torch.inference_mode()
+def as_chain(method, ids: list[int], path: list[int]) -> torch.Tensor:
+    """[V] logits behind committed `ids` and a drafted `path`."""
+    head, target = method.model, method.target
+    states = target.model(torch.tensor([ids[:-1]]), output_hidden_states=True, use_cache=False).hidden_states
+    hidden = head.model.fuse(torch.cat([states[i] for i in method.drafter.features(target)], -1))
+    tokens = ids[1:]
+    for token in [*path, None]:
+        out = head.model(head.embed(torch.tensor([tokens])), hidden)
+        if token is None:
+            logits = torch.full((target.vocab_size,), -torch.inf)
+            ids_of = torch.arange(target.vocab_size) if head.to_target is None else head.to_target
+            logits[ids_of] = head.logits(out[0, -1])
+            return logits
+        tokens, hidden = [*tokens, token], torch.cat([hidden, out[:, -1:]], 1)
+
+
+def test_the_width_bounds_the_rounds_and_changes_nothing() -> None:
+    v = random_case(3, Sampling(1.0), sampled=True, tree=True)
+    parents = v.draft.parents
+    v.draft.width = max(int((parents == node).sum(1).max()) for node in range(parents.shape[1]))
+    assert v.draft.width < v.draft.nodes - 1
+    unbounded = random_case(3, Sampling(1.0), sampled=True, tree=True)
+    assert isinstance(unbounded, Verification) and unbounded.draft.width is None
+    assert torch.equal(accepts(v), accepts(unbounded))
+    root = torch.zeros(len(v.u), dtype=torch.long)
+    torch.testing.assert_close(leftover(v, root), leftover(unbounded, root))
