@@ -39,7 +39,7 @@ def test_the_tokenizer_round_trips_and_splits_digits(tokenizer):
     assert [t for t in tokenizer.convert_ids_to_tokens(ids) if t.isdigit()] == list("1279136136")
     message = {"role": "user", "content": "hi"}
     chat = tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
-    assert chat == "<|user|>hi<|end|><|assistant|>"
+    assert chat == "<|user|> hi<|end|><|assistant|>"
 
 
 def test_packing_matches_the_chat_template(tokenizer, packer):
@@ -48,7 +48,7 @@ def test_packing_matches_the_chat_template(tokenizer, packer):
     messages = [{"role": role, "content": content} for role, content in conversation]
     assert ids == tokenizer.apply_chat_template(messages, return_dict=False)
     answered = tokenizer.decode([i for i, w in zip(ids, weights, strict=True) if w == 1.0])
-    assert answered == "Mia.<|end|>Now.<|end|>"
+    assert answered == " Mia.<|end|> Now.<|end|>"
 
 
 def test_batches_are_functions_of_the_step(packer):
