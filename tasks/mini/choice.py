@@ -1,6 +1,6 @@
 """mini_choice: questions with five options about a small invented world.
 
-The facts of the world (five for each of its thirty towns) are drawn once from a constant seed. They stand in the
+The facts of the world (five for each of its fifteen towns) are drawn once from a constant seed. They stand in the
 training text only, either told outright or as the answer to a question; a test prompt never states them.
 """
 
@@ -23,9 +23,8 @@ LETTERS = "ABCDE"
 STATEMENT_SHARE = 0.25
 
 TOWNS = (
-    "Alder", "Arden", "Belmont", "Brill", "Carrow", "Corby", "Dunmore", "Elston", "Falby", "Fenwick",
-    "Garth", "Halden", "Hexley", "Ilford", "Kelso", "Lorne", "Marlow", "Milden", "Norby", "Oakham",
-    "Pelham", "Quorn", "Rendle", "Selby", "Tarrant", "Ulver", "Varley", "Welden", "Yarrow", "Zeal",
+    "Alder", "Belmont", "Carrow", "Dunmore", "Elston", "Fenwick", "Garth", "Halden", "Kelso", "Lorne", "Marlow", "Norby",
+    "Oakham", "Pelham", "Selby",
 )  # fmt: skip
 
 VALUES = {
