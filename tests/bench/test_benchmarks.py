@@ -1,0 +1,59 @@
+"""Real benchmarks through the whole command, on the small untrained pair: right machinery, no right answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks import sandbox
+from tests.helpers.dataset_rows import QUESTIONS, write_rows
+
+SANDBOX = "limits" if sandbox._bubblewrap_fault() else "bubblewrap"
+
+
+def test_several_samples_of_a_prompt_give_pass_at_k(command, tmp_path):
+    result = command(f"task.path={write_rows(tmp_path, 'humaneval_completion')}", "task=humaneval_completion", "n=2",
+                     "task.samples=4", f"task.scorer.sandbox={SANDBOX}", "method=sps", "decoding.temperature=1")
+    assert result.status == 0, result.err
+    samples, summary = result.cell.samples(), result.cell.summary()
+    assert [one["group"] for one in samples] == ["HumanEval/1"] * 4 + ["HumanEval/2"] * 4
+    assert len({tuple(one["output_ids"]) for one in samples[:4]}) > 1, "each sample draws from its own stream"
+    assert summary["metric"] == "pass@1" and summary["pass_at_k"] == {"1": 0.0, "4": 0.0}
+    assert all(one["answer"] for one in samples), "why it failed"
+
+
+def test_both_filters_are_recorded(command, tmp_path):
+    result = command(f"task.path={write_rows(tmp_path, 'gsm8k_eagle')}", "task=gsm8k_eagle", "task.system=null",
+                     "method=sps")
+    assert result.status == 0, result.err
+    assert set(result.cell.samples()[0]["details"]) == {"strict-match", "flexible-extract"}
+
+
+def test_a_given_history_asks_all_methods_the_same(command, tmp_path):
+    ids = [question["question_id"] for question in QUESTIONS]
+    answers = [{"question_id": i, "choices": [{"turns": ["Rhine and Rhone.", "-"]}]} for i in ids]
+    given = [f"task.references={write_rows(tmp_path, 'answers', answers)}", "task.history=reference"]
+    words = [f"task.path={write_rows(tmp_path, 'mt_bench')}", "task=mt_bench", "task.system=null", "n=2",
+             "decoding.temperature=1"]
+
+    def prompt_tokens(*more):
+        result = command(*words, *more)
+        assert result.status == 0, result.err
+        return [one["prompt_tokens"] for one in sorted(result.store.cells(), key=lambda c: c.path.stat().st_mtime)[-1]
+                .samples()]
+
+    assert prompt_tokens(*given, "method=sps") == prompt_tokens(*given, "method=mars", "rule.theta=0.1")
+    assert prompt_tokens("method=sps", "seed=1") != prompt_tokens(*given, "method=sps", "seed=1")
+
+
+@pytest.mark.parametrize(("words", "error"), [
+    (["task=gsm8k", "task.split=tset", "task.path=gsm8k.jsonl"], "task.split=tset: gsm8k has no such split; take"),
+    (["task=gsm8k", "task.path=nowhere.jsonl"], "task.path=nowhere.jsonl: no such file or folder"),
+    (["task=gsm8k", "task.path=gsm8k.jsonl", "task.scorer.filters=3"], "task.scorer.filters: unknown key; did you mean task.scorer.filter?"),
+    (["task=gsm8k", "task.path=gsm8k.jsonl", "task.promt=x"], "task.promt"),
+    (["task=mt_bench", "task.path=gsm8k.jsonl"], "gsm8k.jsonl, row 1: no field 'turns'"),
+])
+def test_a_wrong_setting_is_one_line(command, tmp_path, monkeypatch, words, error):
+    write_rows(tmp_path, "gsm8k")
+    monkeypatch.chdir(tmp_path)
+    result = command(*words, "method=sps")
+    assert result.status == 2 and error in result.err and result.err.count("\n") == 1
