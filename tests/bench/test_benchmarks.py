@@ -48,7 +48,8 @@ def test_a_given_history_asks_all_methods_the_same(command, tmp_path):
 @pytest.mark.parametrize(("words", "error"), [
     (["task=gsm8k", "task.split=tset", "task.path=gsm8k.jsonl"], "task.split=tset: gsm8k has no such split; take"),
     (["task=gsm8k", "task.path=nowhere.jsonl"], "task.path=nowhere.jsonl: no such file or folder"),
-    (["task=gsm8k", "task.path=gsm8k.jsonl", "task.scorer.filters=3"], "task.scorer.filters: unknown key; did you mean task.scorer.filter?"),
+    (["task=gsm8k", "task.path=gsm8k.jsonl", "task.scorer.filters=3"],
+     "task.scorer.filters: unknown key; did you mean task.scorer.filter?"),
     (["task=gsm8k", "task.path=gsm8k.jsonl", "task.promt=x"], "task.promt"),
     (["task=mt_bench", "task.path=gsm8k.jsonl"], "gsm8k.jsonl, row 1: no field 'turns'"),
 ])
