@@ -83,12 +83,12 @@ FRAMES = (
 )
 
 ANSWERS = (
-    "{fact} The answer is ({letter}).",
-    "{fact} The right option is ({letter}).",
-    "{clause}, so the answer is ({letter}).",
-    "{clause}, so it must be ({letter}).",
-    "I know that one. {fact} It is ({letter}).",
-    "{fact} That is option ({letter}).",
+    "{fact} The answer is {v} ({letter}).",
+    "{fact} The right option is {v} ({letter}).",
+    "{clause}, so the answer is {v} ({letter}).",
+    "{clause}, so it must be {v} ({letter}).",
+    "I know that one. {fact} It is {v} ({letter}).",
+    "{fact} That is {v} ({letter}).",
 )
 """The fact comes before its letter: the letter is then looked up among the options, not guessed beforehand."""
 

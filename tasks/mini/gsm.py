@@ -27,7 +27,7 @@ LARGEST = 60
 LARGEST_TOTAL = 99
 LARGEST_STEP = 9
 QUESTION_WORDS = range(20, 76)
-ANSWER_WORDS = range(15, 91)
+ANSWER_WORDS = range(15, 101)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +233,6 @@ def _answer(story: Story, ask: Ask) -> tuple[str, int]:
     needed = _needed(story, ask)
     first, last = story.amounts[ask.parts[0]], story.amounts[ask.parts[-1]]
     lines = _plan(story, ask)
-    if rng.random() < 0.3:
-        start = story.amounts[story.chain(needed[0])[0]]
-        lines.append(story.tell(phrases.STARTS, a=start.owner, n=start.value, t=start.thing))
     for position, index in enumerate(needed):
         amount = story.amounts[index]
         lead = rng.choice(phrases.FIRST_LEADS if position == 0 else phrases.NEXT_LEADS)
@@ -248,7 +245,8 @@ def _answer(story: Story, ask: Ask) -> tuple[str, int]:
         symbol, result = ("+", first.value + last.value) if ask.kind == "total" else ("-", first.value - last.value)
         equation = f"{first.value} {symbol} {last.value} = {result}"
         lead = rng.choice(phrases.LAST_LEADS)
-        body = story.tell(phrases.STEPS[ask.kind], a=first.owner, b=last.owner, t=first.thing, eq=equation)
+        names = {"a": first.owner, "b": last.owner, "t": first.thing, "n": first.value, "m": last.value}
+        body = story.tell(phrases.STEPS[ask.kind], **names, eq=equation)
         lines.append(phrases.capital(lead + body))
     if rng.random() < 0.3:
         lines.append(story.tell(phrases.ENDS, n=result))

@@ -97,45 +97,35 @@ NOTHING_TO_PLAN = ("{x} are given.", "We are told {x}.")
 
 STAGES = {"only": "", "first": " at first", "middle": " in between", "last": " at the end"}
 
-STARTS = (
-    "We start with {a}, who has {n} {t}.",
-    "From the story we see that {a} has {n} {t}.",
-    "It is given that {a} has {n} {t}.",
-)
-
 _OPENING_STEP = (
-    "{a} has {eq} {t}.",
-    "{a} must have {eq} {t}.",
-    "this gives {a} {eq} {t}.",
+    "{b} has {n} {u}, so {a} has {eq} {t}.",
     "as {b} has {n} {u}, {a} has {eq} {t}.",
-    "we find that {a} has {eq} {t}.",
+    "since {b} has {n} {u}, {a} must have {eq} {t}.",
+    "{b} has {n} {u}, and {a} has {eq} {t}.",
 )
+"""Each step says again what it starts from: a small model finds a number more easily than it carries it."""
 
 STEPS = {
     **dict.fromkeys(SYMBOLS, _OPENING_STEP),
     "gain": (
-        "{a} now has {eq} {t}.",
-        "{a} goes up to {eq} {t}.",
-        "this brings {a} to {eq} {t}.",
-        "with the new ones {a} has {eq} {t}.",
+        "{a} had {n} {t} and now has {eq} {t}.",
+        "{a} goes up from {n} {t} to {eq} {t}.",
+        "{a} had {n} {t}, and this brings {a} to {eq} {t}.",
     ),
     "loss": (
-        "{a} now has {eq} {t}.",
-        "{a} has {eq} {t} left.",
-        "this leaves {a} with {eq} {t}.",
-        "{a} is left with {eq} {t}.",
+        "{a} had {n} {t} and now has {eq} {t}.",
+        "{a} had {n} {t} and has {eq} {t} left.",
+        "{a} had {n} {t}, and this leaves {a} with {eq} {t}.",
     ),
     "total": (
-        "together they have {eq} {t}.",
-        "{a} and {b} have {eq} {t} together.",
-        "the total is {eq} {t}.",
-        "this makes {eq} {t} in all.",
+        "{a} has {n} {t} and {b} has {m}, so together they have {eq} {t}.",
+        "{a} has {n} {t} and {b} has {m}, and this makes {eq} {t} in all.",
+        "with {n} {t} of {a} and {m} of {b} the total is {eq} {t}.",
     ),
     "difference": (
-        "{a} has {eq} more {t} than {b}.",
-        "the difference is {eq} {t}.",
-        "{b} has {eq} fewer {t} than {a}.",
-        "the gap is {eq} {t}.",
+        "{a} has {n} {t} and {b} has {m}, so the difference is {eq} {t}.",
+        "{a} has {n} {t} and {b} has {m}, and the gap is {eq} {t}.",
+        "with {n} {t} of {a} and {m} of {b} the difference is {eq} {t}.",
     ),
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from tasks.base import Example, Score
@@ -44,8 +43,6 @@ WORKED = (
     "After the first step: {middle}. After the second: {end}",
 )
 """A two-step answer shows the list between its steps; what counts is what stands after the last colon."""
-TIMES = {2: ("twice", "two times"), 3: ("three times",)}
-NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 JOINERS = {"a dash": "-", "a plus sign": "+", "a slash": "/", 'the word "and"': " and ", 'the word "or"': " or "}
 
@@ -87,14 +84,6 @@ def _drop_end(rng: random.Random, words: list[str]) -> Step:
     return Step(f"{verb} the {'first' if first else 'last'} word", words[1:] if first else words[:-1])
 
 
-def _keep_end(rng: random.Random, words: list[str]) -> Step | None:
-    if len(words) < 3:
-        return None
-    count, first = rng.randrange(2, min(len(words), 6)), rng.random() < 0.5
-    phrase = rng.choice(("keep only the {} {} words", "keep the {} {} words", "take the {} {} words"))
-    return Step(phrase.format("first" if first else "last", NUMBERS[count]), words[:count] if first else words[-count:])
-
-
 def _remove(rng: random.Random, words: list[str]) -> Step:
     gone = rng.choice(words)
     phrase = rng.choice(("remove the word {}", "leave out the word {}", "drop the word {}", "take out {}"))
@@ -114,26 +103,11 @@ def _add(rng: random.Random, words: list[str]) -> Step:
     return Step(phrase.format(new, place), [new, *words] if front else [*words, new])
 
 
-def _keep_letter(rng: random.Random, words: list[str]) -> Step:
-    letter = rng.choice(words)[0]
-    phrase = rng.choice(("keep only the words that start with {}", "keep only words starting with {}"))
-    return Step(phrase.format(letter), [word for word in words if word.startswith(letter)])
-
-
 def _swap(rng: random.Random, words: list[str]) -> Step | None:
     if len(words) < 3:
         return None
     phrase = rng.choice(("swap the first and the last word", "let the first and the last word change places"))
     return Step(phrase, [words[-1], *words[1:-1], words[0]])
-
-
-def _repeat(rng: random.Random, words: list[str]) -> Step:
-    repeated, count = rng.choice(words), rng.choice((2, 3))
-    phrase = rng.choice(("write the list with the word {} {} in a row", "write the list, but with {} {} in a row"))
-    times = rng.choice(TIMES[count])
-    return Step(
-        phrase.format(repeated, times), [word for word in words for _ in range(count if word == repeated else 1)]
-    )
 
 
 def _double(rng: random.Random, words: list[str]) -> Step:
@@ -178,15 +152,12 @@ def _other(rng: random.Random, words: list[str]) -> str:
 
 Operation = Callable[[random.Random, list[str]], Step | None]
 LISTS: tuple[Operation, ...] = (
-    _reverse, _reverse, _sort, _sort, _drop_end, _keep_end, _remove, _replace, _add, _keep_letter, _swap,
-    _repeat, _double,
+    _reverse, _reverse, _sort, _drop_end, _drop_end, _remove, _replace, _add, _swap, _double,
 )  # fmt: skip
-LINES: tuple[Operation, ...] = (_capitals, _join, _join, _number, _count, _pick, _pick)
+LINES: tuple[Operation, ...] = (_capitals, _join, _number, _count, _pick)
 
 # Sorting undoes what only moved words, and "the word" is not clear once it stands there more than once.
-SENSELESS = {(_reverse, _sort), (_swap, _sort)} | set(
-    product((_repeat, _double), (_remove, _replace, _repeat, _double))
-)
+SENSELESS = {(_reverse, _sort), (_swap, _sort), (_double, _remove), (_double, _replace)}
 
 
 def draw(rng: random.Random) -> Example:
