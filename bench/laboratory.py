@@ -36,7 +36,7 @@ from tasks.mini import BENCHMARKS, MiniTask
 
 PAIR = Path("models/tiny")
 THETA = 0.9
-NEW = 112
+NEW = 176
 SUBSTITUTIONS = 300
 DRAFT_LENGTH = 5
 
