@@ -18,7 +18,8 @@ from results.report import ReportSpec
 
 
 def draw(pareto: Pareto, spec: ReportSpec, grid: Grid) -> Figure:
-    """A panel for each entry of `panels`; error bars are 95% intervals, a thin line joins the series of `connect`."""
+    """A panel for each entry of `panels`; error bars are 95% intervals, a thin line joins the series of `connect`, or
+    the points of each entry of `lines`."""
     places = panels(spec, pareto.panels)
     figure, axes = panel_grid(len(places), columns=2)
     for ax, (title, at) in zip(axes, places, strict=True):
@@ -32,18 +33,36 @@ def draw(pareto: Pareto, spec: ReportSpec, grid: Grid) -> Figure:
 
 
 def _panel(ax: Axes, pareto: Pareto, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> None:
-    found = {entry.label: summary(spec, grid, {**at, pareto.series: entry.label}) for entry in spec.axes[pareto.series]}
+    found = _told_apart(pareto, spec, grid, at)
     if pareto.allocation:
-        draft, target = (found[label] for label in pareto.allocation)
+        draft, target = (next((cell for cell in found[label] if cell), None) for label in pareto.allocation)
         if draft and target and {pareto.x, pareto.y} <= set(_MIXED):
             xs, ys = random_allocation(draft, target, pareto.x, pareto.y)
             ax.plot(xs, ys, color=SOFT, lw=1, ls=(0, (1, 2)), zorder=1.5, label="random allocation")
-    points = {label: (measured(cell, pareto.x), measured(cell, pareto.y)) for label, cell in found.items()}
-    joined = [(x or GAP, y or GAP) for x, y in (points[label] for label in pareto.connect)]
-    ax.plot([x.value for x, _ in joined], [y.value for _, y in joined], color=SOFT, lw=0.8, zorder=1.6)
-    for i, (label, (x, y)) in enumerate(points.items()):
-        if x is not None and y is not None:
-            _draw_point(ax, x, y, i, label)
+    points = {label: [(measured(cell, pareto.x), measured(cell, pareto.y)) for cell in cells]
+              for label, cells in found.items()}
+    connected = [point for label in pareto.connect for point in points[label]]
+    for group in points.values() if pareto.lines else [connected]:
+        line = [(x or GAP, y or GAP) for x, y in group]
+        ax.plot([x.value for x, _ in line], [y.value for _, y in line], color=SOFT, lw=0.8, zorder=1.6)
+    for i, (label, group) in enumerate(points.items()):
+        for x, y in group:
+            if x is not None and y is not None:
+                _draw_point(ax, x, y, i, label)
+
+
+def _told_apart(pareto: Pareto, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> dict[str, list[Any]]:
+    """The summaries, None where there is none, by the label that tells them apart; those of a line in its order."""
+    series = [entry.label for entry in spec.axes[pareto.series]]
+    if not pareto.lines:
+        return {label: [summary(spec, grid, {**at, pareto.series: label})] for label in series}
+    asked = {point.coords for point in spec.points()}
+    found: dict[str, list[Any]] = {}
+    for line in spec.axes[pareto.lines]:
+        places = [{**at, pareto.lines: line.label, pareto.series: label} for label in dict.fromkeys(series)]
+        places = [place for place in places if tuple(place[axis] for axis in spec.axes) in asked]
+        found[line.label] = [summary(spec, grid, place) for place in places]
+    return found
 
 
 def _draw_point(ax: Axes, x: Measured, y: Measured, index: int, label: str) -> None:

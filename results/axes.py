@@ -31,6 +31,14 @@ class Entry(Frozen):
     def published_label(self) -> str:
         return self.published or self.label
 
+    def apart_from(self, other: Entry) -> bool:
+        """Can no point hold both: of different scales, or kept to different entries of some axis? Then both may have
+        one label."""
+        if None not in (self.scale, other.scale) and self.scale != other.scale:
+            return True
+        shared = self.only.keys() & other.only.keys()
+        return any(set(self.only[axis]).isdisjoint(other.only[axis]) for axis in shared)
+
 
 def _entries(axis: Any) -> Any:
     """Spell out `{override: "rule.theta={}", values: [0.8, 0.9], label: "θ = {}"}`."""

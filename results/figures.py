@@ -48,23 +48,28 @@ class Sweep(_Figure):
 class Pareto(_Figure):
     """One metric against another with error bars; `series` tells points apart, those of `connect` are joined in order.
 
-    `allocation` names two series, the draft alone and the target alone: a line shows what answering each prompt by one
-    of them at random would give."""
+    With `lines`, the entries of that axis tell points apart, and each joins its own in the order of `series`.
+    `allocation` names two of those told apart, the draft alone and the target alone: a line shows what answering each
+    prompt by one of them at random would give."""
 
     kind: Literal["pareto"]
     x: MetricName
     y: MetricName
     series: str
     connect: tuple[str, ...] = ()
+    lines: str | None = None
     allocation: tuple[str, str] | None = None
 
     def used(self) -> list[str]:
-        return [self.series, *self.panels]
+        return [self.series, *self.panels, *([self.lines] if self.lines else [])]
 
     def check(self, axes: Mapping[str, Axis]) -> None:
-        known = {entry.label for entry in axes.get(self.series, ())}
+        if self.connect and self.lines:
+            raise ValueError("'lines' already joins points: leave out 'connect'")
+        told_apart = self.lines or self.series
+        known = {entry.label for entry in axes.get(told_apart, ())}
         if unknown := sorted({*self.connect, *(self.allocation or ())} - known):
-            raise ValueError(f"'connect' and 'allocation' name {unknown}, but {self.series!r} has {sorted(known)}")
+            raise ValueError(f"'connect' and 'allocation' name {unknown}, but {told_apart!r} has {sorted(known)}")
 
 
 class Bars(_Figure):

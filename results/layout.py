@@ -14,6 +14,11 @@ from results.report import Coords, ReportSpec, Value
 from results.stats import NORMAL_95
 
 Interval = tuple[float, float]
+EVENTS = {
+    "vacuous_bound": "the calibrated tolerance is at least ln 2, the largest divergence there is: the certified bound "
+                     "says nothing here",
+}
+"""What a rule noted while it decoded and a reader must know, as a note to the cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class Number:
 
     @property
     def text(self) -> str:
-        return "–" if self.value is None else _printed(self.of, self.value) + self.of.of.unit.replace("tok/s", "")
+        return "–" if self.value is None else _printed(self.of, self.value) + self.of.of.sign
 
     @property
     def interval_text(self) -> str:
@@ -139,8 +144,9 @@ def _cell(spec: ReportSpec, grid: Grid, coords: Coords | None, published: papers
         for value, known in zip(spec.values, paper, strict=True)
     )
     n, failed = found.summary["n"], found.summary["failed"]
-    note = (_note(notes, f"{failed} of {n + failed} prompts failed and are left out"),) if failed else ()
-    return Cell("measured", at, numbers, n, failed, notes=note)
+    said = [f"{failed} of {n + failed} prompts failed and are left out"] if failed else []
+    said += [text for event, text in EVENTS.items() if found.summary.get("events", {}).get(event)]
+    return Cell("measured", at, numbers, n, failed, notes=tuple(_note(notes, text) for text in said))
 
 
 def _mean(

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One entry of a summary. `unit` is "×", "%" (of a stored fraction), "tok/s" or none; `better` is its good end."""
+    """One entry of a summary. `unit` is "×", "%" (of a stored fraction), "tok/s", "ms" or none; `better` is its
+    good end."""
 
     name: str
     label: str
-    unit: Literal["", "×", "%", "tok/s"]
+    unit: Literal["", "×", "%", "tok/s", "ms"]
     digits: int
     better: Literal["higher", "lower"] | None
     definition: str
@@ -22,6 +23,11 @@ class Metric:
     def axis(self) -> str:
         """Label of a figure's axis, with the unit."""
         return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    @property
+    def sign(self) -> str:
+        """What is printed behind a number in a table; other units stand in the definition."""
+        return self.unit if self.unit in ("×", "%") else ""
 
     def shown(self, value: float) -> float:
         """A stored value in the unit it is printed in."""
@@ -63,6 +69,21 @@ _ALL = (
            "Prompts whose output equals the baseline's, token by token, under the same settings and seed."),
     Metric("edit_similarity", "Edit similarity", "%", 1, "higher",
            "1 − token edit distance to the baseline's output over the longer length, mean over prompts."),
+    Metric("prefill_share", "Prefill", "%", 1, None,
+           "Share of a pass of its own over a few prompts, which waits for the device at every phase: the prompt's "
+           "forward."),
+    Metric("draft_time_share", "Draft", "%", 1, None, "Share of the same pass: drafting, pruning included."),
+    Metric("verify_share", "Verify", "%", 1, None, "Share of the same pass: the target's forward over the draft."),
+    Metric("accept_share", "Accept", "%", 1, None,
+           "Share of the same pass: the rule's decision, the walk, the token after it, and the bookkeeping."),
+    Metric("cycle_ms", "Cycle", "ms", 2, "lower", "One draft–verify cycle of the same pass, drafting included."),
+    Metric("forward_ms", "Total", "ms", 2, "lower",
+           "Of a cycle of the same pass, what is not drafting or bookkeeping: the target's forward, the decision and "
+           "the walk."),
+    Metric("head_ms", "Head", "ms", 2, "lower",
+           "Of that total, what comes after the transformer's last layer: the LM head's products, the rule's own "
+           "included, and its decision."),
+    Metric("head_share", "Head / Total", "%", 1, "lower", "The one over the other."),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 

@@ -6,8 +6,9 @@ of the axes. A table puts some axes in its rows and the others in its columns; a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -91,8 +92,7 @@ class ReportSpec(Frozen):
     @classmethod
     def _distinct_labels(cls, axes: dict[str, Axis]) -> dict[str, Axis]:
         for name, entries in axes.items():
-            labels = [entry.label for entry in entries]
-            if len(set(labels)) < len(labels):
+            if any(one.label == other.label and not one.apart_from(other) for one, other in combinations(entries, 2)):
                 raise ValueError(f"axis {name!r} has entries of one label: give each its own")
             for axis, wanted in ((axis, wanted) for entry in entries for axis, wanted in entry.only.items()):
                 known = {entry.label for entry in axes.get(axis, ())}
@@ -153,11 +153,16 @@ class ReportSpec(Frozen):
 
     def _exists(self, entries: tuple[Entry, ...]) -> bool:
         at = dict(zip(self.axes, (entry.label for entry in entries), strict=True))
-        return all(at[axis] in wanted for entry in entries for axis, wanted in entry.only.items())
+        return all(self._allows(entry, at) for entry in entries)
 
     def entries(self, coords: Coords) -> dict[str, Entry]:
         """The entry on each axis at these coordinates."""
+        at = dict(zip(self.axes, coords, strict=True))
         return {
-            name: next(entry for entry in axis if entry.label == label)
+            name: next(entry for entry in axis if entry.label == label and self._allows(entry, at))
             for (name, axis), label in zip(self.axes.items(), coords, strict=True)
         }
+
+    @staticmethod
+    def _allows(entry: Entry, at: Mapping[str, str]) -> bool:
+        return all(at[axis] in wanted for axis, wanted in entry.only.items())

@@ -144,6 +144,26 @@ def test_pareto_points_and_error_bars_are_the_measured_ones():
     assert any(np.allclose(span[:, 0], (low, high)) for span in spans)
 
 
+def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
+    axes = {"rule": [{"label": "target"}, {"label": "a"}, {"label": "b"}],
+            "level": [{"label": "–", "only": {"rule": ["target"]}}, {"label": "low", "only": {"rule": ["a", "b"]}},
+                      {"label": "high", "only": {"rule": ["a", "b"]}}]}
+    spec = ReportSpec.model_validate({
+        "name": "p", "title": "p", "kind": "figure", "axes": axes,
+        "figure": {"kind": "pareto", "x": "tokens_per_s", "y": "accuracy", "series": "level", "lines": "rule",
+                   "allocation": ["a", "target"]}})
+    grid = full_grid(spec)
+    assert len(grid) == 5
+    with style():
+        ax = pareto.draw(spec.figure, spec, grid).axes[0]
+    joined = [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2]
+    assert joined == [[grid[rule, level].summary["tokens_per_s"] for level in ("low", "high")] for rule in ("a", "b")]
+    markers = [line.get_marker() for line in ax.lines if len(line.get_xdata()) == 1 and line.get_marker() != "None"]
+    assert sorted(map(markers.count, set(markers))) == [1, 2, 2], "a marker for each line"
+    with pytest.raises(ValueError, match="leave out 'connect'"):
+        ReportSpec.model_validate(spec.model_dump() | {"figure": spec.figure.model_dump() | {"connect": ["a"]}})
+
+
 def test_random_allocation_mixes_prompts_not_speeds():
     draft, target = made_up(speedup=4.0, right=2).summary, made_up(autoregressive=True, right=4).summary
     accuracy, speed = pareto.random_allocation(draft, target, "accuracy", "tokens_per_s", steps=3)

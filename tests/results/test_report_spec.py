@@ -105,6 +105,24 @@ def test_editions_keep_what_belongs_to_their_scale():
     assert edition("huge") == ("demo_huge", [("Huge", "AR", "GSM8K")])
 
 
+def test_entries_of_one_label_where_no_point_holds_both():
+    axes = {
+        "Model": [{"label": "Alpha", "overrides": ["pair=alpha"], "scale": "embedded"},
+                  {"label": "Big", "overrides": ["pair=big"], "scale": "paper"}],
+        "Method": [{"label": "One"}, {"label": "Two"}],
+        "Task": [{"label": "t", "overrides": ["one=1"], "only": {"Method": ["One"]}, "scale": "embedded"},
+                 {"label": "t", "overrides": ["two=1"], "only": {"Method": ["Two"]}, "published": "second"},
+                 {"label": "t", "overrides": ["one=9"], "only": {"Method": ["One"]}, "scale": "paper"}],
+    }
+    spec = table_spec(axes=axes)
+    small, big = ([point.overrides[-1] for point in spec.edition(pair).points()] for pair in ("alpha", "big"))
+    assert (small, big) == (["one=1", "two=1"], ["one=9", "two=1"])
+    assert spec.edition("big").entries(("Big", "Two", "t"))["Task"].published == "second"
+    axes["Task"].append({"label": "t", "only": {"Method": ["One"], "Model": ["Big"]}})
+    with pytest.raises(ValidationError, match="entries of one label"):
+        table_spec(axes=axes)
+
+
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
 def test_shipped_reports_are_sound(path):
     text = path.read_text(encoding="utf-8")

@@ -69,6 +69,15 @@ def test_a_failed_and_a_missing_cell_show_as_such_with_their_reason(spec, holed)
     assert line.count("failed¹") == 2 and "missing" not in line
 
 
+def test_a_vacuous_bound_is_said_beside_its_cell(spec, grid):
+    place = ("Alpha", "MARS & co", "GSM8K")
+    noted = Outcome.measured({**grid[place].summary, "events": {"vacuous_bound": 12, "other": 3}})
+    silent = Outcome.measured({**grid[place].summary, "events": {"vacuous_bound": 0}})
+    found = lay_out(spec, {**grid, place: noted})
+    assert len(found.notes) == 1 and "ln 2" in found.notes[0] and not lay_out(spec, {**grid, place: silent}).notes
+    assert row(markdown(found), "MARS & co").count("¹") == len(spec.values)
+
+
 def test_the_mean_is_only_over_a_full_row(spec, holed, grid):
     cells = {r.labels: r.cells for r in lay_out(spec, holed).rows}
     assert cells["Alpha", "SpS"][-1].numbers[0].value is None, "a column failed"
