@@ -69,6 +69,10 @@ _ALL = (
            "Prompts whose output equals the baseline's, token by token, under the same settings and seed."),
     Metric("edit_similarity", "Edit similarity", "%", 1, "higher",
            "1 − token edit distance to the baseline's output over the longer length, mean over prompts."),
+    Metric("quality_loss", "Quality loss", "%", 1, "lower",
+           "What a user's prompts lose against autoregressive decoding: its score less the method's, or, without "
+           "scores, how much less the answers agree with its own than a lossless method's do. Interval: bootstrap over "
+           "prompts."),
     Metric("prefill_share", "Prefill", "%", 1, None,
            "Share of a pass of its own over a few prompts, which waits for the device at every phase: the prompt's "
            "forward."),

@@ -1,0 +1,143 @@
+"""A user's own prompts as a report: the settings that are tried (conf/report/workload.yaml), what each of them loses,
+and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from results import stats
+from results.advice import Estimate
+from results.axes import Frozen
+from results.report import ReportSpec
+
+Sample = Mapping[str, Any]
+Losses = dict[str, float]
+"""Prompt id -> what was lost there, as a fraction; negative where the method did better than plain decoding."""
+
+FIGURE = {"kind": "sweep", "x": "K", "x_label": "draft length K", "left": "speedup", "panels": ["Method"]}
+MEASURES = {
+    "score": "the task's score, plain decoding's less the method's on the same prompts",
+    "agreement": "agreement with plain decoding's answers (1 − token edit distance over the longer length)",
+}
+
+
+class Variants(Frozen):
+    """A method, once, or once for each of the `values` of one of its options."""
+
+    label: str
+    overrides: tuple[str, ...]
+    option: str = ""
+    symbol: str = ""
+    values: tuple[float, ...] = ()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if bool(self.option) != bool(self.values):
+            raise ValueError("'option' names what takes the 'values': give both or neither")
+        return self
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Entries of an axis, one a value."""
+        if not self.option:
+            return [{"label": self.label, "overrides": self.overrides}]
+        symbol = self.symbol or self.option.rpartition(".")[2]
+        return [{"label": f"{self.label}, {symbol} = {value:g}",
+                 "overrides": (*self.overrides, f"{self.option}={value:g}")} for value in self.values]
+
+
+class Workload(Frozen):
+    """The settings to try: `methods`, each at all draft `lengths`, and what decides between them: the `quality_loss`
+    that is allowed (a fraction), shown by `min_prompts` prompts at least. `profile_prompts`: prompts of the pass that
+    times the parts of a cycle."""
+
+    name: str
+    kind: Literal["workload"]
+    title: str
+    about: str = ""
+    base: tuple[str, ...] = ()
+    on_request: Literal[True] = True
+    quality_loss: float = Field(ge=0, lt=1)
+    min_prompts: int = Field(ge=2)
+    profile_prompts: PositiveInt
+    lengths: tuple[PositiveInt, ...] = Field(min_length=1)
+    methods: dict[str, Variants] = Field(min_length=1)
+
+    def table(self, scored: bool = False) -> ReportSpec:
+        """All settings as a table; `scored`: the task scores answers."""
+        score = ["accuracy"] if scored else []
+        values = ["speedup", "tau", "quality_loss", "precision", *score, "tokens_per_s"]
+        return self._spec(kind="table", rows=["Method", "K"], columns=["Workload"], values=values)
+
+    def figure(self) -> ReportSpec:
+        """Speedup against the draft length, a panel for each method."""
+        axes = {name: axis for name, axis in self._axes().items() if name != "Workload"}
+        about = "Bands are 95% intervals; the dotted line is plain decoding."
+        return self._spec(name=f"{self.name}_lengths", title="Speedup against the draft length", kind="figure",
+                          about=about, axes=axes, figure=FIGURE)
+
+    def _axes(self) -> dict[str, Any]:
+        lengths = list(dict.fromkeys(self.lengths))
+        return {
+            "Workload": [{"label": "these prompts"}],
+            "Method": [entry for method in self.methods.values() for entry in method.entries()],
+            "K": {"override": "draft.length={}", "values": lengths, "label": "K = {}"},
+        }
+
+    def _spec(self, **given: Any) -> ReportSpec:
+        common = {"name": self.name, "title": self.title, "about": self.about, "base": self.base, "axes": self._axes()}
+        return ReportSpec.model_validate(common | {"on_request": True} | given)
+
+
+def spec_of(section: Mapping[str, Any]) -> type[ReportSpec] | type[Workload]:
+    """The model that a report's YAML is to be read with."""
+    return Workload if section.get("kind") == "workload" else ReportSpec
+
+
+def measure_of(cells: Sequence[Sequence[Sample]]) -> Literal["score", "agreement"]:
+    """What quality is here: the task's score, where it has one that plain decoding reaches at all; else agreement with
+    plain decoding's own answers."""
+    scores = [sample["baseline"]["score"] for samples in cells for sample in samples if sample.get("baseline")]
+    known = [score for score in scores if score is not None]
+    return "score" if known and any(known) else "agreement"
+
+
+def score_losses(samples: Sequence[Sample]) -> Losses:
+    """Of the prompts that both have a score."""
+    return {sample["id"]: sample["baseline"]["score"] - sample["score"] for sample in _good(samples)
+            if None not in (sample["score"], sample["baseline"]["score"])}
+
+
+def agreement(samples: Sequence[Sample]) -> dict[str, float]:
+    """Prompt id -> similarity to plain decoding's answer."""
+    return {sample["id"]: stats.edit_similarity(sample["output_ids"], sample["baseline"]["output_ids"])
+            for sample in _good(samples)}
+
+
+def agreement_losses(samples: Sequence[Sample], exact: Sequence[Sequence[Sample]], greedy: bool) -> Losses | None:
+    """What the answers agree less with plain decoding's than those of lossless methods do.
+
+    At temperature 0 (`greedy`) a lossless method agrees fully. Above, two samples of one distribution differ, and how
+    far they agree is measured: the mean over the lossless methods `exact` at the same prompt. None without one."""
+    own = agreement(samples)
+    if greedy:
+        return {name: 1 - value for name, value in own.items()}
+    found = [agreement(cell) for cell in exact]
+    ceiling = {name: [cell[name] for cell in found if name in cell] for name in own}
+    if not found:
+        return None
+    return {name: sum(ceiling[name]) / len(ceiling[name]) - own[name] for name in own if ceiling[name]}
+
+
+def estimate(losses: Losses | None) -> Estimate:
+    """Their mean and its interval over prompts."""
+    if not losses:
+        return Estimate()
+    values = [losses[name] for name in sorted(losses)]
+    return Estimate(sum(values) / len(values), stats.mean_interval(values))
+
+
+def _good(samples: Sequence[Sample]) -> list[Sample]:
+    return [sample for sample in samples if "error" not in sample and sample["baseline"] is not None]
