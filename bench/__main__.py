@@ -57,6 +57,10 @@ def run(command: Command) -> int:
 
         show_plan(cells, labels, settings)
         return 0
+    if settings.replay is not None:
+        from bench.replay import replay_cells
+
+        return replay_cells(cells, labels, settings)
     from bench.job import hydra_job
     from bench.runner import rotations
     from bench.sweep import plans_of, render_sweep

@@ -49,8 +49,8 @@ class Answer:
 
 
 def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Callable[[Prompt, int], str],
-           turns: int | None = None) -> list[Answer]:
-    """Answer all prompts together, one batch a turn; at most `turns` turns.
+           turns: int | None = None, decode: Callable[..., list[Generation]] = generate) -> list[Answer]:
+    """Answer all prompts together, one batch a turn; at most `turns` turns. `decode` stands in for `generate`.
 
     `stream(prompt, turn)` names the prompt's random stream. A prompt that cannot be encoded fails alone; when the
     decoding itself raises, the prompts of that batch fail with its reason."""
@@ -70,7 +70,7 @@ def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Ca
         if not batch:
             continue
         try:
-            generations = generate(method, requests, limits)
+            generations = decode(method, requests, limits)
         except Exception as error:  # out of memory, a rule's own refusal: recorded, and the cell goes on
             for one in batch:
                 one.error = described(error)

@@ -13,6 +13,7 @@ from rich.table import Table
 from bench.cell import Cell
 from bench.settings import Settings
 from results.store import CellFolder, Store, StoreError
+from results.trace import TraceFolder
 
 WIDE = 150
 
@@ -39,6 +40,9 @@ def print_failures(cells: Sequence[Cell], settings: Settings, others: Mapping[st
     """One line on the error stream for each cell that is not whole and each of `others`: 1 if there are any, else 0."""
     store = Store(settings.store.dir)
     problems = {cell.name: problem for cell in cells if (problem := trouble(store.cell(cell.name)))}
+    for cell in cells if settings.trace else ():
+        if cell.name not in problems and (reason := TraceFolder(store.cell(cell.name)).failure()):
+            problems[cell.name] = reason
     problems |= others or {}
     for name, problem in problems.items():
         print(f"failed: {name}: {problem}", file=sys.stderr)

@@ -32,7 +32,8 @@ Keys, with their defaults
   dry_run=false              only show the resolved points, the memory they take and what would be downloaded
   judge.base_url=URL judge.model=NAME   an LLM judges MT-Bench, KoMT-Bench and Alpaca answers (key: OPENAI_API_KEY)
   tracker=none|wandb         WANDB_MODE=offline works without a network
-  trace=false                record decode traces (not available yet)
+  trace=false                note every verified position in a second, untimed pass: <point>/trace/*.parquet
+  replay=auto|[0.8,0.9]      what traced points would keep at other thresholds, first order; nothing is decoded
 
 A point is a folder in the store, named by the hash of its settings. The same command goes on where it was, whatever
 ended it. Exit status: 0 all done, 1 something failed (the last lines say what), 2 the command is wrong.

@@ -11,6 +11,7 @@ from bench.cell import Cell
 from bench.compose import CONF
 from bench.runner import run_rotation
 from bench.settings import Settings
+from bench.trace import trace_cells
 from results.store import Store
 
 
@@ -39,9 +40,11 @@ def run_point(config: DictConfig, groups: Sequence[Sequence[Cell]] | None, finis
 
 
 def run_cells(rotation: Sequence[Cell], settings: Settings) -> None:
-    """Complete one rotation and tell the tracker of its cells."""
+    """Complete one rotation, trace it where that is wanted, and tell the tracker of its cells."""
     store = Store(settings.store.dir)
     run_rotation(rotation, store)
+    if settings.trace:
+        trace_cells(rotation, store)
     for cell in rotation:
         folder = store.cell(cell.name)
         if (summary := folder.summary()) is not None:

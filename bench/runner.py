@@ -125,8 +125,7 @@ class Rotation:
         self.arms, self.baseline, self.task = arms, baseline, task
         self.cell = arms[0].cell
         self.total = len(prompts)
-        size = self.cell.batch  # chunks are fixed, so that a batch holds the same prompts wherever a run was killed
-        self.chunks = [prompts[i:i + size] for i in range(0, len(prompts), size)]
+        self.chunks = chunked(prompts, self.cell.batch)
         self.limits = Limits(self.cell.decoding.max_new_tokens, baseline.target.eos_ids, task.stop)
 
     def run(self) -> None:
@@ -181,7 +180,17 @@ class Rotation:
         return scored
 
     def _stream(self, prompt: Prompt, turn: int) -> str:
-        return f"{self.cell.seed}/{self.task.name}/{prompt.id}/{self.cell.repeat}/{turn}"
+        return stream_name(self.cell, self.task, prompt, turn)
+
+
+def chunked(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
+    """Batches are fixed, so that one holds the same prompts wherever a run was killed."""
+    return [prompts[i:i + size] for i in range(0, len(prompts), size)]
+
+
+def stream_name(cell: Cell, task: Task, prompt: Prompt, turn: int) -> str:
+    """The random stream of one turn."""
+    return f"{cell.seed}/{task.name}/{prompt.id}/{cell.repeat}/{turn}"
 
 
 def _sample(run: Answer, score: dict[str, Any], seed: int, baseline: dict[str, Any] | None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class Settings(Section):
     store: Folder
     summary: Literal["table", "json"]
     trace: bool
+    replay: Literal["auto"] | float | tuple[float, ...] | None = None
     dry_run: bool
     judge: Judge
     tracker: Named[tracking.Tracker]
@@ -43,6 +44,11 @@ class Settings(Section):
         }
         settings = validated(cls, found, "")
         settings.judge.check()
-        if settings.trace:
-            raise ConfigError("trace=True: decode traces are not recorded yet; leave trace=false")
+        if settings.replay is not None and settings.replay != "auto" and not settings.values:
+            raise ConfigError("replay=[]: no threshold; give replay=auto or a list such as replay=[0.8,0.9]")
         return settings
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The thresholds to replay at, where they are given."""
+        return self.replay if isinstance(self.replay, tuple) else (float(self.replay),)

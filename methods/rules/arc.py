@@ -35,7 +35,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, FilePath, PrivateAttr, ValidationError
 from torch import Tensor
 
-from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
 from methods.rules.lossless import QMode, accepts, leftover
 from methods.sampling import Sampling
 
@@ -88,6 +88,12 @@ class Constants(BaseModel):
 def entropy(p: Tensor) -> Tensor:
     """Entropy over ln V of distributions [..., V] -> [...] in [0, 1]."""
     return torch.special.entr(p).sum(-1) / math.log(p.shape[-1])
+
+
+def _score(emb: Tensor, logit: Tensor, tau: Tensor) -> Tensor:
+    """LTS = 1 - U/tau (eq. 15); 1 where nothing is at stake."""
+    u = torch.minimum(emb, logit)
+    return 1.0 - torch.where(u > 0, u / tau, 0.0)
 
 
 class Arc(Rule):
@@ -156,6 +162,17 @@ class Arc(Rule):
         raised = ratio + self.keep * (1.0 - ratio) * (1.0 - u / budget)
         relaxed = (v.p_token >= self.floor) & (u < budget) & (v.u < raised)
         return Decision((v.u < ratio) | relaxed, strict, notes)
+
+    def statistics(self, v: Verification) -> dict[str, Tensor]:
+        """Both bounds, their tau and the score, which is -inf where tau is 0 and the bound is not."""
+        emb, logit, tau = self.bounds(v)
+        return {"u_emb": emb, "u_logit": logit, "tau": tau, "lts": _score(emb, logit, tau)}
+
+    def dial(self, v: Verification) -> Dial | None:
+        if self.variant == "released":
+            return None  # how far it relaxes depends on theta, not only whether
+        always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
+        return Dial("theta", ">=", self.theta, _score(*self.bounds(v)), always, accepts(v, self.q_mode))
 
     def _q(self, v: Verification) -> Tensor:
         """[B, N] the probability with which the node's token is taken to have been proposed."""

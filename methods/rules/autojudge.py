@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pydantic import Field, FilePath, PrivateAttr
+from torch import Tensor
 
 from methods.rules._linear import Linear
-from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
 from methods.rules.lossless import accepts
 from methods.sampling import Sampling
 
@@ -53,3 +54,10 @@ class Autojudge(Rule):
     def decide(self, v: Verification) -> Decision:
         harmless = self._linear.important(v) < self.threshold
         return Decision(v.is_argmax | (harmless & ~v.any_sibling(v.is_argmax)), accepts(v))
+
+    def statistics(self, v: Verification) -> dict[str, Tensor]:
+        return {"important": self._linear.important(v)}
+
+    def dial(self, v: Verification) -> Dial:
+        harmless = v.is_argmax | ~v.any_sibling(v.is_argmax)
+        return Dial("threshold", "<", self.threshold, self._linear.important(v), harmless, v.is_argmax)

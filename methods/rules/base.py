@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -139,6 +139,27 @@ class Decision:
     notes: dict[str, Tensor] = field(default_factory=dict)
 
 
+Relation = Literal[">", ">=", "<", "<="]
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """A rule's local decision as a function of one threshold, by which traces are replayed at other thresholds: a node
+    is kept iff `inside` where `score relation threshold` holds, and iff `outside` elsewhere (NaN never holds).
+
+    name, value  the threshold and where it stands in this run.
+    score        [B, N] float per node.
+    inside, outside  [B, N] bool per node.
+    """
+
+    name: str
+    relation: Relation
+    value: float
+    score: Tensor
+    inside: Tensor
+    outside: Tensor
+
+
 @dataclass(slots=True)
 class Walk:
     """The path that was kept.
@@ -224,6 +245,16 @@ class Rule(BaseModel, ABC):
     @abstractmethod
     def decide(self, v: Verification) -> Decision:
         """Which nodes are kept if they are tested."""
+
+    def statistics(self, v: Verification) -> dict[str, Tensor]:
+        """What a trace notes beside the decision: name -> [B, N] numbers per node that the rule alone can know. Only
+        asked for in an untimed pass."""
+        return {}
+
+    def dial(self, v: Verification) -> Dial | None:
+        """The decision as a function of the rule's threshold; None for a rule without one. Only asked for in an untimed
+        pass; at the threshold of the run it is what `decide` says."""
+        return None
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         """Weights [B, V], unnormalised, in the context of the last kept node [B]. Default: the target's p."""

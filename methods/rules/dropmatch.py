@@ -30,7 +30,7 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules.base import Decision, Rule, Verification
+from methods.rules.base import Decision, Dial, Rule, Verification
 from methods.rules.lossless import accepts
 from methods.sampling import Sampling, draw
 
@@ -74,12 +74,47 @@ class Dropmatch(Rule):
         tokens = self._tokens(logits, v)
         if self.variant == "naive":
             return Decision(_any_of(v, tokens), accepts(v))
-        votes = (tokens[..., None] == tokens[..., None, :]).sum(-1)
-        majority = tokens.gather(-1, votes.argmax(-1, keepdim=True))  # the first of equal counts
-        accept = _any_of(v, majority)
+        accept = _any_of(v, _majority(tokens)[0])
         if self.variant == "js":
-            accept = accept | v.at_parent(_whole(v, self._close(logits, v.draft.logits[:, :logits.shape[1]])))
+            js = self._divergences(logits, v.draft.logits[:, :logits.shape[1]])
+            accept = accept | v.at_parent(_whole(v, js[:, :, 0] <= js[:, :, 1:].amax(-1)))
         return Decision(accept, accepts(v))
+
+    def dial(self, v: Verification) -> Dial | None:
+        """naive: the votes for the token, of which one is enough. js: by how much eq. 6 may be missed, in nats; the
+        majority's token is kept whatever it is."""
+        logits = self.head_logits(v)
+        tokens = self._tokens(logits, v)
+        always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
+        if self.variant == "naive":
+            return Dial("votes", ">=", 1.0, self._votes(v, tokens), always, ~always)
+        if self.variant == "majority":
+            return None
+        js = self._divergences(logits, v.draft.logits[:, :logits.shape[1]]) / 2
+        missed = v.at_parent(_whole(v, js[:, :, 0] - js[:, :, 1:].amax(-1)))
+        return Dial("slack", "<=", 0.0, missed, always, _any_of(v, _majority(tokens)[0]))
+
+    def statistics(self, v: Verification) -> dict[str, Tensor]:
+        """votes: heads with the node's token. Of the context: `majority` heads agree on one token, whose mean
+        probability is majority_p; js_heads, js_heads_max: mean and largest JS of a head to the centroid; js_centroid:
+        JS of the draft to it, where drafts carry logits. Nats."""
+        logits = self.head_logits(v)
+        tokens = self._tokens(logits, v)
+        majority, count = _majority(tokens)
+        mean_p = logits.softmax(-1).gather(-1, majority[..., None, :].expand(*tokens.shape, 1)).mean((-1, -2))
+        draft = logits[:, :, 0] if v.draft.logits is None else v.draft.logits[:, :logits.shape[1]]
+        js = self._divergences(logits, draft) / 2
+        found = {"majority": count, "majority_p": mean_p, "js_heads": js[:, :, 1:].mean(-1),
+                 "js_heads_max": js[:, :, 1:].amax(-1)}
+        if v.draft.logits is not None:
+            found["js_centroid"] = js[:, :, 0]
+        found = {name: v.at_parent(_whole(v, numbers.float())) for name, numbers in found.items()}
+        return {"votes": self._votes(v, tokens), **found}
+
+    @staticmethod
+    def _votes(v: Verification, tokens: Tensor) -> Tensor:
+        """[B, N] how many of the heads' `tokens` [B, n, K] are the node's own."""
+        return (v.draft.tokens[..., None] == v.at_parent(_whole(v, tokens))).sum(-1).float()
 
     def head_logits(self, v: Verification) -> Tensor:
         """[B, n, K, V] float32 logits of the dropout heads in the contexts that may have children: all of a tree's, all
@@ -101,15 +136,20 @@ class Dropmatch(Rule):
         return draw(probs, words(v.u[:, :logits.shape[1]], numbers) / WORD)
 
     @staticmethod
-    def _close(logits: Tensor, draft_logits: Tensor) -> Tensor:
-        """[B, n] bool, eq. 6: the draft is no farther from the centroid than the farthest head. One logarithm and one
-        exponential an entry: this is most of the rule's cost."""
+    def _divergences(logits: Tensor, draft_logits: Tensor) -> Tensor:
+        """[B, n, 1 + K] twice the JS to the centroid, of the draft first, then of each head (eq. 6). One logarithm and
+        one exponential an entry: this is most of the rule's cost."""
         log_c = logits.mean(2).log_softmax(-1)[:, :, None]
         log_p = torch.cat([draft_logits[:, :, None], logits], 2).log_softmax(-1)
         p, c = log_p.exp(), log_c.exp()
         log_m = ((p + c) / 2).clamp_(min=torch.finfo(p.dtype).tiny).log_()
-        js = (p * (log_p - log_m)).sum(-1) + (c * (log_c - log_m)).sum(-1)  # twice the divergence, of all alike
-        return js[:, :, 0] <= js[:, :, 1:].amax(-1)
+        return (p * (log_p - log_m)).sum(-1) + (c * (log_c - log_m)).sum(-1)
+
+
+def _majority(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """The token of most heads, the first of equal counts, [B, n, 1], and how many heads have it, [B, n]."""
+    votes = (tokens[..., None] == tokens[..., None, :]).sum(-1)
+    return tokens.gather(-1, votes.argmax(-1, keepdim=True)), votes.amax(-1)
 
 
 def _whole(v: Verification, per_context: Tensor) -> Tensor:

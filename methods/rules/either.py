@@ -79,5 +79,8 @@ class Either(Rule):
         strict = other.strict if one.strict is None else one.strict
         return Decision(one.accept | other.accept, strict, {**one.notes, **other.notes})
 
+    def statistics(self, v: Verification) -> dict[str, Tensor]:
+        return {name: numbers for rule in self._rules for name, numbers in rule.statistics(v).items()}
+
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return self._rules[0].emit(v, node)

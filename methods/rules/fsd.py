@@ -30,7 +30,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
 from methods.rules.lossless import accepts
 from methods.sampling import Sampling
 
@@ -105,9 +105,17 @@ class Fsd(Rule):
                              f"of drafter={candidates.drafter} is reduced: set rule.divergence=js, tv or kl_released")
 
     def decide(self, v: Verification) -> Decision:
+        return Decision(v.at_parent(self._apart(v) <= self.threshold), accepts(v))
+
+    def dial(self, v: Verification) -> Dial:
+        apart = v.at_parent(self._apart(v))
+        always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
+        return Dial("threshold", "<=", self.threshold, apart, always, ~always)
+
+    def _apart(self, v: Verification) -> Tensor:
+        """[B, N] divergence in each context."""
         if self.processed:
             p, q = smooth(v.p), smooth(v.q)
         else:
             p, q = v.logits.softmax(-1), v.draft.logits.softmax(-1)
-        agree = divergence(self.divergence, p, q) <= self.threshold
-        return Decision(v.at_parent(agree), accepts(v))
+        return divergence(self.divergence, p, q)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from pydantic import Field, FilePath, PrivateAttr
 from torch import Tensor
 
 from methods.rules._linear import Linear
-from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
 from methods.rules.lossless import accepts, leftover
 from methods.sampling import Sampling
 
@@ -45,6 +46,13 @@ class Judge(Rule):
     def decide(self, v: Verification) -> Decision:
         right, strict = 1.0 - self._linear.important(v) > self.threshold, accepts(v)
         return Decision(right | strict, strict)
+
+    def statistics(self, v: Verification) -> dict[str, Tensor]:
+        return {"right": 1.0 - self._linear.important(v)}
+
+    def dial(self, v: Verification) -> Dial:
+        always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
+        return Dial("threshold", ">", self.threshold, 1.0 - self._linear.important(v), always, accepts(v))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return leftover(v, node)

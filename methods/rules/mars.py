@@ -27,7 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
 from methods.rules.lossless import QMode, accepts, leftover
 from methods.sampling import Sampling
 
@@ -57,29 +57,41 @@ class Mars(Rule):
     def decide(self, v: Verification) -> Decision:
         if self.variant == "released" and v.sampling.greedy:
             return Decision(v.is_argmax)
-        top, ids = torch.topk(v.processed, 2, dim=-1) if self.variant == "released" else v.top2
-        close, notes = self._close(top)
-        close, in_top2 = v.at_parent(close), (v.draft.tokens[..., None] == v.at_parent(ids)).any(-1)
+        top, ids = self._top(v)
         strict = accepts(v)
-        if self.variant == "algorithm1":
-            accept = v.is_argmax | (close & in_top2 & ~v.any_sibling(v.is_argmax))
-        else:
-            test = strict if self.q_mode == "exact" else accepts(v, self.q_mode)
-            accept = torch.where(close, in_top2, test) if self.variant == "released" else (close & in_top2) | test
-        return Decision(accept, strict, notes)
+        close, far = self._sides(v, ids, strict)
+        notes = {"nonpositive_top1": top[..., 0] <= 0} if self.indicator == "logit_ratio" else {}
+        return Decision(torch.where(v.at_parent(self._indicator(top) > self.theta), close, far), strict, notes)
 
-    def _close(self, top: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Is the indicator above theta? [..., 2] largest logits -> [...] bool, and the note on nonpositive z1."""
+    def dial(self, v: Verification) -> Dial | None:
+        if self.variant == "released" and v.sampling.greedy:
+            return None
+        top, ids = self._top(v)
+        return Dial("theta", ">", self.theta, v.at_parent(self._indicator(top)), *self._sides(v, ids, accepts(v)))
+
+    def _top(self, v: Verification) -> tuple[Tensor, Tensor]:
+        """The two largest logits that the variant looks at, and their tokens, both [B, N, 2]."""
+        return torch.topk(v.processed, 2, dim=-1) if self.variant == "released" else v.top2
+
+    def _sides(self, v: Verification, ids: Tensor, strict: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, N] bool: which nodes are kept where the indicator is above theta, and which where it is not."""
+        in_top2 = (v.draft.tokens[..., None] == v.at_parent(ids)).any(-1)
+        if self.variant == "algorithm1":
+            return v.is_argmax | (in_top2 & ~v.any_sibling(v.is_argmax)), v.is_argmax
+        test = strict if self.q_mode == "exact" else accepts(v, self.q_mode)
+        return in_top2 if self.variant == "released" else in_top2 | test, test
+
+    def _indicator(self, top: Tensor) -> Tensor:
+        """[..., 2] largest logits -> [...] what is compared with theta; -inf where that is meaningless."""
         z1, z2 = top.unbind(-1)
         match self.indicator:
             case "prob_ratio":
-                return (z2 - z1).exp() > self.theta, {}
+                return (z2 - z1).exp()
             case "logit_margin":
-                return 1.0 - (z1 - z2) > self.theta, {}
-        nonpositive = z1 <= 0
+                return 1.0 - (z1 - z2)
         if self.variant == "released":
-            return z2 / (z1 + EPSILON) > self.theta, {"nonpositive_top1": nonpositive}
-        return (z2 / z1 > self.theta) & ~nonpositive, {"nonpositive_top1": nonpositive}
+            return z2 / (z1 + EPSILON)
+        return torch.where(z1 > 0, z2 / z1, -torch.inf)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if self.emits_argmax(v.sampling):
@@ -87,5 +99,5 @@ class Mars(Rule):
         left = leftover(v, node)
         if self.variant != "released":
             return left
-        close, _ = self._close(torch.topk(v.at(v.processed, node), 2, dim=-1).values)
+        close = self._indicator(torch.topk(v.at(v.processed, node), 2, dim=-1).values) > self.theta
         return torch.where(close[:, None], v.p_at(node), left)

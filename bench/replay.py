@@ -1,0 +1,49 @@
+"""`replay=auto` or `replay=[0.8,0.9]`: what the traced points would have kept at other thresholds, without decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+from rich.table import Table
+
+from bench.cell import Cell
+from bench.closing import console
+from bench.errors import ConfigError
+from bench.settings import Settings
+from plots.render import save
+from plots.replay import draw
+from plots.style import style
+from results.replay import COLUMNS, default_values, replay
+from results.store import Store, StoreError
+from results.trace import TraceFolder
+
+
+def replay_cells(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> int:
+    """Print, and write to <output.dir>/replay, acceptance against the threshold of each cell; 0. Raises ConfigError for
+    a cell without traces or without a threshold."""
+    store, folder = Store(settings.store.dir), settings.output.dir / "replay"
+    folder.mkdir(parents=True, exist_ok=True)
+    for cell, label in zip(cells, labels, strict=True):
+        traces = TraceFolder(store.cell(cell.name))
+        try:
+            threshold, trace = traces.threshold(), traces.frame(COLUMNS)
+        except StoreError as error:
+            raise ConfigError(str(error)) from error
+        if threshold is None:
+            raise ConfigError(f"{label}: rule={cell.rule.name} has no threshold that a trace could be replayed at")
+        values = default_values(trace, threshold) if settings.replay == "auto" else settings.values
+        found = replay(trace, threshold, values)
+        table = Table(threshold.name, "acceptance", "95%", "accepted length", title_justify="left",
+                      title=f"{label}: traced at {threshold.name} = {threshold.value:g}, first order")
+        for row in found.itertuples():
+            table.add_row(f"{row.threshold:.4g}", f"{row.acceptance:.1%}",
+                          f"[{row.acceptance_low:.1%}, {row.acceptance_high:.1%}]", f"{row.accept_len:.2f}",
+                          style="bold" if row.threshold == threshold.value else "")
+        console().print(table)
+        file = folder / f"{cell.name}.csv"
+        found.to_csv(file, index=False)
+        with style(), mpl.rc_context({"svg.hashsalt": cell.name}):
+            paths = save(draw(found, threshold, label), folder / cell.name)
+        console().print(f"written: {file}, {paths[0]}", highlight=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,92 @@
+"""Traces: nothing is decoded differently, every cycle is told whole, and a rule's dial says what the rule says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from methods.decode import Limits, Request, generate
+from methods.drafters.model import ModelDrafter
+from methods.method import build_method
+from methods.rules.base import Rule, Verification
+from methods.rules.dropmatch import Dropmatch
+from methods.rules.fsd import Fsd
+from methods.rules.lossless import Lossless
+from methods.rules.mars import Mars
+from methods.sampling import Sampling
+from methods.trace import DRAWN, REJECTED, RELAXED, STRICT, UNREACHED, traced
+from tests.helpers.rule_cases import random_case
+from tests.helpers.tiny_models import language_model, prompts
+
+COMPARE = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
+RULES = [Mars(theta=0.8), Mars(variant="sampling", theta=0.7), Mars(variant="released", theta=0.7),
+         Mars(indicator="prob_ratio", theta=0.3), Mars(indicator="logit_margin", theta=0.0), Fsd(threshold=0.1),
+         Fsd(divergence="tv", threshold=0.3), Dropmatch(variant="naive"), Dropmatch(variant="js")]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("tree", [False, True])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_dial_says_what_the_rule_says(rule: Rule, tree: bool, temperature: float) -> None:
+    v = random_case(3, Sampling(temperature), sampled=temperature > 0, tree=tree, rows=40, shift=1.0)
+    if rule.needs_hidden:
+        g = torch.Generator().manual_seed(0)
+        weight = torch.randn(v.logits.shape[-1], 16, generator=g)
+        v = Verification(v.draft, v.logits, v.sampling, v.u, torch.randn(*v.u.shape, 16, generator=g))
+        rule = rule.model_copy()
+        rule._head = lambda hidden: hidden @ weight.T
+    if isinstance(rule, Mars) and rule.variant == "released" and temperature == 0:
+        assert rule.dial(v) is None
+        return
+    dial, accept = rule.dial(v), rule.decide(v).accept
+    over = torch.from_numpy(COMPARE[dial.relation](dial.score.numpy(), np.float32(dial.value)))
+    there = v.draft.valid.clone()
+    there[:, 0] = False
+    said = torch.where(over, dial.inside, dial.outside)
+    assert torch.equal(said[there], accept[there]) and 0 < accept[there].float().mean() < 1
+
+
+@pytest.mark.parametrize("rule", [Mars(theta=0.5), Fsd(threshold=0.1), Lossless(), Dropmatch()], ids=repr)
+def test_a_traced_batch_decodes_the_same_and_tells_it_all(rule: Rule) -> None:
+    target, model = language_model("llama", seed=0), language_model("llama", layers=1, seed=0)
+    method = build_method(target, model, ModelDrafter(), rule, Sampling(1.0), 4)
+    requests = [Request(ids, f"row {i}") for i, ids in enumerate(prompts(3, seed=1))]
+    limits = Limits(20, frozenset({3, 5}))
+    plain, noted = generate(method, requests, limits), traced(method, requests, limits)
+    for one, trace in zip(plain, noted, strict=True):
+        other, columns = trace.generation, trace.columns
+        assert (one.output_ids, one.committed, one.accepted, one.counts) == (
+            other.output_ids, other.committed, other.accepted, other.counts)
+        if not one.committed:
+            continue
+        kept = np.isin(columns["clause"], (STRICT, RELAXED))
+        emitted = columns["token"][kept | (columns["clause"] == DRAWN)].tolist()
+        assert emitted[:len(one.output_ids) - 1] == one.output_ids[1:], "the end may cut the last cycle"
+        accepted = np.bincount(columns["cycle"][kept], minlength=len(one.committed))
+        assert accepted[:-1].tolist() == one.accepted[:-1] and accepted[-1] >= one.accepted[-1]
+        assert (columns["clause"] == RELAXED).sum() == one.relaxed
+        assert columns["accept"][kept].all() and not columns["accept"][columns["clause"] == REJECTED].any()
+        assert columns["clause"][(columns["rank"] == 0) & (columns["parent"] == 0)].max() != UNREACHED
+        assert (columns["z1"] >= columns["z2"]).all() and (columns["p1"] + columns["p2"] <= 1 + 1e-5).all()
+        drafted = columns["clause"] != DRAWN
+        assert np.isfinite(columns["js"][drafted]).all() and np.isnan(columns["q"][~drafted]).all()
+
+
+def test_what_is_noted_is_what_a_plain_forward_says() -> None:
+    """Every kept and drawn token's probabilities, from one forward over prompt and answer without cache or tree."""
+    target, model = language_model("llama", seed=0), language_model("llama", layers=1, seed=0)
+    method = build_method(target, model, ModelDrafter(), Mars(theta=0.5), Sampling(1.0), 3)
+    ids = prompts(1, seed=4)[0]
+    [trace] = traced(method, [Request(ids, "one")], Limits(16, frozenset()))
+    answer, columns = trace.generation.output_ids, trace.columns
+    with torch.inference_mode():
+        logits = target.model(torch.tensor([ids + answer])).logits[0, len(ids):-1].double()
+    p = logits.softmax(-1)
+    on_path = np.flatnonzero(np.isin(columns["clause"], (STRICT, RELAXED, DRAWN)))[:len(answer) - 1]
+    index = torch.arange(len(on_path))
+    top = logits.topk(2, -1)
+    assert columns["p0"][on_path] == pytest.approx(p[index, answer[1:]].numpy(), abs=1e-5)
+    assert columns["z1"][on_path] == pytest.approx(top.values[:, 0].numpy(), abs=1e-4)
+    assert columns["p2"][on_path] == pytest.approx(p.topk(2, -1).values[:, 1].numpy(), abs=1e-5)
+    assert columns["top1"][on_path].tolist() == top.indices[:, 0].tolist()
