@@ -90,6 +90,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     token = draw(method.sampling.probs(first.logits[:, 0]), streams.cycle()[:, -1])
     entropy = None if method.pruning is None else root_entropy(first.logits[:, 0])
     proposer = method.drafter.start(target, method.model, method.draft, rows, slots)
+    proposer.share(cache)
     if wanted:
         proposer.observe(first.features, [range(len(row)) for row in rows])
     for row, generation, new in zip(rows, generations, token.tolist(), strict=True):
@@ -103,15 +104,17 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
             if method.pruning is not None:
                 draft = prune(method, draft, entropy, generations)
         with probe("verify"):
-            v, features = verify(method, draft, cache, u, wanted)
+            v, features, answers = verify(method, draft, cache, u, wanted)
         with probe("accept"):
-            paths = accept(method, v, u[:, nodes])
+            paths = accept(method, v, u[:, nodes], answers)
             if method.pruning is not None:
                 entropy = root_entropy(v.at(v.logits, torch.tensor([p.nodes[-1] for p in paths], device=target.device)))
         with probe("commit"):
             kept = commit(rows, generations, cache, paths, limits, method)
             if wanted:
                 proposer.observe(features, kept)
+            if draft.extra:
+                proposer.learn([path.answers for path in paths])
     ended = _clock(target.device)
     for generation in generations:
         generation.prefill_s = (began - start) / len(rows)
@@ -131,35 +134,45 @@ def prune(method: Method, draft: Draft, entropy: Tensor, generations: list[Gener
 
 
 def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor,
-           features: tuple[int, ...] = ()) -> tuple[Verification, Tensor | None]:
-    """One target forward over all nodes of the draft; with the drafter's features [B, N, F*H], where it wants any."""
+           features: tuple[int, ...] = ()) -> tuple[Verification, Tensor | None, Tensor | None]:
+    """One target forward over all nodes of the draft: what the rule sees, and where the drafter wants them the features
+    [B, N, F*H] and the target's argmax behind each extra node [B, E]."""
     tree = {} if draft.chain else {"ancestors": draft.ancestors, "depth": draft.depth}
     out = method.target.forward(draft.tokens, cache, hidden=method.rule.needs_hidden, features=features, **tree)
-    return Verification(draft, out.logits, method.sampling, u[:, :draft.nodes], out.hidden), out.features
+    logits, hidden, answers = out.logits, out.hidden, None
+    if draft.extra:
+        draft = draft.candidates()
+        answers = logits[:, draft.nodes:].argmax(-1)
+        logits, hidden = logits[:, :draft.nodes], None if hidden is None else hidden[:, :draft.nodes]
+    return Verification(draft, logits, method.sampling, u[:, :draft.nodes], hidden), out.features, answers
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
     """One row's outcome of a cycle: the kept node indices (root first), the tokens to commit (accepted drafts, then the
-    correction or bonus), and counts of the rule's events on the path ("relaxed" and its notes)."""
+    correction or bonus), counts of the rule's events on the path ("relaxed" and its notes), and what the target says
+    behind the draft's extra nodes."""
 
     nodes: list[int]
     tokens: list[int]
     counts: dict[str, int]
+    answers: list[int]
 
 
-def accept(method: Method, v: Verification, u: Tensor) -> list[Path]:
+def accept(method: Method, v: Verification, u: Tensor, answers: Tensor | None = None) -> list[Path]:
     """The rule's decision, the walk, and the token after it. The cycle's one wait for the device is here."""
     path = walk(v, method.rule.decide(v))
     token = method.rule.next_token(v, path.last, u)
     counts = {"relaxed": path.relaxed, **path.notes}
     drafted = torch.where(path.kept, v.draft.tokens, -1)
-    table = torch.cat([drafted, torch.stack([token, *counts.values()], 1)], 1).tolist()
-    found = []
+    columns = [drafted, torch.stack([token, *counts.values()], 1)]
+    table = torch.cat(columns if answers is None else [*columns, answers], 1).tolist()
+    end, found = v.draft.nodes + 1 + len(counts), []
     for row in table:
-        nodes, new, row_counts = row[:v.draft.nodes], row[v.draft.nodes], row[v.draft.nodes + 1:]
+        nodes, new, row_counts = row[:v.draft.nodes], row[v.draft.nodes], row[v.draft.nodes + 1:end]
         kept = [i for i, t in enumerate(nodes) if t >= 0]
-        found.append(Path(kept, [nodes[i] for i in kept[1:]] + [new], dict(zip(counts, row_counts, strict=True))))
+        found.append(Path(kept, [nodes[i] for i in kept[1:]] + [new], dict(zip(counts, row_counts, strict=True)),
+                          row[end:]))
     return found
 
 

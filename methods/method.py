@@ -41,10 +41,11 @@ def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling, pruning: 
 
 def build_method(target: LanguageModel, model: LanguageModel | Head | None, drafter: Drafter, rule: Rule,
                  sampling: Sampling, draft_length: int, pruning: Pruning | None = None) -> Method:
-    """Put a method together. Raises ModelError when target and draft do not share a vocabulary, or when a head drafts
-    from a part of it only and the rule needs all of it."""
+    """Put a method together. Raises ModelError when the drafter cannot work on the target, when target and draft do not
+    share a vocabulary, or when a head drafts from a part of it only and the rule needs all of it."""
     from methods.engine.models import ModelError
 
+    drafter.fit(target)
     if model is not None and model.vocab_size != target.vocab_size:
         raise ModelError(f"pair.{drafter.needs}={model.source}: its vocabulary has {model.vocab_size} entries, the target's "
                          f"{target.vocab_size}; draft and target must share one vocabulary")

@@ -14,6 +14,7 @@ from methods.sampling import Sampling
 from methods.tree import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from methods.engine.cache import SlotCache
     from methods.engine.models import LanguageModel
     from methods.heads.head import Head
 
@@ -38,6 +39,15 @@ class Proposer(ABC):
     @abstractmethod
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         """One draft for the batch; `u` [B, Drafter.uniforms(K)] are uniforms of the prompts' own streams."""
+
+    def share(self, cache: SlotCache) -> None:  # noqa: B027
+        """The target's own cache, told once after the prefill, for a drafter that runs layers of the target.
+
+        Before each draft it holds all committed tokens of a row but the root. What a drafter writes behind them, the
+        verification writes again; `cache.lengths` must be as before when `propose` returns."""
+
+    def learn(self, answers: Sequence[Sequence[int]]) -> None:  # noqa: B027
+        """The target's argmax behind each extra node of the last draft (`Draft.extra`), a list a row."""
 
     def observe(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:  # noqa: B027
         """The target's features [B, N, F*H] of its last forward and the node indices kept in each row.
@@ -79,6 +89,9 @@ class Drafter(BaseModel, ABC):
     def uniforms(self, length: int) -> int:
         """Random numbers a cycle needs for drafting."""
         return 0
+
+    def fit(self, target: LanguageModel) -> None:
+        """Raise ModelError, one line, where this drafter cannot work on the target."""
 
     @abstractmethod
     def start(self, target: LanguageModel, model: LanguageModel | Head | None, settings: DraftSettings,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from methods.drafters._chain import ChainProposer
 from methods.drafters.base import Drafter, DraftSettings, Proposer
-from methods.sampling import draw
 from methods.tree import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
@@ -36,9 +36,9 @@ class ModelDrafter(Drafter):
         return _Chain(model, settings, self.samples(settings.sampling), rows, slots)
 
 
-class _Chain(Proposer):
+class _Chain(ChainProposer):
     def __init__(self, model: LanguageModel, settings: DraftSettings, sampled: bool, rows: list[list[int]], slots: int):
-        self.model, self.settings, self.sampled = model, settings, sampled
+        super().__init__(model, settings, sampled)
         self.cache = model.new_cache(len(rows), slots)
         model.prefill(rows, self.cache)
 
@@ -46,44 +46,8 @@ class _Chain(Proposer):
         """Feed what the target has committed since, then draft token by token.
 
         All rows feed the same number of tokens: a row that misses fewer writes a few cached ones again, in place."""
-        cache, length = self.cache, self.settings.length
         # cached and true: all that was fed, and the drafts that came true (the last draft token may not have been fed)
-        known = [min(len(row) - 1, n) for row, n in zip(rows, cache.lengths, strict=True)]
+        known = [min(len(row) - 1, n) for row, n in zip(rows, self.cache.lengths, strict=True)]
         missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
-        cache.lengths = [len(row) - missing for row in rows]
-        tokens = torch.tensor([row[-missing:] for row in rows], device=self.model.device)
-        path, logits, q, hidden = [tokens[:, -1]], [], [], []
-        for step in range(length):
-            out = self._read(tokens, hidden)
-            token = self._choose(out, u[:, step], q)
-            path.append(token)
-            logits.append(out)
-            tokens = token[:, None]
-        draft = Draft.of_chain(torch.stack(path, 1), sampled=self.sampled)
-        if self.settings.needs_hidden:
-            self._read(tokens, hidden)  # the last draft token too
-            draft.hidden = torch.stack(hidden, 1)
-        if self.settings.needs_q:
-            logits.append(torch.zeros_like(logits[0]))
-            draft.logits, draft.q = torch.stack(logits, 1), torch.stack([torch.ones_like(q[0]), *q], 1)
-        return draft
-
-    def _read(self, tokens: Tensor, hidden: list[Tensor]) -> Tensor:
-        """Feed `tokens` [B, n]; the logits [B, V] behind the last, whose state goes to `hidden` where it is wanted."""
-        out = self.model.forward(tokens, self.cache, keep=1, hidden=self.settings.needs_hidden)
-        self.cache.lengths = [n + tokens.shape[1] for n in self.cache.lengths]
-        if out.hidden is not None:
-            hidden.append(out.hidden[:, -1])
-        return out.logits[:, 0]
-
-    def _choose(self, logits: Tensor, u: Tensor, q: list[Tensor]) -> Tensor:
-        """The next draft token [B] from `logits` [B, V]; appends its probability to `q` where the rule wants it."""
-        if self.sampled:
-            probs = self.settings.sampling.probs(logits)
-            token = draw(probs, u)
-        else:
-            token = logits.argmax(-1)
-            probs = logits.softmax(-1) if self.settings.needs_q else None
-        if self.settings.needs_q:
-            q.append(probs.gather(-1, token[:, None])[:, 0])
-        return token
+        self.cache.lengths = [len(row) - missing for row in rows]
+        return self.draft(torch.tensor([row[-missing:] for row in rows], device=self.model.device), u)

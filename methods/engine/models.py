@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from dataclasses import dataclass
 from functools import cache as memoise
@@ -96,6 +97,19 @@ class LanguageModel:
         if (cap := getattr(config, "final_logit_softcapping", None)) is not None:  # Gemma
             logits = torch.tanh(logits / cap) * cap
         return logits.float()
+
+    @cached_property
+    def layers(self) -> int:
+        """Transformer layers between embedding and final norm."""
+        return len(self.model.base_model.layers)
+
+    def first_layers(self, count: int) -> LanguageModel:
+        """This model ended after 1 <= `count` <= layers of its layers: their output goes through its own final norm and
+        LM head. It shares all weights, and a cache of this model is one of it too."""
+        body, model = copy.copy(self.model.base_model), copy.copy(self.model)
+        body._modules = {**body._modules, "layers": type(body.layers)(body.layers[:count])}
+        model._modules = {**model._modules, model.base_model_prefix: body}
+        return LanguageModel(self.source, model, self.tokenizer, self.fingerprint)
 
     def new_cache(self, rows: int, slots: int) -> SlotCache:
         return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device)

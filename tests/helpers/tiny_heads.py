@@ -20,8 +20,9 @@ from methods.heads.layer import HeadModule, head_config
 
 SMALL = {"total": 16, "depth": 2, "top_k": 4}
 OPTIONS = {"eagle3": SMALL, "eagle2": SMALL, "hass": SMALL,
-           "eagle": {"tree": "small_10"}, "medusa": {"tree": "small_10"}}
-"""Options of each drafter that is a head, at a size for tests: at most four draft tokens in a row."""
+           "eagle": {"tree": "small_10"}, "medusa": {"tree": "small_10"},
+           "lookahead": {"window": 4, "guesses": 3}}
+"""Options of the drafters that draft trees, at a size for tests: at most four draft tokens in a row."""
 
 
 def head_json(target: LanguageModel, **changes) -> dict:

@@ -30,6 +30,9 @@ CASES = {
     "eagle3, a vocabulary of three": ("eagle3", {"total": 5, "depth": 1, "top_k": 2}, "lossless", {}),
     "eagle2": ("eagle2", {"total": 6, "depth": 1, "top_k": 2}, "lossless", {}),
     "eagle": ("eagle", {"tree": "small_10"}, "lossless", {}),
+    "early exit, sampled": ("early_exit", {"exit_layer": 1}, "lossless", {}),
+    "early exit, deterministic": ("early_exit", {"exit_layer": 1, "sample": False}, "lossless", {}),
+    "lookahead": ("lookahead", {"level": 3, "window": 2, "guesses": 3, "pool_from_prompt": True}, "lossless", {}),
     "eagle2, chain": ("eagle2", {"tree": "chain"}, "lossless", {}),
     "mars sampling, theta 1": ("model", {}, "mars", {"variant": "sampling", "theta": 1.0}),
 }

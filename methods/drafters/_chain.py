@@ -1,0 +1,64 @@
+"""Drafting a chain with a causal LM, token by token: what drafters that run a language model share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from methods.drafters.base import DraftSettings, Proposer
+from methods.sampling import draw
+from methods.tree import Draft
+
+if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from methods.engine.cache import SlotCache
+    from methods.engine.models import LanguageModel
+
+
+class ChainProposer(Proposer):
+    """`cache` is set by who knows which one it is."""
+
+    cache: SlotCache
+
+    def __init__(self, model: LanguageModel, settings: DraftSettings, sampled: bool):
+        self.model, self.settings, self.sampled = model, settings, sampled
+
+    def draft(self, tokens: Tensor, u: Tensor) -> Draft:
+        """Feed `tokens` [B, n] behind what the cache holds, the last being the root, then draft K tokens with the
+        uniforms `u` [B, K]. Afterwards the cache holds all that was fed."""
+        path, logits, q, hidden = [tokens[:, -1]], [], [], []
+        for step in range(self.settings.length):
+            out = self._read(tokens, hidden)
+            token = self._choose(out, u[:, step], q)
+            path.append(token)
+            logits.append(out)
+            tokens = token[:, None]
+        draft = Draft.of_chain(torch.stack(path, 1), sampled=self.sampled)
+        if self.settings.needs_hidden:
+            self._read(tokens, hidden)  # the last draft token too
+            draft.hidden = torch.stack(hidden, 1)
+        if self.settings.needs_q:
+            logits.append(torch.zeros_like(logits[0]))
+            draft.logits, draft.q = torch.stack(logits, 1), torch.stack([torch.ones_like(q[0]), *q], 1)
+        return draft
+
+    def _read(self, tokens: Tensor, hidden: list[Tensor]) -> Tensor:
+        """Feed `tokens` [B, n]; the logits [B, V] behind the last, whose state goes to `hidden` where it is wanted."""
+        out = self.model.forward(tokens, self.cache, keep=1, hidden=self.settings.needs_hidden)
+        self.cache.lengths = [n + tokens.shape[1] for n in self.cache.lengths]
+        if out.hidden is not None:
+            hidden.append(out.hidden[:, -1])
+        return out.logits[:, 0]
+
+    def _choose(self, logits: Tensor, u: Tensor, q: list[Tensor]) -> Tensor:
+        """The next draft token [B] from `logits` [B, V]; appends its probability to `q` where the rule wants it."""
+        if self.sampled:
+            probs = self.settings.sampling.probs(logits)
+            token = draw(probs, u)
+        else:
+            token = logits.argmax(-1)
+            probs = logits.softmax(-1) if self.settings.needs_q else None
+        if self.settings.needs_q:
+            q.append(probs.gather(-1, token[:, None])[:, 0])
+        return token

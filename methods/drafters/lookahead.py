@@ -1,0 +1,167 @@
+"""Lookahead decoding: the target's own Jacobi iterations fill a pool of n-grams, and the pool drafts.
+
+With N = level, W = window, G = guesses, one forward of the target carries two things besides the root.
+
+  lookahead branch  N-1 lines of W tokens. Line r, column c guesses the token r + c places behind the root; line 0,
+      column 0 is the root. A token sees what is committed, line 0 up to its column, and its own column above it: line 0
+      is a chain, and from each of its tokens hangs a chain of N-2. These nodes are no candidates (`Draft.extra`).
+  verification branch  up to G n-grams of the pool that begin with the root, N-1 tokens each, the latest first. They
+      share their common beginnings, so that the children of a node are distinct, which every rule expects.
+
+What the target says (argmax) behind the last line is a new line below it. Column c with its new end is an n-gram
+(token of line 0 -> the N-1 below): W of them enter the pool, which keeps the latest G for each first token. Then all
+lines move up one. As each line is one place further, the window has moved on by one token, however many were committed
+(the authors' ALWAYS_FWD_ONE). At first there is only line 0, W+N-2 tokens of the prompt at random; each of the first
+N-2 cycles adds a line and loses a column. `pool_from_prompt` puts the n-grams of the committed text into the pool too.
+
+Deterministic candidates, no distribution; at every temperature the window moves on by argmax. The pool and the window
+belong to the prompt. Source: Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
+Decoding", Algorithm 2 and section 3; hao-ai-lab/LookaheadDecoding. The papers' runs: level 5, window 15, guesses 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.tree import Draft
+
+if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from methods.engine.models import LanguageModel
+
+
+class Lookahead(Drafter):
+    """level: N, tokens of an n-gram; it counts, not draft.length. window: W. guesses: G. pool_from_prompt: see above."""
+
+    level: int = Field(5, ge=3)
+    window: PositiveInt = 15
+    guesses: PositiveInt = 15
+    pool_from_prompt: bool = False
+
+    def nodes(self, length: int) -> int:
+        window = max(lines * self.columns(lines) for lines in range(1, self.level))
+        return window + self.guesses * (self.level - 1)
+
+    def uniforms(self, length: int) -> int:
+        return self.columns(1) - 1
+
+    def columns(self, lines: int) -> int:
+        """Columns of a window of 1 <= `lines` <= N-1 lines."""
+        return self.window + self.level - 1 - lines
+
+    def start(self, target: LanguageModel, model: LanguageModel | None, settings: DraftSettings,
+              rows: list[list[int]], slots: int) -> Proposer:
+        return _Lookahead(self, len(rows), target.device)
+
+
+class Pool:
+    """For each token the latest `guesses` continuations of `level` - 1 tokens that were seen behind it."""
+
+    def __init__(self, level: int, guesses: int):
+        self.level, self.size = level, guesses
+        self.known: dict[int, dict[tuple[int, ...], None]] = {}
+
+    def add(self, gram: Sequence[int]) -> None:
+        """An n-gram of `level` tokens, seen now."""
+        first, *rest = gram
+        latest = self.known.setdefault(first, {})
+        latest.pop(tuple(rest), None)
+        latest[tuple(rest)] = None
+        if len(latest) > self.size:
+            del latest[next(iter(latest))]
+
+    def tree(self, root: int) -> tuple[list[int], list[int]]:
+        """Tokens and parents of the continuations of `root`, the latest first and common beginnings shared."""
+        tokens, parents, child = [root], [-1], {}
+        for guess in reversed(self.known.get(root, {})):
+            at = 0
+            for token in guess:
+                if (at, token) not in child:
+                    child[at, token] = len(tokens)
+                    tokens.append(token)
+                    parents.append(at)
+                at = child[at, token]
+        return tokens, parents
+
+
+class Window:
+    """The lookahead branch of one prompt: `lines` of tokens, of line 0 those behind the root."""
+
+    def __init__(self, first: list[int], level: int):
+        self.level = level
+        self.lines = [first]
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for line in self.lines for token in line]
+
+    @property
+    def parents(self) -> list[int]:
+        """Of each token the place of its parent among `tokens`, -1 for the root."""
+        columns = len(self.lines[0])  # less the root
+        chain = list(range(-1, columns - 1))
+        second = list(range(-1, columns)) if len(self.lines) > 1 else []
+        below = range(columns, columns + (len(self.lines) - 2) * (columns + 1))
+        return [*chain, *second, *below]
+
+    def advance(self, root: int, new: list[int]) -> list[tuple[int, ...]]:
+        """The target's answers behind the last line, `new`, are the next line; the n-grams that are complete now."""
+        if len(self.lines) < self.level - 1:  # a line more, each of a column less
+            columns = len(self.lines[0])
+            self.lines = [line[1:] for line in self.lines] + [new[len(new) - columns:]]
+            return []
+        first, *rest = self.lines
+        grams = list(zip([root, *first], *rest, new, strict=True))
+        self.lines = [rest[0][1:], *rest[1:], new]
+        return grams
+
+
+class _Lookahead(Proposer):
+    def __init__(self, options: Lookahead, rows: int, device: torch.device):
+        self.options, self.device = options, device
+        self.pools = [Pool(options.level, options.guesses) for _ in range(rows)]
+        self.windows: list[Window] = []
+        self.roots: list[int] = []
+        self.read = [0] * rows  # n-grams of the committed text that are in the pool
+
+    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+        if not self.windows:
+            self.windows = [self._first(row[:-1] or row, chances) for row, chances in zip(rows, u.tolist(), strict=True)]
+        if self.options.pool_from_prompt:
+            self._read_text(rows)
+        self.roots = [row[-1] for row in rows]
+        found = [pool.tree(root) for pool, root in zip(self.pools, self.roots, strict=True)]
+        size = max(len(tokens) for tokens, _ in found)
+        tokens, parents = [], []
+        for (guessed, above), window in zip(found, self.windows, strict=True):
+            padding = size - len(guessed)
+            tokens.append([*guessed, *[0] * padding, *window.tokens])
+            parents.append([*above, *[0] * padding, *(0 if p < 0 else p + size for p in window.parents)])
+        at = torch.arange(len(tokens[0]), device=self.device)
+        sizes = torch.tensor([len(guessed) for guessed, _ in found], device=self.device)
+        deepest = max(self.options.level - 1, len(self.windows[0].lines[0]) + len(self.windows[0].lines) - 1)
+        draft = Draft.of_parents(torch.tensor(tokens, device=self.device), torch.tensor(parents, device=self.device),
+                                 valid=at < sizes[:, None], max_depth=deepest)
+        draft.extra = len(tokens[0]) - size
+        return draft
+
+    def learn(self, answers: Sequence[Sequence[int]]) -> None:
+        for root, pool, window, row in zip(self.roots, self.pools, self.windows, answers, strict=True):
+            for gram in window.advance(root, list(row[len(row) - len(window.lines[-1]):])):
+                pool.add(gram)
+
+    def _first(self, prompt: list[int], chances: list[float]) -> Window:
+        """Line 0 from tokens of the prompt at random, in this prompt's own stream."""
+        return Window([prompt[int(chance * len(prompt))] for chance in chances], self.options.level)
+
+    def _read_text(self, rows: list[list[int]]) -> None:
+        level = self.options.level
+        for b, row in enumerate(rows):
+            for start in range(self.read[b], len(row) - level + 1):
+                self.pools[b].add(row[start:start + level])
+            self.read[b] = max(self.read[b], len(row) - level + 1)
