@@ -1,0 +1,60 @@
+"""One dropout head in the target's place: what DropMatch's i-th head would answer alone (DropMatch, Table 1).
+
+With the head's logits l_i as in `dropmatch` (one mask a token), at temperature 0:
+
+    accept x  iff  x = argmax l_i   in the context of its parent;   correction and bonus: argmax l_i
+
+A draft only makes it faster: every context of the emitted text has one mask, drawn for it alone, so that the text has
+the distribution of decoding with the head autoregressively. With p_drop = 0 it is greedy decoding of the target. A
+control, not a method: "relaxed" counts tokens that the target itself would not have said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from pydantic import Field, PrivateAttr
+from torch import Tensor
+
+from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.rules.dropmatch import WORD, words
+from methods.sampling import Sampling
+
+
+class DropoutHead(Rule):
+    """head: i, from 1; heads differ by their random masks alone. p_drop: share of hidden units dropped."""
+
+    needs_hidden: ClassVar[bool] = True
+    head: int = Field(1, ge=1)
+    p_drop: float = Field(0.3, ge=0.0, lt=1.0)
+    _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
+
+    def bind(self, target, model) -> DropoutHead:
+        bound = self.model_copy()
+        bound._head = target.head
+        return bound
+
+    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+        super().check(candidates, sampling)
+        if not sampling.greedy:
+            raise ValueError(f"rule dropout_head decodes at temperature 0 only, not {sampling.temperature}: "
+                             "set decoding.temperature=0")
+
+    def emits_argmax(self, sampling: Sampling) -> bool:
+        return False  # the head's argmax, not the target's
+
+    def decide(self, v: Verification) -> Decision:
+        return Decision(v.draft.tokens == v.at_parent(self.tokens(v.hidden, v.u)), v.is_argmax)
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        token = self.tokens(v.at(v.hidden, node), v.at(v.u, node))
+        return torch.zeros_like(v.logits[:, 0]).scatter_(-1, token[:, None], 1.0)
+
+    def tokens(self, hidden: Tensor, u: Tensor) -> Tensor:
+        """The head's token in each context: hidden states [..., H] and their uniform numbers [...] -> [...]."""
+        size = hidden.shape[-1]
+        units = torch.arange(size, device=hidden.device) + (self.head - 1) * size  # as in dropmatch's i-th head
+        kept = words(u, units) >= round(self.p_drop * WORD)
+        return self._head(hidden / (1.0 - self.p_drop) * kept).argmax(-1)
