@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -29,7 +31,7 @@ def test_it_says_what_dropmatchs_head_says(tree: bool, head: int) -> None:
         token = rule.next_token(v, kept.last, v.u[:, 0])
         for row in range(len(said)):
             path = kept.kept[row].nonzero().flatten().tolist()
-            for parent, child in zip(path, path[1:], strict=False):
+            for parent, child in pairwise(path):
                 assert int(v.draft.tokens[row, child]) == int(said[row, parent])
             last = path[-1]
             if last < said.shape[1]:

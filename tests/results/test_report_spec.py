@@ -12,7 +12,10 @@ from tests.helpers.synthetic_cells import table_spec
 
 REPORTS = sorted((Path(__file__).parents[2] / "conf" / "report").glob("*.yaml"))
 PAPERS = {"mars_table1.csv": 216, "mars_table2.csv": 140, "fsd_table2.csv": 192,
-          "arc_table6.csv": 28, "dropmatch_table7.csv": 42}
+          "arc_table6.csv": 28, "dropmatch_table7.csv": 42, "dropmatch_table1.csv": 27, "dropmatch_table4.csv": 9,
+          "dropmatch_table6.csv": 64, "dropmatch_table8.csv": 18, "arc_table1.csv": 4, "arc_table2.csv": 168,
+          "arc_table4.csv": 28, "arc_table8.csv": 8}
+NO_ROW = {("Vicuna-13B", "Medusa-2")}  # heads of another target
 SWEEP = {
     "name": "s", "title": "S", "kind": "figure",
     "axes": {"theta": {"override": "rule.theta={}", "values": [0.8, 0.9], "label": "θ = {}"}},
@@ -142,7 +145,13 @@ def test_published_names_exist_in_the_paper(path):
     numbers = papers.load(spec.published.file)
     known = {part for _, row, column, _ in numbers for part in (*row.split(" / "), column)}
     assert named and named <= known
-    assert {v.published_name or v.metric for v in spec.values} == {name for *_, name in numbers}
+    assert {name for *_, name in numbers} <= {v.published_name or v.metric for v in spec.values}
+    shown = {(at[spec.published.pair].published_label,
+              " / ".join(at[axis].published_label for axis in spec.rows if axis != spec.published.pair),
+              " / ".join(at[axis].published_label for axis in spec.columns))
+             for at in (spec.entries(point.coords) for point in spec.points())}
+    means = {(pair, row, spec.mean) for pair, row, _ in shown} if spec.mean else set()
+    assert {key[:3] for key in numbers if key[:2] not in NO_ROW} <= shown | means, "numbers that would stand nowhere"
 
 
 @pytest.mark.parametrize(("file", "count"), PAPERS.items())
@@ -153,7 +162,7 @@ def test_papers_numbers_are_complete(file, count):
 
 
 def test_papers_numbers_as_printed():
-    mars, lengths, fsd, arc, dropmatch = (papers.load(file) for file in PAPERS)
+    mars, lengths, fsd, arc, dropmatch, *_ = (papers.load(file) for file in PAPERS)
     assert mars["V 13B", "MARS", "HumanEval", "speedup"] == 4.20 and mars["Q3 235B", "MARS", "Mean", "tau"] == 5.14
     assert lengths["Qwen3-32B", "GSM8K / 15", "1", "accuracy"] == 0.917
     assert fsd["Gemma2 2B + 27B", "FSD (Low)", "HumanEval", "accept_len"] == 4.02
