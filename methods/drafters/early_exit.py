@@ -43,8 +43,8 @@ class EarlyExit(Drafter):
         if self.exit_layer >= target.layers:
             from methods.engine.models import ModelError
 
-            raise ModelError(f"drafter.exit_layer={self.exit_layer}: {target.source} has {target.layers} layers, and an "
-                             f"exit must leave some of them out; give 1 to {target.layers - 1}")
+            raise ModelError(f"drafter.exit_layer={self.exit_layer}: {target.source} has {target.layers} layers, and "
+                             f"an exit must leave some of them out; give 1 to {target.layers - 1}")
 
     def start(self, target: LanguageModel, model: LanguageModel | None, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class Lookahead(Drafter):
-    """level: N, tokens of an n-gram; it counts, not draft.length. window: W. guesses: G. pool_from_prompt: see above."""
+    """level: N, tokens of an n-gram; it counts, not draft.length. window: W. guesses: G. pool_from_prompt as above."""
 
     level: int = Field(5, ge=3)
     window: PositiveInt = 15
@@ -131,7 +131,7 @@ class _Lookahead(Proposer):
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         if not self.windows:
-            self.windows = [self._first(row[:-1] or row, chances) for row, chances in zip(rows, u.tolist(), strict=True)]
+            self.windows = [self._first(row[:-1], chances) for row, chances in zip(rows, u.tolist(), strict=True)]
         if self.options.pool_from_prompt:
             self._read_text(rows)
         self.roots = [row[-1] for row in rows]
