@@ -57,6 +57,21 @@ _ALL = (
     Metric("baseline_tokens_per_s", "Baseline speed", "tok/s", 1, None, "The same for autoregressive decoding."),
     Metric("e2e_tokens_per_s", "End-to-end speed", "tok/s", 1, "higher",
            "Emitted tokens over prefill and decode wall time."),
+    Metric("speedup_ideal", "Ideal speedup", "×", 2, "higher",
+           "τ times the time of an autoregressive token over the time of drafting and verifying: what the accepted "
+           "length would give if nothing else cost time. Medians of a profiling pass of its own."),
+    Metric("efficiency", "Efficiency", "%", 0, "higher", "Speedup over ideal speedup."),
+    Metric("nll", "NLL", "", 3, None,
+           "Mean −log p(token) of the emitted tokens under the raw target, nats. Lower than that of plain sampling at "
+           "the same temperature: the output is greedier than asked for."),
+    Metric("baseline_nll", "Baseline NLL", "", 3, None, "The same for autoregressive decoding."),
+    Metric("distinct_2", "Distinct-2", "%", 1, None,
+           "Distinct pairs of neighbouring tokens over all of them in a prompt's answers, all repeats together, mean "
+           "over prompts. Only comparable at equal numbers of repeats."),
+    Metric("self_agreement", "Self-agreement", "%", 1, None,
+           "Edit similarity of two answers to one prompt with different random numbers, mean over pairs and prompts."),
+    Metric("greedy_tau", "τ at T = 0", "", 2, None, "τ of the same method on the same prompts at temperature 0."),
+    Metric("other_q_tau", "τ, other q_mode", "", 2, None, "τ of the same point with the other q_mode."),
     Metric("accuracy", "Accuracy", "%", 1, "higher",
            "The task's own score. Interval: Wilson for right-or-wrong scores, bootstrap over prompts for others."),
     Metric("baseline_accuracy", "Baseline accuracy", "%", 1, None, "The score of autoregressive decoding."),
@@ -73,20 +88,18 @@ _ALL = (
            "What a user's prompts lose against autoregressive decoding: its score less the method's, or, without "
            "scores, how much less the answers agree with its own than a lossless method's do. Interval: bootstrap over "
            "prompts."),
-    Metric("prefill_share", "Prefill", "%", 1, None,
-           "Share of a pass of its own over a few prompts, which waits for the device at every phase: the prompt's "
-           "forward."),
-    Metric("draft_time_share", "Draft", "%", 1, None, "Share of the same pass: drafting, pruning included."),
-    Metric("verify_share", "Verify", "%", 1, None, "Share of the same pass: the target's forward over the draft."),
+    Metric("prefill_share", "Prefill", "%", 1, None, "The prompts' forward, over prefill and decode wall time."),
+    Metric("draft_time_share", "Draft", "%", 1, None,
+           "Drafting, pruning included, over prefill and decode wall time: decoding is split as a profiling pass of "
+           "its own, which waits for the device at every phase, found a cycle's parts."),
+    Metric("verify_share", "Verify", "%", 1, None, "The target's forward over the draft; as above."),
     Metric("accept_share", "Accept", "%", 1, None,
-           "Share of the same pass: the rule's decision, the walk, the token after it, and the bookkeeping."),
-    Metric("cycle_ms", "Cycle", "ms", 2, "lower", "One draft–verify cycle of the same pass, drafting included."),
-    Metric("forward_ms", "Total", "ms", 2, "lower",
-           "Of a cycle of the same pass, what is not drafting or bookkeeping: the target's forward, the decision and "
-           "the walk."),
+           "The rule's decision, the walk, the token after it, and the bookkeeping; as above."),
+    Metric("cycle_ms", "Cycle", "ms", 2, "lower", "A draft–verify cycle: medians of the profiling pass."),
+    Metric("forward_ms", "Total", "ms", 2, "lower", "Of a cycle, the target's forward and the decision on the draft."),
     Metric("head_ms", "Head", "ms", 2, "lower",
-           "Of that total, what comes after the transformer's last layer: the LM head's products, the rule's own "
-           "included, and its decision."),
+           "Of that total, what comes after the last layer: the LM head's products, the rule's own included, and its "
+           "decision."),
     Metric("head_share", "Head / Total", "%", 1, "lower", "The one over the other."),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}

@@ -72,8 +72,7 @@ class Point:
 
 class ReportSpec(Frozen):
     """A named table or figure. `base` overrides hold for all points; `mean` names a computed last column; a report
-    `on_request` is no part of report=all. `profile`: prompts on which the phases of each point are timed, in a pass of
-    their own."""
+    `on_request` is no part of report=all."""
 
     name: str
     title: str
@@ -88,7 +87,6 @@ class ReportSpec(Frozen):
     published: Published | None = None
     figure: Figure | None = None
     on_request: bool = False
-    profile: int = Field(default=0, ge=0)
 
     @field_validator("axes")
     @classmethod
