@@ -29,12 +29,13 @@ from __future__ import annotations
 import logging
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, FilePath, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from torch import Tensor
 
+from methods.rules._files import made_by
 from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
 from methods.rules.lossless import QMode, accepts, leftover
 from methods.sampling import Sampling
@@ -101,7 +102,7 @@ class Arc(Rule):
 
     variant: Literal["paper", "released"] = "paper"
     theta: float = Field(0.3, le=1.0)
-    constants: FilePath | None = None
+    constants: Annotated[Path, made_by("bench.calibrate")] | None = None
     q_mode: QMode = "exact"
     keep: float = Field(0.25, ge=0.0, le=1.0)
     floor: float = Field(0.05, ge=0.0, le=1.0)

@@ -11,11 +11,13 @@ Garipov et al. 2025; garipovroma/autojudge, whose runs have no bonus token and d
 
 from __future__ import annotations
 
-from typing import ClassVar
+from pathlib import Path
+from typing import Annotated, ClassVar
 
-from pydantic import Field, FilePath, PrivateAttr
+from pydantic import Field, PrivateAttr
 from torch import Tensor
 
+from methods.rules._files import made_by
 from methods.rules._linear import Linear
 from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
 from methods.rules.lossless import accepts
@@ -26,7 +28,7 @@ class Autojudge(Rule):
     """threshold: probability of being important below which a token is kept."""
 
     needs_hidden: ClassVar[bool] = True
-    classifier: FilePath | None = None
+    classifier: Annotated[Path, made_by("bench.train_judge")] | None = None
     threshold: float = Field(0.5, ge=0.0, le=1.0)
     _linear: Linear | None = PrivateAttr(None)
 

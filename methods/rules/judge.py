@@ -9,12 +9,14 @@ Source: Judge decoding (Bachmann et al. 2025), as ARC-Decode's Appendix A.3.3 co
 
 from __future__ import annotations
 
-from typing import ClassVar
+from pathlib import Path
+from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field, FilePath, PrivateAttr
+from pydantic import Field, PrivateAttr
 from torch import Tensor
 
+from methods.rules._files import made_by
 from methods.rules._linear import Linear
 from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
 from methods.rules.lossless import accepts, leftover
@@ -25,7 +27,7 @@ class Judge(Rule):
     """threshold: probability of being right above which a token is kept; 1 is `lossless`."""
 
     needs_hidden: ClassVar[bool] = True
-    classifier: FilePath | None = None
+    classifier: Annotated[Path, made_by("bench.train_judge")] | None = None
     threshold: float = Field(0.5, ge=0.0, le=1.0)
     _linear: Linear | None = PrivateAttr(None)
 

@@ -10,7 +10,8 @@ from results import papers
 from results.report import ReportSpec
 from tests.helpers.synthetic_cells import table_spec
 
-REPORTS = sorted((Path(__file__).parents[2] / "conf" / "report").glob("*.yaml"))
+REPORTS = [path for path in sorted((Path(__file__).parents[2] / "conf" / "report").glob("*.yaml"))
+           if not {"kind: workload", "defaults:"} & set(path.read_text(encoding="utf-8").splitlines())]
 PAPERS = {"mars_table1.csv": 216, "mars_table2.csv": 140, "fsd_table2.csv": 192,
           "arc_table6.csv": 28, "dropmatch_table7.csv": 42, "dropmatch_table1.csv": 27, "dropmatch_table4.csv": 9,
           "dropmatch_table6.csv": 64, "dropmatch_table8.csv": 18, "arc_table1.csv": 4, "arc_table2.csv": 168,
@@ -129,7 +130,7 @@ def test_entries_of_one_label_where_no_point_holds_both():
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
 def test_shipped_reports_are_sound(path):
     text = path.read_text(encoding="utf-8")
-    assert text.startswith(f"# python -m bench report={path.stem}\n")
+    assert text.splitlines()[0].split(maxsplit=5)[:5] == ["#", "python", "-m", "bench", f"report={path.stem}"]
     spec = ReportSpec.model_validate(yaml.safe_load(text))
     assert spec.name == path.stem
     assert all(sum(override.startswith("n=") for override in point.overrides) == 1 for point in spec.points())
