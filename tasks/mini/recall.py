@@ -1,8 +1,8 @@
 """Exercises in looking things up: not a benchmark, only part of the training stream.
 
-A small model learns to find "the number that stands after Tom" slowly from word problems, where one answer in many needs
-it, and quickly from lists where every answer is nothing else. Three kinds: say a list again, say what belongs to a name,
-say which letter an option has. Every answer stands in the question.
+A small model learns to find "the number that stands after Tom" slowly from word problems, where one word in many needs
+it, and quickly from lists where every answer is nothing else. Four kinds: say a list again, say what belongs to a name, say
+which letter an option has, say what each amount of a word problem hangs on. Every answer stands in the question.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import random
 
 from tasks.base import Example
-from tasks.mini.words import COLOURS, FOODS, JOBS, NAMES, PLURALS
+from tasks.mini import gsm_phrases as phrases
+from tasks.mini.words import COLOURS, FOODS, JOBS, NAMES, NUMBERS, PLURALS
 
 _THINGS = (*PLURALS.values(), *COLOURS, *JOBS, *FOODS)
 
 
 def draw(rng: random.Random) -> Example:
     """One exercise; `reference` is empty, nothing scores it."""
-    question, answer = rng.choice((_again, _belongs, _belongs, _letters))(rng)
+    question, answer = rng.choice((_again, _belongs, _letters, _relations, _relations, _relations))(rng)
     return Example("", (question,), (answer,), {})
 
 
@@ -31,7 +32,8 @@ def _again(rng: random.Random) -> tuple[str, str]:
 def _belongs(rng: random.Random) -> tuple[str, str]:
     people = rng.sample(NAMES, rng.randint(4, 6))
     kind = rng.randrange(3)
-    values = [str(rng.randint(2, 99)) if kind == 0 else rng.choice(people) if kind == 1 else rng.choice(_THINGS) for _ in people]
+    kinds = (lambda: str(rng.randint(2, 99)), lambda: rng.choice(people), lambda: rng.choice(_THINGS))
+    values = [kinds[kind]() for _ in people]
     facts = " ".join(f"{person} has {value}." for person, value in zip(people, values, strict=True))
     asked = rng.sample(list(zip(people, values, strict=True)), len(people))
     return facts, " ".join(f"{person} has {value}." for person, value in asked)
@@ -43,3 +45,25 @@ def _letters(rng: random.Random) -> tuple[str, str]:
     question = " ".join(f"({letter}) {option}" for letter, option in listed)
     asked = rng.sample(listed, len(listed))
     return question, " ".join(f"{option} is ({letter})." for letter, option in asked)
+
+
+def _relations(rng: random.Random) -> tuple[str, str]:
+    people, thing = rng.sample(NAMES, rng.randint(3, 4)), rng.choice(sorted(PLURALS.values()))
+    facts, answers = [], []
+    for index, person in enumerate(people):
+        if index == 0 or rng.random() < 0.2:
+            number = rng.randint(4, 40)
+            facts.append(phrases.fill(rng.choice(phrases.GIVEN), a=person, n=number, t=thing))
+            answers.append(f"{person} has {number} {thing}.")
+            continue
+        change = rng.choice(sorted(phrases.RELATIONS))
+        number = {"twice": 2, "half": 2, "times": rng.choice((3, 4))}.get(change, rng.randint(2, 9))
+        words = {"a": person, "b": (base := rng.choice(people[:index])), "t": thing, "k": number}
+        times = rng.choice((str(number), NUMBERS[number])) if change == "times" else ""
+        facts.append(phrases.fill(rng.choice(phrases.RELATIONS[change]), **words, times=times))
+        opening, _ = rng.choice(phrases.PLANS)
+        need = phrases.fill(opening, x=f"{person}'s {thing}", y=f"{base}'s {thing}")
+        answers.append(f"{need}, {phrases.SYMBOLS[change]} {number}.")
+    rng.shuffle(facts)
+    rng.shuffle(answers)
+    return " ".join(facts), " ".join(answers)

@@ -20,6 +20,9 @@ def test_the_answer_says_what_the_question_says(seed):
     elif question.startswith("(A)"):
         options = dict(re.findall(r"\((\w)\) (\w+)", question))
         assert {(letter, word) for word, letter in re.findall(r"(\w+) is \((\w)\)\.", answer)} == set(options.items())
+    elif "'s " in answer:
+        for person, thing, base in re.findall(r"(\w+)'s (\w+)[^.]*? (\w+)'s \w+", answer):
+            assert any({person, base, thing} <= set(re.findall(r"\w+", fact)) for fact in question.split("."))
     else:
         assert sorted(re.findall(r"\w+ has \w+\.", answer)) == sorted(re.findall(r"\w+ has \w+\.", question))
 
