@@ -70,6 +70,9 @@ def run(command: Command) -> int:
         hydra_job(rotations(cells) if command.together else None)()
     if plans:
         render_sweep(command, plans, settings)
+    from bench.controls import relate
+
+    relate(cells, Store(settings.store.dir))
     judged = 0
     if settings.judge.base_url is not None:
         from bench.judging import judge_cells

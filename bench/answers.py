@@ -16,6 +16,7 @@ from tasks.base import Prompt
 class Answer:
     """What one method emitted for one prompt, all its turns: lists per turn, or per cycle over all turns.
 
+    `nll` is the target's own of all emitted tokens, where it was asked (`bench.controls.add_nll`).
     `error` is the one-line reason why the prompt could not be answered; what stands beside it is incomplete then."""
 
     prompt: Prompt
@@ -30,6 +31,7 @@ class Answer:
     prompt_tokens: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
+    nll: float | None = None
     error: str | None = None
 
     def add(self, generation: Generation, text: str, prompt_tokens: int) -> None:

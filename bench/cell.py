@@ -72,10 +72,10 @@ class Cell(Section):
             limit = found["task"].options.max_new_tokens
             found["decoding"] = found["decoding"].model_copy(update={"max_new_tokens": limit})
         cell = validated(cls, found, "")
-        cell._check()
+        cell.check()
         return cell
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Refuse what cannot run together, before anything is loaded. Raises ConfigError."""
         if self.is_autoregressive and self.rule.name not in NOTHING_TO_JUDGE:
             raise ConfigError(f"drafter=none proposes nothing that rule={self.rule.name} could judge: take another "
@@ -112,11 +112,12 @@ class Cell(Section):
     def baseline(self) -> Cell:
         """The autoregressive twin: the same target, prompts and settings."""
         drafter, rule = BASELINE["drafter"], BASELINE["rule"]
-        twin = self.model_copy(update={
-            "drafter": Named(name=drafter, options=method_registry.drafter(drafter)()),
-            "rule": Named(name=rule, options=method_registry.rule(rule)()),
-            "pruning": None,
-        })
+        return self.twin(drafter=Named(name=drafter, options=method_registry.drafter(drafter)()),
+                         rule=Named(name=rule, options=method_registry.rule(rule)()), pruning=None)
+
+    def twin(self, **changes: Any) -> Cell:
+        """This point with some of its sections changed."""
+        twin = self.model_copy(update=changes)
         for known in ("name", "rotation_key"):  # a copy brings along what was computed for the original
             twin.__dict__.pop(known, None)
         return twin

@@ -14,9 +14,7 @@ import argparse
 import json
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from bench.compose import PROJECT, composer
 from bench.environment import environment
 from bench.errors import ConfigError
 from bench.models import load_method
+from bench.profile import Phases, now
 from methods.decode import Limits, Request, generate
 from methods.engine.models import LanguageModel
 from methods.engine.shape import nbytes
@@ -48,31 +47,6 @@ class Line:
     value: float
     unit: str
     relative: str = ""
-
-
-class Phases:
-    """A probe of the decode loop that waits for the device at both ends of each phase and adds up its seconds."""
-
-    def __init__(self, device: torch.device):
-        self.device = device
-        self.seconds: dict[str, float] = {}
-        self.cycles = 0
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        began = now(self.device)
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + now(self.device) - began
-        self.cycles += name == "verify"
-
-    def per_cycle(self, *names: str) -> float:
-        return sum(self.seconds.get(name, 0.0) for name in names) / self.cycles
-
-
-def now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 def median_seconds(work: Callable[[], object], device: torch.device, repeats: int) -> float:

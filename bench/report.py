@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,23 @@ from typing import Any
 from bench.cell import Cell
 from bench.closing import console, print_failures, print_summaries, trouble
 from bench.compose import Command, Composer
+from bench.controls import relate
 from bench.errors import ConfigError, described, unknown
 from bench.job import run_cells
 from bench.plan import show_plan
 from bench.runner import is_complete, rotations
 from bench.sections import validated
 from bench.settings import Settings
+from bench.trace import trace_cells
 from plots.render import render
 from results.grid import Outcome
 from results.html import Item, write_index
 from results.report import Coords, ReportSpec
 from results.store import CellFolder, Store
 from results.tables import render_table
+from results.trace import TraceFolder
+from results.traced import traced_metrics
+from results.workload import Workload, spec_of
 
 log = logging.getLogger(__name__)
 ALL = "all"
@@ -37,9 +42,14 @@ class Plan:
     cells: dict[Coords, Cell]
     refused: dict[Coords, str]
 
+    def all_cells(self) -> list[Cell]:
+        """The cells of all points, with their repeats."""
+        return [cell.twin(repeat=cell.repeat + i) if i else cell
+                for i in range(self.spec.repeats) for cell in self.cells.values()]
+
     def grid(self, store: Store) -> dict[Coords, Outcome]:
         """What the store holds for each point."""
-        found = {coords: outcome(store.cell(cell.name)) for coords, cell in self.cells.items()}
+        found = {coords: outcome(store.cell(cell.name), self.spec.trace) for coords, cell in self.cells.items()}
         return found | {coords: Outcome.missing(reason) for coords, reason in self.refused.items()}
 
 
@@ -47,18 +57,30 @@ def run_reports(command: Command, hydra: Composer) -> int:
     """Run what the named report needs (`all`: every one) and render it into <output.dir>/report/, whose page also shows
     the reports that were rendered there before.
 
-    Overrides of the command line win over those of the report. Exit status as for points. Raises ConfigError."""
-    settings = Settings.of(hydra.point([x for x in command.overrides if key_of(x).split(".")[0] in OWN_KEYS]).config)
+    Overrides of the command line win over those of the report; `report.KEY=` changes the report itself. Exit status as
+    for points. Raises ConfigError."""
+    changes = [line for line in command.overrides if key_of(line).lstrip("+").startswith("report.")]
+    overrides = [line for line in command.overrides if line not in changes]
+    settings = Settings.of(hydra.point([x for x in overrides if key_of(x).split(".")[0] in OWN_KEYS]).config)
     folder = settings.output.dir / "report"
     known = hydra.options("report")
     if command.report not in (ALL, *known):
         choices = [f"report={name}" for name in (ALL, *known)]
         raise ConfigError(unknown(f"report={command.report}", choices, what="unknown"))
-    specs = {name: validated(ReportSpec, hydra.section("report", name), "report") for name in known}
+    if changes and command.report == ALL:
+        raise ConfigError(f"{changes[0]}: changes one report; name it in place of report={ALL}")
+    sections = {name: hydra.section("report", name, changes if name == command.report else ()) for name in known}
+    models = {name: spec_of(section) for name, section in sections.items()}
+    if models.get(command.report) is Workload:
+        from bench.workload import run_workload
+
+        return run_workload(validated(Workload, sections[command.report], "report"), hydra, overrides, settings)
+    specs = {name: validated(ReportSpec, sections[name], "report")
+             for name, model in models.items() if model is ReportSpec}
     wanted = [name for name, spec in specs.items() if command.report in (name, ALL if not spec.on_request else name)]
-    pair = pair_of(command.overrides)
+    pair = pair_of(overrides)
     before = [name for name, spec in specs.items() if any(folder.glob(f"{spec.edition(pair).name}.*"))]
-    shown = {name: plan_of(specs[name], hydra, command.overrides) for name in sorted({*wanted, *before})}
+    shown = {name: plan_of(specs[name], hydra, overrides) for name in sorted({*wanted, *before})}
     chosen = [shown[name] for name in wanted]
     points = [(cell, " / ".join(coords)) for plan in chosen for coords, cell in plan.cells.items()]
     if not points:
@@ -67,7 +89,19 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if settings.dry_run:
         show_plan([cell for cell, _ in points], [label for _, label in points], settings)
         return 0
-    cells = list({cell.name: cell for cell, _ in points}.values())
+    cells = list({cell.name: cell for plan in chosen for cell in plan.all_cells()}.values())
+    traced = {cell.name for plan in chosen if plan.spec.trace for cell in plan.cells.values()}
+    run_missing(cells, settings, traced)
+    relate(cells, Store(settings.store.dir))
+    render_plans(list(shown.values()), folder, settings, "report")
+    refused = {" / ".join(coords): reason for plan in chosen for coords, reason in plan.refused.items()}
+    status = print_failures(cells, settings, refused)
+    print_summaries(cells, settings)
+    return status
+
+
+def run_missing(cells: Sequence[Cell], settings: Settings, traced: Collection[str] = ()) -> None:
+    """Complete the cells, rotation by rotation, saying which is at work; those named in `traced` are traced as well."""
     groups = rotations(cells)
     for number, group in enumerate(groups, start=1):
         if any(not is_complete(Store(settings.store.dir).cell(cell.name)) for cell in group):
@@ -75,11 +109,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
             about = f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}"
             console().print(f"{number} of {len(groups)}: {about}, {len(group)} points", highlight=False)
         run_cells(group, settings)
-    render_plans(list(shown.values()), folder, settings, "report")
-    refused = {" / ".join(coords): reason for plan in chosen for coords, reason in plan.refused.items()}
-    status = print_failures(cells, settings, refused)
-    print_summaries(cells, settings)
-    return status
+        if not settings.trace and (noted := [cell for cell in group if cell.name in traced]):
+            trace_cells(noted, Store(settings.store.dir))
 
 
 def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan:
@@ -114,11 +145,12 @@ def key_of(override: str) -> str:
     return override.partition("=")[0]
 
 
-def outcome(folder: CellFolder) -> Outcome:
-    """A cell as a report shows it: its numbers, or why there are none."""
+def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
+    """A cell as a report shows it: its numbers, with `trace` those of its trace too, or why there are none."""
     summary, problem = folder.summary(), trouble(folder)
     if summary is not None and summary["n"]:
-        return Outcome.measured(summary)
+        traces = TraceFolder(folder)
+        return Outcome.measured({**summary, **traced_metrics(traces)}, traces) if trace else Outcome.measured(summary)
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")
@@ -137,12 +169,12 @@ def render_plans(plans: Sequence[Plan], folder: Path, settings: Settings, name: 
             continue
         items.append(Item(plan.spec, grid, paths))
         console().print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}", highlight=False)
-    page = write_index(folder, items, _environment(plans, store))
+    page = write_index(folder, items, environment_of(plans, store))
     console().print(f"page: {page}", highlight=False, soft_wrap=True)
     settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
 
 
-def _environment(plans: Sequence[Plan], store: Store) -> dict[str, Any]:
+def environment_of(plans: Sequence[Plan], store: Store) -> dict[str, Any]:
     """The machine of the cell that ran last, of those shown."""
     recorded = [found for plan in plans for cell in plan.cells.values()
                 if (found := store.cell(cell.name).environment()) is not None]

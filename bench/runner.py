@@ -16,9 +16,11 @@ from typing import Any
 
 from bench.answers import Answer, answer
 from bench.cell import Cell, tell_apart
+from bench.controls import add_nll
 from bench.environment import environment
 from bench.errors import described
 from bench.models import load_method, release_all_but
+from bench.profile import profile
 from bench.progress import Bars
 from bench.sections import Pair
 from methods.decode import Limits
@@ -137,9 +139,15 @@ class Rotation:
             for index, chunk in enumerate(self.chunks):
                 if arms := self._pending(chunk):
                     self._measure(chunk, arms[index % len(arms):] + arms[:index % len(arms)], bars)
+        base = self._profile(self.baseline)
         for arm in self.arms:
-            summary = summarise(arm.folder.samples(), metric=self.task.metric, proportion=self.task.proportion)
+            own = base if arm.cell.is_autoregressive else self._profile(arm.method)
+            summary = summarise(arm.folder.samples(), metric=self.task.metric, proportion=self.task.proportion,
+                                phases=own, baseline_phases=base)
             arm.folder.write_summary(summary)
+
+    def _profile(self, method: Method) -> dict[str, float] | None:
+        return profile(method, self.chunks[0][0], self.limits, self._stream) if self.chunks else None
 
     def _pending(self, chunk: list[Prompt]) -> list[Arm]:
         return [arm for arm in self.arms if any(prompt.id not in arm.done for prompt in chunk)]
@@ -166,9 +174,11 @@ class Rotation:
                 bars.advance(self.arms.index(arm), run)
 
     def _ask(self, method: Method, chunk: list[Prompt]) -> list[tuple[Answer, dict[str, Any]]]:
-        """The answers with their scores; a scorer that raises makes the answer a failed one."""
+        """The answers with their scores and likelihoods; a scorer that raises makes the answer a failed one."""
         scored = []
-        for run in answer(method, chunk, self.limits, self._stream):
+        runs = answer(method, chunk, self.limits, self._stream)
+        add_nll(method.target, runs)
+        for run in runs:
             score: dict[str, Any] = {}
             if run.error is None:
                 try:
@@ -198,11 +208,12 @@ def _sample(run: Answer, score: dict[str, Any], seed: int, baseline: dict[str, A
         "id": run.prompt.id, "output_ids": run.output_ids, "text": "\n\n".join(run.texts), "texts": run.texts,
         "turn_tokens": run.turn_tokens, "committed": run.committed, "accepted": run.accepted, "relaxed": run.relaxed,
         "prefill_s": run.prefill_s, "decode_s": run.decode_s, "finish": run.finish, **score, "seed": seed,
-        "prompt_tokens": run.prompt_tokens, "baseline": baseline, **({"counts": run.counts} if run.counts else {}),
+        "nll": run.nll, "prompt_tokens": run.prompt_tokens, "baseline": baseline,
+        **({"counts": run.counts} if run.counts else {}),
         **({} if run.prompt.group is None else {"group": run.prompt.group}),
     }
 
 
 def _baseline(run: Answer, score: dict[str, Any]) -> dict[str, Any]:
     return {"output_ids": run.output_ids, "decode_s": run.decode_s, "prefill_s": run.prefill_s,
-            "score": score["score"], "finish": run.finish}
+            "score": score["score"], "finish": run.finish, "nll": run.nll}

@@ -44,7 +44,7 @@ def summary(spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> dict[str, An
 
 def measured(found: dict[str, Any] | None, name: str) -> Measured | None:
     """A metric of a summary; None where the cell or the value is unknown."""
-    if found is None or found[name] is None:
+    if found is None or found.get(name) is None:
         return None
     of = metric(name)
     low, high = of.interval(found) or (found[name], found[name])

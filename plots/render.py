@@ -8,12 +8,13 @@ import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from plots import bars, histogram, pareto, sweep
+from plots import bars, histogram, pareto, sweep, traced
 from plots.style import note, style
 from results.grid import Grid, sizes, unmeasured
 from results.report import ReportSpec
 
-_DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw}
+_DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw,
+         "traced": traced.draw}
 
 
 def render(spec: ReportSpec, grid: Grid, out_dir: str | Path) -> list[Path]:

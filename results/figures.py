@@ -10,8 +10,19 @@ from pydantic import BeforeValidator, Field
 
 from results.axes import Axis, Frozen
 from results.metrics import metric
+from results.traced import QUANTITIES
 
 MetricName = Annotated[str, BeforeValidator(lambda name: metric(name).name)]
+
+
+
+def _quantity(name: str) -> str:
+    if name not in QUANTITIES:
+        raise ValueError(f"unknown quantity {name!r}; one of: {', '.join(QUANTITIES)}")
+    return name
+
+
+QuantityName = Annotated[str, BeforeValidator(_quantity)]
 
 
 class _Figure(Frozen, ABC):
@@ -94,4 +105,28 @@ class Histogram(_Figure):
         return [self.series, *self.panels]
 
 
-Figure = Annotated[Sweep | Pareto | Bars | Histogram, Field(discriminator="kind")]
+class View(Frozen):
+    """One panel of traced positions: the distribution of `x`, or `x` against `y`. `mark` is a threshold on x. `points`:
+    over the plane, those kept by relaxation; or points alone, told apart by what kept them. Positions outside a range
+    are left out."""
+
+    x: QuantityName
+    y: QuantityName | None = None
+    title: str = ""
+    mark: float | None = None
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
+    points: Literal["relaxed", "kept"] | None = None
+
+
+class Traced(_Figure):
+    """Panels of traced positions, all `views` for each entry of `panels`; the report's points are traced."""
+
+    kind: Literal["traced"]
+    views: tuple[View, ...] = Field(min_length=1)
+
+    def used(self) -> list[str]:
+        return list(self.panels)
+
+
+Figure = Annotated[Sweep | Pareto | Bars | Histogram | Traced, Field(discriminator="kind")]

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from results.report import Coords, ReportSpec
+from results.trace import TraceFolder
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A cell's `summary`, or why there is none. Make one with `measured`, `failed` or `missing`."""
+    """A cell's `summary` and, where a report reads it, its `trace`; or why there is none. Make one with `measured`,
+    `failed` or `missing`."""
 
     state: Literal["measured", "failed", "missing"]
     summary: Mapping[str, Any] | None = None
     reason: str = ""
+    trace: TraceFolder | None = None
 
     @classmethod
-    def measured(cls, summary: Mapping[str, Any]) -> Outcome:
-        return cls("measured", summary)
+    def measured(cls, summary: Mapping[str, Any], trace: TraceFolder | None = None) -> Outcome:
+        return cls("measured", summary, trace=trace)
 
     @classmethod
     def failed(cls, reason: str) -> Outcome:

@@ -35,7 +35,8 @@ class Number:
 
     @property
     def text(self) -> str:
-        return "–" if self.value is None else _printed(self.of, self.value) + self.of.of.sign
+        sign = "+" if self.of.less else ""
+        return "–" if self.value is None else _printed(self.of, self.value, sign) + self.of.of.sign
 
     @property
     def interval_text(self) -> str:
@@ -119,9 +120,26 @@ def lay_out(spec: ReportSpec, grid: Grid) -> Table:
         rows.append(Row(shown, any(entries[axis].baseline for axis in spec.rows), tuple(cells)))
     names = [" · ".join(column) for column in columns] + ([spec.mean] if spec.mean else [])
     told = [spec.axes[axis][0].label for axis in spec.rows if axis not in stub]
+    rows = [_differences(row, rows) for row in rows]
     table = Table(spec, stub, names, spec.values, rows, "; ".join([*told, *_caption(spec, grid)]), notes)
     table.rows = _mark_best(table)
     return table
+
+
+def _differences(row: Row, rows: Sequence[Row]) -> Row:
+    """Values that are shown `less` another row's become their difference from it, without an interval."""
+    cells = []
+    for c, cell in enumerate(row.cells):
+        numbers = []
+        for i, number in enumerate(cell.numbers):
+            if number.of.less:
+                there = [other.cells[c].numbers[i].value for other in rows
+                         if other.labels == (*row.labels[:-1], number.of.less)]
+                known = number.value is not None and len(there) == 1 and there[0] is not None
+                number = replace(number, value=number.value - there[0] if known else None, interval=None)
+            numbers.append(number)
+        cells.append(replace(cell, numbers=tuple(numbers)))
+    return replace(row, cells=tuple(cells))
 
 
 def _places(spec: ReportSpec, coords: Coords) -> tuple[Coords, Coords]:

@@ -102,7 +102,21 @@ _ALL = (
            "decision."),
     Metric("head_share", "Head / Total", "%", 1, "lower", "The one over the other."),
 )
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
+_TRACED = (
+    *(Metric(f"majority_{i}", f"{i} agree", "%", 2, None,
+             f"Tested contexts in which {i} dropout heads agree on a token and no more do (DropMatch, Table 2).")
+      for i in range(1, 6)),
+    *(Metric(f"majority_p_{i}", f"p, {i} agree", "", 3, None,
+             f"Mean probability of the token that {i} dropout heads agree on.") for i in range(1, 6)),
+    *(Metric(f"js_{case}_{whose}", f"JS(c, {whose}), {case}", "", 4, None,
+             f"Mean JS divergence, nats, of {who} to the heads' centroid where {where} (DropMatch, Table 3).")
+      for case, where in (("dispersed", "the draft is no farther from it than the farthest head"),
+                          ("concentrated", "it is farther, but the token is the majority's"))
+      for whose, who in (("draft", "the draft"), ("heads", "the dropout heads"))),
+    *(Metric(f"js_{case}_share", f"{case}", "%", 1, None, f"Tested tokens that are {case}, see JS(c, ·), {case}.")
+      for case in ("dispersed", "concentrated")),
+)
+METRICS: dict[str, Metric] = {metric.name: metric for metric in (*_ALL, *_TRACED)}
 
 
 def metric(name: str) -> Metric:

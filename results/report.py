@@ -24,10 +24,12 @@ Coords = tuple[str, ...]
 class Value(Frozen):
     """One number of a table's cell; in a report also written as the metric's bare name.
 
+    `less` shows it as the difference from the row of this label.
     `published_name` is its name in the published file, `published_scale` brings that number to the summary's unit."""
 
     metric: str
     label: str = ""
+    less: str | None = None
     digits: int | None = Field(default=None, ge=0)
     published_name: str = ""
     published_scale: float = 1.0
@@ -72,7 +74,8 @@ class Point:
 
 class ReportSpec(Frozen):
     """A named table or figure. `base` overrides hold for all points; `mean` names a computed last column; a report
-    `on_request` is no part of report=all."""
+    `on_request` is no part of report=all. `trace`: each point is traced. `repeats`: how often each point is measured,
+    with other random streams; the first is shown, with what the others say of it."""
 
     name: str
     title: str
@@ -87,6 +90,8 @@ class ReportSpec(Frozen):
     published: Published | None = None
     figure: Figure | None = None
     on_request: bool = False
+    trace: bool = False
+    repeats: int = Field(default=1, ge=1)
 
     @field_validator("axes")
     @classmethod

@@ -7,6 +7,7 @@ pooled over the cell's prompts. What cannot be known is None. Shares, accuracies
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,15 @@ from results import stats
 Sample = Mapping[str, Any]
 
 
-def summarise(samples: Sequence[Sample], *, metric: str, proportion: bool) -> dict[str, Any]:
+def summarise(samples: Sequence[Sample], *, metric: str, proportion: bool, phases: Mapping[str, float] | None = None,
+              baseline_phases: Mapping[str, float] | None = None) -> dict[str, Any]:
     """The summary of a cell.
 
     `samples` are the lines of samples.jsonl, in any order, one a prompt; failed ones are counted and left out.
     `metric` names the task's score, `proportion` says that it is 0 or 1. A cell whose samples carry no baseline is the
-    autoregressive cell: it is its own baseline, with speedup 1 and no interval.
+    autoregressive cell: it is its own baseline, with speedup 1 and no interval. `phases` are median seconds of the
+    parts of a cycle (draft, verify, accept, commit) and of the whole (cycle), from a pass of its own, those of the
+    baseline likewise.
     Raises ValueError for repeated prompts and for a cell where only some samples carry a baseline."""
     ids = [sample["id"] for sample in samples]
     if len(set(ids)) < len(ids):
@@ -32,9 +36,13 @@ def summarise(samples: Sequence[Sample], *, metric: str, proportion: bool) -> di
         raise ValueError(f"{with_baseline} of {len(good)} samples carry a baseline: a cell has it for all or for none")
     own = with_baseline == 0
     base = good if own else [sample["baseline"] for sample in good]
+    cycles, speed = _cycles(good), _speed(good, base, own)
     return {
-        **_cycles(good),
-        **_speed(good, base, own),
+        **cycles,
+        **speed,
+        **_ideal(cycles["tau"], speed["speedup"], phases, baseline_phases),
+        **_likelihood(good, base),
+        **diversity(good),
         **_quality(good, base, proportion, own),
         **_events(good),
         **_agreement(good, base),
@@ -102,6 +110,47 @@ def _speed(samples: Sequence[Sample], base: Sequence[Sample], own: bool) -> dict
         "prefill_s": float(prefill.sum()),
         "decode_s": float(seconds.sum()),
     }
+
+
+def _ideal(tau: float | None, speedup: float | None, phases: Mapping[str, float] | None,
+           baseline: Mapping[str, float] | None) -> dict[str, Any]:
+    """What the accepted length would give if a cycle cost its two model calls alone, and how much of it is reached."""
+    if phases is None or baseline is None or tau is None:
+        return {"speedup_ideal": None, "efficiency": None, "phases": None}
+    ideal = tau * baseline["cycle"] / (phases["draft"] + phases["verify"])
+    return {"speedup_ideal": ideal, "efficiency": _over(speedup, ideal), "phases": dict(phases)}
+
+
+def _likelihood(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str, Any]:
+    """Nats per emitted token under the raw target, of the cell and of its baseline."""
+    found: dict[str, Any] = {}
+    for name, runs in (("nll", samples), ("baseline_nll", base)):
+        nats, tokens = [run.get("nll") for run in runs], [len(run["output_ids"]) for run in runs]
+        known = bool(nats) and None not in nats
+        found[name] = _ratio(sum(nats), sum(tokens)) if known else None
+        found[f"{name}_ci95"] = _listed(stats.ratio_interval(nats, tokens)) if known and sum(tokens) else None
+    return found
+
+
+def diversity(samples: Sequence[Sample]) -> dict[str, Any]:
+    """How much a prompt's answers differ; samples of one prompt share their id or their group.
+
+    distinct_2      distinct pairs of neighbouring tokens over all of them, in all answers to a prompt; its mean
+    self_agreement  edit similarity (as in `edit_similarity`) of two answers to a prompt: mean over the pairs of its
+                    answers, then over prompts; None with one answer each
+    repeats         answers a prompt, at most"""
+    prompts: dict[str, list[list[int]]] = {}
+    for sample in samples:
+        prompts.setdefault(sample.get("group") or sample["id"], []).append(sample["output_ids"])
+    shares, agreements = [], []
+    for answers in prompts.values():
+        pairs = [pair for ids in answers for pair in pairwise(ids)]
+        if pairs:
+            shares.append(len(set(pairs)) / len(pairs))
+        if len(answers) > 1:
+            agreements.append(_mean([stats.edit_similarity(a, b) for a, b in combinations(answers, 2)]))
+    return {"distinct_2": _mean(shares), "self_agreement": _mean(agreements),
+            "repeats": max(map(len, prompts.values()), default=0)}
 
 
 def _timing(runs: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

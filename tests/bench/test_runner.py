@@ -15,7 +15,7 @@ from results.store import Store
 
 DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "finish", "score", "turn_tokens")
 SAMPLE = {"id", "output_ids", "text", "texts", "turn_tokens", "committed", "accepted", "relaxed", "prefill_s",
-          "decode_s", "finish", "score", "answer", "details", "seed", "prompt_tokens", "baseline"}
+          "decode_s", "finish", "score", "answer", "details", "seed", "prompt_tokens", "baseline", "nll"}
 
 
 def decoded(store: Store, label: str) -> dict[str, list]:

@@ -14,7 +14,8 @@ KEYS = {
     "accept_by_position", "tokens_per_s", "tokens_per_s_ci95", "baseline_tokens_per_s", "speedup", "speedup_ci95",
     "speedup_mean_of_ratios", "e2e_tokens_per_s", "accuracy", "accuracy_ci95", "baseline_accuracy",
     "baseline_accuracy_ci95", "recovery", "mcnemar_p", "precision", "edit_similarity", "metric", "n", "failed",
-    "tokens", "cycles", "prefill_s", "decode_s",
+    "tokens", "cycles", "prefill_s", "decode_s", "speedup_ideal", "efficiency", "phases", "nll", "nll_ci95",
+    "baseline_nll", "baseline_nll_ci95", "distinct_2", "self_agreement", "repeats",
 }
 
 
@@ -159,3 +160,19 @@ def test_identities(samples, rng: random.Random):
     rng.shuffle(shuffled)
     assert summary(shuffled) == found, "the order of the prompts must not matter"
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_diversity_by_hand():
+    from results.summary import diversity
+
+    runs = [{"id": "a", "output_ids": [1, 2, 1, 2]}, {"id": "a", "output_ids": [1, 2, 3, 2]},
+            {"id": "b", "output_ids": [5]}, {"id": "b", "output_ids": [5]}]
+    found = diversity(runs)
+    assert found == {"distinct_2": 4 / 6, "self_agreement": (3 / 4 + 1) / 2, "repeats": 2}
+    assert diversity([]) == {"distinct_2": None, "self_agreement": None, "repeats": 0}
+
+
+def test_likelihood_is_pooled_over_tokens_and_unknown_where_one_is():
+    runs = [sample("a", [3], [2]) | {"nll": 2.0}, sample("b", [1], [0]) | {"nll": 5.0}]
+    assert summary(runs)["nll"] == pytest.approx(7 / 6) and summary(runs)["baseline_nll"] is None
+    assert summary([runs[0], sample("c", [1], [0])])["nll"] is None

@@ -1,0 +1,82 @@
+"""What every summary says beside speed and score, so that greedy decoding in disguise shows.
+
+Relaxed rules can win accepted length by making decoding greedier. Hence the likelihood of what was emitted under the
+raw target, how alike repeats are, and the same method at temperature 0 and with the other q_mode, where those were run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from bench.answers import Answer, context
+from bench.cell import Cell
+from bench.errors import ConfigError
+from methods.engine.models import LanguageModel
+from methods.surprise import emitted_nll
+from results.store import Store
+from results.summary import diversity
+
+TWIN_METRICS = ("tau", "speedup", "accuracy")
+
+
+def add_nll(target: LanguageModel, runs: Sequence[Answer]) -> None:
+    """Set each answer's `nll`, in nats over all its turns: one teacher-forced pass a turn, outside every clock."""
+    for turn in range(max((len(run.turn_tokens) for run in runs), default=0)):
+        there = [run for run in runs if run.error is None and turn < len(run.turn_tokens)]
+        if not there:
+            continue
+        before = [context(target, run.prompt, run.texts[:turn]) for run in there]
+        starts = [sum(run.turn_tokens[:turn]) for run in there]
+        emitted = [run.output_ids[at:at + run.turn_tokens[turn]] for run, at in zip(there, starts, strict=True)]
+        for run, nats in zip(there, emitted_nll(target, before, emitted), strict=True):
+            run.nll = nats + (run.nll or 0.0)
+
+
+def relate(cells: Sequence[Cell], store: Store) -> None:
+    """Complete the summaries of measured cells by what other cells of the store say: repeats and twins."""
+    for cell in {cell.name: cell for cell in cells}.values():
+        folder = store.cell(cell.name)
+        summary = folder.summary()
+        if summary is None:
+            continue
+        found: dict[str, Any] = {}
+        runs = [store.cell(name).samples() for name in _repeats(cell, store)]
+        if len(runs) > 1:
+            found |= diversity([sample for run in runs for sample in run if "error" not in sample])
+        for name, twin in twins(cell):
+            other = store.cell(twin.name).summary()
+            if other is not None:
+                found |= {f"{name}_{metric}": other[metric] for metric in TWIN_METRICS}
+        if any(summary.get(name) != value for name, value in found.items()):
+            folder.write_summary({**summary, **found})
+
+
+def _repeats(cell: Cell, store: Store) -> Iterator[str]:
+    """The measured cells that differ in `repeat` alone, this one included: counted from 0 without a gap."""
+    for repeat in count():
+        name = cell.twin(repeat=repeat).name
+        if store.cell(name).summary() is not None:
+            yield name
+        elif repeat >= cell.repeat:
+            return
+
+
+def twins(cell: Cell) -> Iterator[tuple[str, Cell]]:
+    """The same point at temperature 0 ("greedy"), and with the other q_mode ("other_q"), where those can run."""
+    if cell.decoding.temperature > 0:
+        yield from _possible("greedy", cell, decoding=cell.decoding.model_copy(update={"temperature": 0.0}))
+    q_mode = getattr(cell.rule.options, "q_mode", None)
+    if q_mode is not None and not cell.is_autoregressive:
+        options = cell.rule.options.model_copy(update={"q_mode": "draft" if q_mode == "exact" else "exact"})
+        yield from _possible("other_q", cell, rule=cell.rule.model_copy(update={"options": options}))
+
+
+def _possible(name: str, cell: Cell, **changes: Any) -> Iterator[tuple[str, Cell]]:
+    twin = cell.twin(**changes)
+    try:
+        twin.check()
+    except ConfigError:  # a variant without q, a rule that needs a temperature: there is no such twin
+        return
+    yield name, twin

@@ -1,0 +1,60 @@
+"""Figures of traced positions: one quantity's distribution, or two against each other (MARS 1 and 5, FSD 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from string import ascii_lowercase
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from plots.data import panels
+from plots.histogram import plane, values
+from plots.style import PURPLE, SOFT, VERMILLION, panel_grid
+from results.figures import Traced, View
+from results.grid import Grid, outcome
+from results.report import ReportSpec
+from results.traced import QUANTITIES, quantities
+
+_KEPT = (("strict", "kept", PURPLE, "o"), ("relaxed", "kept by relaxation", VERMILLION, "."),
+         ("drawn", "drawn by the target", SOFT, "x"))
+
+
+def draw(traced: Traced, spec: ReportSpec, grid: Grid) -> Figure:
+    """A panel for each view in each place; a cell without traces has an empty panel that says so."""
+    places = [(title, at, view) for title, at in panels(spec, traced.panels) for view in traced.views]
+    figure, axes = panel_grid(len(places), columns=2 if len(places) in (2, 4) else 3)
+    for i, (ax, (title, at, view)) in enumerate(zip(axes, places, strict=True)):
+        letter = f"({ascii_lowercase[i]})" if len(traced.views) > 1 else ""
+        ax.set_title(" ".join(part for part in (letter, title, view.title) if part))
+        _panel(ax, view, spec, grid, at)
+    return figure
+
+
+def _panel(ax: Axes, view: View, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> None:
+    names = (view.x,) if view.y is None else (view.x, view.y)
+    held = outcome(grid, tuple(at[axis] for axis in spec.axes))
+    frame = quantities(held.trace, names) if held.trace is not None and held.trace.exists() else pd.DataFrame()
+    total = len(frame)
+    for name, limits in ((view.x, view.x_range), (view.y, view.y_range)):
+        if limits is not None and len(frame):
+            frame = frame[frame[name].between(*limits)]
+    if frame.empty:
+        ax.text(0.5, 0.5, "no traced positions", ha="center", va="center", transform=ax.transAxes, color=SOFT)
+    elif view.y is None:
+        values(ax, frame[view.x], label=QUANTITIES[view.x].label, mark=view.mark)
+        ax.text(0.98, 0.96, f"n = {total:,}", ha="right", va="top", transform=ax.transAxes, color=SOFT)
+    elif view.points == "kept":
+        for clause, label, colour, marker in _KEPT:
+            rows = frame[frame["clause"] == clause]
+            ax.plot(rows[view.x], rows[view.y], marker, color=colour, markersize=3.5, alpha=0.7, label=label)
+        ax.legend(loc="lower right")
+        ax.set_xlabel(QUANTITIES[view.x].label)
+        ax.set_ylabel(QUANTITIES[view.y].label)
+    else:
+        chosen = frame["clause"] == "relaxed" if view.points == "relaxed" else None
+        plane(ax, frame[view.x], frame[view.y], labels=(QUANTITIES[view.x].label, QUANTITIES[view.y].label),
+              chosen=chosen)
+    if view.x_range is not None:
+        ax.set_xlim(*view.x_range)

@@ -1,0 +1,62 @@
+"""The controls of every summary: likelihood, diversity over repeats, twins, where a cycle's time goes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from bench.answers import context
+from methods.engine.models import load_model
+from tasks.mini import MiniTask
+
+WARM = ("decoding.temperature=1", "decoding.max_new_tokens=10", "draft.length=3")
+
+
+def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder) -> None:
+    result = command("method=sps", "task=mini_chat", "n=2", *WARM)
+    folder = pair_folder / "target"
+    target, stock = load_model(str(folder)), AutoModelForCausalLM.from_pretrained(folder)
+    prompts = {prompt.id: prompt for prompt in MiniTask("mini_chat").prompts(2)}
+    nats = tokens = 0
+    for sample in result.cell.samples():
+        expected, rest = 0.0, list(sample["output_ids"])
+        for turn, size in enumerate(sample["turn_tokens"]):
+            before, own = context(target, prompts[sample["id"]], sample["texts"][:turn]), rest[:size]
+            with torch.inference_mode():
+                log_p = stock(torch.tensor([before + own])).logits[0].double().log_softmax(-1)
+            expected -= sum(float(log_p[len(before) - 1 + i, token]) for i, token in enumerate(own))
+            del rest[:size]
+        assert sample["nll"] == pytest.approx(expected, abs=1e-3)
+        nats, tokens = nats + sample["nll"], tokens + len(sample["output_ids"])
+    summary = result.cell.summary()
+    assert summary["nll"] == pytest.approx(nats / tokens) and summary["baseline_nll"] > 0
+
+
+def test_repeats_and_twins_meet_in_the_summaries(command) -> None:
+    alone = command("method=mars_sampling", *WARM).cell.summary()
+    assert (alone["repeats"], alone["self_agreement"]) == (1, None) and "greedy_tau" not in alone
+    result = command("method=mars_sampling", "repeat=0,1", "decoding.temperature=0,1", *WARM[1:], flags=["-m"])
+    assert result.status == 0
+    by_point = {(cell.config()["decoding"]["temperature"], cell.config()["repeat"]): cell.summary()
+                for cell in result.store.cells()}
+    assert {summary["repeats"] for summary in by_point.values()} == {2}
+    assert by_point[0, 0]["self_agreement"] == by_point[0, 1]["self_agreement"] == 1.0, "greedy answers repeat"
+    assert by_point[1, 0]["self_agreement"] == by_point[1, 1]["self_agreement"] < 1.0
+    assert by_point[1, 1]["greedy_tau"] == by_point[0, 1]["tau"] and "greedy_tau" not in by_point[0, 0]
+    assert by_point[0, 0]["nll"] < by_point[1, 0]["nll"], "greedy decoding is likelier than sampling"
+    both = command("method=mars_sampling", "drafter=eagle3", "rule.q_mode=exact,draft", *WARM, flags=["-m"])
+    taus = {cell.config()["rule"]["q_mode"]: cell.summary() for cell in both.store.cells()
+            if cell.config()["drafter"]["name"] == "eagle3"}
+    assert taus["exact"]["other_q_tau"] == taus["draft"]["tau"] and taus["draft"]["other_q_tau"] == taus["exact"]["tau"]
+
+
+def test_what_the_accepted_length_would_give(command) -> None:
+    result = command("method=ar,sps", *WARM, flags=["-m"])
+    ar, sps = (next(cell.summary() for cell in result.store.cells() if f"-{label}-" in cell.key)
+               for label in ("ar", "lossless"))
+    parts = sps["phases"]
+    ideal = sps["tau"] * ar["phases"]["cycle"] / (parts["draft"] + parts["verify"])
+    assert sps["speedup_ideal"] == pytest.approx(ideal, rel=1e-6), "one baseline profile serves the rotation"
+    assert sps["efficiency"] == pytest.approx(sps["speedup"] / ideal)
+    assert set(parts) == {"draft", "verify", "accept", "commit", "cycle", "prefill"} and min(parts.values()) > 0
