@@ -136,9 +136,16 @@ class Composer:
         """The YAMLs of a group, sorted."""
         return sorted(GlobalHydra.instance().config_loader().get_group_options(group))
 
-    def section(self, group: str, option: str) -> dict[str, Any]:
-        """One YAML of a group as it stands, interpolations left for the points it names. Raises ConfigError."""
-        return OmegaConf.to_container(self._base([f"{group}={option}"]).config[group], resolve=False)
+    def section(self, group: str, option: str, changes: Sequence[str] = ()) -> dict[str, Any]:
+        """One YAML of a group, interpolations left for the points it names, with overrides of its own keys
+        (`report.lengths=[2,4]`). Raises ConfigError."""
+        config = copy.deepcopy(self._base([f"{group}={option}"]).config)
+        try:
+            for override in self._parse(changes):
+                OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
+        except CONFIG_ERRORS as error:
+            raise composition(error) from error
+        return OmegaConf.to_container(config[group], resolve=False)
 
     def _base(self, structural: Sequence[str]) -> _Base:
         """Hydra's composition of group choices, added keys and its own settings. Raises ConfigError."""
