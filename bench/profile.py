@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
+from torch import nn
 
 from bench.answers import answer
 from methods.decode import Limits, generate
@@ -27,12 +28,33 @@ class Phases:
     def __init__(self, device: torch.device):
         self.device = device
         self.times: dict[str, list[float]] = defaultdict(list)
+        self.current = ""
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        began = now(self.device)
+        self.current, began = name, now(self.device)
         yield
         self.times[name].append(now(self.device) - began)
+
+    @contextmanager
+    def watching(self, lm_head: nn.Module) -> Iterator[None]:
+        """Also note, as "head", the part of each verify phase that the target's LM head takes."""
+        began = 0.0
+
+        def enter(*_: object) -> None:
+            nonlocal began
+            began = now(self.device)
+
+        def leave(*_: object) -> None:
+            if self.current == "verify":
+                self.times["head"].append(now(self.device) - began)
+
+        hooks = [lm_head.register_forward_pre_hook(enter), lm_head.register_forward_hook(leave)]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     @property
     def cycles(self) -> int:
@@ -56,16 +78,18 @@ def now(device: torch.device) -> float:
 def profile(method: Method, prompt: Prompt, limits: Limits,
             stream: Callable[[Prompt, int], str]) -> dict[str, float] | None:
     """Median seconds of each phase of a cycle, of the prefill and of the whole cycle, over the first turn of a prompt;
-    None where no cycle was needed. On a GPU also `memory_peak`, the bytes allocated at most."""
+    `head` is the LM head's part of `verify`. None where no cycle was needed. On a GPU also `memory_peak`, the bytes
+    allocated at most."""
     device, phases = method.target.device, Phases(method.target.device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     short = replace(limits, max_new_tokens=min(limits.max_new_tokens, NEW_TOKENS))
-    [run] = answer(method, [prompt], short, stream, turns=1,
-                   decode=lambda method, requests, limits: generate(method, requests, limits, phases))
+    with phases.watching(method.target.model.get_output_embeddings()):
+        [run] = answer(method, [prompt], short, stream, turns=1,
+                       decode=lambda method, requests, limits: generate(method, requests, limits, phases))
     if run.error is not None or not phases.cycles:
         return None
-    found = {name: phases.median(name) for name in PHASES}
+    found = {name: phases.median(name) for name in (*PHASES, "head")}
     found["cycle"] = statistics.median(map(sum, zip(*(phases.times[name] for name in PHASES), strict=True)))
     found["prefill"] = run.prefill_s
     if device.type == "cuda":

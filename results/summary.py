@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from results import stats
+from results.phases import spent
 
 Sample = Mapping[str, Any]
 
@@ -41,6 +42,7 @@ def summarise(samples: Sequence[Sample], *, metric: str, proportion: bool, phase
         **cycles,
         **speed,
         **_ideal(cycles["tau"], speed["speedup"], phases, baseline_phases),
+        **spent(speed["prefill_s"], speed["decode_s"], phases),
         **_likelihood(good, base),
         **diversity(good),
         **_quality(good, base, proportion, own),

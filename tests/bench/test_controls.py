@@ -56,6 +56,8 @@ def test_what_the_accepted_length_would_give(command) -> None:
     ar, sps = (next(cell.summary() for cell in result.store.cells() if f"-{label}-" in cell.key)
                for label in ("ar", "lossless"))
     parts = sps["phases"]
+    assert 0 < parts["head"] < parts["verify"]
+    assert sps["head_ms"] == pytest.approx(1e3 * (parts["head"] + parts["accept"])) and 0 < sps["prefill_share"] < 1
     ideal = sps["tau"] * ar["phases"]["cycle"] / (parts["draft"] + parts["verify"])
     assert sps["speedup_ideal"] == pytest.approx(ideal, rel=1e-6), "one baseline profile serves the rotation"
     assert sps["efficiency"] == pytest.approx(sps["speedup"] / ideal)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from results.phases import NAMES
 from results.summary import summarise
 
 KEYS = {
@@ -15,7 +16,7 @@ KEYS = {
     "speedup_mean_of_ratios", "e2e_tokens_per_s", "accuracy", "accuracy_ci95", "baseline_accuracy",
     "baseline_accuracy_ci95", "recovery", "mcnemar_p", "precision", "edit_similarity", "metric", "n", "failed",
     "tokens", "cycles", "prefill_s", "decode_s", "speedup_ideal", "efficiency", "phases", "nll", "nll_ci95",
-    "baseline_nll", "baseline_nll_ci95", "distinct_2", "self_agreement", "repeats",
+    "baseline_nll", "baseline_nll_ci95", "distinct_2", "self_agreement", "repeats", *NAMES,
 }
 
 
