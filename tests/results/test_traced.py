@@ -1,0 +1,109 @@
+"""What tables and figures read off a trace, by hand; and differences between the rows of a table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import plots
+from results.grid import Outcome
+from results.layout import lay_out
+from results.replay import default_values, kept_at, replay, walked
+from results.report import ReportSpec
+from results.store import Store, StoreError
+from results.trace import Threshold, TraceFolder
+from results.traced import quantities, traced_metrics
+from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
+
+N = 6
+TREE = {"turn": 0, "cycle": [0, 0, 0, 0, 1, 1], "node": [1, 2, 3, -1, 1, -1], "parent": [0, 0, 1, 2, 0, 0],
+        "depth": [1, 1, 2, 2, 1, 1], "rank": [0, 1, 0, 0, 0, 0],
+        "clause": ["rejected", "relaxed", "unreached", "drawn", "rejected", "drawn"], "token": np.arange(N)}
+"""Two cycles: of two siblings the second is kept, and the child of the first is never reached; then one is rejected."""
+NUMBERS = {"z1": np.arange(2.0, 8.0), "z2": np.arange(1.0, 7.0), "p1": np.full(N, 0.5), "p2": np.full(N, 0.25),
+           "js": [0.1, 0.1, 0.2, np.nan, 0.5, 0.3]}
+DIAL = {"accept": [False, True, True, False, False, False], "strict": [False] * N,
+        "score": [0.2, 0.8, 0.9, np.nan, 0.5, np.nan],
+        "inside": [True, True, True, False, True, False], "outside": [False] * N}
+DROPOUT = {"majority": [5, 5, 3, np.nan, 3, np.nan], "majority_p": [0.9, 0.9, 0.5, np.nan, 0.4, np.nan],
+           "votes": [5, 0, 1, np.nan, 3, np.nan], "js_centroid": [0.3, 0.01, 0.1, np.nan, 0.02, np.nan],
+           "js_heads": [0.1, 0.02, 0.1, np.nan, 0.03, np.nan], "js_heads_max": [0.2, 0.04, 0.1, np.nan, 0.05, np.nan]}
+
+
+@pytest.fixture
+def traces(tmp_path) -> TraceFolder:
+    folder = TraceFolder(Store(tmp_path).cell("cell"))
+    columns = {"prompt": "a", **TREE, **NUMBERS, **DIAL, **DROPOUT}
+    folder.write(0, ["a", "empty"], [columns, {"prompt": "empty", "token": np.array([], int)}],
+                 Threshold("theta", ">", 0.7))
+    folder.write(1, ["b"], [{"prompt": "b", **TREE, **NUMBERS}], None)
+    return folder
+
+
+def test_parts_are_read_as_one_table(traces) -> None:
+    frame = traces.frame()
+    assert len(frame) == 2 * N and set(frame["prompt"]) == {"a", "b"} and frame["score"].isna().sum() == N + 2
+    assert traces.prompts(0) == ["a", "empty"] and traces.prompts(2) is None
+    assert traces.threshold() == Threshold("theta", ">", 0.7)
+    traces.part(1).write_bytes(b"torn")
+    with pytest.raises(StoreError, match=r"00001\.parquet is no trace"):
+        traces.prompts(1)
+
+
+def test_replay_by_hand(traces) -> None:
+    trace = pd.read_parquet(traces.part(0))
+    threshold, drafted = traces.threshold(), trace[trace["clause"] != "drawn"]
+    assert kept_at(drafted, threshold, 0.7).tolist() == [False, True, True, False]
+    assert walked(drafted, kept_at(drafted, threshold, 0.7)).tolist() == [False, True, False, False]
+    assert walked(drafted, kept_at(drafted, threshold, 0.1)).tolist() == [True, False, True, True]
+    found = replay(trace, threshold, [0.1, 0.3, 0.7, 0.95])
+    assert found["acceptance"].tolist() == [1.0, 2 / 3, 1 / 3, 0.0], "of the three tokens that were tested"
+    assert found["accept_len"].tolist() == [3 / 2, 2 / 2, 1 / 2, 0.0]
+    values = default_values(trace, threshold)
+    assert threshold.value in values and min(values) == pytest.approx(0.2) and max(values) == pytest.approx(0.8)
+
+
+def test_quantities_and_table_numbers_by_hand(traces) -> None:
+    emitted = quantities(traces, ("ratio", "prob_ratio"))
+    assert len(emitted) == 6 and set(emitted["prob_ratio"]) == {0.5}
+    assert emitted["ratio"].iloc[0] == pytest.approx(2 / 3)
+    assert quantities(traces, ("js",))["js"].tolist() == pytest.approx([0.1, 0.5, 0.1, 0.5])
+    with pytest.raises(ValueError, match="one panel"):
+        quantities(traces, ("js", "z1"))
+    traces.part(1).unlink()
+    found = traced_metrics(traces)
+    assert (found["majority_5"], found["majority_3"], found["majority_4"]) == (0.5, 0.5, 0.0)
+    assert found["majority_p_3"] == pytest.approx(0.4) and found["majority_p_4"] is None
+    assert found["js_dispersed_share"] == pytest.approx(2 / 3)
+    assert found["js_dispersed_draft"] == pytest.approx((0.01 + 0.02) / 2)
+    assert found["js_concentrated_draft"] == pytest.approx(0.3) and found["js_concentrated_heads"] == pytest.approx(0.1)
+
+
+def test_a_figure_of_traces(traces, tmp_path) -> None:
+    views = [{"x": "z1", "mark": 0}, {"x": "z1", "y": "z2", "points": "relaxed"}, {"x": "js", "x_range": [0, 0.3]},
+             {"x": "ratio", "y": "prob_ratio", "points": "kept", "x_range": [0.5, 1.0]}]
+    spec = ReportSpec.model_validate({
+        "name": "traced", "title": "Traced", "kind": "figure", "trace": True,
+        "axes": {"Model": [{"label": "Alpha"}, {"label": "Beta"}]},
+        "figure": {"kind": "traced", "panels": ["Model"], "views": views}})
+    grid = {("Alpha",): Outcome.measured(made_up().summary, traces), ("Beta",): Outcome.missing()}
+    paths = plots.render(spec, grid, tmp_path)
+    assert [path.suffix for path in paths] == [".png", ".pdf", ".svg"] and paths[0].stat().st_size > 5000
+    svg = paths[2].read_text()
+    assert svg.count("no traced positions") == 4 and "logit ratio" in svg
+    with pytest.raises(ValueError, match="unknown quantity"):
+        ReportSpec.model_validate(spec.model_dump() | {"figure": {"kind": "traced", "panels": ["Model"],
+                                                                  "views": [{"x": "z3"}]}})
+
+
+def test_a_value_less_that_of_another_row() -> None:
+    spec = table_spec(values=["tau", {"metric": "tau", "label": "Δτ", "less": "SpS"}], mean=None)
+    grid = full_grid(spec)
+    del grid["Beta", "SpS", "GSM8K"]
+    table = lay_out(spec, grid)
+    rows = {row.labels: row.cells[0].numbers for row in table.rows}
+    tau, less = rows["Alpha", "MARS & co"]
+    assert less.value == pytest.approx(tau.value - rows["Alpha", "SpS"][0].value) and less.text[0] in "+−"
+    assert rows["Alpha", "SpS"][1].value == 0 and less.interval is None
+    assert rows["Beta", "MARS & co"][1].value is None, "nothing to compare with"
