@@ -92,9 +92,11 @@ def run_reports(command: Command, hydra: Composer) -> int:
     cells = list({cell.name: cell for plan in chosen for cell in plan.all_cells()}.values())
     traced = {cell.name for plan in chosen if plan.spec.trace for cell in plan.cells.values()}
     run_missing(cells, settings, traced)
-    relate(cells, Store(settings.store.dir))
+    store = Store(settings.store.dir)
+    relate(cells, store)
     render_plans(list(shown.values()), folder, settings, "report")
     refused = {" / ".join(coords): reason for plan in chosen for coords, reason in plan.refused.items()}
+    refused |= {name: reason for name in traced if (reason := TraceFolder(store.cell(name)).failure())}
     status = print_failures(cells, settings, refused)
     print_summaries(cells, settings)
     return status

@@ -147,7 +147,10 @@ class Rotation:
             arm.folder.write_summary(summary)
 
     def _profile(self, method: Method) -> dict[str, float] | None:
-        return profile(method, self.chunks[0][0], self.limits, self._stream) if self.chunks else None
+        """On the first prompt that was measured."""
+        good = {sample["id"] for sample in self.arms[0].folder.samples() if "error" not in sample}
+        prompt = next((prompt for chunk in self.chunks for prompt in chunk if prompt.id in good), None)
+        return None if prompt is None else profile(method, prompt, self.limits, self._stream)
 
     def _pending(self, chunk: list[Prompt]) -> list[Arm]:
         return [arm for arm in self.arms if any(prompt.id not in arm.done for prompt in chunk)]
