@@ -20,6 +20,7 @@ class Folder(Section):
 class Settings(Section):
     output: Folder
     store: Folder
+    data: Path
     summary: Literal["table", "json"]
     trace: bool
     replay: Literal["auto"] | float | tuple[float, ...] | None = None

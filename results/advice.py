@@ -38,24 +38,22 @@ class Candidate:
     loss: Estimate
     n: int
 
-    @property
-    def gain(self) -> Literal["faster", "slower", "open"]:
-        """Compared with plain decoding, by the interval."""
-        if self.speedup.interval is None:
+    def gain(self, min_prompts: int) -> Literal["faster", "slower", "open"]:
+        """Compared with plain decoding, by the interval. Fewer than `min_prompts` prompts show nothing: resampling them
+        makes intervals that are too narrow."""
+        if self.speedup.interval is None or self.n < min_prompts:
             return "open"
         low, high = self.speedup.interval
         return "faster" if low > 1 else "slower" if high <= 1 else "open"
 
     def quality(self, limit: float, min_prompts: int) -> Literal["within", "above", "open"]:
-        """Is the loss within the limit, by the interval? Fewer than `min_prompts` prompts never show that it is."""
+        """Is the loss within the limit, by the interval?"""
         if self.exact:
             return "within"
-        if self.loss.interval is None:
+        if self.loss.interval is None or self.n < min_prompts:
             return "open"
         low, high = self.loss.interval
-        if low > limit:
-            return "above"
-        return "within" if high <= limit and self.n >= min_prompts else "open"
+        return "above" if low > limit else "within" if high <= limit else "open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +76,29 @@ def advise(candidates: Sequence[Candidate], limit: float, min_prompts: int) -> A
     if not known:
         return Advice("undecided", "Cannot tell: no setting was measured.", ())
     quality = {one.label: one.quality(limit, min_prompts) for one in known}
-    within = [one for one in known if quality[one.label] == "within"]
-    unclear = [one for one in known if quality[one.label] != "above" and one.gain != "slower"]
-    costly = [one for one in known if quality[one.label] == "above" and one.gain == "faster"]
-    if gaining := [one for one in within if one.gain == "faster"]:
-        return _gain(_fastest(gaining), gaining, [one for one in unclear if one not in gaining], known, limit)
+    gain = {one.label: one.gain(min_prompts) for one in known}
+    allowed = [one for one in known if quality[one.label] != "above"]
+    unclear = [one for one in allowed if gain[one.label] != "slower"]
+    gaining = [one for one in unclear if (quality[one.label], gain[one.label]) == ("within", "faster")]
+    costly = [one for one in known if one not in allowed and gain[one.label] == "faster"]
+    if gaining:
+        return _gain(_fastest(gaining), gaining, [one for one in unclear if one not in gaining], len(known), limit)
     if unclear:
         return _undecided(_fastest(unclear), costly, limit, min_prompts)
+    best = _fastest(costly or allowed or known)
     if costly:
-        best = _fastest(costly)
         head = (f"Only at a price: {best.label} is {times(best.speedup)} as fast as plain decoding, but it loses "
                 f"{share(best.loss)} of quality, above the stated {limit:.0%}. No setting within it gains.")
-        return Advice("gain above the limit", head, _thumb(best, False), best.label, None, thumb(best.tau))
-    best = _fastest(known)
-    head = f"No: even the fastest setting, {best.label}, runs at {times(best.speedup)} of plain decoding's speed."
-    return Advice("no gain", head, _thumb(best, False), best.label, None, thumb(best.tau))
+    elif allowed:
+        head = f"No: even the fastest setting, {best.label}, runs at {times(best.speedup)} of plain decoding's speed."
+    else:
+        head = (f"No: every setting loses more than the stated {limit:.0%}, and none is surely faster; {best.label} "
+                f"runs at {times(best.speedup)} and loses {share(best.loss)}.")
+    kind: Kind = "gain above the limit" if costly else "no gain"
+    return Advice(kind, head, _thumb(best, False), best.label, None, thumb(best.tau))
 
 
-def _gain(best: Candidate, gaining: Sequence[Candidate], unclear: Sequence[Candidate], known: Sequence[Candidate],
+def _gain(best: Candidate, gaining: Sequence[Candidate], unclear: Sequence[Candidate], tried: int,
           limit: float) -> Advice:
     lossless = [one for one in gaining if one.exact]
     exact = _fastest(lossless) if lossless else None
@@ -113,25 +116,27 @@ def _gain(best: Candidate, gaining: Sequence[Candidate], unclear: Sequence[Candi
         why = "its interval is too wide to tell" if other.exact else (
             f"what it loses, {share(other.loss)}, is not shown to be within {limit:.0%}")
         reasons.append(f"{other.label} may be faster ({times(other.speedup)}), but {why}.")
-    if len(known) > 1:
-        reasons.append(f"It is the best of {len(known)} settings on these prompts: on others expect a little less.")
+    if tried > 1:
+        reasons.append(f"It is the best of {tried} settings on these prompts: on others expect a little less.")
     return Advice("gain", head, tuple(reasons), best.label, exact and exact.label, thumb(best.tau))
 
 
 def _undecided(best: Candidate, costly: Sequence[Candidate], limit: float, min_prompts: int) -> Advice:
     """Nothing is shown to gain within the limit, but `best` may."""
     reasons = list(_thumb(best, None))
-    if best.gain == "open":
-        head = (f"Cannot tell from {_count(best.n, 'prompt')}: {best.label} runs at {times(best.speedup)} of plain "
-                "decoding's speed, which may be a gain or none.")
-        if (more := needed(best)) is not None:
-            reasons.append(f"About {more:,} prompts would tell a gain of this size." if more <= 10_000 else
-                           "A gain so small would take more than ten thousand prompts to tell.")
+    few = f"Cannot tell from {_count(best.n, 'prompt')}: {best.label}"
+    if best.gain(min_prompts) == "open":
+        head = f"{few} runs at {times(best.speedup)} of plain decoding's speed, which may be a gain or none."
+        more = needed(best)
+        if more is not None and more > 10_000:
+            reasons.append("A gain so small would take more than ten thousand prompts to tell.")
+        elif more is not None:
+            reasons.append(f"About {max(more, min_prompts):,} prompts would tell a gain of this size.")
     else:
-        head = (f"Cannot tell from {_count(best.n, 'prompt')}: {best.label} is {times(best.speedup)} as fast as plain "
-                f"decoding, but what it loses, {share(best.loss)}, is not shown to be within the stated {limit:.0%}.")
-        if best.n < min_prompts:
-            reasons.append(f"A loss is judged from {min_prompts} prompts on.")
+        head = (f"{few} is {times(best.speedup)} as fast as plain decoding, but what it loses, {share(best.loss)}, is "
+                f"not shown to be within the stated {limit:.0%}.")
+    if best.n < min_prompts:
+        reasons.append(f"Intervals over fewer than {min_prompts} prompts are too narrow to show anything.")
     if costly:
         other = _fastest(costly)
         reasons.append(f"A gain is certain only above the limit: {other.label}, {times(other.speedup)}, loses "

@@ -13,6 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from results import tables
+from results.advice import Advice
 from results.grid import Grid, Outcome, unmeasured
 from results.layout import lay_out
 from results.metrics import METRICS, Metric
@@ -21,11 +22,12 @@ from results.report import ReportSpec
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A report with what was measured for it and the files that were rendered from it."""
+    """A report with what was measured for it, the files that were rendered from it, and the command that makes it."""
 
     spec: ReportSpec
     grid: Grid
     paths: Sequence[Path] = ()
+    command: str = ""
 
     @property
     def content(self) -> Markup:
@@ -50,16 +52,25 @@ class Item:
 
 
 def write_index(
-    out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "Leeway"
+    out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "Leeway",
+    opening: Markup | None = None
 ) -> Path:
-    """Write <out_dir>/index.html: no other file and no network is needed to read it. `environment` is plain data."""
+    """Write <out_dir>/index.html: no other file and no network is needed to read it. `environment` is plain data;
+    `opening` stands before the reports."""
     page = tables.TEMPLATES.get_template("index.html.j2").render(
-        title=title, items=items, environment=list(_flat(environment)), metrics=_used_metrics(items)
+        title=title, items=items, environment=list(_flat(environment)), metrics=_used_metrics(items), opening=opening
     )
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def advice_section(advice: Advice, command: str, basis: Sequence[str], costs: Sequence[Sequence[str]]) -> Markup:
+    """The opening of a workload's page. `command`: the overrides of the setting that is spoken of; `basis`: what the
+    advice stands on; `costs`: the table of the parts of a cycle, its head first."""
+    return Markup(tables.TEMPLATES.get_template("advice.html.j2").render(
+        advice=advice, command=command, basis=basis, costs=costs))
 
 
 def _used_metrics(items: Sequence[Item]) -> list[Metric]:

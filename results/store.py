@@ -162,6 +162,13 @@ class CellFolder:
     def clear_failure(self) -> None:
         (self.path / "failure.json").unlink(missing_ok=True)
 
+    def write_record(self, name: str, data: Mapping[str, Any]) -> None:
+        """What else was measured of the cell, in a file <name>.json of its own."""
+        self._write_json(f"{name}.json", data)
+
+    def record(self, name: str) -> dict[str, Any] | None:
+        return self._read_json(f"{name}.json")
+
     def _write_json(self, name: str, data: Mapping[str, Any]) -> None:
         _replace(self.path / name, json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
 

@@ -50,8 +50,7 @@ class Variants(Frozen):
 
 class Workload(Frozen):
     """The settings to try: `methods`, each at all draft `lengths`, and what decides between them: the `quality_loss`
-    that is allowed (a fraction), shown by `min_prompts` prompts at least. `profile_prompts`: prompts of the pass that
-    times the parts of a cycle."""
+    that is allowed (a fraction); fewer than `min_prompts` prompts show nothing."""
 
     name: str
     kind: Literal["workload"]
@@ -61,7 +60,6 @@ class Workload(Frozen):
     on_request: Literal[True] = True
     quality_loss: float = Field(ge=0, lt=1)
     min_prompts: int = Field(ge=2)
-    profile_prompts: PositiveInt
     lengths: tuple[PositiveInt, ...] = Field(min_length=1)
     methods: dict[str, Variants] = Field(min_length=1)
 

@@ -47,17 +47,22 @@ def test_a_gain_only_above_the_limit() -> None:
 
 
 def test_too_few_prompts_to_see_a_gain() -> None:
-    found = advise([one("SpS", 0.9, 1.5, n=4)], LIMIT, MIN)
-    assert (found.kind, found.best) == ("undecided", "SpS") and "Cannot tell from 4 prompts" in found.headline
-    assert any("About 9 prompts" in reason for reason in found.reasons)
+    found = advise([one("SpS", 0.9, 1.3, n=40)], LIMIT, MIN)
+    assert (found.kind, found.best) == ("undecided", "SpS") and "Cannot tell from 40 prompts" in found.headline
+    assert any("About 160 prompts" in reason for reason in found.reasons)
+    narrow = advise([one("SpS", 1.1, 1.3, n=4)], LIMIT, MIN)
+    assert narrow.kind == "undecided" and any("fewer than 20 prompts" in reason for reason in narrow.reasons)
+    assert any("About 20 prompts" in reason for reason in narrow.reasons)
     alone = Candidate("SpS", True, 2.0, Estimate(1.4), Estimate(), 1)
     assert advise([alone], LIMIT, MIN).kind == "undecided", "one prompt has no interval"
 
 
 def test_too_few_prompts_to_know_the_loss() -> None:
     few = [one("SpS", 0.8, 0.9, n=5), one("MARS", 1.5, 1.7, loss=(0.0, 0.0), n=5)]
-    found = advise(few, LIMIT, MIN)
-    assert found.kind == "undecided" and any("from 20 prompts on" in reason for reason in found.reasons)
+    assert advise(few, LIMIT, MIN).kind == "undecided"
+    open_loss = advise([one("SpS", 0.8, 0.9), one("MARS", 1.5, 1.7, loss=(0.0, 0.2))], LIMIT, MIN)
+    assert (open_loss.kind, open_loss.best) == ("undecided", "MARS")
+    assert "10.0% [0.0%, 20.0%], is not shown to be within the stated 5%" in open_loss.headline
     wide = advise([one("SpS", 1.2, 1.3), one("MARS", 1.5, 1.7, loss=(0.0, 0.2))], LIMIT, MIN)
     assert (wide.kind, wide.best) == ("gain", "SpS")
     assert any(reason.startswith("MARS may be faster") and "not shown" in reason for reason in wide.reasons)
@@ -66,6 +71,11 @@ def test_too_few_prompts_to_know_the_loss() -> None:
 def test_a_certain_gain_above_the_limit_does_not_hide_that_the_rest_is_open() -> None:
     found = advise([one("SpS", 0.9, 1.2), one("MARS", 1.5, 1.7, loss=(0.1, 0.3))], LIMIT, MIN)
     assert (found.kind, found.best) == ("undecided", "SpS") and any("MARS" in reason for reason in found.reasons)
+
+
+def test_no_gain_where_all_lose_too_much() -> None:
+    found = advise([one("MARS", 0.9, 1.5, loss=(0.1, 0.3))], LIMIT, MIN)
+    assert found.kind == "no gain" and "every setting loses more than the stated 5%" in found.headline
 
 
 def test_nothing_measured() -> None:
@@ -101,9 +111,11 @@ def test_what_is_recommended_is_shown(settings, limit) -> None:
     found = [one(f"s{i}", *speed, loss=loss, n=n) for i, (speed, loss, n) in enumerate(settings)]
     advice = advise(found, limit, MIN)
     best = next(x for x in found if x.label == advice.best)
-    allowed = [x for x in found if x.exact or x.loss.interval[0] <= limit]
+    allowed = [x for x in found if x.exact or x.loss.interval[0] <= limit or x.n < MIN]
+    if advice.kind != "undecided":
+        assert best.n >= MIN
     if advice.kind == "gain":
-        assert best.speedup.interval[0] > 1 and (best.exact or (best.loss.interval[1] <= limit and best.n >= MIN))
-    elif advice.kind in ("no gain", "gain above the limit"):
-        assert all(x.speedup.interval[1] <= 1 for x in allowed)
-        assert (best.speedup.interval[0] > 1) == (advice.kind == "gain above the limit") or not allowed
+        assert best.speedup.interval[0] > 1 and (best.exact or best.loss.interval[1] <= limit)
+    elif advice.kind != "undecided":
+        assert all(x.speedup.interval[1] <= 1 and x.n >= MIN for x in allowed)
+        assert (best.speedup.interval[0] > 1) == (advice.kind == "gain above the limit")

@@ -9,7 +9,7 @@ from results.workload import Workload, agreement_losses, estimate, measure_of, s
 
 SECTION = {
     "name": "workload", "kind": "workload", "title": "Own prompts", "base": ["n=4"], "quality_loss": 0.05,
-    "min_prompts": 20, "profile_prompts": 2, "lengths": [3, 5],
+    "min_prompts": 20, "lengths": [3, 5],
     "methods": {"sps": {"label": "SpS", "overrides": ["method=sps"]},
                 "mars": {"label": "MARS", "overrides": ["method=mars"], "option": "rule.theta", "symbol": "θ",
                          "values": [0.9, 0.95]}},

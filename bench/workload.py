@@ -1,0 +1,241 @@
+"""`report=workload`: a user's own prompts, the settings of conf/report/workload.yaml, and what to make of them.
+
+Every setting is a cell of the store, so the command goes on where it was interrupted and shares its points with other
+reports. Written into <output.dir>/workload/: workload.json, index.html, and the table and the figure as files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from bench.cell import NOTHING_TO_JUDGE, Cell
+from bench.closing import console, print_failures
+from bench.compose import Composer
+from bench.controls import relate
+from bench.errors import ConfigError
+from bench.plan import show_plan
+from bench.report import Plan, environment_of, plan_of, run_missing
+from bench.settings import Settings
+from plots.render import render
+from results.advice import Advice, Candidate, Estimate, advise, share, times
+from results.grid import Grid, Outcome
+from results.html import Item, advice_section, write_index
+from results.report import Coords
+from results.store import Store
+from results.tables import render_table
+from results.workload import (
+    MEASURES,
+    Sample,
+    Workload,
+    agreement_losses,
+    estimate,
+    measure_of,
+    score_losses,
+)
+
+FOLDER = "workload"
+COSTS = ("Setting", "draft", "verify", "other", "cycle", "plain token", "prefill", "speedup", "ideal")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One measured point: its overrides, its cell's summary, what the advice is given of it."""
+
+    coords: Coords
+    overrides: tuple[str, ...]
+    cell: Cell
+    summary: dict[str, Any]
+    candidate: Candidate
+
+    @property
+    def method(self) -> str:
+        return self.coords[1]
+
+    def plain(self) -> dict[str, Any]:
+        """The setting as JSON."""
+        shown = ("n", "failed", "tau", "tau_ci95", "speedup", "speedup_ci95", "precision", "edit_similarity",
+                 "accuracy", "accuracy_ci95", "baseline_accuracy", "tokens_per_s", "baseline_tokens_per_s")
+        loss = self.candidate.loss
+        return {"label": self.candidate.label, "overrides": list(self.overrides), "cell": self.cell.name,
+                "exact": self.candidate.exact, **{name: self.summary[name] for name in shown},
+                "quality_loss": loss.value, "quality_loss_ci95": loss.interval}
+
+
+def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], settings: Settings) -> int:
+    """Run what is missing and say what comes of it. Exit status as for points. Raises ConfigError."""
+    plan = plan_of(workload.table(), hydra, overrides)
+    if not plan.cells:
+        raise ConfigError(next(iter(plan.refused.values())))
+    cells = list({cell.name: cell for cell in plan.cells.values()}.values())
+    if settings.dry_run:
+        show_plan(list(plan.cells.values()), [" / ".join(coords[1:]) for coords in plan.cells], settings)
+        return 0
+    run_missing(cells, settings)
+    store = Store(settings.store.dir)
+    relate(cells, store)
+    found, measure = measured(plan, store)
+    advice = advise([one.candidate for one in found], workload.quality_loss, workload.min_prompts)
+    costs = costs_of(found)
+    say(found, advice, costs, basis_of(workload, plan, measure))
+    write(workload, plan, found, advice, costs, measure, settings)
+    refused = {" / ".join(coords[1:]): reason for coords, reason in plan.refused.items()}
+    return print_failures(cells, settings, refused)
+
+
+def measured(plan: Plan, store: Store) -> tuple[list[Setting], str]:
+    """Every point that has numbers, and what quality is measured by."""
+    samples: dict[Coords, list[Sample]] = {}
+    for coords, cell in plan.cells.items():
+        folder = store.cell(cell.name)
+        if (summary := folder.summary()) is not None and summary["n"] and not folder.failure():
+            samples[coords] = folder.samples()
+    measure = measure_of(list(samples.values()))
+    exact = [samples[coords] for coords in samples if is_exact(plan.cells[coords])]
+    given = {point.coords: point.overrides[len(plan.spec.base):] for point in plan.spec.points()}
+    found = []
+    for coords, lines in samples.items():
+        cell, summary = plan.cells[coords], store.cell(plan.cells[coords].name).summary()
+        if is_exact(cell):
+            loss = Estimate(0.0)
+        elif measure == "score":
+            loss = estimate(score_losses(lines))
+        else:
+            loss = estimate(agreement_losses(lines, exact, cell.decoding.sampling.greedy))
+        interval = summary["speedup_ci95"]
+        speed = Estimate(summary["speedup"], None if interval is None else (interval[0], interval[1]))
+        label = ", ".join(coords[1:])
+        candidate = Candidate(label, is_exact(cell), summary["tau"], speed, loss, summary["n"])
+        found.append(Setting(coords, given[coords], cell, summary, candidate))
+    return found, measure
+
+
+def is_exact(cell: Cell) -> bool:
+    """Does the cell's method have exactly the target's distribution? Any strict rule at temperature 0; above, the
+    lossless test without pruning and without the released codes' q_mode."""
+    if cell.rule.name not in NOTHING_TO_JUDGE:
+        return False
+    exact = cell.pruning is None and getattr(cell.rule.options, "q_mode", "exact") == "exact"
+    return cell.decoding.sampling.greedy or exact
+
+
+def costs_of(found: Sequence[Setting]) -> dict[str, dict[str, float | None]]:
+    """Setting -> milliseconds of the parts of its cycle in the profiling pass, for the fastest setting of each method.
+    `token` is a token of plain decoding in the same pass, `ideal` the speedup if only drafts and forwards took time."""
+    best: dict[str, Setting] = {}
+    for one in sorted(found, key=lambda one: one.candidate.speedup.value or 0):
+        best[one.method] = one
+    costs = {}
+    for one in (one for one in found if one in best.values()):
+        phases, ideal = one.summary.get("phases"), one.summary.get("speedup_ideal")
+        if not phases or not ideal:
+            continue  # no answer of the pass had a cycle
+        draft, verify = 1e3 * phases["draft"], 1e3 * phases["verify"]
+        costs[one.candidate.label] = {
+            "draft_ms": draft, "verify_ms": verify, "other_ms": 1e3 * (phases["accept"] + phases["commit"]),
+            "cycle_ms": 1e3 * phases["cycle"], "token_ms": ideal * (draft + verify) / one.summary["tau"],
+            "prefill_ms": 1e3 * phases["prefill"], "speedup": one.summary["speedup"], "speedup_ideal": ideal,
+        }
+    return costs
+
+
+def basis_of(workload: Workload, plan: Plan, measure: str) -> list[str]:
+    """What the advice stands on, in words."""
+    cell = next(iter(plan.cells.values()))
+    path = getattr(cell.task.options, "path", None)
+    return [
+        f"Measured on {cell.pair.name}, {cell.task.name}{f' ({path})' if path else ''}, temperature "
+        f"{cell.decoding.temperature:g}, batch {cell.batch}, at most {cell.decoding.max_new_tokens} new tokens a turn.",
+        f"Quality is {MEASURES[measure]}. Up to {workload.quality_loss:.0%} may be lost. What is said is shown by a "
+        f"whole 95% interval over at least {workload.min_prompts} prompts.",
+    ]
+
+
+def command_of(found: Sequence[Setting], advice: Advice) -> str:
+    """The overrides of the setting that the advice speaks of; empty without one."""
+    best = next((one for one in found if one.candidate.label == advice.best), None)
+    return "" if best is None else " ".join(best.overrides)
+
+
+def cost_rows(costs: dict[str, dict]) -> list[list[str]]:
+    """The table of the parts of a cycle, its head first."""
+    rows = [list(COSTS)]
+    for label, parts in costs.items():
+        shown = [f"{parts[name]:.2f} ms ({parts[name] / parts['cycle_ms']:.0%})"
+                 for name in ("draft_ms", "verify_ms", "other_ms")]
+        speeds = ["–" if parts[name] is None else f"{parts[name]:.2f}×" for name in ("speedup", "speedup_ideal")]
+        whole = [f"{parts[name]:.2f} ms" for name in ("cycle_ms", "token_ms", "prefill_ms")]
+        rows.append([label, *shown, *whole, *speeds])
+    return rows
+
+
+def say(found: Sequence[Setting], advice: Advice, costs: dict[str, dict], basis: Sequence[str]) -> None:
+    """The report as text of a terminal."""
+    out = console()
+    table = Table("setting", "speedup", "τ", "quality loss", "identical", "tokens/s", "n", title="settings",
+                  title_justify="left")
+    for one in found:
+        summary, candidate = one.summary, one.candidate
+        tau = "–" if candidate.tau is None else f"{candidate.tau:.2f}"
+        table.add_row(candidate.label, times(candidate.speedup) if candidate.speedup.value else "–", tau,
+                      "none (lossless)" if candidate.exact else share(candidate.loss), f"{summary['precision']:.0%}",
+                      f"{summary['tokens_per_s'] or 0:.1f}", str(summary["n"]))
+    out.print(table)
+    head, *lines = cost_rows(costs)
+    if lines:
+        parts = Table(*head, title="a cycle, the fastest setting of each method", title_justify="left")
+        for line in lines:
+            parts.add_row(*line)
+        out.print(parts)
+    for line in basis:
+        out.print(line, highlight=False)
+    out.print()
+    out.print(advice.headline, style="bold", highlight=False, markup=False)
+    for reason in advice.reasons:
+        out.print(f"- {reason}", highlight=False, markup=False)
+    if command := command_of(found, advice):
+        out.print(f"python -m bench {command}", highlight=False, markup=False, soft_wrap=True)
+
+
+def grid_of(plan: Plan, found: Sequence[Setting], store: Store) -> Grid:
+    """The store's outcomes, with what each setting loses."""
+    lost = {one.coords: one.summary | {"quality_loss": one.candidate.loss.value,
+                                       "quality_loss_ci95": one.candidate.loss.interval} for one in found}
+    return {coords: Outcome.measured(lost[coords]) if coords in lost else outcome
+            for coords, outcome in plan.grid(store).items()}
+
+
+def write(workload: Workload, plan: Plan, found: Sequence[Setting], advice: Advice, costs: dict[str, dict],
+          measure: str, settings: Settings) -> None:
+    """workload.json, the table, the figure and the page."""
+    folder, store = settings.output.dir / FOLDER, Store(settings.store.dir)
+    environment, basis = environment_of([plan], store), basis_of(workload, plan, measure)
+    command, made = command_of(found, advice), " ".join(["python -m bench", *sys.argv[1:]])
+    grid = grid_of(plan, found, store)
+    spec = workload.table(any(one.summary["accuracy"] is not None for one in found))
+    short = {coords[1:]: outcome for coords, outcome in grid.items()}
+    figure = workload.figure()
+    items = [Item(spec, grid, render_table(spec, grid, folder), made),
+             Item(figure, short, render(figure, short, folder), made)]
+    page = write_index(folder, items, environment, title="Leeway: your own prompts",
+                       opening=advice_section(advice, command, basis, cost_rows(costs)))
+    plain = {
+        "advice": {**asdict(advice), "overrides": command.split()},
+        "quality": {"measure": measure, "definition": MEASURES[measure], "limit": workload.quality_loss,
+                    "min_prompts": workload.min_prompts},
+        "settings": [one.plain() for one in found],
+        "components": costs,
+        "unmeasured": {" / ".join(coords[1:]): outcome.reason for coords, outcome in grid.items()
+                       if outcome.summary is None},
+        "command": made, "environment": environment,
+    }
+    text = json.dumps(plain, ensure_ascii=False, indent=1)
+    (folder / "workload.json").write_text(text + "\n", encoding="utf-8")
+    settings.tracker.options.log_files("workload", [path for item in items for path in item.paths])
+    console().print(f"page: {page}, numbers: {folder / 'workload.json'}", highlight=False, soft_wrap=True)
+    if settings.summary == "json":
+        print(json.dumps(plain, ensure_ascii=False))
