@@ -34,8 +34,8 @@ def replay_cells(cells: Sequence[Cell], labels: Sequence[str], settings: Setting
             raise ConfigError(f"{label}: rule={cell.rule.name} has no threshold that a trace could be replayed at")
         values = default_values(trace, threshold) if settings.replay == "auto" else settings.values
         found = replay(trace, threshold, values)
-        table = Table(threshold.name, "acceptance", "95%", "accepted length", title_justify="left",
-                      title=f"{label}: traced at {threshold.name} = {threshold.value:g}, first order")
+        console().print(f"{label}: traced at {threshold.name} = {threshold.value:g}, first order", highlight=False)
+        table = Table(threshold.name, "acceptance", "95%", "accepted length")
         for row in found.itertuples():
             table.add_row(f"{row.threshold:.4g}", f"{row.acceptance:.1%}",
                           f"[{row.acceptance_low:.1%}, {row.acceptance_high:.1%}]", f"{row.accept_len:.2f}",
