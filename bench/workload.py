@@ -59,10 +59,11 @@ class Setting:
     def plain(self) -> dict[str, Any]:
         """The setting as JSON."""
         shown = ("n", "failed", "tau", "tau_ci95", "speedup", "speedup_ci95", "precision", "edit_similarity",
-                 "accuracy", "accuracy_ci95", "baseline_accuracy", "tokens_per_s", "baseline_tokens_per_s")
+                 "accuracy", "accuracy_ci95", "baseline_accuracy", "nll", "baseline_nll", "tokens_per_s",
+                 "baseline_tokens_per_s")
         loss = self.candidate.loss
         return {"label": self.candidate.label, "overrides": list(self.overrides), "cell": self.cell.name,
-                "exact": self.candidate.exact, **{name: self.summary[name] for name in shown},
+                "exact": self.candidate.exact, **{name: self.summary.get(name) for name in shown},
                 "quality_loss": loss.value, "quality_loss_ci95": loss.interval}
 
 

@@ -66,7 +66,7 @@ class Workload(Frozen):
     def table(self, scored: bool = False) -> ReportSpec:
         """All settings as a table; `scored`: the task scores answers."""
         score = ["accuracy"] if scored else []
-        values = ["speedup", "tau", "quality_loss", "precision", *score, "tokens_per_s"]
+        values = ["speedup", "tau", "quality_loss", "precision", *score, "nll", "baseline_nll", "tokens_per_s"]
         return self._spec(kind="table", rows=["Method", "K"], columns=["Workload"], values=values)
 
     def figure(self) -> ReportSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shlex
 from pathlib import Path
@@ -17,7 +18,7 @@ from bench.settings import Settings
 from bench.sweep import plans_of
 from methods import registry
 from results.report import ReportSpec
-from results.workload import spec_of
+from results.workload import Workload, spec_of
 from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 
@@ -43,7 +44,14 @@ def stand_ins(pair_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     (folder / "test.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
     prompts, questions = f"task.path={folder / 'prompts.jsonl'}", f"task.path={folder / 'test.jsonl'}"
     datasets = {f"task.path={name}.jsonl": f"task.path={write_rows(folder, name)}" for name in ROWS}
-    return {**datasets,
+    real = {"gsm8k": "gsm8k/test.jsonl", "humaneval": "humaneval/HumanEval.jsonl.gz",
+            "mt_bench": "mt_bench/question.jsonl", "spec_bench": "eagle/alpaca/question.jsonl",
+            "komt_bench": "eagle/sum/question.jsonl"}
+    for name, place in real.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        rows = write_rows(folder, name).read_bytes()
+        (folder / place).write_bytes(gzip.compress(rows) if place.endswith(".gz") else rows)
+    return {**datasets, "data=DIR": f"data={folder}",
             "pair.target=DIR": f"pair.target={pair_folder / 'target'}",
             "pair.draft=DIR": f"pair.draft={pair_folder / 'draft'}",
             **{f"pair.{head}=DIR": f"pair.{head}=random:{pair_folder / head}"
@@ -69,13 +77,15 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
         overrides = [word for word in overrides if not word.startswith("pair=")] + pair
     command = hydra.command(overrides, multirun="-m" in words)
     if command.report is not None:
-        measured = [stand_ins[f"pair.{file}=FILE"] for file in ("arc", "autojudge", "judge")]
+        measured = [*(stand_ins[f"pair.{file}=FILE"] for file in ("arc", "autojudge", "judge")), stand_ins["data=DIR"]]
         for name in set(hydra.options("report") if command.report == "all" else [command.report]) - composed:
             section = hydra.section("report", name)
             spec = spec_of(section).model_validate(section)
-            if isinstance(spec, ReportSpec):
-                plan = plan_of(spec, hydra, [*command.overrides, *measured])
-                assert plan.cells and not plan.refused, f"{name}: {plan.refused}"
+            if isinstance(spec, Workload) and command.report == "all":
+                continue  # no part of it: it needs a user's prompts
+            table = spec.table() if isinstance(spec, Workload) else spec
+            plan = plan_of(table, hydra, [*command.overrides, *measured])
+            assert plan.cells and not plan.refused, f"{name}: {plan.refused}"
             composed.add(name)
         return
     cells = []
