@@ -1,0 +1,65 @@
+"""report=workload on the small pair: text, page and JSON from one store; every fault of the user's file is one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import runner
+
+PROMPTS = [{"id": str(i), "prompt": f"Tom has {i} apples."} for i in range(3)]
+SMALL = ("report=workload", "report.lengths=[2]", "report.methods.mars.values=[0.5]", "report.min_prompts=2")
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(map(json.dumps, PROMPTS)))
+    return file
+
+
+def test_text_page_and_json(command, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = command(*SMALL, f"task.path={prompts}", "decoding.max_new_tokens=8")
+    assert result.status == 0, result.err
+    assert {cell.config()["draft"]["length"] for cell in result.store.cells()} == {2} and len(result.store.cells()) == 3
+    written = json.loads((tmp_path / "out" / "workload" / "workload.json").read_text())
+    settings = {one["label"]: one for one in written["settings"]}
+    assert set(settings) == {"SpS, K = 2", "PLD, K = 2", "MARS, θ = 0.5, K = 2"}
+    assert settings["SpS, K = 2"]["exact"] and settings["SpS, K = 2"]["precision"] == 1.0
+    mars = settings["MARS, θ = 0.5, K = 2"]
+    assert not mars["exact"] and mars["quality_loss"] == pytest.approx(1 - mars["edit_similarity"])
+    parts = written["components"]["SpS, K = 2"]
+    assert parts["cycle_ms"] > parts["draft_ms"] > 0 and parts["verify_ms"] > 0 and parts["token_ms"] > 0
+    page = (tmp_path / "out" / "workload" / "index.html").read_text()
+    headline = written["advice"]["headline"]
+    assert headline.split(":")[0] in page and "What a cycle costs" in page and "<svg" in page
+    assert headline[:60] in result.out and " ".join(written["advice"]["overrides"]) in result.out
+    monkeypatch.setattr(runner, "load_method", lambda cell: pytest.fail("a model was loaded"))
+    again = command(*SMALL, f"task.path={prompts}", "decoding.max_new_tokens=8", "summary=json")
+    assert again.status == 0 and again.last_line["advice"] == written["advice"], "the store holds all that is needed"
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (None, "no such file"), ("", "no rows"), ('{"id": "1"}', "line 1: needs exactly one of prompt"),
+    ('{"id": "1", "prompt": "x"}\n{oh', "line 2: not valid JSON")])
+def test_a_faulty_file_is_one_line(command, tmp_path: Path, content: str | None, words: str) -> None:
+    file = tmp_path / "prompts.jsonl"
+    if content is not None:
+        file.write_text(content)
+    result = command(*SMALL, f"task.path={file}")
+    [line] = result.err.splitlines()
+    assert result.status == 2 and line.startswith("error: ") and words in line and "prompts.jsonl" in line
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    (("report=workload",), "task.path: missing"),
+    (("report=workload", "report.lengthz=[2]"), "did you mean report.lengths"),
+    (("report=workload", "report.quality_loss=2"), "report.quality_loss=2"),
+    (("report=all", "report.lengths=[2]"), "changes one report"),
+])
+def test_a_wrong_command_is_one_line(command, given: tuple[str, ...], words: str) -> None:
+    result = command(*given)
+    [line] = result.err.splitlines()
+    assert result.status == 2 and words in line
