@@ -20,6 +20,7 @@ from bench.cell import Cell
 from bench.compose import composer
 from bench.errors import ConfigError
 from bench.models import load_method
+from bench.runner import stream_name
 from bench.settings import Settings
 from methods.decode import Limits, Request, generate
 from methods.engine.models import LanguageModel, ModelError
@@ -131,7 +132,7 @@ def capture(overrides: Sequence[str], prompt: int, number: int | None) -> tuple[
     ids = context(method.target, chosen[prompt], [])
     limits = Limits(cell.decoding.max_new_tokens, method.target.eos_ids, task.stop)
     name = chosen[prompt].id
-    request = Request(ids, f"{cell.seed}/{task.name}/{name}/{cell.repeat}/0")  # the random stream of a measured run
+    request = Request(ids, stream_name(cell, task, chosen[prompt], 0))
     cycles = record(method, request, limits, caption(cell, name))
     if number is not None and not 1 <= number <= len(cycles):
         raise ConfigError(f"--cycle {number}: the answer has cycles 1 to {len(cycles)}")
