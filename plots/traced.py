@@ -43,8 +43,8 @@ def _panel(ax: Axes, view: View, spec: ReportSpec, grid: Grid, at: Mapping[str, 
     if frame.empty:
         ax.text(0.5, 0.5, "no traced positions", ha="center", va="center", transform=ax.transAxes, color=SOFT)
     elif view.y is None:
-        values(ax, frame[view.x], label=QUANTITIES[view.x].label, mark=view.mark)
-        ax.text(0.98, 0.96, f"n = {total:,}", ha="right", va="top", transform=ax.transAxes, color=SOFT)
+        values(ax, frame[view.x], label=QUANTITIES[view.x].label, mark=view.mark, total=total)
+        ax.text(1.0, 1.02, f"n = {total:,}", ha="right", va="bottom", transform=ax.transAxes, color=SOFT)
     elif view.points == "kept":
         for clause, label, colour, marker in _KEPT:
             rows = frame[frame["clause"] == clause]
