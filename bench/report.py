@@ -12,6 +12,7 @@ from bench.cell import Cell
 from bench.closing import console, print_failures, print_summaries, trouble
 from bench.compose import Command, Composer
 from bench.controls import relate
+from bench.coverage import RECORD, audit_cells
 from bench.errors import ConfigError, described, unknown
 from bench.job import run_cells
 from bench.plan import show_plan
@@ -80,7 +81,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
     wanted = [name for name, spec in specs.items() if command.report in (name, ALL if not spec.on_request else name)]
     pair = pair_of(overrides)
     before = [name for name, spec in specs.items() if any(folder.glob(f"{spec.edition(pair).name}.*"))]
-    shown = {name: plan_of(specs[name], hydra, overrides) for name in sorted({*wanted, *before})}
+    plans = {name: plan_of(specs[name], hydra, overrides) for name in sorted({*wanted, *before})}
+    shown = {name: plan for name, plan in plans.items() if plan.cells or name in wanted}  # files of others stay as are
     chosen = [shown[name] for name in wanted]
     points = [(cell, " / ".join(coords)) for plan in chosen for coords, cell in plan.cells.items()]
     if not points:
@@ -92,6 +94,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     cells = list({cell.name: cell for plan in chosen for cell in plan.all_cells()}.values())
     traced = {cell.name for plan in chosen if plan.spec.trace for cell in plan.cells.values()}
     run_missing(cells, settings, traced)
+    audit_cells([cell for plan in chosen if plan.spec.audit for cell in plan.cells.values()], Store(settings.store.dir))
     store = Store(settings.store.dir)
     relate(cells, store)
     render_plans(list(shown.values()), folder, settings, "report")
@@ -152,7 +155,9 @@ def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
     summary, problem = folder.summary(), trouble(folder)
     if summary is not None and summary["n"]:
         traces = TraceFolder(folder)
-        return Outcome.measured({**summary, **traced_metrics(traces)}, traces) if trace else Outcome.measured(summary)
+        if not trace:
+            return Outcome.measured(summary)
+        return Outcome.measured({**summary, **traced_metrics(traces), **(folder.record(RECORD) or {})}, traces)
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")

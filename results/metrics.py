@@ -88,6 +88,11 @@ _ALL = (
            "What a user's prompts lose against autoregressive decoding: its score less the method's, or, without "
            "scores, how much less the answers agree with its own than a lossless method's do. Interval: bootstrap over "
            "prompts."),
+    Metric("coverage", "JS ≤ U_min", "%", 1, "higher",
+           "Accepted draft tokens behind which the target's next distribution is no farther (JS) from that behind its "
+           "own choice than ARC-Decode's bound says. Interval: Wilson."),
+    Metric("coverage_differing", "Where x ≠ t", "%", 1, "higher",
+           "The same of those accepted tokens that are not the target's own choice; the others cost nothing."),
     Metric("prefill_share", "Prefill", "%", 1, None, "The prompts' forward, over prefill and decode wall time."),
     Metric("draft_time_share", "Draft", "%", 1, None,
            "Drafting, pruning included, over prefill and decode wall time: decoding is split as a profiling pass of "

@@ -74,8 +74,9 @@ class Point:
 
 class ReportSpec(Frozen):
     """A named table or figure. `base` overrides hold for all points; `mean` names a computed last column; a report
-    `on_request` is no part of report=all. `trace`: each point is traced. `repeats`: how often each point is measured,
-    with other random streams; the first is shown, with what the others say of it."""
+    `on_request` is no part of report=all. `trace`: each point is traced; `audit`: and ARC-Decode's bounds are checked
+    on the trace. `repeats`: how often each point is measured, with other random streams; the first is shown, with what
+    the others say of it."""
 
     name: str
     title: str
@@ -91,6 +92,7 @@ class ReportSpec(Frozen):
     figure: Figure | None = None
     on_request: bool = False
     trace: bool = False
+    audit: bool = False
     repeats: int = Field(default=1, ge=1)
 
     @field_validator("axes")

@@ -10,7 +10,7 @@ moved = |W(e_x - e_t)|^2 and margin = (log p(t) - log p(x))^2 over all positions
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +19,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from methods.engine.cache import SlotCache
 from methods.engine.models import LanguageModel
 from methods.rules.arc import EPSILON, Bucket, entropy
 from methods.sampling import Sampling
@@ -62,19 +63,36 @@ def measure(target: LanguageModel, context: Sequence[int], answer: Sequence[int]
     logits = target.forward(torch.tensor([ids], device=target.device), cache, keep=keep).logits[0]
     white, embedding = inverse_std(target.embedding), target.embedding
     chosen = sorted(rng.choice(len(answer), min(count, len(answer)), replace=False), reverse=True)
-    apart, level = torch.eye(2, dtype=torch.bool, device=target.device)[None], torch.zeros(1, 2, device=target.device)
     found = []
     for at in chosen:  # from the back: what is tried is written over what comes after it
         p = sampling.probs(logits[at])
         best = int(logits[at].argmax())
         other = _rival(logits[at], best, rival, top, rng)
-        cache.lengths = [len(context) + int(at)]
-        pair = torch.tensor([[best, other]], device=target.device)
-        behind = target.forward(pair, cache, ancestors=apart, depth=level.long()).logits[0]
+        js = _behind(target, cache, len(context) + int(at), (best, other), top)
         moved = ((embedding[other].float() - embedding[best].float()) * white).square().sum()
         margin = (p[best].clamp(min=EPSILON).log() - p[other].clamp(min=EPSILON).log()).square()
-        found.append(Position(float(union_js(*behind, top)), float(moved), float(margin), float(entropy(p))))
+        found.append(Position(js, float(moved), float(margin), float(entropy(p))))
     return found
+
+
+@torch.inference_mode()
+def next_step_js(target: LanguageModel, context: Sequence[int], answer: Sequence[int], rivals: Mapping[int, int],
+                 top: int) -> dict[int, float]:
+    """Place in the answer -> JS in nats between what follows the token there and what follows its rival."""
+    ids = [*context, *answer]
+    cache = target.new_cache(1, len(ids) + 2)
+    target.forward(torch.tensor([ids], device=target.device), cache, keep=1)
+    return {at: _behind(target, cache, len(context) + at, (answer[at], rivals[at]), top)
+            for at in sorted(rivals, reverse=True)}  # from the back, as above
+
+
+def _behind(target: LanguageModel, cache: SlotCache, length: int, tokens: tuple[int, int], top: int) -> float:
+    """JS between what follows two tokens, each tried behind the cache's first `length`; what comes after is lost."""
+    cache.lengths = [length]
+    apart = torch.eye(2, dtype=torch.bool, device=target.device)[None]
+    level = torch.zeros(1, 2, dtype=torch.long, device=target.device)
+    pair = torch.tensor([list(tokens)], device=target.device)
+    return float(union_js(*target.forward(pair, cache, ancestors=apart, depth=level).logits[0], top))
 
 
 def _rival(logits: Tensor, best: int, rival: Rival, top: int, rng: np.random.Generator) -> int:

@@ -15,7 +15,7 @@ REPORTS = [path for path in sorted((Path(__file__).parents[2] / "conf" / "report
 PAPERS = {"mars_table1.csv": 216, "mars_table2.csv": 140, "fsd_table2.csv": 192,
           "arc_table6.csv": 28, "dropmatch_table7.csv": 42, "dropmatch_table1.csv": 27, "dropmatch_table4.csv": 9,
           "dropmatch_table6.csv": 64, "dropmatch_table8.csv": 18, "arc_table1.csv": 4, "arc_table2.csv": 168,
-          "arc_table4.csv": 28, "arc_table8.csv": 8}
+          "arc_table4.csv": 28, "arc_table5.csv": 4, "arc_table8.csv": 8}
 NO_ROW = {("Vicuna-13B", "Medusa-2")}  # heads of another target
 SWEEP = {
     "name": "s", "title": "S", "kind": "figure",

@@ -1,0 +1,82 @@
+"""The audit of ARC-Decode's bound: the divergences against forwards of whole texts, the shares by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.special import softmax
+
+from bench.answers import context
+from bench.cell import Cell
+from bench.compose import composer
+from bench.coverage import COLUMNS, RECORD, audit_cells, coverage, divergences
+from methods.engine.models import fingerprint, load_model
+from results.stats import proportion_interval
+from results.trace import TraceFolder
+
+
+@pytest.fixture
+def constants(pair_folder: Path, tmp_path: Path) -> Path:
+    """Bounds that many tokens pass and some of them break."""
+    file = tmp_path / "arc.json"
+    bucket = {"c": 2e-3, "alpha_kappa": 2e-2, "tau": 5.0, "n": 9}
+    file.write_text(json.dumps({"target": "t", "fingerprint": fingerprint(str(pair_folder / "target")),
+                                "inv_std": [1.0] * 32, "buckets": [bucket]}))
+    return file
+
+
+def divergence(model, before: list[int], one: int, other: int) -> float:
+    """JS of what follows two tokens, by forwards of the whole text."""
+    logits = [model(torch.tensor([[*before, token]])).logits[0, -1].double().numpy() for token in (one, other)]
+    union = sorted(set(np.argsort(-logits[0])[:128]) | set(np.argsort(-logits[1])[:128]))
+    p, q = (softmax(z[union]) for z in logits)
+    m = (p + q) / 2
+    return float((p * np.log(p / m)).sum() / 2 + (q * np.log(q / m)).sum() / 2)
+
+
+@torch.inference_mode()
+def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder: Path, constants: Path) -> None:
+    options = ["drafter=model_greedy", "rule=arc", f"rule.constants={constants}", "rule.theta=0", "task=mini_chat",
+               "n=2", "decoding.temperature=1", "decoding.max_new_tokens=12", "draft.length=4"]
+    result = command(*options, "trace=true")
+    assert result.status == 0, result.err
+    with composer() as hydra:
+        cell = Cell.of(hydra.point([*pair, *options]).config)
+    assert cell.name == result.cell.key
+    frame, samples = TraceFolder(result.cell).frame(COLUMNS), result.cell.samples()
+    found = divergences(cell, samples, frame)
+    target = load_model(str(pair_folder / "target"))
+    prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
+    expected = []
+    for sample in samples:
+        start = 0
+        for turn, tokens in enumerate(sample["turn_tokens"]):
+            text = context(target, prompts[sample["id"]], sample["texts"][:turn])
+            text += sample["output_ids"][start:start + 1]
+            own = frame[(frame["prompt"] == sample["id"]) & (frame["turn"] == turn)]
+            rows = own[own["clause"].isin(("strict", "relaxed", "drawn"))].sort_values(["cycle", "depth"])
+            for row in rows.head(tokens - 1).itertuples():
+                if row.clause != "drawn" and row.token != row.top1:
+                    expected.append((divergence(target.model, text, row.token, row.top1), min(row.u_emb, row.u_logit)))
+                text = [*text, row.token]
+            start += tokens
+    assert len(found) > 5
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+    audit_cells([cell], result.store)
+    record = result.cell.record(RECORD)
+    assert record == json.loads(json.dumps(coverage(frame, found))) and record["differing"] == len(found)
+
+
+def test_shares_by_hand() -> None:
+    frame = pd.DataFrame({"clause": ["strict"] * 6 + ["relaxed"] * 4 + ["rejected", "drawn"]})
+    found = coverage(frame, [(0.1, 0.2), (0.3, 0.2), (0.0, 0.0), (0.5, 0.6)])
+    assert (found["accepted"], found["differing"]) == (10, 4)
+    assert found["coverage"] == pytest.approx(0.9) and found["coverage_differing"] == 0.75
+    assert found["coverage_ci95"] == proportion_interval(9, 10)
+    empty = coverage(frame.head(0), [])
+    assert empty["coverage"] is None and empty["coverage_differing"] is None
