@@ -91,6 +91,16 @@ def test_vocabulary_mismatch(command, pair_folder: Path, tmp_path: Path) -> None
     assert command(f"pair.draft={other}", "method=pld", "dry_run=true").status == 0, "prompt lookup runs no draft model"
 
 
+def test_an_exit_behind_the_last_layer(command) -> None:
+    """The pair's target has two layers; that is known when it is loaded, before anything is decoded."""
+    result = command("method=early_exit", "drafter.exit_layer=2")
+    [line] = [line for line in result.err.splitlines() if "exit_layer" in line]
+    assert result.status == 1 and "has 2 layers" in line and "give 1 to 1" in line
+    assert not result.cell.samples()
+    shown = command("method=early_exit", "drafter.exit_layer=2", "dry_run=true")
+    assert "has 2 layers" in shown.out + shown.err
+
+
 def test_help_needs_nothing(command) -> None:
     result = command(flags=["--help"])
     assert result.status == 0 and not result.err
