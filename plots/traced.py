@@ -49,7 +49,7 @@ def _panel(ax: Axes, view: View, spec: ReportSpec, grid: Grid, at: Mapping[str, 
         for clause, label, colour, marker in _KEPT:
             rows = frame[frame["clause"] == clause]
             ax.plot(rows[view.x], rows[view.y], marker, color=colour, markersize=3.5, alpha=0.7, label=label)
-        ax.legend(loc="lower right")
+        ax.legend(loc="upper left")
         ax.set_xlabel(QUANTITIES[view.x].label)
         ax.set_ylabel(QUANTITIES[view.y].label)
     else:
