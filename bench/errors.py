@@ -22,6 +22,10 @@ class ConfigError(ValueError):
     """A command that cannot run. The message is one line."""
 
 
+class NotInPair(ConfigError):
+    """A part that the pair at hand does not have. A report leaves such points out and goes on."""
+
+
 def one_line(error: object) -> str:
     """An exception's (or any) text without its line breaks."""
     text = error.args[0] if isinstance(error, KeyError) and error.args else error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from bench.closing import console, print_failures, print_summaries, trouble
 from bench.compose import Command, Composer
 from bench.controls import relate
 from bench.coverage import RECORD, audit_cells
-from bench.errors import ConfigError, described, unknown
+from bench.errors import ConfigError, NotInPair, described, unknown
 from bench.job import run_cells
 from bench.plan import show_plan
 from bench.runner import is_complete, rotations
@@ -37,11 +37,13 @@ OWN_KEYS = frozenset(Settings.model_fields)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A report with the cell of each of its points; `refused` says why a point has none on this machine."""
+    """A report with the cell of each of its points; `refused` says why a point has none on this machine, `absent` for
+    which points the pair lacks a part."""
 
     spec: ReportSpec
     cells: dict[Coords, Cell]
     refused: dict[Coords, str]
+    absent: dict[Coords, str] = field(default_factory=dict)
 
     def all_cells(self) -> list[Cell]:
         """The cells of all points, with their repeats."""
@@ -51,7 +53,7 @@ class Plan:
     def grid(self, store: Store) -> dict[Coords, Outcome]:
         """What the store holds for each point."""
         found = {coords: outcome(store.cell(cell.name), self.spec.trace) for coords, cell in self.cells.items()}
-        return found | {coords: Outcome.missing(reason) for coords, reason in self.refused.items()}
+        return found | {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
 
 
 def run_reports(command: Command, hydra: Composer) -> int:
@@ -93,6 +95,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
         return 0
     cells = list({cell.name: cell for plan in chosen for cell in plan.all_cells()}.values())
     traced = {cell.name for plan in chosen if plan.spec.trace for cell in plan.cells.values()}
+    for reason in sorted({reason for plan in chosen for reason in plan.absent.values()}):
+        console().print(f"left out: {reason}", highlight=False)
     run_missing(cells, settings, traced)
     audit_cells([cell for plan in chosen if plan.spec.audit for cell in plan.cells.values()], Store(settings.store.dir))
     store = Store(settings.store.dir)
@@ -136,6 +140,8 @@ def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan
         own = [line for line in overrides if key_of(line) not in entries]
         try:
             plan.cells[point.coords] = Cell.of(hydra.point([*point.overrides, *own]).config)
+        except NotInPair as error:
+            plan.absent[point.coords] = str(error)
         except ConfigError as error:
             plan.refused[point.coords] = str(error)
     return plan

@@ -17,7 +17,7 @@ from pydantic import (
     model_serializer,
 )
 
-from bench.errors import ConfigError, invalid, unknown
+from bench.errors import ConfigError, NotInPair, invalid, unknown
 from methods.engine.source import folder_of, is_random
 from methods.sampling import Sampling
 
@@ -71,7 +71,7 @@ class Pair(Section):
         source = self.source(role)
         if source is None:
             has = ", ".join(f"pair.{part}" for part in self.parts)
-            raise ConfigError(f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has {has})")
+            raise NotInPair(f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has {has})")
         if is_random(source):
             if not (folder_of(source) / "config.json").is_file():
                 raise ConfigError(f"pair.{role}={source}: no config.json in this folder; random: needs the shape")
