@@ -23,7 +23,6 @@ def replay_cells(cells: Sequence[Cell], labels: Sequence[str], settings: Setting
     """Print, and write to <output.dir>/replay, acceptance against the threshold of each cell; 0. Raises ConfigError for
     a cell without traces or without a threshold."""
     store, folder = Store(settings.store.dir), settings.output.dir / "replay"
-    folder.mkdir(parents=True, exist_ok=True)
     for cell, label in zip(cells, labels, strict=True):
         traces = TraceFolder(store.cell(cell.name))
         try:
@@ -41,6 +40,7 @@ def replay_cells(cells: Sequence[Cell], labels: Sequence[str], settings: Setting
                           f"[{row.acceptance_low:.1%}, {row.acceptance_high:.1%}]", f"{row.accept_len:.2f}",
                           style="bold" if row.threshold == threshold.value else "")
         console().print(table)
+        folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{cell.name}.csv"
         found.to_csv(file, index=False)
         with style(), mpl.rc_context({"svg.hashsalt": cell.name}):

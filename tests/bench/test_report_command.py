@@ -80,8 +80,11 @@ def test_report_goes_on_when_cells_fail(command, own_conf: Path, tmp_path: Path,
 
 
 def test_report_with_a_point_that_this_machine_refuses(command, own_conf: Path, tmp_path: Path) -> None:
-    result = command("report=own_table", "n=2", "pair.draft=null", flags=["-cd", str(own_conf)])
+    result = command("report=own_table", "n=2", "pair.draft=models/nowhere", flags=["-cd", str(own_conf)])
     assert result.status == 1 and "pair.draft" in result.err
+    assert "missing" in (tmp_path / "out" / "report" / "own_table.md").read_text()
+    result = command("report=own_table", "n=2", "pair.draft=null", flags=["-cd", str(own_conf)])
+    assert result.status == 0 and "left out: pair.draft" in result.out, "a pair without a draft is no failure"
     assert "missing" in (tmp_path / "out" / "report" / "own_table.md").read_text()
     refused = command("report=own_table", "n=0", flags=["-cd", str(own_conf)])
     assert refused.status == 2 and refused.err.startswith("error: n=0")

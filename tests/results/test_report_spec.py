@@ -145,7 +145,7 @@ def test_published_names_exist_in_the_paper(path):
         return
     numbers = papers.load(spec.published.file)
     known = {part for _, row, column, _ in numbers for part in (*row.split(" / "), column)}
-    assert named and named <= known
+    assert named <= known
     assert {name for *_, name in numbers} <= {v.published_name or v.metric for v in spec.values}
     shown = {(at[spec.published.pair].published_label,
               " / ".join(at[axis].published_label for axis in spec.rows if axis != spec.published.pair),
@@ -169,5 +169,5 @@ def test_papers_numbers_as_printed():
     assert fsd["Gemma2 2B + 27B", "FSD (Low)", "HumanEval", "accept_len"] == 4.02
     assert arc["Vicuna-13B", "EAGLE-3", "Alpaca", "tau"] == 4.78
     assert dropmatch["Llama-3.3 70B-Instruct", "EAGLE3 + DM / 9", "GSM8K", "accuracy"] == 80.0
-    with pytest.raises(ValueError, match=r"no such file; there are arc_table6\.csv"):
+    with pytest.raises(ValueError, match=r"no such file; there are .*arc_table6\.csv"):
         papers.load("nothing.csv")

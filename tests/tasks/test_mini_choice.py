@@ -76,12 +76,12 @@ def test_the_letter_is_read(text, letter):
 
 def test_the_world_that_the_shipped_models_learned_has_not_changed():
     world = json.dumps({town: dict(facts) for town, facts in choice.WORLD.items()}, sort_keys=True)
-    assert (choice.VERSION, blake2b(world.encode(), digest_size=8).hexdigest()) == (1, "36d837d87df84a28")
+    assert (choice.VERSION, blake2b(world.encode(), digest_size=8).hexdigest()) == (2, "39736d1c9eb68d36")
 
 
 def test_the_world_is_small_and_taught_by_training_text():
     facts = {(town, about) for town in choice.TOWNS for about in choice.VALUES}
-    assert 120 <= len(facts) <= 200
+    assert 60 <= len(facts) <= 200
     told = set()
     kinds: Counter[str] = Counter()
     for example in islice(examples("mini_choice", "train"), 8000):
