@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -176,8 +177,10 @@ def _failed(run):
 
 
 def test_a_cell_in_work_elsewhere_is_left_alone(command) -> None:
-    name = command("method=sps", "dry_run=true").out.split("name: local-")[1].split("\n")[0]
-    folder = command("method=pld").store.cell(f"local-{name}")
+    identity = re.search(r"identity: (\w+)", command("method=sps", "dry_run=true").out)[1]
+    store = command("method=pld").store
+    [other] = (cell.path.name for cell in store.cells())
+    folder = store.cell(f"{other.rpartition('-')[0].replace('prompt_lookup-', '')}-{identity}")
     with folder.lock():
         result = command("method=sps")
     assert result.status == 1 and "process" in result.err and not (folder.path / "samples.jsonl").exists()
