@@ -61,4 +61,4 @@ def test_what_the_accepted_length_would_give(command) -> None:
     ideal = sps["tau"] * ar["phases"]["cycle"] / (parts["draft"] + parts["verify"])
     assert sps["speedup_ideal"] == pytest.approx(ideal, rel=1e-6), "one baseline profile serves the rotation"
     assert sps["efficiency"] == pytest.approx(sps["speedup"] / ideal)
-    assert set(parts) == {"draft", "verify", "accept", "commit", "cycle", "prefill"} and min(parts.values()) > 0
+    assert set(parts) == {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"} and min(parts.values()) > 0
