@@ -12,7 +12,7 @@ help:  ## this list
 
 setup: $(READY)  ## a virtual environment in .venv with everything that is needed
 
-tables: $(READY)  ## every table and figure into outputs/report/ (about a quarter of an hour the first time)
+tables: $(READY)  ## every table and figure into outputs/report/; goes on where it was interrupted
 	$(RUN) -m bench report=all
 
 plots: $(READY)  ## the figures alone: MARS' accuracy and speedup against its threshold
@@ -27,7 +27,7 @@ bench: $(READY)  ## this engine beside transformers, in one interleaved run
 models: $(READY)  ## train the embedded pair anew into models/tiny (up to 3 hours on two cores, minutes on a GPU)
 	$(RUN) -m bench.train
 
-heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny (about half an hour on two cores)
+heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny
 	$(RUN) -m bench.train_heads
 
 clean:  ## remove what runs have written (not the environment, not the models)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -61,7 +62,7 @@ class HeadAttention(nn.Module):
         return self.o_proj(out.reshape(rows, nodes, -1))
 
 
-class HeadModule(nn.Module):
+class HeadModule(nn.Module, ABC):
     """What the EAGLE heads share: they turn (embedding of token t+1, hidden state at t) into the hidden state at t+1.
 
     `fuse` makes the hidden state out of the target's features; afterwards the head feeds on its own output. A subclass
@@ -79,9 +80,9 @@ class HeadModule(nn.Module):
         """Cosines and sines [B, N, d] for positions [B, N] int64."""
         return self.rotary_emb(next(self.parameters()), positions)
 
+    @abstractmethod
     def fuse(self, features: Tensor) -> Tensor:
         """Target features [B, N, F*H] -> hidden states [B, N, h]."""
-        raise NotImplementedError
 
     def forward(self, embeddings: Tensor, hidden: Tensor, *, mask: Tensor | None = None,
                 rotary: tuple[Tensor, Tensor] | None = None, cache: KeyValues | None = None) -> Tensor:
@@ -94,7 +95,8 @@ class HeadModule(nn.Module):
             rotary = self.rotary(torch.arange(embeddings.shape[1], device=embeddings.device)[None])
         return self.step(embeddings, hidden, rotary, mask, cache)
 
+    @abstractmethod
     def step(self, embeddings: Tensor, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None,
              cache: KeyValues | None) -> Tensor:
-        raise NotImplementedError
+        """One layer: as `forward`, with the rotary tables given."""
 

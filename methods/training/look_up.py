@@ -2,7 +2,8 @@
 
 To answer "what does Mia have" from "... Mia has 12 ..." two layers must find each other: one that notes at every position
 which tokens stand before it, one that compares such notes. From random weights this pair forms late and suddenly: the
-embedded target had not found it after five million tokens. Set by hand it is there after forty steps of exercises.
+embedded target had not found it after five million tokens. Set by hand it is there after forty steps of exercises
+(98% of what can be looked up, with loss on those tokens alone; in the mixture it wears off and comes back).
 The idea is that of mimetic initialisation (Trockman & Kolter 2023), the circuit that of induction heads (Olsson et al.
 2022); everything stays trainable and nothing is added to the architecture.
 
