@@ -19,7 +19,7 @@ plots: $(READY)  ## the figures alone: MARS' accuracy and speedup against its th
 	$(RUN) -m bench report=mars_fig4
 
 test: $(READY)  ## the whole test suite
-	$(RUN) -m pytest
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist loadfile
 
 bench: $(READY)  ## this engine beside transformers, in one interleaved run
 	$(RUN) -m bench.speed

@@ -40,7 +40,9 @@ class LeewayLM(TemplateLM):
         if not str(batch_size).isdigit():
             raise ConfigError(f"batch_size={batch_size}: must be a number, the decode loop keeps shapes fixed")
         given = [f"{key}={'null' if value is None else value}" for key, value in overrides.items()]
-        if device is not None and "engine.device" not in overrides:
+        # lm-eval's command says "cuda:0" where the user said nothing, and its own models then take the CPU if there is none
+        missing = device is None or (device.startswith("cuda") and not torch.cuda.is_available())
+        if not missing and "engine.device" not in overrides:
             given.append(f"engine.device={device}")
         if fixed := [line for line in given if line.startswith(("task=", "decoding.", "n=", "batch="))]:
             raise ConfigError(f"{fixed[0]}: lm-eval decides this; give --tasks, --gen_kwargs, --limit or --batch_size")

@@ -33,6 +33,8 @@ from methods.rules.base import Candidates
 from methods.tree import Draft
 
 Score = Literal["entropy", "accum_prob", "depth", "depth_exp"]
+TIE = 1e-6
+"""Scores nearer than this, relatively, are taken for equal: draft probabilities are single precision."""
 TINY = 1e-30
 """Draft probabilities below are taken for this, so that paths have a finite logarithm."""
 
@@ -99,15 +101,15 @@ class Pruning(BaseModel):
         leaf = ~((parents[:, None, :] == node) & valid[:, None]).any(-1)
         passes = passes & (~leaf | (score >= self.leaf))
         siblings = (parents[:, :, None] == parents[:, None, :]) & valid[:, None, :]
-        better = (score[:, None, :] > score[:, :, None]) | (
-            (score[:, None, :] == score[:, :, None]) & torch.ones_like(siblings[0]).tril(-1))
+        beats = clearly_above(score)
+        better = beats | (~beats.mT & torch.ones_like(siblings[0]).tril(-1))
         best = ~(siblings & better).any(-1)
         return passes | (best & ~(siblings & passes[:, None, :]).any(-1))
 
     def scores(self, draft: Draft, entropy: Tensor) -> Tensor:
-        """[B, N] float64, the root's being 1; 0 for padding. Rounded so far that equal products are equal."""
+        """[B, N] float64, the root's being 1; 0 for padding."""
         own = draft.q.double().clamp(min=TINY).log().masked_fill(~draft.valid | (draft.depth == 0), 0.0)
-        path = (draft.ancestors.to(own.dtype) @ own[..., None])[..., 0].round(decimals=9)
+        path = (draft.ancestors.to(own.dtype) @ own[..., None])[..., 0]
         depth = draft.depth.to(own.dtype)
         match self.score:
             case "entropy":
@@ -121,12 +123,17 @@ class Pruning(BaseModel):
         return torch.where(draft.valid, found, 0.0)
 
 
+def clearly_above(score: Tensor) -> Tensor:
+    """[B, N, N] bool: node j scores more than node i, and does not tie with it."""
+    return score[:, None, :] > score[:, :, None] * (1 + TIE)
+
+
 def above_threshold(score: Tensor, peers: Tensor, epsilon: float | Tensor) -> Tensor:
     """[B, N] bool: the node belongs to the smallest set of its best peers that holds 1 - epsilon of their mass; nodes
     that tie with the set's last belong as well. `peers`: [B, N, N] of node i, or [B, N] where all have the same."""
     mass = peers.to(score.dtype) * (score if peers.dim() == 2 else score[:, None, :])
     mass = mass[:, None, :].expand(-1, score.shape[1], -1) if peers.dim() == 2 else mass
-    before = (mass * (score[:, None, :] > score[:, :, None])).sum(-1)
+    before = (mass * clearly_above(score)).sum(-1)
     return before < (1.0 - epsilon) * mass.sum(-1)
 
 
