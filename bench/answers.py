@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bench.errors import ConfigError, described
-from methods.decode import Generation, Limits, Request, generate, text_of
+from bench.errors import described
+from methods.decode import Generation, Limits, Request, check_fit, generate, text_of
 from methods.engine.models import LanguageModel
 from methods.method import Method
 from tasks.base import Prompt
@@ -64,7 +64,7 @@ def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Ca
             if one.error is None and turn < _turns(one.prompt):
                 try:
                     ids = context(method.target, one.prompt, one.texts)
-                    _check_fit(method, len(ids), limits)
+                    check_fit(method, len(ids), limits)  # too long a prompt fails here, not the batch it stands in
                     requests.append(Request(ids, stream(one.prompt, turn)))
                     batch.append(one)
                 except Exception as error:  # whatever a tokenizer or template raises concerns this prompt alone
@@ -95,14 +95,6 @@ def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> li
         messages += [("user", question), ("assistant", answer)]
     messages.append(("user", prompt.turns[len(answers)]))
     return target.encode([{"role": role, "content": content} for role, content in messages])
-
-
-def _check_fit(method: Method, prompt_tokens: int, limits: Limits) -> None:
-    """Keep a prompt that is too long from failing the batch it stands in."""
-    positions = min(model.max_positions for model in (method.target, method.model) if model is not None)
-    if prompt_tokens + limits.max_new_tokens > positions:
-        raise ConfigError(f"{prompt_tokens} tokens of context and {limits.max_new_tokens} new ones exceed the model's "
-                          f"{positions} positions; lower decoding.max_new_tokens")
 
 
 def _turns(prompt: Prompt) -> int:

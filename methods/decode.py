@@ -21,6 +21,10 @@ from methods.streams import Streams
 from methods.tree import Draft
 
 
+class TooLong(IndexError):
+    """A prompt and its answer do not fit the positions of a model. The message is one line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A prompt's token ids, and the name of its own random stream."""
@@ -45,8 +49,8 @@ class Generation:
     output_ids  emitted tokens, the end-of-sequence token included; the first comes from the prefill.
     committed   tokens committed in each cycle, correction or bonus included: len(output_ids) == 1 + sum(committed).
     accepted    draft tokens accepted in each cycle.
-    counts      "relaxed": accepted tokens that the strict rule would have rejected; "drafted" and "pruned" tokens, where
-                drafts are pruned; and whatever else the rule notes.
+    counts      "relaxed": accepted tokens that the strict rule would have rejected; "drafted" and "pruned" tokens,
+                where drafts are pruned; and whatever else the rule notes.
     prefill_s, decode_s  seconds of wall time, the batch's divided by its rows.
     finish      "eos", "length" or "stop".
     """
@@ -77,11 +81,11 @@ _NOTHING = nullcontext()
 
 @torch.inference_mode()
 def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = no_probe) -> list[Generation]:
-    """Decode one batch. Raises IndexError when a prompt and its answer do not fit the model's positions."""
+    """Decode one batch. Raises TooLong when a prompt and its answer do not fit the model's positions."""
     target, rows = method.target, [list(request.input_ids) for request in requests]
     slots = _slots(method, rows, limits)
-    nodes = method.drafter.nodes(method.draft.length)
-    streams = Streams([r.key for r in requests], nodes + 1 + method.drafter.uniforms(method.draft.length), target.device)
+    nodes, uniforms = method.drafter.nodes(method.draft.length), method.drafter.uniforms(method.draft.length)
+    streams = Streams([r.key for r in requests], nodes + 1 + uniforms, target.device)
     generations = [Generation() for _ in rows]
 
     start = _clock(target.device)
@@ -232,14 +236,25 @@ def text_of(generation: Generation, stop: tuple[str, ...], target) -> str:
     return text[:min((text.find(s) for s in stop if s in text), default=len(text))]
 
 
+def check_fit(method: Method, prompt_tokens: int, limits: Limits) -> None:
+    """Raises TooLong when the positions of a model do not suffice for a prompt and its answer."""
+    model = min((m for m in (method.target, method.model) if m is not None), key=lambda m: m.max_positions)
+    room = model.max_positions - prompt_tokens
+    if limits.max_new_tokens <= room:
+        return
+    prompt, positions = f"{model.source}: a prompt of {prompt_tokens} tokens", f"its {model.max_positions} positions"
+    if room < 1:
+        raise TooLong(f"{prompt} leaves no room for an answer in {positions}; shorten the prompt (earlier turns and "
+                      "examples count), or take a model with more positions")
+    raise TooLong(f"{prompt} and {limits.max_new_tokens} new ones exceed {positions}; lower decoding.max_new_tokens "
+                  f"to {room} or less")
+
+
 def _slots(method: Method, rows: list[list[int]], limits: Limits) -> int:
-    """Cache slots a row may need. Raises IndexError when the positions of a model do not suffice."""
-    longest = max(map(len, rows)) + limits.max_new_tokens
-    for model in (method.target, method.model):
-        if model is not None and longest > model.max_positions:
-            raise IndexError(f"{model.source}: a prompt of {max(map(len, rows))} tokens and {limits.max_new_tokens} new ones "
-                             f"exceed its {model.max_positions} positions; lower decoding.max_new_tokens")
-    return longest + method.drafter.nodes(method.draft.length) + 1
+    """Cache slots a row may need. Raises TooLong."""
+    longest = max(map(len, rows))
+    check_fit(method, longest, limits)
+    return longest + limits.max_new_tokens + method.drafter.nodes(method.draft.length) + 1
 
 
 def _clock(device: torch.device) -> float:

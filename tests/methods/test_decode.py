@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from methods import registry
-from methods.decode import Limits, Request, generate
+from methods.decode import Limits, Request, TooLong, generate
 from methods.method import build_method
 from methods.sampling import Sampling
 from tests.helpers.tiny_heads import random_head, random_medusa, small
@@ -48,10 +48,10 @@ def noisy_copy(kind):
 
 
 def run(method, token_rows, batch, new=NEW, eos=frozenset()):
-    limits = Limits(new, eos)
+    requests = [Request(ids, f"0/test/{index}") for index, ids in enumerate(token_rows)]
     out = []
-    for at in range(0, len(token_rows), batch):
-        out += generate(method, [Request(ids, f"0/test/{at + i}") for i, ids in enumerate(token_rows[at:at + batch])], limits)
+    for at in range(0, len(requests), batch):
+        out += generate(method, requests[at:at + batch], Limits(new, eos))
     return out
 
 
@@ -126,7 +126,8 @@ def test_results_do_not_depend_on_the_batch(drafter, temperature):
 def test_streams_belong_to_the_prompt():
     method = method_of(drafter="model", rule="lossless", sampling=Sampling(1.0))
     ids = prompts(1)[0]
-    first, again, other = (generate(method, [Request(ids, key)], Limits(NEW, frozenset()))[0].output_ids for key in "aab")
+    limits = Limits(NEW, frozenset())
+    first, again, other = (generate(method, [Request(ids, key)], limits)[0].output_ids for key in "aab")
     assert first == again != other
 
 
@@ -141,6 +142,12 @@ def test_stops_at_the_end_token(drafter):
     assert sum(got.committed) + 1 == len(got.output_ids)
 
 
-def test_refuses_what_does_not_fit():
-    with pytest.raises(IndexError, match="exceed its 512 positions"):
-        run(method_of(), prompts(1), 1, new=600)
+@pytest.mark.parametrize("drafter", ["none", "model"])
+def test_what_does_not_fit_says_what_to_shorten(drafter):
+    method, [ids] = method_of(drafter=drafter), prompts(1)
+    room = 512 - len(ids)
+    with pytest.raises(TooLong, match=f"exceed its 512 positions; lower decoding.max_new_tokens to {room} or less"):
+        run(method, [ids], 1, new=room + 1)
+    with pytest.raises(TooLong, match="no room for an answer in its 512 positions; shorten the prompt") as refused:
+        run(method, [[5] * 512], 1, new=1)
+    assert "max_new_tokens" not in str(refused.value), "no limit on the answer helps here"
