@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from tasks.base import Score
 
 
-class Scorer(BaseModel):
+class Scorer(BaseModel, ABC):
     """`metric` names the score, `proportion` says that it is 0 or 1 for each prompt.
 
     `needs`: entries of the reference without which there is nothing to score against."""
@@ -32,6 +33,6 @@ class Scorer(BaseModel):
     def check(self) -> None:
         """Raises TaskError when answers could not be scored on this machine."""
 
+    @abstractmethod
     def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """The score against a complete reference."""
-        raise NotImplementedError
