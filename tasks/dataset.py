@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from jinja2 import Environment, StrictUndefined, TemplateError
 from jinja2.exceptions import UndefinedError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from tasks.base import Prompt, Score, TaskError
 from tasks.rows import Source
@@ -23,20 +23,11 @@ from tasks.scorers import AnyScorer
 from tasks.shots import Shots
 
 
-class DatasetOptions(BaseModel):
+class DatasetOptions(Source):
     """The options of conf/task/dataset.yaml."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: int = Field(ge=1)
     licence: str
-    path: str | None = None
-    hub: str | None = None
-    subset: str | None = None
-    files: str | None = None
-    revision: str | None = None
-    split: str = "test"
-    splits: tuple[str, ...] = ()
     where: str | None = None
     id: str | None = None
     prompt: str
@@ -93,8 +84,7 @@ class Dataset:
     def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """(row number from 1, row) of the rows that `where` keeps."""
         o = self.options
-        source = Source(self.name, o.path, o.hub, o.subset, o.files, o.revision, o.split, o.splits)
-        for number, row in enumerate(source.rows(), start=1):
+        for number, row in enumerate(o.rows(self.name), start=1):
             if o.where is None or self._value(o.where, row, self._place(number)):
                 yield number, row
 
@@ -154,7 +144,7 @@ class Dataset:
 def answers(path: str) -> dict[str, tuple[str, ...]]:
     """Question id -> the answers to its turns, from a file in FastChat's answer format. Raises TaskError."""
     found = {}
-    for number, row in enumerate(Source("the answers", path).rows(), start=1):
+    for number, row in enumerate(Source(path=path).rows("the answers"), start=1):
         try:
             found[str(row["question_id"])] = tuple(map(str, row["choices"][0]["turns"]))
         except (KeyError, IndexError, TypeError) as error:

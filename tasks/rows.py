@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict
 
 from tasks.base import TaskError
 
@@ -18,31 +19,32 @@ READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "cs
 SUFFIXES = tuple(sorted([*READERS, ".jsonl.gz", ".json.gz"]))
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(BaseModel):
     """Where rows come from: `path`, a local file or a folder with a file for each split, or else `files`, a URL or
-    files of the hub's repository `hub`, or else that repository's own split. `task` names the task in messages."""
+    files of the hub's repository `hub`, or else that repository's own split."""
 
-    task: str
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     path: str | None = None
     hub: str | None = None
     subset: str | None = None
     files: str | None = None
     revision: str | None = None
     split: str = "test"
-    splits: Sequence[str] = ()
+    splits: tuple[str, ...] = ()
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """All rows in the order of the source, fields without a value left out. Raises TaskError."""
+    def rows(self, task: str) -> Iterator[dict[str, Any]]:
+        """All rows in the order of the source, fields without a value left out; `task` names them in messages. Raises
+        TaskError."""
         if self.splits and self.split not in self.splits:
-            raise TaskError(f"task.split={self.split}: {self.task} has no such split; take {' or '.join(self.splits)}")
-        found = self._local() if self.path is not None else self._remote()
+            raise TaskError(f"task.split={self.split}: {task} has no such split; take {' or '.join(self.splits)}")
+        found = self._local(task) if self.path is not None else self._remote(task)
         return ({field: value for field, value in row.items() if value is not None} for row in found)
 
-    def _local(self) -> Iterator[Mapping[str, Any]]:
+    def _local(self, task: str) -> Iterator[Mapping[str, Any]]:
         path = Path(self.path).expanduser()
         if not path.exists():
-            raise TaskError(f"task.path={self.path}: no such file or folder; give {self.task}'s {self.split} data as "
+            raise TaskError(f"task.path={self.path}: no such file or folder; give {task}'s {self.split} data as "
                             f"{', '.join(SUFFIXES)}")
         if path.is_dir():
             where: dict[str, Any] = {"path": str(path)}
@@ -65,7 +67,7 @@ class Source:
             raise TaskError(f"task.path={self.path}: no rows; give a file with one JSON object a line")
         return iter(rows)
 
-    def _remote(self) -> Iterator[Mapping[str, Any]]:
+    def _remote(self, task: str) -> Iterator[Mapping[str, Any]]:
         where: dict[str, Any] = {"path": self.hub, "name": self.subset, "revision": self.revision}
         if self.files is not None:
             kind = "" if (self.hub or "").startswith("spaces/") else "datasets/"
@@ -73,11 +75,11 @@ class Source:
             reader = READERS.get(Path(self.files).suffix, "json")
             where = {"path": reader, "data_files": {self.split: root + self.files}}
         if where["path"] is None:
-            raise TaskError(f"{self.task} has no source; give task.path=FILE or task.hub=NAME")
+            raise TaskError(f"{task} has no source; give task.path=FILE or task.hub=NAME")
         try:
             return iter(_loaded(**where, split=self.split))
         except Exception as error:  # no network, no such dataset, no such split: the hub's libraries raise many kinds
-            raise TaskError(f"{self.task}: {self.hub or self.files} cannot be loaded from the hub ({_line(error)}); "
+            raise TaskError(f"{task}: {self.hub or self.files} cannot be loaded from the hub ({_line(error)}); "
                             "give task.path=FILE with its rows") from error
 
 

@@ -225,7 +225,7 @@ def test_without_a_hub_the_error_names_the_way_out(tmp_path):
     """In a process of its own: the hub's libraries read these settings when they are first imported."""
     program = (
         "from tasks.base import TaskError\nfrom tasks.rows import Source\n"
-        "try:\n    Source('gsm8k', hub='openai/gsm8k', subset='main').rows()\n"
+        "try:\n    Source(hub='openai/gsm8k', subset='main').rows('gsm8k')\n"
         "except TaskError as error:\n    print(error)"
     )
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path)}

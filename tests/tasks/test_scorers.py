@@ -141,7 +141,7 @@ def test_ifeval_agrees_with_lm_eval_on_published_prompts(tmp_path):
 
     path = DATA / "ifeval" / "input_data.jsonl"
     plain = [row for row in published("ifeval/input_data.jsonl") if not counts_sentences(row)][:240]
-    read = {row["key"]: row for row in Source("ifeval", str(path)).rows()}
+    read = {row["key"]: row for row in Source(path=str(path)).rows("ifeval")}
     styles = ["{0}", "no commas here at all", "<<title>> *one* *two* *three* [a] [b]\n\n***\n\nP.S. {0}", '"WHY, {0}"']
     seen = []
     for number, row in enumerate(plain):
