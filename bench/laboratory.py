@@ -1,18 +1,19 @@
 """`python -m bench.laboratory`: measures the embedded pair and writes its model card, models/tiny/README.md.
 
-Scores come through the ordinary runner (report=laboratory); the physics of margins from bench/physics.py; the comparison
-with `transformers` assisted generation from bench/speed.py. Nothing in the card is written by hand that was measured."""
+Scores come through the ordinary runner (report=laboratory), the physics of margins from bench/physics.py, the
+comparison with `transformers` assisted generation from bench/speed.py. Nothing that was measured is written by hand."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
-from safetensors import safe_open
+from safetensors.torch import load_file
 
 from bench import physics
 from bench.cell import validated
@@ -106,8 +107,7 @@ def assisted_table(n: int) -> dict[str, Any]:
 
 
 def parameters(folder: Path) -> int:
-    with safe_open(folder / "model.safetensors", "pt") as weights:
-        return sum(weights.get_tensor(key).numel() for key in weights.keys())
+    return sum(weight.numel() for weight in load_file(folder / "model.safetensors").values())
 
 
 def loss_figure() -> Figure:
@@ -117,7 +117,7 @@ def loss_figure() -> Figure:
         seen = look(i)
         ax.plot([row["tokens"] / 1e6 for row in curve], [row["loss"] for row in curve], color=seen.colour,
                 linestyle=seen.dash, lw=1.1, label=part)
-        grown = [row["tokens"] / 1e6 for a, row in zip(curve, curve[1:], strict=False) if row["layers"] > a["layers"]]
+        grown = [row["tokens"] / 1e6 for before, row in pairwise(curve) if row["layers"] > before["layers"]]
         for at in grown:
             ax.axvline(at, color=seen.colour, lw=0.8, ls=":")
     ax.set_yscale("log")
@@ -141,7 +141,8 @@ def measure(n: int, scores: dict[str, Any]) -> dict[str, Any]:
     method = greedy_method(PAIR / "target")
     margins = all_margins(method, n)
     with style():
-        for name, figure in (("loss", loss_figure()), ("margins", margin_figure([p for _, ps in margins.values() for p in ps]))):
+        every = [position for _, positions in margins.values() for position in positions]
+        for name, figure in (("loss", loss_figure()), ("margins", margin_figure(every))):
             for path in save(figure, PAIR / name):
                 if path.suffix != ".png":
                     path.unlink()
@@ -153,8 +154,9 @@ def measure(n: int, scores: dict[str, Any]) -> dict[str, Any]:
                        "loss": training["loss"][-1]["loss"], "tokens": training["loss"][-1]["tokens"]}
     file = PAIR / "HISTORY.md"
     history = file.read_text() if file.exists() else None
-    return {"history": history, "new": NEW, "parts": parts, "scores": scores, "margins": margin_table(margins), "margins_n": n,
-            "theta": THETA, "substitution": substitution_table(method, margins), "assisted": assisted_table(50)}
+    return {"history": history, "new": NEW, "parts": parts, "scores": scores, "margins": margin_table(margins),
+            "margins_n": n, "theta": THETA, "substitution": substitution_table(method, margins),
+            "assisted": assisted_table(50)}
 
 
 def write_card(numbers: dict[str, Any]) -> Path:

@@ -40,7 +40,7 @@ class LeewayLM(TemplateLM):
         if not str(batch_size).isdigit():
             raise ConfigError(f"batch_size={batch_size}: must be a number, the decode loop keeps shapes fixed")
         given = [f"{key}={'null' if value is None else value}" for key, value in overrides.items()]
-        # lm-eval's command says "cuda:0" where the user said nothing, and its own models then take the CPU if there is none
+        # lm-eval's command says "cuda:0" where the user said nothing; its own models then take the CPU if there is none
         missing = device is None or (device.startswith("cuda") and not torch.cuda.is_available())
         if not missing and "engine.device" not in overrides:
             given.append(f"engine.device={device}")

@@ -70,7 +70,7 @@ def substituted(method: Method, task: Task, positions: Sequence[Position], limit
     target, right = method.target, []
     for at in range(0, len(positions), BATCH):
         batch = positions[at:at + BATCH]
-        starts = [p.answer.output_ids[-p.answer.turn_tokens[-1]:][:p.index] + [p.runner_up] for p in batch]
+        starts = [[*p.answer.output_ids[-p.answer.turn_tokens[-1]:][:p.index], p.runner_up] for p in batch]
         requests = [Request(context(target, p.answer.prompt, p.answer.texts[:-1]) + start, "physics")
                     for p, start in zip(batch, starts, strict=True)]
         for p, start, generation in zip(batch, starts, generate(method, requests, limits), strict=True):

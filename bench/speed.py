@@ -108,7 +108,8 @@ def measure(args: argparse.Namespace) -> None:
                                            of_transformers(args.draft, args.dtype, device), eos, new, args.length),
         "this engine, SpS": ours(sps, new),
     }
-    prompts = [target.encode([{"role": "user", "content": p.turns[0]}]) for p in MiniTask("mini_gsm").prompts(args.n, 0)]
+    asked = [prompt.turns[0] for prompt in MiniTask("mini_gsm").prompts(args.n, 0)]
+    prompts = [target.encode([{"role": "user", "content": text}]) for text in asked]
     runs: dict[str, list[tuple[int, float]]] = {name: [] for name in arms}
     with _threads(args.threads):
         for index, ids in enumerate([prompts[0], *prompts]):  # the first round warms up
@@ -168,8 +169,8 @@ def report(runs: dict[str, list[tuple[int, float]]], share: float, share_eagle3:
         (mt, ms), (tt, ts) = (list(zip(*runs[name], strict=True)) for name in (mine, theirs))
         low, high = stats.speedup_interval(mt, ms, tt, ts)
         console.print(f"{title}: {sum(mt) / sum(ms) / (sum(tt) / sum(ts)):.2f}  [{low:.2f}, {high:.2f}]")
-    console.print(f"outside model forwards: {100 * share:.1f}% of the SpS wall time, {100 * share_eagle3:.1f}% with EAGLE-3 "
-                  "trees of 60 nodes")
+    console.print(f"outside model forwards: {100 * share:.1f}% of the SpS wall time, {100 * share_eagle3:.1f}% with "
+                  "EAGLE-3 trees of 60 nodes")
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import hydra
@@ -29,13 +30,14 @@ def stream(seed: int, mix: dict[str, float], step: int, exercises: float = 0.0) 
     """The endless training conversations of one step: the benchmarks by `mix`, and a share of exercises."""
     digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
     total = sum(mix.values())
-    weights = {name: (1 - exercises) * weight / total for name, weight in mix.items()} | dict.fromkeys(EXERCISES, exercises)
-    return (conversation(example) for _, example in corpus(int.from_bytes(digest), weights))
+    weights = {name: (1 - exercises) * weight / total for name, weight in mix.items()}
+    drawn = corpus(int.from_bytes(digest), weights | dict.fromkeys(EXERCISES, exercises))
+    return (conversation(example) for _, example in drawn)
 
 
 def make_tokenizer(config: DictConfig, folder: Path) -> None:
-    source = stream(config.seed, dict(config.mix), -1)
-    texts = (f" {content}" for _, messages in zip(range(config.tokenizer.examples), source) for _, content in messages)
+    source = islice(stream(config.seed, dict(config.mix), -1), config.tokenizer.examples)
+    texts = (f" {content}" for messages in source for _, content in messages)
     save_tokenizer(train_tokenizer(texts, config.tokenizer.vocab_size), folder)
 
 

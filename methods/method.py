@@ -47,8 +47,8 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
 
     drafter.fit(target)
     if model is not None and model.vocab_size != target.vocab_size:
-        raise ModelError(f"pair.{drafter.needs}={model.source}: its vocabulary has {model.vocab_size} entries, the target's "
-                         f"{target.vocab_size}; draft and target must share one vocabulary")
+        raise ModelError(f"pair.{drafter.needs}={model.source}: its vocabulary has {model.vocab_size} entries, the "
+                         f"target's {target.vocab_size}; draft and target must share one vocabulary")
     if model is not None and not model.full_vocabulary:
         candidates = Candidates(drafter.needs, drafter.has_q, drafter.samples(sampling), full_vocabulary=False)
         try:

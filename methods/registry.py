@@ -27,7 +27,8 @@ def _find(room: str, name: str) -> type:
     found = [c for c in vars(module).values()
              if isinstance(c, type) and issubclass(c, ROOMS[room]) and c.__module__ == module.__name__]
     if len(found) != 1:
-        raise TypeError(f"methods/{room}/{name}.py must define exactly one {ROOMS[room].__name__}, it defines {len(found)}")
+        kind = ROOMS[room].__name__
+        raise TypeError(f"methods/{room}/{name}.py must define exactly one {kind}, it defines {len(found)}")
     return found[0]
 
 

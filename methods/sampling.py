@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Temperature, then top-k, then top-p (the order and tie rules of the field's libraries). Temperature 0 is greedy."""
+    """Temperature (0 is greedy), then top-k, then top-p: the order and the tie rules of the field's libraries."""
 
     temperature: float = 0.0
     top_k: int = 0

@@ -71,7 +71,7 @@ Split = Literal["train", "calibration", "test"]
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A generated item of an embedded benchmark: user `turns`, the gold `answers` to them, and the scorer's `reference`."""
+    """A generated item of an embedded benchmark: user `turns`, the gold `answers` to them, the scorer's `reference`."""
 
     id: str
     turns: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Attention over the slot cache: grouped-query heads folded into the query axis, so keys and values are never copied."""
+"""Attention over the slot cache: grouped-query heads folded into the query axis, so that no key or value is copied."""
 
 from __future__ import annotations
 

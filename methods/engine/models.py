@@ -72,7 +72,8 @@ class LanguageModel:
     def encode(self, messages: list[dict[str, str]]) -> list[int]:
         """A conversation through the chat template, ready for the assistant's answer. Raises ModelError."""
         if not getattr(self.tokenizer, "chat_template", None):
-            raise ModelError(f"{self.source}: its tokenizer has no chat template; give raw prompts (or set task.chat=false)")
+            raise ModelError(f"{self.source}: its tokenizer has no chat template; give raw prompts (or set "
+                             "task.chat=false)")
         return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
     def encode_text(self, text: str) -> list[int]:
@@ -115,7 +116,7 @@ class LanguageModel:
         return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device)
 
     def prefill(self, rows: list[list[int]], cache: SlotCache, **wanted) -> Output:
-        """Fill an empty cache with the prompts `rows` and commit them; the output is at each row's last token, [B, 1, …].
+        """Fill an empty cache with the prompts `rows` and commit them. Its output is each row's last token's [B, 1, …].
 
         Shorter rows are padded behind their end: what lands in those slots is never visible."""
         width = max(map(len, rows))
@@ -143,7 +144,7 @@ class LanguageModel:
                       torch.cat([states[i] for i in features], -1) if features else None)
 
     def _layout(self, cache: SlotCache, nodes: int, ancestors: Tensor | None, depth: Tensor | None):
-        """The additive attention mask [B, 1, N, L] (per layer type where the model has several) and positions [B, N]."""
+        """The additive attention mask [B, 1, N, L] (one for each layer type of a model) and positions [B, N]."""
         visible, rows = cache.begin(nodes), len(cache.lengths)
         depth = torch.arange(nodes, device=self.device)[None] if depth is None else depth
         window = self.window
@@ -194,7 +195,8 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
             attn_implementation=attention.NAME)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
-        raise ModelError(f"{source}: cannot be loaded as a causal language model: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"{source}: cannot be loaded as a causal language model: {reason}") from error
     return LanguageModel(source, model.to(device).eval(), tokenizer, fingerprint(source, revision))
 
 

@@ -10,7 +10,7 @@ from methods.training.look_up import teach_to_look_up
 
 def new_model(tokenizer: PreTrainedTokenizerFast, *, hidden: int, intermediate: int, heads: int, kv_heads: int,
               layers: int, seed: int) -> LlamaForCausalLM:
-    """A float32 Llama with tied embeddings that can look things up (`look_up`); the same seed gives the same weights."""
+    """A float32 Llama with tied embeddings that can look things up (`look_up`); one seed, one set of weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,

@@ -21,8 +21,8 @@ from methods.training.packing import Batch, Packer
 
 
 class Stage(BaseModel):
-    """`tokens` training tokens at a depth of `layers`, `batch_tokens` a step; `exercises` is the share of exercises among
-    its conversations."""
+    """`tokens` training tokens at a depth of `layers`, `batch_tokens` a step; `exercises` is the share of exercises
+    among its conversations."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     layers: PositiveInt
@@ -55,7 +55,8 @@ class Recipe(BaseModel):
     def _exits_are_inside(self) -> Recipe:
         depth = self.growth[-1].layers
         if any(e >= depth for e in self.exit_layers):
-            raise ValueError(f"exit_layers={self.exit_layers}: an early exit must come before the last of {depth} layers")
+            raise ValueError(f"exit_layers={self.exit_layers}: an early exit must come before the last of {depth} "
+                             "layers")
         return self
 
     def plan(self) -> list[tuple[Stage, int]]:
@@ -196,7 +197,8 @@ def train(recipe: Recipe, tokenizer, stream: Callable, work: Path, *, device: st
                 run.tokens += stage.batch_tokens
                 if run.step % 10 == 0:
                     run.log(loss.item())
-                    progress.update(bar, completed=run.step, description=f"layers {stage.layers} loss {loss.item():.3f}")
+                    told = f"layers {stage.layers} loss {loss.item():.3f}"
+                    progress.update(bar, completed=run.step, description=told)
                 if run.step % recipe.save_every == 0 or run.step == end:
                     run.save()
     return run.model.eval()

@@ -1,17 +1,17 @@
 """Initial weights with which a small transformer can look things up from its first step.
 
-To answer "what does Mia have" from "... Mia has 12 ..." two layers must find each other: one that notes at every position
-which tokens stand before it, one that compares such notes. From random weights this pair forms late and suddenly: the
-embedded target had not found it after five million tokens. Set by hand it is there after forty steps of exercises
-(98% of what can be looked up, with loss on those tokens alone; in the mixture it wears off and comes back).
+To answer "what does Mia have" from "... Mia has 12 ..." two layers must find each other: one that notes at every
+position which tokens stand before it, one that compares such notes. From random weights this pair forms late and
+suddenly: the embedded target had not found it after five million tokens. Set by hand it is there after forty steps of
+exercises (98% of what can be looked up, with loss on those tokens alone; in the mixture it wears off and comes back).
 The idea is that of mimetic initialisation (Trockman & Kolter 2023), the circuit that of induction heads (Olsson et al.
 2022); everything stays trainable and nothing is added to the architecture.
 
-The residual stream is divided, in a random orthonormal basis: one direction `constant` that all embeddings share, one half
-for the tokens, and three parts for notes. Layer 0 has a head for each offset 1, 2, 3: its queries and keys see only the
-constant, turned by the rotary angle of the offset, so it looks exactly that far back, and writes what stands there into its
-part. Heads of later layers compare one note or the token itself (query) with another (key), in those of their dimensions
-that the rotary embedding hardly turns over a prompt. All other outputs start at zero.
+The residual stream is divided, in a random orthonormal basis: one direction `constant` that all embeddings share, one
+half for the tokens, and three parts for notes. Layer 0 has a head for each offset 1, 2, 3: its queries and keys see
+only the constant, turned by the rotary angle of the offset, so it looks exactly that far back, and writes what stands
+there into its part. Heads of later layers compare one note or the token itself (query) with another (key), in those of
+their dimensions that the rotary embedding hardly turns over a prompt. All other outputs start at zero.
 """
 
 from __future__ import annotations

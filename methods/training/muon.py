@@ -44,9 +44,10 @@ class Muon(torch.optim.Optimizer):
                     shapes[p.shape].append(p)
             for shape, params in shapes.items():
                 scale = max(1.0, shape[0] / shape[1]) ** 0.5
+                nesterov = []
                 for p in params:
                     buffer = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
                     buffer.lerp_(p.grad, 1 - group["momentum"])
-                nesterov = torch.stack([p.grad.lerp(self.state[p]["momentum_buffer"], group["momentum"]) for p in params])
-                for p, update in zip(params, orthogonalise(nesterov, group["ns_steps"]), strict=True):
+                    nesterov.append(p.grad.lerp(buffer, group["momentum"]))
+                for p, update in zip(params, orthogonalise(torch.stack(nesterov), group["ns_steps"]), strict=True):
                     p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"] * scale)

@@ -36,7 +36,8 @@ class Packer:
                  prompt_weight: float):
         self.tokenizer, self.stream, self.length = tokenizer, stream, length
         self.prompt_weight = prompt_weight
-        self.ids = {role: tokenizer.convert_tokens_to_ids(f"<|{role}|>") for role in ("system", "user", "assistant", "end")}
+        marks = ("system", "user", "assistant", "end")
+        self.ids = {mark: tokenizer.convert_tokens_to_ids(f"<|{mark}|>") for mark in marks}
 
     def encode(self, conversation: Conversation) -> tuple[list[int], list[float]]:
         """Token ids and loss weights: answers and the end token after them weigh 1, the rest `prompt_weight`."""

@@ -15,8 +15,8 @@ VERSION = 2
 
 WORDS = tuple(
     """apple bag ball bird boat book cake cat chair coin cup dog door egg eye farm fish flower garden gold hat hill
-    honey horse jar key lake lamp map milk mouse nut oil owl paper pen rain ring road ship shoe snow song star sugar table
-    tea tree wall wolf""".split()
+    honey horse jar key lake lamp map milk mouse nut oil owl paper pen rain ring road ship shoe snow song star sugar
+    table tea tree wall wolf""".split()
 )
 
 OPENERS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch: p
     plain = command("method=mars_sampling", "rule.theta=0.3", "task=mini_chat", "batch=2", *RUN)
     before = (plain.cell.path / "samples.jsonl").read_bytes(), plain.cell.summary()
     assert not TraceFolder(plain.cell).exists()
-    result = command("method=mars_sampling", "rule.theta=0.3", "task=mini_chat", "batch=2", "trace=true", *RUN)
+    asked = ("method=mars_sampling", "rule.theta=0.3", "task=mini_chat", "batch=2", "trace=true", *RUN)
+    result = command(*asked)
     assert result.status == 0 and not result.err
     assert ((result.cell.path / "samples.jsonl").read_bytes(), result.cell.summary()) == before
     traces = TraceFolder(result.cell)
@@ -47,11 +49,11 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch: p
     traces.part(1).unlink()
     seen = []
     monkeypatch.setattr(tracing, "check_same", lambda run, sample: seen.append(run.prompt.id))
-    command("method=mars_sampling", "rule.theta=0.3", "task=mini_chat", "batch=2", "trace=true", *RUN)
+    command(*asked)
     assert seen == traces.prompts(1), "only what was missing is traced again"
     assert part_times(traces)["00000.parquet"] == times["00000.parquet"]
     monkeypatch.setattr(tracing, "load_method", lambda cell: pytest.fail("a model was loaded"))
-    assert command("method=mars_sampling", "rule.theta=0.3", "task=mini_chat", "batch=2", "trace=true", *RUN).status == 0
+    assert command(*asked).status == 0
 
 
 def test_another_decoding_is_refused(command) -> None:
@@ -94,6 +96,6 @@ def test_the_replay_command(command, monkeypatch: pytest.MonkeyPatch) -> None:
     result = command("method=fsd", "replay=[0.1,0.4,0.8]", *RUN)
     assert result.status == 0 and "threshold = 0.4" in result.out
     written = next(word for word in result.out.split() if word.endswith(".csv,"))[:-1]
-    lines = open(written).read().splitlines()
+    lines = Path(written).read_text().splitlines()
     assert lines[0].startswith("threshold,acceptance") and len(lines) == 4
     assert command("method=sps", "replay=auto", *RUN).status == 2

@@ -1,4 +1,4 @@
-"""Drafters that propose trees, for testing the loop: branching, siblings, paths that are not the first of their tree."""
+"""Drafters that propose trees, for testing the loop: branching, siblings, paths that are not their tree's first."""
 
 from __future__ import annotations
 

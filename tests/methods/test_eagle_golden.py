@@ -54,7 +54,7 @@ def test_every_cycle(case, drafts) -> None:
     for prompt in recorded["prompts"]:
         drafts.clear()
         ids = prompt["input_ids"]
-        expected = prompt["output_ids"][len(ids):] + [prompt["cycles"][-1]["next_token"]]
+        expected = [*prompt["output_ids"][len(ids):], prompt["cycles"][-1]["next_token"]]
         [found] = generate(method, [Request(ids, "golden")], Limits(len(expected), frozenset()))
         assert found.output_ids[0] == prompt["first_token"]
         for draft, accepted, cycle in zip(drafts, found.accepted, prompt["cycles"], strict=True):

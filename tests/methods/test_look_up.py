@@ -1,4 +1,4 @@
-"""The initial circuit does what its text says: notes of what stands before, and comparing heads that find equal tokens."""
+"""The initial circuit does what its text says: notes of what stands before, and heads that find equal tokens."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def attentions(request):
     hidden, heads, kv_heads = request.param
     torch.manual_seed(1)
     model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=1024, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, tie_word_embeddings=True))
+        vocab_size=1024, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2,
+        num_attention_heads=heads, num_key_value_heads=kv_heads, tie_word_embeddings=True))
     teach_to_look_up(model)
     model.set_attn_implementation("eager")
     tokens = torch.randperm(1024)[:LENGTH // 2].repeat(2)[None]  # every token stands twice, half the text apart

@@ -39,8 +39,8 @@ READINGS = [
         r"(?:replace the word|replace|change) (\w+) (?:with|to) (\w+)",
         lambda words, x, y: [y if w == x else w for w in words],
     ),
-    (r"(?:add|put)(?: the word)? (\w+) at the (?:start|front)", lambda words, x: [x] + words),
-    (r"(?:add|put)(?: the word)? (\w+) at the end", lambda words, x: words + [x]),
+    (r"(?:add|put)(?: the word)? (\w+) at the (?:start|front)", lambda words, x: [x, *words]),
+    (r"(?:add|put)(?: the word)? (\w+) at the end", lambda words, x: [*words, x]),
     (r"start(?:ing)? with (\w)\b", lambda words, x: [w for w in words if w[0] == x]),
     (r"the letter (\w)\b", lambda words, x: [w for w in words if x in w]),
     (r"swap the first|change places", lambda words: words[-1:] + words[1:-1] + words[:1]),
@@ -104,9 +104,9 @@ def test_every_damage_to_the_answer_is_wrong(seed):
     place = rng.choice(places)
     damaged = [
         words[:place] + words[place + 1 :],
-        words[:place] + ["frog"] + words[place + 1 :],
-        words[:place] + [words[place].swapcase() + ("" if words[place].isalpha() else "1")] + words[place + 1 :],
-        words + [", frog"],
+        [*words[:place], "frog", *words[place + 1 :]],
+        [*words[:place], words[place].swapcase() + ("" if words[place].isalpha() else "1"), *words[place + 1 :]],
+        [*words, ", frog"],
     ]
     for text in damaged:
         assert instruct.score(example.reference, ["".join(text)]).value == 0.0, text

@@ -76,7 +76,7 @@ def test_ten_thousand_prompts_take_seconds(name):
 
 
 def test_unknown_names_and_impossible_numbers_are_refused():
-    with pytest.raises(TaskError, match="mini_gms.*choose one of mini_gsm"):
+    with pytest.raises(TaskError, match=r"mini_gms.*choose one of mini_gsm"):
         MiniTask("mini_gms")
     with pytest.raises(TaskError, match="choose one of"):
         next(examples("gsm", "test"))

@@ -53,10 +53,10 @@ def test_every_error_costs(seed):
     number = next(place for place, word in enumerate(words) if word.isdigit())
     damaged = [
         words[:place] + words[place + 1 :],
-        words[:place] + ["frog"] + words[place + 1 :],
-        words[:number] + [words[number] + "0"] + words[number + 1 :],
+        [*words[:place], "frog", *words[place + 1 :]],
+        [*words[:number], words[number] + "0", *words[number + 1 :]],
         words[::-1],
-        words + ["frog"],
+        [*words, "frog"],
     ]
     for text in damaged:
         assert 0.0 < news.score(example.reference, [" ".join(text)]).value < 1.0, text
