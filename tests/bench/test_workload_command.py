@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from bench import runner
+from bench.compose import CONF
 
 PROMPTS = [{"id": str(i), "prompt": f"Tom has {i} apples."} for i in range(3)]
 SMALL = ("report=workload", "report.lengths=[2]", "report.methods.mars.values=[0.5]", "report.min_prompts=2")
@@ -39,6 +41,13 @@ def test_text_page_and_json(command, prompts: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(runner, "load_method", lambda cell: pytest.fail("a model was loaded"))
     again = command(*SMALL, f"task.path={prompts}", "decoding.max_new_tokens=8", "summary=json")
     assert again.status == 0 and again.last_line["advice"] == written["advice"], "the store holds all that is needed"
+
+
+def test_a_method_is_added_as_the_yaml_says(command, prompts: Path) -> None:
+    lines = (CONF / "report" / "workload.yaml").read_text().splitlines()
+    [word] = shlex.split(next(line for line in lines if "+report.methods" in line).removeprefix("#"))
+    result = command(*SMALL, word, f"task.path={prompts}", "dry_run=true")
+    assert result.status == 0 and "FSD, threshold = 0.2 / K = 2" in result.out, result.err
 
 
 @pytest.mark.parametrize(("content", "words"), [
