@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import hydra
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, Field, PositiveInt
 
 from bench.answers import answer, context
 from bench.cell import digest
-from bench.compose import CONF
-from bench.errors import ConfigError, one_line
+from bench.entry import entry
+from bench.errors import ConfigError
 from bench.harvest import harvest, model_of, prompts_of
 from bench.sections import Engine, Named, Pair, Section, choose, parse, validated
 from methods import registry
 from methods.decode import Limits
-from methods.engine.models import LanguageModel, ModelError
+from methods.engine.models import LanguageModel
 from methods.method import build_method
 from methods.rules.arc import VACUOUS, Constants
 from methods.sampling import Sampling
@@ -32,7 +29,7 @@ from plots.calibration import calibration
 from plots.render import save
 from plots.style import style
 from tasks import registry as task_registry
-from tasks.base import Prompt, TaskError
+from tasks.base import Prompt
 
 RELEASED = {"trim": 0.005, "slack": 0.7}
 THETA = 0.3
@@ -144,13 +141,5 @@ def run(config: Mapping[str, Any]) -> None:
     print(report(found, js, bound, settings.out))
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="calibrate")
-def main(config: DictConfig) -> None:
-    try:
-        run(OmegaConf.to_container(config, resolve=True))
-    except (ConfigError, ModelError, TaskError, ValueError) as error:
-        sys.exit(f"error: {one_line(error)}")
-
-
 if __name__ == "__main__":
-    main()
+    entry("calibrate", run)()

@@ -6,25 +6,23 @@ from __future__ import annotations
 import json
 import os
 import random
-import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import hydra
 import torch
-from omegaconf import DictConfig, OmegaConf
 from pydantic import PositiveInt, ValidationError
 
+from bench.entry import entry
 from bench.errors import ConfigError, invalid, unknown
 from bench.heads_card import write_card
 from bench.own_answers import OwnAnswers, with_own_answers
 from bench.sections import DType, Section
 from bench.train import conversation, stream
-from methods.engine.models import LanguageModel, ModelError, load_model
-from methods.training.heads.conversations import ChatPacker, DataError, Records, load_records
+from methods.engine.models import LanguageModel, load_model
+from methods.training.heads.conversations import ChatPacker, Records, load_records
 from methods.training.heads.frozen import Frozen
 from methods.training.heads.kinds import KINDS
 from methods.training.heads.loop import Source, measure, train
@@ -123,9 +121,9 @@ def describe(name: str, ranks: list[list[float]]) -> str:
     return "\n".join(lines)
 
 
-def parse(config: DictConfig) -> tuple[TrainHeads, dict[str, Any]]:
+def parse(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, Any]]:
     """The settings and each wanted head's recipe. Raises ConfigError, one line."""
-    raw = OmegaConf.to_container(config, resolve=True)
+    raw = dict(config)
     recipes = {name: raw.pop(name) for name in KINDS if name in raw}
     settings = _validated(TrainHeads, raw, "")
     for name in settings.heads:
@@ -141,7 +139,7 @@ def _validated(kind: type, values: Mapping[str, Any], section: str) -> Any:
         raise ConfigError(invalid(error, section, kind.model_fields)) from error
 
 
-def run(config: DictConfig) -> None:
+def run(config: Mapping[str, Any]) -> None:
     settings, recipes = parse(config)
     torch.set_num_threads(settings.threads or os.cpu_count())
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -152,13 +150,5 @@ def run(config: DictConfig) -> None:
     print(write_card(settings.out))
 
 
-@hydra.main(version_base="1.3", config_path="../conf", config_name="train_heads")
-def main(config: DictConfig) -> None:
-    try:
-        run(config)
-    except (ConfigError, ModelError, DataError) as error:
-        sys.exit(f"error: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    entry("train_heads", run)()

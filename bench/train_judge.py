@@ -9,29 +9,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import hydra
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 from rich.console import Console
 from rich.progress import track
 
 from bench.cell import digest
-from bench.compose import CONF
-from bench.errors import ConfigError, one_line
+from bench.entry import entry
+from bench.errors import ConfigError
 from bench.harvest import harvest, model_of, prompts_of
 from bench.mining import Miner
 from bench.sections import Engine, Named, Pair, Section, choose, parse, validated
 from methods import registry
 from methods.decode import Limits
-from methods.engine.models import LanguageModel, ModelError
+from methods.engine.models import LanguageModel
 from methods.method import build_method
 from methods.rules._linear import Classifier, Features
 from methods.sampling import Sampling
 from methods.training.judge import Labelled, Trained, features, train
 from tasks import registry as task_registry
-from tasks.base import TaskError
 
 
 class TrainJudge(Section):
@@ -136,13 +133,5 @@ def run(config: Mapping[str, Any]) -> None:
           + ", ".join(f"{t:.3g}" for t in found.thresholds[1::5]))
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="train_judge")
-def main(config: DictConfig) -> None:
-    try:
-        run(OmegaConf.to_container(config, resolve=True))
-    except (ConfigError, ModelError, TaskError, ValueError) as error:
-        sys.exit(f"error: {one_line(error)}")
-
-
 if __name__ == "__main__":
-    main()
+    entry("train_judge", run)()

@@ -27,7 +27,7 @@ SMALL = ["threads=1", "measure=1", "heads=[medusa]", "medusa.tokens=3072", "medu
 
 def config_of(*overrides: str):
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("train_heads", overrides=list(overrides))
+        return OmegaConf.to_container(compose("train_heads", overrides=list(overrides)), resolve=True)
 
 
 def test_every_kind_has_a_valid_section():
