@@ -47,7 +47,7 @@ def run(command: Command) -> int:
     from bench.cell import Cell
     from bench.closing import conclude, labels_of
     from bench.settings import Settings
-    from results.store import Store
+    from results.store import Store, StoreError
 
     settings = Settings.of(command.points[0].config)
     cells = [Cell.of(point.config) for point in command.points]
@@ -65,6 +65,12 @@ def run(command: Command) -> int:
     from bench.runner import rotations
     from bench.sweep import plans_of, render_sweep
 
+    store = Store(settings.store.dir)
+    try:
+        for cell in cells:
+            store.cell(cell.name).summary()
+    except StoreError as error:  # told before anything runs: inside a job Hydra adds its traceback
+        raise ConfigError(error) from error
     plans = plans_of(command, cells) if command.sweep is not None else []
     with suppress(SystemExit):  # Hydra has printed why; what was done is in the store
         hydra_job(rotations(cells) if command.together else None)()
@@ -72,12 +78,12 @@ def run(command: Command) -> int:
         render_sweep(command, plans, settings)
     from bench.controls import relate
 
-    relate(cells, Store(settings.store.dir))
+    relate(cells, store)
     judged = 0
     if settings.judge.base_url is not None:
         from bench.judging import judge_cells
 
-        judged = judge_cells(cells, settings.judge, Store(settings.store.dir))
+        judged = judge_cells(cells, settings.judge, store)
     return max(judged, conclude(cells, labels, settings))
 
 

@@ -86,7 +86,7 @@ class Composer:
     a report of hundreds of points quick to check."""
 
     def __init__(self) -> None:
-        self._parser = OverridesParser.create()
+        self._parser = OverridesParser.create(GlobalHydra.instance().config_loader())  # which glob() asks for choices
         self._bases: dict[tuple[str, ...], _Base] = {}
 
     def command(self, overrides: Sequence[str], multirun: bool) -> Command:
@@ -172,6 +172,8 @@ class Composer:
                 parsed += self._parser.parse_overrides([line])
             except CONFIG_ERRORS as error:
                 raise ConfigError(f"{line}: not of the form KEY=VALUE ({composition(error)})") from error
+            if parsed[-1].is_sweep_override():
+                _check_values(parsed[-1])
         return parsed
 
 
@@ -188,9 +190,15 @@ def _first(override: Override) -> str:
     """The override with the first of its values, if it has several."""
     if not override.is_sweep_override():
         return override.input_line
-    if not override.is_discrete_sweep():
-        raise ConfigError(f"{override.input_line}: only lists of values can be swept: KEY=a,b,c or KEY=range(1,9)")
     return f"{override.get_key_element()}={next(override.sweep_string_iterator())}"
+
+
+def _check_values(sweep: Override) -> None:
+    """Raises ConfigError where a sweep's values cannot be listed, or there are none."""
+    if not sweep.is_discrete_sweep():
+        raise ConfigError(f"{sweep.input_line}: only lists of values can be swept: KEY=a,b,c or KEY=range(1,9)")
+    if next(sweep.sweep_string_iterator(), None) is None:
+        raise ConfigError(f"{sweep.input_line}: no value is of this form")
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -72,6 +72,30 @@ def test_one_wrong_point_stops_a_multirun(command, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("flags", [[], ["-m"]])
+def test_a_summary_that_cannot_be_read(command, flags: list[str]) -> None:
+    given = "method=ar,pld" if flags else "method=pld", "n=1"
+    file = command(*given, flags=flags).store.cells()[0].path / "summary.json"
+    file.write_text('{"n": 1,')
+    result = command(*given, flags=flags)
+    [line] = result.err.splitlines()
+    assert result.status == 2 and line.startswith(f"error: {file} is not JSON") and "remove it" in line
+
+
+@pytest.mark.parametrize(("sweep", "hint"), [("n=interval(1,3)", "KEY=a,b,c"), ("task=interval(1,3)", "KEY=a,b,c"),
+                                             ("task=glob(mini_z*)", "no value"), ("n=range(3,1)", "no value")])
+def test_a_sweep_without_a_list_of_values(command, tmp_path: Path, sweep: str, hint: str) -> None:
+    result = command(sweep, flags=["-m"])
+    [line] = result.err.splitlines()
+    assert result.status == 2 and line.startswith(f"error: {sweep}: ") and hint in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_glob_names_every_choice_of_its_form(command) -> None:
+    result = command("task=glob(mini_c*)", "dry_run=true", flags=["-m"])
+    assert result.status == 0 and all(f"task=mini_{name}" in result.out for name in ("chat", "choice", "code"))
+
+
 def test_bad_line_in_a_prompt_file(command, tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text('{"id": "a", "prompt": "fine"}\n{"id": "b"}\n')
