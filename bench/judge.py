@@ -42,6 +42,8 @@ class Judge(Section):
         """Raises ConfigError for what is missing, before anything is asked."""
         if self.base_url is not None and self.model is None:
             raise ConfigError("judge.model: missing; give the name by which judge.base_url knows its model")
+        if self.base_url is not None and not self.base_url.startswith(("http://", "https://")):
+            raise ConfigError(f"judge.base_url={self.base_url}: must begin with http:// or https://")
 
     def asked(self, messages: Sequence[tuple[str, str]]) -> dict[str, Any]:
         """The body of a request."""
@@ -62,13 +64,16 @@ def ask(judge: Judge, body: Mapping[str, Any]) -> str:
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=judge.timeout_s) as answer:
-                return json.loads(answer.read())["choices"][0]["message"]["content"] or ""
+                said = answer.read()
+            try:
+                return json.loads(said)["choices"][0]["message"]["content"] or ""
+            except (ValueError, LookupError, TypeError):  # proxies report faults with status 200, or as a page
+                reason = f"not a chat completion: {one_line(said.decode(errors='replace'))[:200]}"
         except urllib.error.HTTPError as error:
             reason = f"HTTP {error.code} {one_line(error.read().decode(errors='replace'))[:200]}"
             if error.code < 500 and error.code not in (408, 409, 429):
                 break  # the request itself is refused: the same again would be too
-        # no connection, a reply that breaks off, not the JSON agreed on
-        except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+        except (OSError, http.client.HTTPException) as error:  # no connection, a reply that breaks off
             reason = one_line(error)
     raise JudgeError(f"judge.base_url={judge.base_url}: no reply from {judge.model} ({reason}); what was judged is "
                      "kept, the same command goes on")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -119,6 +122,8 @@ def test_a_missing_model_is_refused_before_anything_runs(command):
     assert result.status == 2 and "judge.model: missing" in result.err
     with pytest.raises(ConfigError):
         judge(model=None).check()
+    result = command("judge.base_url=127.0.0.1:1/v1", "judge.model=own")
+    assert result.status == 2 and "judge.base_url=127.0.0.1:1/v1: must begin with http://" in result.err
 
 
 def test_no_endpoint_and_a_refused_request_are_one_line(server):
@@ -128,6 +133,13 @@ def test_no_endpoint_and_a_refused_request_are_one_line(server):
     server.start()
     assert "[[" in ask(judge(base_url=server.url), body)
     assert server.asked()[0]["key"] is None
+
+
+@pytest.mark.parametrize("said", ['{"error": "loading"}', "<p>sign in</p>", '{"choices": [{"message": null}]}', "7"])
+def test_a_reply_that_is_no_completion_is_shown(monkeypatch, said):
+    monkeypatch.setattr(urllib.request, "urlopen", lambda request, timeout: io.BytesIO(said.encode()))
+    with pytest.raises(JudgeError, match=re.escape(f"no reply from own (not a chat completion: {said});")):
+        ask(judge(), {})
 
 
 def test_grades_and_choices(templates, tmp_path):
