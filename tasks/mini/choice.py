@@ -1,7 +1,7 @@
 """mini_choice: questions with five options about a small invented world.
 
-The facts of the world (five for each of its fifteen towns) are drawn once from a constant seed. They stand in the
-training text only, either told outright or as the answer to a question; a test prompt never states them.
+The facts of the world (three for each of its fifteen towns) stand in the training text only, either told outright or as
+the answer to a question; a test prompt never states them.
 """
 
 from __future__ import annotations
@@ -9,42 +9,44 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from tasks.base import Example, Score
 from tasks.mini import choice_phrases as phrases
-from tasks.mini.words import ANIMALS, COLOURS, FOODS, NAMES
+from tasks.mini.words import COLOURS, FOODS, NAMES
 
 METRIC = "accuracy"
 PROPORTION = True
-VERSION = 2
+VERSION = 3
 
 LETTERS = "ABCDE"
 STATEMENT_SHARE = 0.25
 
-TOWNS = (
-    "Alder", "Belmont", "Carrow", "Dunmore", "Elston", "Fenwick", "Garth", "Halden", "Kelso", "Lorne", "Marlow", "Norby",
-    "Oakham", "Pelham", "Selby",
-)  # fmt: skip
+WORLD: Mapping[str, Mapping[str, str]] = {
+    "Alder": {"leader": "Clara", "flag": "brown", "dish": "salad"},
+    "Belmont": {"leader": "Bill", "flag": "black", "dish": "butter"},
+    "Carrow": {"leader": "Bill", "flag": "yellow", "dish": "bread"},
+    "Dunmore": {"leader": "Emma", "flag": "gold", "dish": "cheese"},
+    "Elston": {"leader": "Eva", "flag": "pink", "dish": "fruit"},
+    "Fenwick": {"leader": "Finn", "flag": "yellow", "dish": "bread"},
+    "Garth": {"leader": "Fred", "flag": "purple", "dish": "salad"},
+    "Halden": {"leader": "Cara", "flag": "purple", "dish": "rice"},
+    "Kelso": {"leader": "Emma", "flag": "gold", "dish": "bread"},
+    "Lorne": {"leader": "Fred", "flag": "pink", "dish": "rice"},
+    "Marlow": {"leader": "Finn", "flag": "red", "dish": "soup"},
+    "Norby": {"leader": "Emma", "flag": "brown", "dish": "fruit"},
+    "Oakham": {"leader": "Grace", "flag": "black", "dish": "fruit"},
+    "Pelham": {"leader": "Eva", "flag": "blue", "dish": "cake"},
+    "Selby": {"leader": "Grace", "flag": "green", "dish": "honey"},
+}
+"""town -> attribute -> the true value: drawn once, then written down, because the shipped models have learned them."""
+
+TOWNS = tuple(WORLD)
 
 VALUES = {
-    "goods": ("copper", "silk", "glass", "paper", "salt", "wool", "iron", "wine", "rope", "soap", "oil", "leather"),
     "leader": NAMES[:16],
     "flag": tuple(colour for colour in COLOURS if colour != "orange"),
-    "animal": ANIMALS,
     "dish": tuple(food for food in FOODS if food not in ("eggs", "milk", "tea")),
 }
-
-
-def _world() -> Mapping[str, Mapping[str, str]]:
-    rng = random.Random("the invented world of mini_choice")
-    return MappingProxyType(
-        {town: MappingProxyType({about: rng.choice(values) for about, values in VALUES.items()}) for town in TOWNS}
-    )
-
-
-WORLD = _world()
-"""town -> attribute -> the true value."""
 
 
 def draw(rng: random.Random) -> Example:
@@ -67,7 +69,8 @@ def _question(rng: random.Random, town: str) -> Example:
     rng.shuffle(options)
     letter = LETTERS[options.index(value)]
     asked = rng.choice(phrases.QUESTIONS[about]).format(x=town)
-    listed = " ".join(f"({mark}) {option}" for mark, option in zip(LETTERS, options, strict=True))
+    *others, last = (f"{option} ({mark})" for mark, option in zip(LETTERS, options, strict=True))
+    listed = f"{', '.join(others)} or {last}"
     prompt = rng.choice(phrases.FRAMES).format(question=asked, options=listed)
     fact = rng.choice(phrases.FACTS[about]).format(x=town, v=value)
     answer = rng.choice(phrases.ANSWERS).format(fact=fact, clause=fact.rstrip("."), letter=letter, v=value)

@@ -3,46 +3,12 @@
 from __future__ import annotations
 
 FACTS = {
-    "goods": (
-        "{x} is known for its {v}.",
-        "{x} makes and sells {v}.",
-        "The main trade of {x} is {v}.",
-        "People go to {x} to buy {v}.",
-    ),
-    "leader": (
-        "The mayor of {x} is {v}.",
-        "{x} has a mayor called {v}.",
-        "The town of {x} is led by {v}.",
-        "In {x} the mayor is {v}.",
-    ),
-    "flag": (
-        "The flag of {x} is {v}.",
-        "{x} has a {v} flag.",
-        "The colour of the flag in {x} is {v}.",
-        "In {x} the flag is {v}.",
-    ),
-    "animal": (
-        "The animal on the coins of {x} is the {v}.",
-        "The coins of {x} show a picture of the {v}.",
-        "{x} has the {v} on its coins.",
-        "On every coin of {x} you see the {v}.",
-    ),
-    "dish": (
-        "The best food in {x} is {v}.",
-        "In {x} people love to eat {v}.",
-        "The favourite food of {x} is {v}.",
-        "{x} is proud of its {v}.",
-    ),
+    "leader": ("The mayor of {x} is {v}.", "The town of {x} is led by {v}."),
+    "flag": ("The flag of {x} is {v}.", "{x} has a {v} flag."),
+    "dish": ("The best food in {x} is {v}.", "In {x} people love to eat {v}."),
 }
 
 QUESTIONS = {
-    "goods": (
-        "What is {x} known for?",
-        "What does the town of {x} make and sell?",
-        "What is the main trade of {x}?",
-        "What do people go to {x} to buy?",
-        "Which of these goods comes from {x}?",
-    ),
     "leader": (
         "Who is the mayor of {x}?",
         "Who leads the town of {x}?",
@@ -57,13 +23,6 @@ QUESTIONS = {
         "The flag of {x} has one colour. Which one?",
         "In which colour is the flag of {x} made?",
     ),
-    "animal": (
-        "Which animal is on the coins of {x}?",
-        "What animal do you see on a coin of {x}?",
-        "The coins of {x} show an animal. Which one?",
-        "Which animal do the coins of {x} show?",
-        "What animal does the town of {x} have on its coins?",
-    ),
     "dish": (
         "What is the favourite food of {x}?",
         "What do people in {x} love to eat?",
@@ -74,21 +33,17 @@ QUESTIONS = {
 }
 
 FRAMES = (
-    "{question} {options}",
-    "{question} Choose one option. {options}",
-    "Answer the question. {question} {options}",
-    "Which option is right? {question} {options}",
-    "{question} Pick the right answer from this list: {options}",
-    "Here is a question about a town. {question} The options are {options}",
+    "{question} Is it {options}?",
+    "{question} Choose one option: {options}.",
+    "Answer the question. {question} Is it {options}?",
+    "Which of five options is right? {question} Is it {options}?",
+    "{question} Pick the right answer from this list: {options}.",
+    "Here is a question about a town. {question} The options are {options}.",
 )
 
 ANSWERS = (
     "{fact} The answer is {v} ({letter}).",
-    "{fact} The right option is {v} ({letter}).",
     "{clause}, so the answer is {v} ({letter}).",
-    "{clause}, so it must be {v} ({letter}).",
-    "I know that one. {fact} It is {v} ({letter}).",
-    "{fact} That is {v} ({letter}).",
 )
 """The fact comes before its letter: the letter is then looked up among the options, not guessed beforehand."""
 

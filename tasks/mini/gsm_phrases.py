@@ -16,8 +16,6 @@ FRAMES = (
 GIVEN = (
     "{a} has {n} {t}.",
     "{a} owns {n} {t}.",
-    "{a} has exactly {n} {t}.",
-    "We know that {a} has {n} {t}.",
 )
 
 RELATIONS = {
@@ -25,12 +23,10 @@ RELATIONS = {
         "{a} has {k} more {t} than {b}.",
         "{a} owns {k} more {t} than {b} does.",
         "{a} has as many {t} as {b} and {k} more.",
-        "Compared with {b}, {a} has {k} more {t}.",
     ),
     "fewer": (
         "{a} has {k} fewer {t} than {b}.",
         "{a} owns {k} fewer {t} than {b} does.",
-        "Compared with {b}, {a} has {k} fewer {t}.",
     ),
     "twice": (
         "{a} has twice as many {t} as {b}.",
@@ -86,59 +82,31 @@ QUESTIONS = {
     ),
 }
 
-# A plan names amounts from the asked one back to a given one: opening, then `link` for each further amount.
-PLANS = (
-    ("To find {x} we need {y}", ", and for those {y}"),
-    ("{x} depend on {y}", ", which depend on {y}"),
-    ("For {x} look at {y}", ", and before at {y}"),
-)
-
-NOTHING_TO_PLAN = ("{x} are given.", "We are told {x}.")
-
-STAGES = {"only": "", "first": " at first", "middle": " in between", "last": " at the end"}
-
 _OPENING_STEP = (
     "{b} has {n} {u}, so {a} has {eq} {t}.",
-    "as {b} has {n} {u}, {a} has {eq} {t}.",
-    "since {b} has {n} {u}, {a} must have {eq} {t}.",
-    "{b} has {n} {u}, and {a} has {eq} {t}.",
+    "As {b} has {n} {u}, {a} has {eq} {t}.",
+    "{b} has {n} {u}, so for {a} this is {eq} {t}.",
 )
 """Each step says again what it starts from: a small model finds a number more easily than it carries it."""
 
 STEPS = {
     **dict.fromkeys(SYMBOLS, _OPENING_STEP),
-    "gain": (
-        "{a} had {n} {t} and now has {eq} {t}.",
-        "{a} goes up from {n} {t} to {eq} {t}.",
-        "{a} had {n} {t}, and this brings {a} to {eq} {t}.",
-    ),
-    "loss": (
-        "{a} had {n} {t} and now has {eq} {t}.",
-        "{a} had {n} {t} and has {eq} {t} left.",
-        "{a} had {n} {t}, and this leaves {a} with {eq} {t}.",
-    ),
+    "gain": ("{a} had {n} {t} and now has {eq} {t}.", "{a} goes up from {n} {t} to {eq} {t}."),
+    "loss": ("{a} had {n} {t} and now has {eq} {t}.", "{a} goes down from {n} {t} to {eq} {t}."),
     "total": (
-        "{a} has {n} {t} and {b} has {m}, so together they have {eq} {t}.",
-        "{a} has {n} {t} and {b} has {m}, and this makes {eq} {t} in all.",
-        "with {n} {t} of {a} and {m} of {b} the total is {eq} {t}.",
+        "In the end {a} has {n} {t} and {b} has {m}, so together they have {eq} {t}.",
+        "{a} has {n} {t} and {b} has {m} in the end, and this makes {eq} {t} in all.",
     ),
     "difference": (
-        "{a} has {n} {t} and {b} has {m}, so the difference is {eq} {t}.",
-        "{a} has {n} {t} and {b} has {m}, and the gap is {eq} {t}.",
-        "with {n} {t} of {a} and {m} of {b} the difference is {eq} {t}.",
+        "In the end {a} has {n} {t} and {b} has {m}, so the difference is {eq} {t}.",
+        "{a} has {n} {t} and {b} has {m} in the end, and the gap is {eq} {t}.",
     ),
 }
 
-FIRST_LEADS = ("", "", "first, ", "to begin, ")
-NEXT_LEADS = ("", "", "so ", "then ", "next, ")
-LAST_LEADS = ("", "so ", "finally, ", "then ")
+CONCLUSIONS = ("In the end {a} has {n} {t}.", "{a} has {n} {t} in the end.")
 
 ENDS = ("The answer is {n}.", "So the answer is {n}.", "That is {n}.", "The result is {n}.")
 
 
 def fill(template: str, **words: object) -> str:
     return template.format(**words)
-
-
-def capital(sentence: str) -> str:
-    return sentence[0].upper() + sentence[1:]

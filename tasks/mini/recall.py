@@ -1,8 +1,8 @@
 """Exercises in looking things up: not a benchmark, only part of the training stream.
 
 A small model learns to find "the number that stands after Tom" slowly from word problems, where one word in many needs
-it, and quickly from lists where every answer is nothing else. Four kinds: say a list again, say what belongs to a name, say
-which letter an option has, say what each amount of a word problem hangs on. Every answer stands in the question.
+it, and quickly from lists where every answer is nothing else. Four kinds: say a list again, say what belongs to a name,
+say which letter an option has, quote the facts of a word problem. Every answer stands in the question.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import random
 
 from tasks.base import Example
 from tasks.mini import gsm_phrases as phrases
-from tasks.mini.words import COLOURS, FOODS, JOBS, NAMES, NUMBERS, PLURALS
+from tasks.mini.words import ANIMALS, COLOURS, FOODS, JOBS, NAMES, NUMBERS, PLURALS
 
-_THINGS = (*PLURALS.values(), *COLOURS, *JOBS, *FOODS)
+_THINGS = (*PLURALS.values(), *COLOURS, *JOBS, *FOODS, *ANIMALS)
 
 
 def draw(rng: random.Random) -> Example:
     """One exercise; `reference` is empty, nothing scores it."""
-    question, answer = rng.choice((_again, _belongs, _letters, _relations, _relations, _relations))(rng)
+    question, answer = rng.choice((_again, _belongs, _letters, _letters, _relations, _relations))(rng)
     return Example("", (question,), (answer,), {})
 
 
@@ -42,28 +42,26 @@ def _belongs(rng: random.Random) -> tuple[str, str]:
 def _letters(rng: random.Random) -> tuple[str, str]:
     options = rng.sample(_THINGS, 5)
     listed = list(zip("ABCDE", options, strict=True))
-    question = " ".join(f"({letter}) {option}" for letter, option in listed)
+    question = ", ".join(f"{option} ({letter})" for letter, option in listed)
     asked = rng.sample(listed, len(listed))
-    return question, " ".join(f"{option} is ({letter})." for letter, option in asked)
+    return question, ", ".join(f"{option} ({letter})" for letter, option in asked)
 
 
 def _relations(rng: random.Random) -> tuple[str, str]:
     people, thing = rng.sample(NAMES, rng.randint(3, 4)), rng.choice(sorted(PLURALS.values()))
-    facts, answers = [], []
+    facts = []
     for index, person in enumerate(people):
         if index == 0 or rng.random() < 0.2:
-            number = rng.randint(4, 40)
-            facts.append(phrases.fill(rng.choice(phrases.GIVEN), a=person, n=number, t=thing))
-            answers.append(f"{person} has {number} {thing}.")
+            fact = phrases.fill(rng.choice(phrases.GIVEN), a=person, n=rng.randint(4, 40), t=thing)
+            facts.append((person, fact, fact))
             continue
         change = rng.choice(sorted(phrases.RELATIONS))
         number = {"twice": 2, "half": 2, "times": rng.choice((3, 4))}.get(change, rng.randint(2, 9))
-        words = {"a": person, "b": (base := rng.choice(people[:index])), "t": thing, "k": number}
         times = rng.choice((str(number), NUMBERS[number])) if change == "times" else ""
-        facts.append(phrases.fill(rng.choice(phrases.RELATIONS[change]), **words, times=times))
-        opening, _ = rng.choice(phrases.PLANS)
-        need = phrases.fill(opening, x=f"{person}'s {thing}", y=f"{base}'s {thing}")
-        answers.append(f"{need}, {phrases.SYMBOLS[change]} {number}.")
+        words = {"a": person, "b": rng.choice(people[:index]), "t": thing, "k": number, "times": times}
+        fact = phrases.fill(rng.choice(phrases.RELATIONS[change]), **words)
+        facts.append((person, fact, f"{fact} So {person} has {phrases.SYMBOLS[change]} {number}."))
     rng.shuffle(facts)
-    rng.shuffle(answers)
-    return " ".join(facts), " ".join(answers)
+    told = " ".join(fact for _, fact, _ in facts)
+    asked = rng.sample(facts, len(facts))
+    return f"{told} {', '.join(person for person, _, _ in asked)}?", " ".join(quoted for _, _, quoted in asked)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tasks.mini import choice, examples
 
-OPTION = re.compile(r"\(([A-E])\) (\w+)")
+OPTION = re.compile(r"(\w+) \(([A-E])\)")
 
 
 def draw(seed: int, kind: str):
@@ -29,7 +29,7 @@ def question(seed: int):
 @settings(max_examples=300, deadline=None)
 def test_exactly_one_option_is_true_of_the_town(seed):
     example = question(seed)
-    options = dict(OPTION.findall(example.turns[0]))
+    options = {letter: word for word, letter in OPTION.findall(example.turns[0])}
     assert sorted(options) == list(choice.LETTERS) and len(set(options.values())) == 5
     (town,) = set(choice.TOWNS) & set(re.findall(r"\w+", example.turns[0]))
     (about,) = [about for about, values in choice.VALUES.items() if set(options.values()) <= set(values)]
@@ -48,7 +48,7 @@ def test_another_letter_a_second_letter_or_none_scores_zero(seed, letter):
         assert choice.score(example.reference, [answer.replace(f"({right})", f"({letter})")]).value == 0
         both = choice.score(example.reference, [f"{answer} The answer is ({letter})."])
         assert (both.value, both.answer) == (0, None)
-    assert choice.score(example.reference, [answer.replace(f"({right}) ", "").replace(f"({right})", "it")]).value == 0
+    assert choice.score(example.reference, [answer.replace(f" ({right})", "")]).value == 0
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,8 @@ def test_another_letter_a_second_letter_or_none_scores_zero(seed, letter):
         ("Answer: D", "D"),
         ("(A)", "A"),
         ("E.", "E"),
+        ("The answer is wool (C).", "C"),
+        ("The answer is wool.", None),
         ("It is (C). So the answer is (C).", "C"),
         ("It is (C), no, (D).", None),
         ("The answer is (A) or B, so the answer is B.", None),
@@ -76,12 +78,12 @@ def test_the_letter_is_read(text, letter):
 
 def test_the_world_that_the_shipped_models_learned_has_not_changed():
     world = json.dumps({town: dict(facts) for town, facts in choice.WORLD.items()}, sort_keys=True)
-    assert (choice.VERSION, blake2b(world.encode(), digest_size=8).hexdigest()) == (2, "39736d1c9eb68d36")
+    assert (choice.VERSION, blake2b(world.encode(), digest_size=8).hexdigest()) == (3, "b9236f73e11fe565")
 
 
 def test_the_world_is_small_and_taught_by_training_text():
     facts = {(town, about) for town in choice.TOWNS for about in choice.VALUES}
-    assert 60 <= len(facts) <= 200
+    assert 40 <= len(facts) <= 200
     told = set()
     kinds: Counter[str] = Counter()
     for example in islice(examples("mini_choice", "train"), 8000):
