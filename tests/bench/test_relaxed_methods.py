@@ -82,7 +82,8 @@ def test_autojudge_alone_and_with_dropmatch(command, classifier: Path, tmp_path:
                                                         ["method=autojudge", "rule.threshold=0.4"],
                                                         ["method=autojudge_dropmatch", "rule.second.threshold=0.4"]]))
     assert alone.status == strict.status == both.status == 0, both.err
-    assert alone.cell.summary()["accept_len"] == 3.0  # nothing matters there
+    # nothing matters there; the last cycle of an answer may be cut short by its end
+    assert all(n == 3 for sample in alone.cell.samples() for n in sample["accepted"][:-1])
     assert strict.cell.summary()["relaxed_share"] == 0.0  # P = 0.5 of all tokens is above the threshold
     assert both.cell.summary()["tau"] >= strict.cell.summary()["tau"]
 
