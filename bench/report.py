@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,7 +102,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
     audit_cells([cell for plan in chosen if plan.spec.audit for cell in plan.cells.values()], Store(settings.store.dir))
     store = Store(settings.store.dir)
     relate(cells, store)
-    render_plans(list(shown.values()), folder, settings, "report")
+    made = {name: made_by(f"report={name}", *(changes if name == command.report else ()), *overrides) for name in shown}
+    render_plans(list(shown.values()), list(made.values()), folder, settings, "report")
     refused = {" / ".join(coords): reason for plan in chosen for coords, reason in plan.refused.items()}
     refused |= {name: reason for name in traced if (reason := TraceFolder(store.cell(name)).failure())}
     status = print_failures(cells, settings, refused)
@@ -169,10 +171,16 @@ def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
     return Outcome.missing(problem or "not run yet")
 
 
-def render_plans(plans: Sequence[Plan], folder: Path, settings: Settings, name: str) -> None:
-    """Tables, figures and one page over all of them; a report that cannot be drawn does not keep the others back."""
+def made_by(*overrides: str) -> str:
+    """The command that these overrides make, as a shell takes it."""
+    return shlex.join(["python", "-m", "bench", *overrides])
+
+
+def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, settings: Settings, name: str) -> None:
+    """Tables, figures and one page over all of them, each with its command; a report that cannot be drawn does not keep
+    the others back."""
     store, items = Store(settings.store.dir), []
-    for plan in plans:
+    for plan, command in zip(plans, commands, strict=True):
         grid = plan.grid(store)
         draw: Callable[..., list[Path]] = render_table if plan.spec.kind == "table" else render
         try:
@@ -180,7 +188,7 @@ def render_plans(plans: Sequence[Plan], folder: Path, settings: Settings, name: 
         except Exception as error:  # named, and the page goes on without it
             log.error("report %s was not drawn: %s", plan.spec.name, described(error))
             continue
-        items.append(Item(plan.spec, grid, paths))
+        items.append(Item(plan.spec, grid, paths, command))
         console().print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}", highlight=False)
     page = write_index(folder, items, environment_of(plans, store))
     console().print(f"page: {page}", highlight=False, soft_wrap=True)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from bench.cell import Cell
 from bench.compose import Command
 from bench.errors import ConfigError, invalid
-from bench.report import Plan, render_plans
+from bench.report import Plan, made_by, render_plans
 from bench.sections import Section, parse
 from bench.settings import Settings
 from results.axes import Entry
@@ -52,7 +52,8 @@ def plans_of(command: Command, cells: Sequence[Cell]) -> list[Plan]:
 
 
 def render_sweep(command: Command, plans: Sequence[Plan], settings: Settings) -> None:
-    render_plans(plans, settings.output.dir / "sweep" / str(command.sweep), settings, f"sweep-{command.sweep}")
+    folder, made = settings.output.dir / "sweep" / str(command.sweep), made_by(*command.overrides)
+    render_plans(plans, [made] * len(plans), folder, settings, f"sweep-{command.sweep}")
 
 
 def _entry(key: str, value: str) -> Entry:

@@ -19,7 +19,7 @@ from bench.compose import Composer
 from bench.controls import relate
 from bench.errors import ConfigError
 from bench.plan import show_plan
-from bench.report import Plan, environment_of, plan_of, run_missing
+from bench.report import Plan, environment_of, made_by, plan_of, run_missing
 from bench.settings import Settings
 from plots.render import render
 from results.advice import Advice, Candidate, Estimate, advise, share, times
@@ -215,7 +215,7 @@ def write(workload: Workload, plan: Plan, found: Sequence[Setting], advice: Advi
     """workload.json, the table, the figure and the page."""
     folder, store = settings.output.dir / FOLDER, Store(settings.store.dir)
     environment, basis = environment_of([plan], store), basis_of(workload, plan, measure)
-    command, made = command_of(found, advice), " ".join(["python -m bench", *sys.argv[1:]])
+    command, made = command_of(found, advice), made_by(*sys.argv[1:])
     grid = grid_of(plan, found, store)
     spec = workload.table(any(one.summary["accuracy"] is not None for one in found))
     short = {coords[1:]: outcome for coords, outcome in grid.items()}

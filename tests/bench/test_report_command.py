@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,7 @@ def test_figure_joins_the_page(command, own_conf: Path, tmp_path: Path) -> None:
     assert (out / "own_figure.png").stat().st_size > 5000 and (out / "own_figure.pdf").exists()
     page = (out / "index.html").read_text()
     assert "Own table" in page and "Own figure" in page and "<svg" in page
+    assert re.search(r"bench report=own_table [^<]* n=2 decoding.max_new_tokens=6<", page), "all that was given"
 
 
 def test_report_goes_on_when_cells_fail(command, own_conf: Path, tmp_path: Path,
@@ -110,6 +112,7 @@ def test_sweep_draws_its_plot(command, tmp_path: Path) -> None:
     result = command("+sweep=mars_theta", "n=2", "decoding.max_new_tokens=8", "rule.theta=0.5,0.9", "task=mini_gsm")
     assert result.status == 0 and len(result.store.cells()) == 4
     out = tmp_path / "out" / "sweep" / "mars_theta"
-    assert (out / "sweep_mars_theta.png").stat().st_size > 5000 and (out / "index.html").exists()
+    assert (out / "sweep_mars_theta.png").stat().st_size > 5000
+    assert "+sweep=mars_theta n=2 decoding.max_new_tokens=8" in (out / "index.html").read_text()
     assert "theta = 0.5" in (out / "sweep_mars_theta_table.md").read_text()
     assert {cell.config()["rule"]["theta"] for cell in result.store.cells()} == {0.5, 0.9}
