@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import torch
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 from safetensors.torch import load_file
@@ -102,7 +103,8 @@ def assisted_table(n: int) -> dict[str, Any]:
     target.register_forward_hook(lambda *_: forwards.append(1))
     tokens = sum(counted(ids)[0] for ids in prompts)
     (mt, ms), (bt, bs) = (list(zip(*arm, strict=True)) for arm in zip(*runs, strict=True))
-    return {"n": n, "length": DRAFT_LENGTH, "tokens_per_forward": tokens / len(forwards),
+    return {"n": n, "length": DRAFT_LENGTH, "threads": torch.get_num_threads(),
+            "tokens_per_forward": tokens / len(forwards),
             "speedup": sum(mt) / sum(ms) / (sum(bt) / sum(bs)), "ci95": speedup_interval(mt, ms, bt, bs)}
 
 
