@@ -6,6 +6,7 @@ import json
 from itertools import islice
 from pathlib import Path
 
+import nltk  # noqa: F401  its downloader writes to the stderr of its first import for ever: not to one test's
 import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM

@@ -261,7 +261,7 @@ def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_pa
     with torch.no_grad():
         before, after = (t.objective(batch, t.frozen.see(batch, t.layers), slots, torch.Generator())[0]
                          for t in (fresh, trained))
-    assert after < 0.95 * before
+    assert after < 0.97 * before
     ranks = measure(trained, packer, device="cpu", seed=0, batches=1)
     assert len(ranks) == trained.recipe.steps and all(0 < sum(shares) <= 1.0001 for shares in ranks)
 
