@@ -50,12 +50,12 @@ def _panel(ax: Axes, histogram: Histogram, spec: ReportSpec, grid: Grid, at: Map
 
 
 def values(ax: Axes, data: Sequence[float], *, label: str, bins: int = 60, mark: float | None = None,
-           total: int | None = None) -> None:
+           total: int | None = None, span: tuple[float, float] | None = None) -> None:
     """The distribution of traced values, such as z2/z1, in shares per bin; `mark` is a threshold on their axis. `total`
-    counts them with those that the figure leaves out."""
+    counts them with those that the figure leaves out. `span` is what the bins divide, by default the values' range."""
     data = np.asarray(data, float)
     share = 100 / max(total or len(data), 1)
-    ax.hist(data, bins=bins, weights=np.full(len(data), share), color=BLUE, edgecolor="white", lw=0.3)
+    ax.hist(data, bins=bins, range=span, weights=np.full(len(data), share), color=BLUE, edgecolor="white", lw=0.3)
     ax.set_xlabel(label)
     ax.set_ylabel("share (%)")
     if mark is not None:

@@ -43,7 +43,7 @@ def _panel(ax: Axes, view: View, spec: ReportSpec, grid: Grid, at: Mapping[str, 
     if frame.empty:
         ax.text(0.5, 0.5, "no traced positions", ha="center", va="center", transform=ax.transAxes, color=SOFT)
     elif view.y is None:
-        values(ax, frame[view.x], label=QUANTITIES[view.x].label, mark=view.mark, total=total)
+        values(ax, frame[view.x], label=QUANTITIES[view.x].label, mark=view.mark, total=total, span=view.x_range)
         ax.text(1.0, 1.02, f"n = {total:,}", ha="right", va="bottom", transform=ax.transAxes, color=SOFT)
     elif view.points == "kept":
         for clause, label, colour, marker in _KEPT:
