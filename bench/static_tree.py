@@ -84,7 +84,7 @@ def grown(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[StaticTre
     corpus = cell.task.name if own else "calibration prompts of the embedded benchmarks"
     source = (f"grown from accuracies of ranks 0, 1, … measured at depths 1, 2, … of pair {cell.pair.name} with "
               f"drafter {cell.drafter.name} on {len(prompts)} prompts of {corpus}, {asked[0]} cycles: {rows}")
-    falling = [sorted(row, reverse=True) for row in accuracy]  # a few cycles may by chance put a rank above a better one
+    falling = [sorted(row, reverse=True) for row in accuracy]  # by chance a rank may beat a better one
     found = StaticTree.of_paths(args.name, source, best_tree(falling, args.nodes))
     file = settings.output.dir / "trees" / f"{args.name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
