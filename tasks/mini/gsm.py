@@ -100,7 +100,7 @@ def _invent(rng: random.Random) -> Story:
         cells += [(person, things[1]) for person in rng.sample(people, 1)]
     for owner, thing in cells:
         _open(story, owner, thing)
-    for _ in range(rng.choice((0, 0, 0, 1, 1))):
+    if rng.choice((0, 0, 0, 1, 1)):
         _happen(story, things[0])
     return story
 
@@ -152,7 +152,7 @@ def _happen(story: Story, thing: str) -> None:
     if most < 2 or (kind == "gain" and before + most > LARGEST) or (kind == "gift" and after + most > LARGEST):
         return
     k = rng.randint(2, most)
-    when = rng.choice(phrases.LATER if story.events else phrases.THEN)
+    when = rng.choice(phrases.THEN)
     sentence = story.tell(phrases.EVENTS[kind], a=one, b=other, k=k, t=thing)
     story.events.append(f"{when} {sentence}")
     _shift(story, one, thing, k if kind == "gain" else -k, sentence)

@@ -54,7 +54,6 @@ CROSS_RELATIONS = {
 SYMBOLS = {"more": "+", "fewer": "-", "twice": "*", "times": "*", "half": "/"}
 
 THEN = ("Then", "Later,", "The next day,", "One day,")
-LATER = ("After that,", "Some time later,", "Next,")
 
 EVENTS = {
     "gain": ("{a} buys {k} more {t}.", "{a} finds {k} more {t}.", "{a} gets {k} new {t}."),

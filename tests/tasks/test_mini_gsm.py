@@ -35,7 +35,7 @@ def solve(question: str) -> int:
     have: dict[tuple[str, str], int] = {}
     relations, events = [], []
     for sentence in (line for line in story if line not in gsm_phrases.FRAMES):
-        when = re.match("|".join(f"{word} " for word in (*gsm_phrases.THEN, *gsm_phrases.LATER)), sentence)
+        when = re.match("|".join(f"{word} " for word in gsm_phrases.THEN), sentence)
         text = canonical(sentence[when.end() if when else 0 :].rstrip("."))
         if when:
             events.append(text)
@@ -107,7 +107,7 @@ def test_every_worked_equation_is_right_and_its_operands_are_known(seed):
         assert {a, b} <= known
         assert 0 < c <= gsm.LARGEST_TOTAL and (symbol != "*" or b < 10)
         known.add(c)
-    assert reference["answer"] in re.findall(r"\d+", answer.split("\n")[0])
+    assert re.findall(r"\d+", answer.split("\n")[0])[-1] == reference["answer"]
 
 
 @given(seeds)
@@ -115,7 +115,7 @@ def test_every_worked_equation_is_right_and_its_operands_are_known(seed):
 def test_answers_quote_every_fact_and_in_an_order_that_works(seed):
     question, answer, _ = problem(seed)
     *story, _ = re.split(r"(?<=[.?]) ", question)
-    when = re.compile("|".join(f"^{word} " for word in (*gsm_phrases.THEN, *gsm_phrases.LATER)))
+    when = re.compile("|".join(f"^{word} " for word in gsm_phrases.THEN))
     facts = [when.sub("", sentence) for sentence in story if sentence not in gsm_phrases.FRAMES]
     assert all(f" {fact}" in f" {answer}" for fact in facts)
     stated = set()
