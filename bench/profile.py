@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from methods.decode import Limits, generate
 from methods.method import Method
 from tasks.base import Prompt
 
-NEW_TOKENS = 48
+PROMPTS, NEW_TOKENS = 3, 48
 """Enough cycles for medians, few enough to cost little."""
 PHASES = ("draft", "verify", "accept", "commit")
 
@@ -29,6 +29,7 @@ class Phases:
         self.device = device
         self.times: dict[str, list[float]] = defaultdict(list)
         self.current = ""
+        self.memory_peak: int | None = None
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -60,10 +61,6 @@ class Phases:
     def cycles(self) -> int:
         return len(self.times["verify"])
 
-    def median(self, name: str) -> float:
-        """Seconds of one phase in the median cycle."""
-        return statistics.median(self.times[name])
-
     def per_cycle(self, *names: str) -> float:
         """Mean seconds of these phases together."""
         return sum(sum(self.times[name]) for name in names) / self.cycles
@@ -75,23 +72,41 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def profile(method: Method, prompt: Prompt, limits: Limits,
-            stream: Callable[[Prompt, int], str]) -> dict[str, float] | None:
-    """Median seconds of each phase of a cycle, of the prefill and of the whole cycle, over the first turn of a prompt;
-    `head` is the LM head's part of `verify`. None where no cycle was needed. On a GPU also `memory_peak`, the bytes
-    allocated at most."""
+def profiles(methods: Sequence[Method], prompts: Sequence[Prompt], limits: Limits,
+             stream: Callable[[Prompt, int], str]) -> list[dict[str, float] | None]:
+    """Of each method the median seconds of each phase of a cycle, of the prefill and of the whole cycle, over the first
+    turns of the prompts; `head` is the LM head's part of `verify`. The methods take turns prompt by prompt, so that
+    whatever else the machine does meets all of them. None where no cycle was needed. On a GPU also `memory_peak`, the
+    bytes allocated at most."""
+    short = replace(limits, max_new_tokens=min(limits.max_new_tokens, NEW_TOKENS))
+    runs: list[list[Phases]] = [[] for _ in methods]
+    for prompt in prompts:
+        for method, own in zip(methods, runs, strict=True):
+            if phases := _run(method, prompt, short, stream):
+                own.append(phases)
+    return [_medians(own) for own in runs]
+
+
+def _run(method: Method, prompt: Prompt, limits: Limits, stream: Callable[[Prompt, int], str]) -> Phases | None:
     device, phases = method.target.device, Phases(method.target.device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    short = replace(limits, max_new_tokens=min(limits.max_new_tokens, NEW_TOKENS))
     with phases.watching(method.target.model.get_output_embeddings()):
-        [run] = answer(method, [prompt], short, stream, turns=1,
+        [run] = answer(method, [prompt], limits, stream, turns=1,
                        decode=lambda method, requests, limits: generate(method, requests, limits, phases))
-    if run.error is not None or not phases.cycles:
+    if run.error is not None:
         return None
-    found = {name: phases.median(name) for name in (*PHASES, "head")}
-    found["cycle"] = statistics.median(map(sum, zip(*(phases.times[name] for name in PHASES), strict=True)))
-    found["prefill"] = run.prefill_s
+    phases.times["prefill"].append(run.prefill_s)
     if device.type == "cuda":
-        found["memory_peak"] = torch.cuda.max_memory_allocated(device)
-    return found
+        phases.memory_peak = torch.cuda.max_memory_allocated(device)
+    return phases
+
+
+def _medians(runs: Sequence[Phases]) -> dict[str, float] | None:
+    if not any(run.cycles for run in runs):
+        return None
+    times = {name: [seconds for run in runs for seconds in run.times[name]] for name in (*PHASES, "head", "prefill")}
+    found = {name: statistics.median(seconds) for name, seconds in times.items()}
+    found["cycle"] = statistics.median(map(sum, zip(*(times[name] for name in PHASES), strict=True)))
+    peaks = [run.memory_peak for run in runs if run.memory_peak is not None]
+    return found | ({"memory_peak": max(peaks)} if peaks else {})

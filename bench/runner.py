@@ -20,7 +20,7 @@ from bench.controls import add_nll
 from bench.environment import environment
 from bench.errors import described
 from bench.models import load_method, release_all_but
-from bench.profile import profile
+from bench.profile import PROMPTS, profiles
 from bench.progress import Bars
 from bench.sections import Pair
 from methods.decode import Limits
@@ -139,18 +139,20 @@ class Rotation:
             for index, chunk in enumerate(self.chunks):
                 if arms := self._pending(chunk):
                     self._measure(chunk, arms[index % len(arms):] + arms[:index % len(arms)], bars)
-        base = self._profile(self.baseline)
-        for arm in self.arms:
-            own = base if arm.cell.is_autoregressive else self._profile(arm.method)
+        base, *others = self._profiles()
+        for arm, own in zip(self.arms, others, strict=True):
             summary = summarise(arm.folder.samples(), metric=self.task.metric, proportion=self.task.proportion,
                                 phases=own, baseline_phases=base)
             arm.folder.write_summary(summary)
 
-    def _profile(self, method: Method) -> dict[str, float] | None:
-        """On the first prompt that was measured."""
+    def _profiles(self) -> list[dict[str, float] | None]:
+        """Of the baseline and of every arm, on the first prompts that were measured."""
         good = {sample["id"] for sample in self.arms[0].folder.samples() if "error" not in sample}
-        prompt = next((prompt for chunk in self.chunks for prompt in chunk if prompt.id in good), None)
-        return None if prompt is None else profile(method, prompt, self.limits, self._stream)
+        prompts = [prompt for chunk in self.chunks for prompt in chunk if prompt.id in good][:PROMPTS]
+        methods = [arm.method for arm in self.arms if not arm.cell.is_autoregressive]
+        base, *others = profiles([self.baseline, *methods], prompts, self.limits, self._stream)
+        found = iter(others)
+        return [base, *(base if arm.cell.is_autoregressive else next(found) for arm in self.arms)]
 
     def _pending(self, chunk: list[Prompt]) -> list[Arm]:
         return [arm for arm in self.arms if any(prompt.id not in arm.done for prompt in chunk)]
