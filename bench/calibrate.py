@@ -16,7 +16,7 @@ from bench.answers import answer, context
 from bench.cell import digest
 from bench.entry import entry
 from bench.errors import ConfigError
-from bench.harvest import harvest, model_of, prompts_of
+from bench.harvest import harvest, model_of, named, prompts_of
 from bench.sections import Engine, Named, Pair, Section, choose, parse, validated
 from methods import registry
 from methods.decode import Limits
@@ -104,7 +104,7 @@ def constants_of(settings: Calibrate, target: LanguageModel, positions: list[Pos
     plain = settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair"})
     provenance = {**plain, "dtype": settings.engine.dtype, "n": len(positions), "unit": "nats",
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
-    return Constants(target=target.source, fingerprint=target.fingerprint, edges=edges, buckets=buckets,
+    return Constants(target=named(target), fingerprint=target.fingerprint, edges=edges, buckets=buckets,
                      inv_std=inverse_std(target.embedding).tolist(), provenance=provenance)
 
 

@@ -21,9 +21,9 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
+from bench.environment import PROJECT
 from bench.errors import CONFIG_ERRORS, ConfigError, composition, unknown
 
-PROJECT = Path(__file__).resolve().parent.parent
 CONF = PROJECT / "conf"
 BASIC = "hydra._internal.core_plugins.basic_"
 

@@ -22,8 +22,8 @@ import pandas as pd
 import torch
 
 from bench.cell import Cell
-from bench.compose import PROJECT, composer
-from bench.environment import environment
+from bench.compose import composer
+from bench.environment import PROJECT, environment
 from bench.errors import ConfigError
 from bench.models import load_method
 from bench.profile import Phases, now

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
+from bench.environment import PROJECT
 from bench.errors import ConfigError
 from methods.engine.models import LanguageModel, load_model
 from tasks.base import Prompt, Split, Task
@@ -23,6 +24,12 @@ def model_of(pair, engine, role: str) -> LanguageModel:
     pair.check(role)
     return load_model(pair.source(role), dtype=engine.dtype, device=engine.device, revision=pair.revision(role),
                       trust_remote_code=pair.trust_remote_code)
+
+
+def named(model: LanguageModel) -> str:
+    """Where a model came from, for a file that travels: a folder of this project is named within it."""
+    source = Path(model.source)
+    return str(source.relative_to(PROJECT)) if source.is_relative_to(PROJECT) else model.source
 
 
 def prompts_of(task: Task, split: Split, count: int) -> list[Prompt]:

@@ -18,7 +18,7 @@ from rich.progress import track
 from bench.cell import digest
 from bench.entry import entry
 from bench.errors import ConfigError
-from bench.harvest import harvest, model_of, prompts_of
+from bench.harvest import harvest, model_of, named, prompts_of
 from bench.mining import Miner
 from bench.sections import Engine, Named, Pair, Section, choose, parse, validated
 from methods import registry
@@ -108,8 +108,8 @@ def classifier(settings: TrainJudge, target: LanguageModel, draft: LanguageModel
                   "dtype": settings.engine.dtype, "n": len(labels), "important": int(y.sum()), "c": found.c,
                   "auc": found.auc, "n_train": found.train, "n_held_out": found.held_out,
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
-    other = {} if models[1] is None else {"draft": draft.source, "draft_fingerprint": draft.fingerprint}
-    return Classifier(kind=settings.kind, target=target.source, fingerprint=target.fingerprint, **other,
+    other = {} if models[1] is None else {"draft": named(draft), "draft_fingerprint": draft.fingerprint}
+    return Classifier(kind=settings.kind, target=named(target), fingerprint=target.fingerprint, **other,
                       features=settings.features, mean=found.mean, scale=found.scale, coef=found.coef,
                       intercept=found.intercept, thresholds=found.thresholds, provenance=provenance)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -12,6 +13,8 @@ from omegaconf import OmegaConf
 from bench.calibrate import run as calibrate
 from bench.cell import Cell
 from bench.compose import CONF, composer
+from bench.environment import PROJECT
+from bench.harvest import named
 from methods.engine.models import fingerprint
 from methods.rules._linear import Classifier
 
@@ -86,6 +89,18 @@ def test_autojudge_alone_and_with_dropmatch(command, classifier: Path, tmp_path:
     assert all(n == 3 for sample in alone.cell.samples() for n in sample["accepted"][:-1])
     assert strict.cell.summary()["relaxed_share"] == 0.0  # P = 0.5 of all tokens is above the threshold
     assert both.cell.summary()["tau"] >= strict.cell.summary()["tau"]
+
+
+def test_the_shipped_files_name_the_shipped_models() -> None:
+    """by a path within the project: where they were made is nobody's business, and no other machine has that folder."""
+    pair = PROJECT / "models" / "tiny"
+    arc, judge = (json.loads((pair / name).read_text()) for name in ("arc.json", "autojudge.json"))
+    for found, part, key in [(arc, "target", "fingerprint"), (judge, "target", "fingerprint"),
+                             (judge, "draft", "draft_fingerprint")]:
+        assert found[part] == f"models/tiny/{part}" and found[key] == fingerprint(str(pair / part))
+    assert named(SimpleNamespace(source=str(pair / "target"))) == "models/tiny/target"
+    for elsewhere in ("org/name", "/elsewhere/x"):
+        assert named(SimpleNamespace(source=elsewhere)) == elsewhere
 
 
 def test_missing_files_are_said_before_anything_runs(command, tmp_path: Path) -> None:
