@@ -13,8 +13,11 @@ from typing import Any
 from bench.answers import Answer, context
 from bench.cell import Cell
 from bench.errors import ConfigError
+from bench.sections import Named
+from methods import registry
 from methods.engine.models import LanguageModel
 from methods.surprise import emitted_nll
+from results.gains import gains
 from results.store import Store
 from results.summary import diversity
 
@@ -49,8 +52,29 @@ def relate(cells: Sequence[Cell], store: Store) -> None:
             other = store.cell(twin.name).summary()
             if other is not None:
                 found |= {f"{name}_{metric}": other[metric] for metric in TWIN_METRICS}
+        found |= _over_lossless(cell, store)
         if any(summary.get(name) != value for name, value in found.items()):
             folder.write_summary({**summary, **found})
+
+
+def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
+    """What the cell gains over the lossless rule at the same point, in parts where their cells were measured too."""
+    lossless = cell.twin(rule=Named(name="lossless", options=registry.rule("lossless")()))
+    if cell.is_autoregressive or lossless.name == cell.name:
+        return {}
+    exact = cell
+    if getattr(cell.rule.options, "q_mode", "exact") == "draft":
+        exact = cell.twin(rule=_with(cell.rule, q_mode="exact"))
+    points = {"own": cell, "lossless": lossless}
+    if cell.decoding.temperature > 0:
+        points |= {"exact": exact, "greedy": _greedy(exact), "lossless_greedy": _greedy(lossless)}
+    folders = {name: store.cell(point.name) for name, point in points.items()}
+    summaries = {name: found for name, folder in folders.items() if (found := folder.summary()) is not None}
+    if not {"own", "lossless"} <= set(summaries):
+        return {}
+    found = gains({name: [s for s in folders[name].samples() if "error" not in s] for name in summaries})
+    return found | {f"{name}_{metric}": summaries[name][metric] for name in ("lossless", "lossless_greedy")
+                    if name in summaries for metric in ("nll", "accuracy")}
 
 
 def _repeats(cell: Cell, store: Store) -> Iterator[str]:
@@ -66,15 +90,22 @@ def _repeats(cell: Cell, store: Store) -> Iterator[str]:
 def twins(cell: Cell) -> Iterator[tuple[str, Cell]]:
     """The same point at temperature 0 ("greedy"), and with the other q_mode ("other_q"), where those can run."""
     if cell.decoding.temperature > 0:
-        yield from _possible("greedy", cell, decoding=cell.decoding.model_copy(update={"temperature": 0.0}))
+        yield from _possible("greedy", _greedy(cell))
     q_mode = getattr(cell.rule.options, "q_mode", None)
     if q_mode is not None and not cell.is_autoregressive:
-        options = cell.rule.options.model_copy(update={"q_mode": "draft" if q_mode == "exact" else "exact"})
-        yield from _possible("other_q", cell, rule=cell.rule.model_copy(update={"options": options}))
+        other = _with(cell.rule, q_mode="draft" if q_mode == "exact" else "exact")
+        yield from _possible("other_q", cell.twin(rule=other))
 
 
-def _possible(name: str, cell: Cell, **changes: Any) -> Iterator[tuple[str, Cell]]:
-    twin = cell.twin(**changes)
+def _greedy(cell: Cell) -> Cell:
+    return cell.twin(decoding=cell.decoding.model_copy(update={"temperature": 0.0}))
+
+
+def _with(rule: Named, **options: Any) -> Named:
+    return rule.model_copy(update={"options": rule.options.model_copy(update=options)})
+
+
+def _possible(name: str, twin: Cell) -> Iterator[tuple[str, Cell]]:
     try:
         twin.check()
     except ConfigError:  # a variant without q, a rule that needs a temperature: there is no such twin

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from results import papers
+from results.gains import finding
 from results.grid import Grid, outcome, sizes
 from results.report import Coords, ReportSpec, Value
 from results.stats import NORMAL_95
@@ -34,16 +35,19 @@ class Number:
     notes: tuple[int, ...] = ()
 
     @property
+    def _sign(self) -> str:
+        return "+" if self.of.of.signed else ""
+
+    @property
     def text(self) -> str:
-        sign = "+" if self.of.less else ""
-        return "–" if self.value is None else _printed(self.of, self.value, sign) + self.of.of.sign
+        return "–" if self.value is None else _printed(self.of, self.value, self._sign) + self.of.of.sign
 
     @property
     def interval_text(self) -> str:
         """`[2.01, 2.19]`; empty without an interval, and where the value is fixed by definition and it has no width."""
         if self.interval is None or self.interval[0] == self.interval[1]:
             return ""
-        return f"[{', '.join(_printed(self.of, end) for end in self.interval)}]"
+        return f"[{', '.join(_printed(self.of, end, self._sign) for end in self.interval)}]"
 
     @property
     def difference(self) -> float | None:
@@ -93,6 +97,7 @@ class Table:
     rows: list[Row]
     caption: str
     notes: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
 
     @property
     def groups(self) -> list[tuple[Coords, list[Row]]]:
@@ -120,26 +125,22 @@ def lay_out(spec: ReportSpec, grid: Grid) -> Table:
         rows.append(Row(shown, any(entries[axis].baseline for axis in spec.rows), tuple(cells)))
     names = [" · ".join(column) for column in columns] + ([spec.mean] if spec.mean else [])
     told = [spec.axes[axis][0].label for axis in spec.rows if axis not in stub]
-    rows = [_differences(row, rows) for row in rows]
     table = Table(spec, stub, names, spec.values, rows, "; ".join([*told, *_caption(spec, grid)]), notes)
     table.rows = _mark_best(table)
+    if any(value.metric == "tau_gain" for value in spec.values):
+        table.findings = _findings(spec, grid, at)
     return table
 
 
-def _differences(row: Row, rows: Sequence[Row]) -> Row:
-    """Values that are shown `less` another row's become their difference from it, without an interval."""
-    cells = []
-    for c, cell in enumerate(row.cells):
-        numbers = []
-        for i, number in enumerate(cell.numbers):
-            if number.of.less:
-                there = [other.cells[c].numbers[i].value for other in rows
-                         if other.labels == (*row.labels[:-1], number.of.less)]
-                known = number.value is not None and len(there) == 1 and there[0] is not None
-                number = replace(number, value=number.value - there[0] if known else None, interval=None)
-            numbers.append(number)
-        cells.append(replace(cell, numbers=tuple(numbers)))
-    return replace(row, cells=tuple(cells))
+def _findings(spec: ReportSpec, grid: Grid, at: Mapping[tuple[Coords, Coords], Coords]) -> list[str]:
+    """A sentence on each relaxed point, named by the labels in which the points differ."""
+    shown = [i for i, axis in enumerate(spec.rows + spec.columns) if len(spec.axes[axis]) > 1]
+    found = []
+    for (row, column), coords in at.items():
+        summary = outcome(grid, coords).summary
+        if summary is not None and (said := finding(", ".join((row + column)[i] for i in shown), summary)):
+            found.append(said)
+    return found
 
 
 def _places(spec: ReportSpec, coords: Coords) -> tuple[Coords, Coords]:

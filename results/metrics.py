@@ -18,6 +18,7 @@ class Metric:
     digits: int
     better: Literal["higher", "lower"] | None
     definition: str
+    signed: bool = False
 
     @property
     def axis(self) -> str:
@@ -72,6 +73,14 @@ _ALL = (
            "Edit similarity of two answers to one prompt with different random numbers, mean over pairs and prompts."),
     Metric("greedy_tau", "τ at T = 0", "", 2, None, "τ of the same method on the same prompts at temperature 0."),
     Metric("other_q_tau", "τ, other q_mode", "", 2, None, "τ of the same point with the other q_mode."),
+    Metric("tau_gain", "Δτ", "", 2, None,
+           "τ less that of the lossless rule on the same drafter, settings and prompts; the next three are its parts "
+           "and add up to it. Intervals: paired bootstrap over prompts.", True),
+    Metric("tau_gain_relaxed", "by relaxation", "", 2, None,
+           "Δτ at temperature 0, where nothing can be won by being greedier than asked for.", True),
+    Metric("tau_gain_q", "by q_mode", "", 2, None, "τ less that of the same rule with q_mode exact.", True),
+    Metric("tau_gain_greedier", "by greediness", "", 2, None,
+           "The rest: what the rule gains at this temperature and loses at temperature 0.", True),
     Metric("accuracy", "Accuracy", "%", 1, "higher",
            "The task's own score. Interval: Wilson for right-or-wrong scores, bootstrap over prompts for others."),
     Metric("baseline_accuracy", "Baseline accuracy", "%", 1, None, "The score of autoregressive decoding."),

@@ -24,12 +24,10 @@ Coords = tuple[str, ...]
 class Value(Frozen):
     """One number of a table's cell; in a report also written as the metric's bare name.
 
-    `less` shows it as the difference from the row of this label.
     `published_name` is its name in the published file, `published_scale` brings that number to the summary's unit."""
 
     metric: str
     label: str = ""
-    less: str | None = None
     digits: int | None = Field(default=None, ge=0)
     published_name: str = ""
     published_scale: float = 1.0

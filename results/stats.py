@@ -33,6 +33,18 @@ def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -
     return _bootstrap((numerators, denominators), lambda a, b, axis: a.sum(axis) / b.sum(axis))
 
 
+def contrast_interval(weights: Sequence[float], numerators: Sequence[Sequence[float]],
+                      denominators: Sequence[Sequence[float]]) -> Interval | None:
+    """95% interval of a weighted sum of pooled ratios, by resampling prompts: a difference of two τ has the weights 1
+    and −1. One numerator and one denominator a prompt for each weight, all in the same order. None for fewer than two
+    prompts."""
+    def contrast(*data: np.ndarray, axis: int) -> np.ndarray:
+        ratios = [a.sum(axis) / b.sum(axis) for a, b in zip(data[:len(weights)], data[len(weights):], strict=True)]
+        return sum(weight * ratio for weight, ratio in zip(weights, ratios, strict=True))
+
+    return _bootstrap((*numerators, *denominators), contrast)
+
+
 def mean_interval(values: Sequence[float]) -> Interval | None:
     """95% bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
     return _bootstrap((values,), lambda x, axis: np.mean(x, axis=axis))

@@ -38,7 +38,7 @@ def render_table(spec: ReportSpec, grid: Grid, out_dir: str | Path) -> list[Path
 
 
 def markdown(table: Table) -> str:
-    """A heading, the table, its caption and its notes."""
+    """A heading, the table, its caption, its notes and what it comes to."""
     several = len(table.values) > 1
     header = [*table.stub, *(f"{c} · {value.name}" if several else c for c in table.columns for value in table.values)]
     lines = [[*stub, *(_marked(text) for cell in row.cells for text in texts(cell))] for stub, row in stubs(table)]
@@ -47,7 +47,8 @@ def markdown(table: Table) -> str:
     frame = pd.DataFrame(escaped[1:], columns=escaped[0])
     body = frame.to_markdown(index=False, colalign=align, disable_numparse=True)
     notes = "\n".join(f"{_raised(i)} {note}  " for i, note in enumerate(table.notes))
-    return "\n\n".join(part for part in (f"### {table.spec.title}", body, table.caption, notes) if part) + "\n"
+    found = "\n".join(f"- {finding}" for finding in table.findings)
+    return "\n\n".join(part for part in (f"### {table.spec.title}", body, table.caption, notes, found) if part) + "\n"
 
 
 def latex(table: Table) -> str:

@@ -51,6 +51,26 @@ def test_repeats_and_twins_meet_in_the_summaries(command) -> None:
     assert taus["exact"]["other_q_tau"] == taus["draft"]["tau"] and taus["draft"]["other_q_tau"] == taus["exact"]["tau"]
 
 
+def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
+    """and where it comes from, once the cells that tell are there."""
+    axes = "rule=mars_sampling,lossless", "rule.q_mode=exact,draft", "decoding.temperature=0,1"
+    result = command("drafter=eagle3", *axes, *WARM[1:], flags=["-m"])
+    assert result.status == 0
+    found = {(cell.config()["rule"]["name"], cell.config()["rule"]["q_mode"], cell.config()["decoding"]["temperature"]):
+             cell.summary() for cell in result.store.cells()}
+    tau = {key: summary["tau"] for key, summary in found.items()}
+    own = found["mars", "draft", 1]
+    assert own["tau_gain"] == pytest.approx(tau["mars", "draft", 1] - tau["lossless", "exact", 1])
+    assert own["tau_gain_q"] == pytest.approx(tau["mars", "draft", 1] - tau["mars", "exact", 1])
+    assert own["tau_gain_relaxed"] == pytest.approx(tau["mars", "exact", 0] - tau["lossless", "exact", 0])
+    assert own["tau_gain"] == pytest.approx(own["tau_gain_q"] + own["tau_gain_relaxed"] + own["tau_gain_greedier"])
+    assert own["lossless_nll"] == found["lossless", "exact", 1]["nll"]
+    assert found["mars", "exact", 1]["tau_gain_q"] == 0.0, "the same cell on both sides"
+    cold = found["mars", "exact", 0]
+    assert cold["tau_gain"] == pytest.approx(own["tau_gain_relaxed"]) and "tau_gain_relaxed" not in cold
+    assert "tau_gain" not in found["lossless", "exact", 1]
+
+
 def test_what_the_accepted_length_would_give(command) -> None:
     result = command("method=ar,sps", *WARM, flags=["-m"])
     ar, sps = (next(cell.summary() for cell in result.store.cells() if f"-{label}-" in cell.key)

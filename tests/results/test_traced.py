@@ -8,13 +8,12 @@ import pytest
 
 import plots
 from results.grid import Outcome
-from results.layout import lay_out
 from results.replay import default_values, kept_at, replay, walked
 from results.report import ReportSpec
 from results.store import Store, StoreError
 from results.trace import Threshold, TraceFolder
 from results.traced import quantities, traced_metrics
-from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
+from tests.helpers.synthetic_cells import made_up
 
 N = 6
 TREE = {"turn": 0, "cycle": [0, 0, 0, 0, 1, 1], "node": [1, 2, 3, -1, 1, -1], "parent": [0, 0, 1, 2, 0, 0],
@@ -95,15 +94,3 @@ def test_a_figure_of_traces(traces, tmp_path) -> None:
     with pytest.raises(ValueError, match="unknown quantity"):
         ReportSpec.model_validate(spec.model_dump() | {"figure": {"kind": "traced", "panels": ["Model"],
                                                                   "views": [{"x": "z3"}]}})
-
-
-def test_a_value_less_that_of_another_row() -> None:
-    spec = table_spec(values=["tau", {"metric": "tau", "label": "Δτ", "less": "SpS"}], mean=None)
-    grid = full_grid(spec)
-    del grid["Beta", "SpS", "GSM8K"]
-    table = lay_out(spec, grid)
-    rows = {row.labels: row.cells[0].numbers for row in table.rows}
-    tau, less = rows["Alpha", "MARS & co"]
-    assert less.value == pytest.approx(tau.value - rows["Alpha", "SpS"][0].value) and less.text[0] in "+−"
-    assert rows["Alpha", "SpS"][1].value == 0 and less.interval is None
-    assert rows["Beta", "MARS & co"][1].value is None, "nothing to compare with"
