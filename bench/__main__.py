@@ -47,7 +47,7 @@ def run(command: Command) -> int:
     from bench.cell import Cell
     from bench.closing import conclude, labels_of
     from bench.settings import Settings
-    from results.store import Store, StoreError
+    from results.store import Store
 
     settings = Settings.of(command.points[0].config)
     cells = [Cell.of(point.config) for point in command.points]
@@ -62,15 +62,11 @@ def run(command: Command) -> int:
 
         return replay_cells(cells, labels, settings)
     from bench.job import hydra_job
-    from bench.runner import rotations
+    from bench.runner import check_store, rotations
     from bench.sweep import plans_of, render_sweep
 
     store = Store(settings.store.dir)
-    try:
-        for cell in cells:
-            store.cell(cell.name).summary()
-    except StoreError as error:  # told before anything runs: inside a job Hydra adds its traceback
-        raise ConfigError(error) from error
+    check_store(cells, store)
     plans = plans_of(command, cells) if command.sweep is not None else []
     with suppress(SystemExit):  # Hydra has printed why; what was done is in the store
         hydra_job(rotations(cells) if command.together else None)()

@@ -17,7 +17,7 @@ from bench.coverage import RECORD, audit_cells
 from bench.errors import ConfigError, NotInPair, described, unknown
 from bench.job import run_cells
 from bench.plan import show_plan
-from bench.runner import is_complete, rotations
+from bench.runner import check_store, is_complete, rotations
 from bench.sections import validated
 from bench.settings import Settings
 from bench.trace import trace_cells
@@ -94,6 +94,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if settings.dry_run:
         show_plan([cell for cell, _ in points], [label for _, label in points], settings)
         return 0
+    check_store([cell for plan in shown.values() for cell in plan.all_cells()], Store(settings.store.dir))
     cells = list({cell.name: cell for plan in chosen for cell in plan.all_cells()}.values())
     traced = {cell.name for plan in chosen if plan.spec.trace for cell in plan.cells.values()}
     for reason in sorted({reason for plan in chosen for reason in plan.absent.values()}):

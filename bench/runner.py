@@ -18,7 +18,7 @@ from bench.answers import Answer, answer
 from bench.cell import Cell, tell_apart
 from bench.controls import add_nll
 from bench.environment import environment
-from bench.errors import described
+from bench.errors import ConfigError, described
 from bench.models import load_method, release_all_but
 from bench.profile import PROMPTS, profiles
 from bench.progress import Bars
@@ -53,6 +53,15 @@ def rotations(cells: Iterable[Cell]) -> list[list[Cell]]:
         pairs.setdefault(cell.pair, len(pairs))
     found = [list(group.values()) for group in groups.values()]
     return sorted(found, key=lambda group: pairs[group[0].pair])
+
+
+def check_store(cells: Iterable[Cell], store: Store) -> None:
+    """Raises ConfigError for a file of these cells that cannot be read: told in one line, before anything runs."""
+    for name in {cell.name for cell in cells}:
+        try:
+            store.cell(name).check()
+        except StoreError as error:
+            raise ConfigError(error) from error
 
 
 def is_complete(folder: CellFolder) -> bool:

@@ -20,6 +20,7 @@ from bench.controls import relate
 from bench.errors import ConfigError
 from bench.plan import show_plan
 from bench.report import Plan, environment_of, made_by, plan_of, run_missing
+from bench.runner import check_store
 from bench.settings import Settings
 from plots.render import render
 from results.advice import Advice, Candidate, Estimate, advise, share, times
@@ -76,8 +77,9 @@ def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], 
     if settings.dry_run:
         show_plan(list(plan.cells.values()), [" / ".join(coords[1:]) for coords in plan.cells], settings)
         return 0
-    run_missing(cells, settings)
     store = Store(settings.store.dir)
+    check_store(cells, store)
+    run_missing(cells, settings)
     relate(cells, store)
     found, measure = measured(plan, store)
     advice = advise([one.candidate for one in found], workload.quality_loss, workload.min_prompts)

@@ -207,7 +207,8 @@ def _paper(spec: ReportSpec, coords: Coords, published: papers.Numbers, column: 
 
 
 def _mark_best(table: Table) -> list[Row]:
-    """Mark the best value of each column within a group of rows, where it has rivals; equal prints are equally good."""
+    """Mark the best value of each column within a group of rows, where it has rivals; equal prints are equally good.
+    Where all are equal none is best."""
     rows = []
     for _, group in table.groups:
         rivals = [row for row in group if not row.baseline]
@@ -224,11 +225,11 @@ def _mark_best(table: Table) -> list[Row]:
 
 
 def _is_best(number: Number, rivals: Sequence[Number]) -> bool:
-    known = [rival.value for rival in rivals if rival.value is not None]
-    if number.value is None or number.of.of.better is None or len(known) < 2:
+    known = [rival for rival in rivals if rival.value is not None]
+    if number.value is None or number.of.of.better is None or len({rival.text for rival in known}) < 2:
         return False
-    best = max(known) if number.of.of.better == "higher" else min(known)
-    return number.text == replace(number, value=best).text
+    best = (max if number.of.of.better == "higher" else min)(known, key=lambda rival: rival.value)
+    return number.text == best.text
 
 
 def _caption(spec: ReportSpec, grid: Grid) -> list[str]:

@@ -166,6 +166,11 @@ class CellFolder:
         """What else was measured of the cell, in a file <name>.json of its own."""
         self._write_json(f"{name}.json", data)
 
+    def check(self) -> None:
+        """Raises StoreError, naming it, for a file of this cell that cannot be read."""
+        for read in (self.config, self.environment, self.samples, self.summary, self.failure):
+            read()
+
     def record(self, name: str) -> dict[str, Any] | None:
         return self._read_json(f"{name}.json")
 

@@ -72,14 +72,15 @@ def test_one_wrong_point_stops_a_multirun(command, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["summary.json", "samples.jsonl", "cell.yaml", "environment.json"])
 @pytest.mark.parametrize("flags", [[], ["-m"]])
-def test_a_summary_that_cannot_be_read(command, flags: list[str]) -> None:
+def test_a_file_in_the_store_that_cannot_be_read(command, flags: list[str], name: str) -> None:
     given = "method=ar,pld" if flags else "method=pld", "n=1"
-    file = command(*given, flags=flags).store.cells()[0].path / "summary.json"
-    file.write_text('{"n": 1,')
+    file = command(*given, flags=flags).store.cells()[0].path / name
+    file.write_text('{"n": 1,\n')
     result = command(*given, flags=flags)
     [line] = result.err.splitlines()
-    assert result.status == 2 and line.startswith(f"error: {file} is not JSON") and "remove it" in line
+    assert result.status == 2 and line.startswith(f"error: {file}") and " is not " in line and "remove it" in line
 
 
 @pytest.mark.parametrize(("sweep", "hint"), [("n=interval(1,3)", "KEY=a,b,c"), ("task=interval(1,3)", "KEY=a,b,c"),

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from results.grid import Outcome
-from results.layout import lay_out
+from results.layout import Number, _is_best, lay_out
+from results.report import Value
 from results.stats import NORMAL_95
 from results.tables import html, latex, long_csv, markdown, render_table
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
@@ -98,11 +99,17 @@ def test_the_best_of_each_group_is_bold_and_a_baseline_never(spec, grid):
             assert [label for label, best in marked if best] == [max(values, key=values.get)]
 
 
-def test_equal_prints_are_equally_good(spec, grid):
+def test_equal_prints_are_equally_good():
+    value = Value(metric="tau")
+    rivals = [Number(value, 2.001), Number(value, 2.004), Number(value, 1.5), Number(value)]
+    assert [_is_best(number, rivals) for number in rivals] == [True, True, False, False]
+
+
+def test_where_all_are_equal_none_is_best(spec, grid):
     for task in ("GSM8K", "mini_code"):
         grid["Beta", "SpS", task] = grid["Beta", "MARS & co", task] = made_up(speedup=2.0)
     rows = [r for r in lay_out(spec, grid).rows if r.labels[0] == "Beta" and not r.baseline]
-    assert [number.best for r in rows for cell in r.cells for number in cell.numbers] == [True] * 12
+    assert [number.best for r in rows for cell in r.cells for number in cell.numbers] == [False] * 12
 
 
 def test_published_numbers_only_beside_the_papers_pair(grid):
