@@ -62,19 +62,17 @@ def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
     lossless = cell.twin(rule=Named(name="lossless", options=registry.rule("lossless")()))
     if cell.is_autoregressive or lossless.name == cell.name:
         return {}
-    exact = cell
-    if getattr(cell.rule.options, "q_mode", "exact") == "draft":
-        exact = cell.twin(rule=_with(cell.rule, q_mode="exact"))
     points = {"own": cell, "lossless": lossless}
     if cell.decoding.temperature > 0:
-        points |= {"exact": exact, "greedy": _greedy(exact), "lossless_greedy": _greedy(lossless)}
+        other_q = getattr(cell.rule.options, "q_mode", "exact") == "draft"
+        points |= {"exact": cell.twin(rule=_with(cell.rule, q_mode="exact")) if other_q else cell,
+                   "lossless_greedy": _greedy(lossless)}
     folders = {name: store.cell(point.name) for name, point in points.items()}
     summaries = {name: found for name, folder in folders.items() if (found := folder.summary()) is not None}
     if not {"own", "lossless"} <= set(summaries):
         return {}
     found = gains({name: [s for s in folders[name].samples() if "error" not in s] for name in summaries})
-    return found | {f"{name}_{metric}": summaries[name][metric] for name in ("lossless", "lossless_greedy")
-                    if name in summaries for metric in ("nll", "accuracy")}
+    return found | {"lossless_accuracy": summaries["lossless"]["accuracy"]}
 
 
 def _repeats(cell: Cell, store: Store) -> Iterator[str]:

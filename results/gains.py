@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,73 +10,93 @@ import numpy as np
 from results import stats
 
 Samples = Sequence[Mapping[str, Any]]
-PARTS = ("relaxed", "q", "greedier")
-"""The parts of `tau_gain`, which they add up to."""
+PARTS = {"tau_gain_relaxed": "relaxation", "tau_gain_greedier": "greedier decoding", "tau_gain_q": "q_mode: draft"}
+"""The parts of `tau_gain`, which they add up to, as a reader calls them."""
+RUNS = ("own", "lossless", "exact", "lossless_greedy")
 
 
 def gains(runs: Mapping[str, Samples]) -> dict[str, Any]:
     """Differences of τ between samples of one point, each with `_ci95`, a paired bootstrap over the prompts that took a
     cycle in every run and failed in none.
 
-    `runs`: "own" and "lossless"; for the parts also "exact" (own with q_mode exact; the very same where it has none),
-    "greedy" and "lossless_greedy" (exact and lossless at temperature 0, where nothing can be won by being greedier).
+    `runs`: "own" and "lossless"; for the parts also "exact" (own with q_mode exact; own where it has no other) and
+    "lossless_greedy" (lossless at temperature 0).
 
-        tau_gain           own − lossless
-        tau_gain_q         own − exact
-        tau_gain_relaxed   greedy − lossless_greedy
-        tau_gain_greedier  the rest: (exact − lossless) − (greedy − lossless_greedy)
+        tau_gain           τ(own) − τ(lossless)
+        tau_gain_q         τ(own) − τ(exact)
+        tau_gain_greedier  g (τ(lossless_greedy) − τ(lossless)), where g, between 0 and 1, is how far the NLL of `exact`
+                           has gone from that of `lossless` to that of `lossless_greedy`
+        tau_gain_relaxed   the rest: what no decoder that is merely that much greedier would gain
     """
-    counted = {name: {s["id"]: (sum(s["committed"]), len(s["committed"])) for s in samples if s.get("committed")}
-               for name, samples in runs.items()}
+    counted = {name: {s["id"]: (sum(s["committed"]), len(s["committed"]), s["nll"], len(s["output_ids"]))
+                      for s in samples if s.get("committed")} for name, samples in runs.items()}
     ids = sorted(set.intersection(*(set(found) for found in counted.values())))
     if not ids:
         return {}
-    arrays = {name: np.array([found[i] for i in ids], float).T for name, found in counted.items()}
-    contrasts = {"tau_gain": {"own": 1, "lossless": -1}}
-    if {"exact", "greedy", "lossless_greedy"} <= set(runs):
-        contrasts |= {
-            "tau_gain_q": {"own": 1, "exact": -1},
-            "tau_gain_relaxed": {"greedy": 1, "lossless_greedy": -1},
-            "tau_gain_greedier": {"exact": 1, "lossless": -1, "greedy": -1, "lossless_greedy": 1},
-        }
+    arrays = [column for name in runs for column in np.array([counted[name][i] for i in ids], float).T]
+    named = {"tau_gain": lambda at: at["own"][0] - at["lossless"][0]}
+    if set(RUNS) <= set(runs):
+        named |= {"tau_gain_q": lambda at: at["own"][0] - at["exact"][0], "tau_gain_greedier": _greedier,
+                  "tau_gain_relaxed": lambda at: at["exact"][0] - at["lossless"][0] - _greedier(at)}
     found: dict[str, Any] = {}
-    for name, weights in contrasts.items():
-        tokens, cycles = ([arrays[run][row] for run in weights] for row in (0, 1))
-        signs = list(weights.values())
-        found[name] = float(sum(w * t.sum() / c.sum() for w, t, c in zip(signs, tokens, cycles, strict=True)))
-        interval = stats.contrast_interval(signs, tokens, cycles)
+    for name, part in named.items():
+        statistic = _of(part, list(runs))
+        found[name] = float(statistic(*arrays, axis=-1))
+        interval = stats.paired_interval(arrays, statistic)
         found[f"{name}_ci95"] = None if interval is None else list(interval)
     return found
 
 
-def finding(label: str, summary: Mapping[str, Any]) -> str | None:
-    """One sentence on a measured point with all parts, None without them."""
-    gain, interval = summary.get("tau_gain"), summary.get("tau_gain_ci95")
-    if interval is None or summary.get("tau_gain_relaxed") is None:
-        return None
-    parts = {name: summary[f"tau_gain_{part}"] for name, part in
-             zip(("relaxation", "q_mode: draft", "being greedier"), PARTS, strict=True)}
-    split = ", ".join(f"{_signed(value)} {name}" for name, value in parts.items())
-    if interval[0] <= 0 <= interval[1]:
-        verdict = f"no difference that {summary['n']} prompts can show"
-    elif gain < 0:
-        verdict = "a loss"
-    else:
-        most = max(parts, key=parts.__getitem__)
-        verdict = f"a gain, most of it {most}"
-    return (f"{label}: {_signed(gain)} [{_signed(interval[0])}, {_signed(interval[1])}] in τ, {verdict} ({split}). "
-            f"NLL {_three(summary['nll'])}, lossless {_three(summary['lossless_nll'])}, lossless at T = 0 "
-            f"{_three(summary['lossless_greedy_nll'])}{_scores(summary)}.")
+def _of(part: Callable[[dict[str, tuple]], np.ndarray], names: Sequence[str]) -> Callable[..., np.ndarray]:
+    """`part` of each run's (τ, NLL), as a statistic of four numbers a prompt and run: tokens committed, cycles, nats,
+    tokens emitted."""
+    def statistic(*data: np.ndarray, axis: int) -> np.ndarray:
+        sums = [column.sum(axis) for column in data]
+        return part({name: (sums[4 * i] / sums[4 * i + 1], sums[4 * i + 2] / sums[4 * i + 3])
+                     for i, name in enumerate(names)})
+
+    return statistic
 
 
-def _scores(summary: Mapping[str, Any]) -> str:
+def _greedier(at: dict[str, tuple]) -> np.ndarray:
+    """Where the lossless rule's own NLL does not fall with the temperature nothing can be told apart: g is 0."""
+    room = at["lossless"][1] - at["lossless_greedy"][1]
+    gone = (at["lossless"][1] - at["exact"][1]) / np.where(room > 0, room, np.inf)
+    return np.clip(gone, 0, 1) * (at["lossless_greedy"][0] - at["lossless"][0])
+
+
+def findings(points: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """What the measured points of one task come to: a sentence on each that differs from the lossless rule, and one on
+    all that do not. `points`: names and summaries; those without parts are left out."""
+    told, alike = [], []
+    for name, summary in points:
+        interval = summary.get("tau_gain_ci95")
+        if interval is None or "tau_gain_relaxed" not in summary:
+            continue
+        if interval[0] <= 0 <= interval[1]:
+            alike.append(f"{name} {_with_interval(summary)}")
+        else:
+            told.append(_finding(name, summary))
+    if alike:
+        n = max(summary["n"] for _, summary in points)
+        told.append(f"{n} prompts show no difference in τ from the lossless rule for {'; '.join(alike)}.")
+    return told
+
+
+def _finding(name: str, summary: Mapping[str, Any]) -> str:
+    parts = {what: summary[part] for part, what in PARTS.items()}
+    split = ", ".join(f"{what} {_signed(value)}" for what, value in parts.items())
+    most = f", most of it {max(parts, key=parts.__getitem__)}" if summary["tau_gain"] > 0 else ""
+    says = (f"{name} {'gains' if summary['tau_gain'] > 0 else 'loses'} τ over the lossless rule, "
+            f"{_with_interval(summary)}{most} ({split})")
     own, lossless = summary.get("accuracy"), summary.get("lossless_accuracy")
-    return "" if own is None or lossless is None else f"; accuracy {own:.1%}, lossless {lossless:.1%}"
+    return f"{says}." if own is None or lossless is None else f"{says}; accuracy {own:.1%}, lossless {lossless:.1%}."
+
+
+def _with_interval(summary: Mapping[str, Any]) -> str:
+    low, high = summary["tau_gain_ci95"]
+    return f"{_signed(summary['tau_gain'])} [{_signed(low)}, {_signed(high)}]"
 
 
 def _signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
-
-
-def _three(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from results import papers
-from results.gains import finding
+from results.gains import findings
 from results.grid import Grid, outcome, sizes
 from results.report import Coords, ReportSpec, Value
 from results.stats import NORMAL_95
@@ -133,14 +133,16 @@ def lay_out(spec: ReportSpec, grid: Grid) -> Table:
 
 
 def _findings(spec: ReportSpec, grid: Grid, at: Mapping[tuple[Coords, Coords], Coords]) -> list[str]:
-    """A sentence on each relaxed point, named by the labels in which the points differ."""
-    shown = [i for i, axis in enumerate(spec.rows + spec.columns) if len(spec.axes[axis]) > 1]
-    found = []
+    """What the relaxed points come to, by groups of rows that share all labels but the last."""
+    groups: dict[Coords, list[tuple[str, Mapping[str, Any]]]] = {}
     for (row, column), coords in at.items():
         summary = outcome(grid, coords).summary
-        if summary is not None and (said := finding(", ".join((row + column)[i] for i in shown), summary)):
-            found.append(said)
-    return found
+        if summary is not None:
+            labels = dict(zip((*spec.rows[:-1], *spec.columns), (*row[:-1], *column), strict=True))
+            told = tuple(label for axis, label in labels.items() if len(spec.axes[axis]) > 1)
+            groups.setdefault(told, []).append((row[-1], summary))
+    return [": ".join([*([", ".join(told)] if told else []), line])
+            for told, points in groups.items() for line in findings(points)]
 
 
 def _places(spec: ReportSpec, coords: Coords) -> tuple[Coords, Coords]:

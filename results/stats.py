@@ -24,30 +24,18 @@ def speedup_interval(
 
     All four are one number a prompt, in the same order; a resampled prompt brings its method and baseline run together.
     None for fewer than two prompts: one prompt says nothing about the spread between prompts."""
-    return _bootstrap((tokens, seconds, base_tokens, base_seconds), _pooled_ratio)
+    return paired_interval((tokens, seconds, base_tokens, base_seconds), _pooled_ratio)
 
 
 def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> Interval | None:
     """95% interval of a pooled ratio, sum over sum, by resampling prompts: tokens/s, tokens per cycle. None for fewer
     than two prompts."""
-    return _bootstrap((numerators, denominators), lambda a, b, axis: a.sum(axis) / b.sum(axis))
-
-
-def contrast_interval(weights: Sequence[float], numerators: Sequence[Sequence[float]],
-                      denominators: Sequence[Sequence[float]]) -> Interval | None:
-    """95% interval of a weighted sum of pooled ratios, by resampling prompts: a difference of two τ has the weights 1
-    and −1. One numerator and one denominator a prompt for each weight, all in the same order. None for fewer than two
-    prompts."""
-    def contrast(*data: np.ndarray, axis: int) -> np.ndarray:
-        ratios = [a.sum(axis) / b.sum(axis) for a, b in zip(data[:len(weights)], data[len(weights):], strict=True)]
-        return sum(weight * ratio for weight, ratio in zip(weights, ratios, strict=True))
-
-    return _bootstrap((*numerators, *denominators), contrast)
+    return paired_interval((numerators, denominators), lambda a, b, axis: a.sum(axis) / b.sum(axis))
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
     """95% bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
-    return _bootstrap((values,), lambda x, axis: np.mean(x, axis=axis))
+    return paired_interval((values,), lambda x, axis: np.mean(x, axis=axis))
 
 
 def proportion_interval(successes: int, n: int) -> Interval | None:
@@ -77,8 +65,11 @@ def _pooled_ratio(tokens, seconds, base_tokens, base_seconds, axis):
     return (tokens.sum(axis) / seconds.sum(axis)) / (base_tokens.sum(axis) / base_seconds.sum(axis))
 
 
-def _bootstrap(arrays: Sequence[Sequence[float]], statistic: Callable[..., np.ndarray]) -> Interval | None:
-    """Percentile interval. (BCa divides by the spread of the jackknife and has no answer when all prompts agree.)"""
+def paired_interval(arrays: Sequence[Sequence[float]], statistic: Callable[..., np.ndarray]) -> Interval | None:
+    """95% percentile interval of any statistic of several numbers a prompt, all in the same order: `statistic` takes
+    the arrays and `axis`, that of the prompts. None for fewer than two prompts.
+
+    (BCa divides by the spread of the jackknife and has no answer when all prompts agree.)"""
     data = [np.asarray(array, float) for array in arrays]
     if len(data[0]) < 2:
         return None
