@@ -76,12 +76,12 @@ _ALL = (
     Metric("tau_gain", "Δτ", "", 2, None,
            "τ less that of the lossless rule on the same drafter, settings and prompts; the next three are its parts "
            "and add up to it. Intervals: paired bootstrap over prompts.", True),
-    Metric("tau_gain_relaxed", "by relaxation", "", 2, None,
+    Metric("tau_gain_relaxed", "relaxation", "", 2, None,
            "The rest of Δτ: what a lossless decoder that is merely as much greedier would not gain.", True),
-    Metric("tau_gain_greedier", "by greediness", "", 2, None,
+    Metric("tau_gain_greedier", "greedier", "", 2, None,
            "What the lossless rule gains at temperature 0, times how far the rule's NLL (with q_mode exact) has gone "
            "from the lossless rule's to that at temperature 0, between none and all of the way.", True),
-    Metric("tau_gain_q", "by q_mode", "", 2, None, "τ less that of the same rule with q_mode exact.", True),
+    Metric("tau_gain_q", "q_mode", "", 2, None, "τ less that of the same rule with q_mode exact.", True),
     Metric("accuracy", "Accuracy", "%", 1, "higher",
            "The task's own score. Interval: Wilson for right-or-wrong scores, bootstrap over prompts for others."),
     Metric("baseline_accuracy", "Baseline accuracy", "%", 1, None, "The score of autoregressive decoding."),
