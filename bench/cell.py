@@ -149,6 +149,8 @@ class Cell(Section):
         """All that decides the result, machine paths replaced by what lies there. Raises ModelError, TaskError."""
         plain = self.model_dump(mode="json")
         plain["pair"] = {"name": self.pair.name, **self.fingerprints()}
+        if self.pair.chat_template is not None:
+            plain["pair"]["chat_template"] = contents(self.pair.chat_template)
         task = plain["task"]
         del task["max_new_tokens"]  # decoding.max_new_tokens holds the limit that counts
         for key in ("path", "references"):

@@ -23,7 +23,7 @@ def model_of(pair, engine, role: str) -> LanguageModel:
     """The target or the draft of a pair. Raises ConfigError, ModelError."""
     pair.check(role)
     return load_model(pair.source(role), dtype=engine.dtype, device=engine.device, revision=pair.revision(role),
-                      trust_remote_code=pair.trust_remote_code)
+                      trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template)
 
 
 def named(model: LanguageModel) -> str:

@@ -36,11 +36,11 @@ def _model(cell: Cell, role: str) -> LanguageModel | Head:
     """The target, or the drafter's own model: a causal LM or a head of the target."""
     key = _key(cell, role)
     if key not in _loaded:
-        source, dtype, device, revision, trusted = key[:5]
+        source, dtype, device, revision, trusted, template = key[:6]
         options = {"revision": revision, "dtype": dtype, "device": device, "trust_remote_code": trusted}
         try:
             if role in ("target", "draft"):
-                _loaded[key] = load_model(source, **options)
+                _loaded[key] = load_model(source, chat_template=template, **options)
             else:
                 _loaded[key] = cell.drafter.options.load(source, _model(cell, "target"), **options)
         except ModelError:
@@ -53,5 +53,6 @@ def _model(cell: Cell, role: str) -> LanguageModel | Head:
 def _key(cell: Cell, role: str) -> tuple:
     """A causal LM is the same model in every role; a head is bound to the target whose embedding it shares."""
     pair, engine = cell.pair, cell.engine
-    key = pair.source(role), engine.dtype, engine.device, pair.revision(role), pair.trust_remote_code
+    key = (pair.source(role), engine.dtype, engine.device, pair.revision(role), pair.trust_remote_code,
+           pair.chat_template)
     return key if role in ("target", "draft") else (*key, role, _key(cell, "target"))

@@ -35,8 +35,9 @@ class Pair(Section):
     `target` is measured; the others draft for it: `draft` is a smaller language model, the rest are trained heads. A
     part may stay unset where no drafter wants it. `arc`, `autojudge` and `judge` are files measured on this pair, which
     presets of methods hand to their rules. `revision`s are for hub names; `dtype` is the one that the pair's makers run
-    it in, engine.dtype follows it unless given. `nodes` (of a dynamic tree, root included), `eagle_tree` and
-    `medusa_tree` are the trees that reports draft for it: what pays on a GPU does not on a CPU."""
+    it in, engine.dtype follows it unless given. `chat_template`, a Jinja file, replaces that of the target's tokenizer,
+    or stands in where it has none. `nodes` (of a dynamic tree, root included), `eagle_tree` and `medusa_tree` are the
+    trees that reports draft for it: what pays on a GPU does not on a CPU."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
     target: str
@@ -55,10 +56,18 @@ class Pair(Section):
     autojudge: str | None = None
     judge: str | None = None
     dtype: DType = "float32"
+    chat_template: Path | None = None
     nodes: int = Field(60, ge=2)
     eagle_tree: str = "eagle_25"
     medusa_tree: str = "medusa_63"
     trust_remote_code: bool = False
+
+    @field_validator("chat_template")
+    @classmethod
+    def _readable(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError("no such file; give a Jinja chat template, or null for that of the target's tokenizer")
+        return path
 
     @property
     def parts(self) -> dict[str, str]:

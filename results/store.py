@@ -167,9 +167,12 @@ class CellFolder:
         self._write_json(f"{name}.json", data)
 
     def check(self) -> None:
-        """Raises StoreError, naming it, for a file of this cell that cannot be read."""
-        for read in (self.config, self.environment, self.samples, self.summary, self.failure):
+        """Raises StoreError, naming it, for a file of this cell that cannot be read. The samples of an unfinished cell
+        are left to whoever finishes it."""
+        for read in (self.config, self.environment, self.failure):
             read()
+        if self.summary() is not None:
+            self.samples()
 
     def record(self, name: str) -> dict[str, Any] | None:
         return self._read_json(f"{name}.json")

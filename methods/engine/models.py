@@ -72,8 +72,8 @@ class LanguageModel:
     def encode(self, messages: list[dict[str, str]]) -> list[int]:
         """A conversation through the chat template, ready for the assistant's answer. Raises ModelError."""
         if not getattr(self.tokenizer, "chat_template", None):
-            raise ModelError(f"{self.source}: its tokenizer has no chat template; give raw prompts (or set "
-                             "task.chat=false)")
+            raise ModelError(f"{self.source}: its tokenizer has no chat template; give "
+                             "pair.chat_template=FILE, or raw prompts by task.chat=false")
         return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
     def encode_text(self, text: str) -> list[int]:
@@ -183,8 +183,9 @@ class LanguageModel:
 
 
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
-               trust_remote_code: bool = False) -> LanguageModel:
-    """Load a causal LM by hub name or local folder in eval mode. Raises ModelError, one line."""
+               trust_remote_code: bool = False, chat_template: Path | None = None) -> LanguageModel:
+    """Load a causal LM by hub name or local folder in eval mode; `chat_template`, a Jinja file, takes the place of its
+    tokenizer's own. Raises ModelError, one line."""
     if is_random(source):
         from methods.engine.shape import from_shape
 
@@ -197,6 +198,8 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"{source}: cannot be loaded as a causal language model: {reason}") from error
+    if chat_template is not None:
+        tokenizer.chat_template = chat_template.read_text(encoding="utf-8")
     return LanguageModel(source, model.to(device).eval(), tokenizer, fingerprint(source, revision))
 
 

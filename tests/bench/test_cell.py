@@ -10,6 +10,7 @@ import pytest
 
 from bench.cell import Cell, digest, tell_apart
 from bench.compose import composer
+from bench.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +82,15 @@ def test_contents_count_and_places_do_not(cell_of, pair_folder: Path, tmp_path: 
     moved = tmp_path / "moved"  # fingerprints are remembered a process long, for a folder that does not change
     shutil.move(tmp_path / "copy", moved)
     assert name(moved, "a.jsonl") != original
+
+
+def test_the_chat_template_counts_and_its_place_does_not(cell_of, tmp_path: Path) -> None:
+    for name, text in (("a", "{{ messages }}"), ("b", "{{ messages }}"), ("c", "{{ messages[0] }}")):
+        (tmp_path / name).write_text(text)
+    names = [cell_of(f"pair.chat_template={tmp_path / name}").name for name in "abc"]
+    assert names[0] == names[1] != names[2] and cell_of().name not in names
+    with pytest.raises(ConfigError, match=r"pair\.chat_template.*no such file"):
+        cell_of(f"pair.chat_template={tmp_path / 'd'}")
 
 
 def test_record_is_plain_data_of_everything(cell_of) -> None:

@@ -11,6 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from bench import runner
+from bench.environment import PROJECT
 from methods.engine.models import load_model
 from results.store import Store
 
@@ -94,6 +95,31 @@ def test_tokens_do_not_depend_on_order_batch_or_company(command, tmp_path: Path)
     assert decoded(together.store, "fsd") != decoded(together.store, "lossless")
     seeded = command("method=sps", *settings, "seed=1", store=tmp_path / "seeded")
     assert decoded(seeded.store, "lossless") != decoded(alone.store, "lossless")
+
+
+def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(pair_folder / "target", bare)
+    for file in bare.glob("*chat_template*"):
+        file.unlink()
+    config = bare / "tokenizer_config.json"
+    kept = {key: value for key, value in json.loads(config.read_text()).items() if key != "chat_template"}
+    config.write_text(json.dumps(kept | {"bos_token": "<|user|>"}))  # any token that the vocabulary has
+    given = "method=ar", "task=mini_chat", "n=1", f"pair.target={bare}"
+    without = command(*given)
+    assert without.status == 1 and "give pair.chat_template=FILE" in without.cell.samples()[0]["error"]
+    vicuna = PROJECT / "conf" / "chat" / "vicuna.jinja"
+    result = command(*given, f"pair.chat_template={vicuna}", store=tmp_path / "with")
+    assert result.status == 0
+    from tasks.mini import MiniTask
+
+    [sample], [prompt] = result.cell.samples(), MiniTask("mini_chat").prompts(1)
+    tokenizer = AutoTokenizer.from_pretrained(bare)
+    first = ("<|user|>A chat between a curious user and an artificial intelligence assistant. The assistant gives "
+             "helpful, detailed, and polite answers to the user's questions. USER: " + prompt.turns[0] + " ASSISTANT:")
+    second = f"{first} {sample['texts'][0]}{tokenizer.eos_token}USER: {prompt.turns[1]} ASSISTANT:"
+    assert sample["prompt_tokens"] == sum(len(tokenizer.encode(text, add_special_tokens=False))
+                                          for text in (first, second))
 
 
 def test_second_turn_hears_the_first_answer(command, pair_folder: Path) -> None:
