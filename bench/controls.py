@@ -6,7 +6,7 @@ raw target, how alike repeats are, and the same method at temperature 0 and with
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -64,9 +64,7 @@ def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
         return {}
     points = {"own": cell, "lossless": lossless}
     if cell.decoding.temperature > 0:
-        other_q = getattr(cell.rule.options, "q_mode", "exact") == "draft"
-        points |= {"exact": cell.twin(rule=_with(cell.rule, q_mode="exact")) if other_q else cell,
-                   "lossless_greedy": _greedy(lossless)}
+        points |= {"exact": _in_q_mode(cell, "exact"), "lossless_greedy": _greedy(lossless)}
     folders = {name: store.cell(point.name) for name, point in points.items()}
     summaries = {name: found for name, folder in folders.items() if (found := folder.summary()) is not None}
     if not {"own", "lossless"} <= set(summaries):
@@ -89,18 +87,25 @@ def twins(cell: Cell) -> Iterator[tuple[str, Cell]]:
     """The same point at temperature 0 ("greedy"), and with the other q_mode ("other_q"), where those can run."""
     if cell.decoding.temperature > 0:
         yield from _possible("greedy", _greedy(cell))
-    q_mode = getattr(cell.rule.options, "q_mode", None)
-    if q_mode is not None and not cell.is_autoregressive:
-        other = _with(cell.rule, q_mode="draft" if q_mode == "exact" else "exact")
-        yield from _possible("other_q", cell.twin(rule=other))
+    exact, draft = _in_q_mode(cell, "exact"), _in_q_mode(cell, "draft")
+    if exact.rule != draft.rule and not cell.is_autoregressive:
+        yield from _possible("other_q", draft if cell.rule == exact.rule else exact)
 
 
 def _greedy(cell: Cell) -> Cell:
     return cell.twin(decoding=cell.decoding.model_copy(update={"temperature": 0.0}))
 
 
-def _with(rule: Named, **options: Any) -> Named:
-    return rule.model_copy(update={"options": rule.options.model_copy(update=options)})
+def _in_q_mode(cell: Cell, mode: str) -> Cell:
+    """The cell with every q_mode of its rule, and of rules inside it, in that mode: itself where there is none."""
+    options = cell.rule.options
+    changed = type(options)(**_replaced(options.model_dump(), mode))
+    return cell.twin(rule=cell.rule.model_copy(update={"options": changed}))
+
+
+def _replaced(options: Mapping[str, Any], mode: str) -> dict[str, Any]:
+    return {name: _replaced(value, mode) if isinstance(value, Mapping) else mode if name == "q_mode" else value
+            for name, value in options.items()}
 
 
 def _possible(name: str, twin: Cell) -> Iterator[tuple[str, Cell]]:

@@ -27,8 +27,13 @@ def replay_cells(cells: Sequence[Cell], labels: Sequence[str], settings: Setting
         traces = TraceFolder(store.cell(cell.name))
         try:
             threshold, trace = traces.threshold(), traces.frame(COLUMNS)
+            measured = {sample["id"] for sample in store.cell(cell.name).samples() if "error" not in sample}
         except StoreError as error:
             raise ConfigError(str(error)) from error
+        if missing := len(measured - set(trace["prompt"].unique())):
+            reason = f" ({reason})" if (reason := traces.failure()) else ""
+            raise ConfigError(f"{label}: {missing} of {len(measured)} prompts are not in its trace{reason}: run the "
+                              "point with trace=true again")
         if threshold is None:
             raise ConfigError(f"{label}: rule={cell.rule.name} has no threshold that a trace could be replayed at")
         values = default_values(trace, threshold) if settings.replay == "auto" else settings.values

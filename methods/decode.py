@@ -49,8 +49,8 @@ class Generation:
     output_ids  emitted tokens, the end-of-sequence token included; the first comes from the prefill.
     committed   tokens committed in each cycle, correction or bonus included: len(output_ids) == 1 + sum(committed).
     accepted    draft tokens accepted in each cycle.
-    counts      "relaxed": accepted tokens that the strict rule would have rejected; "drafted" and "pruned" tokens,
-                where drafts are pruned; and whatever else the rule notes.
+    counts      "relaxed": emitted tokens that the strict rule would have rejected; "drafted" and "pruned" tokens,
+                where drafts are pruned; and whatever else the rule notes of the contexts of emitted tokens.
     prefill_s, decode_s  seconds of wall time, the batch's divided by its rows.
     finish      "eos", "length" or "stop".
     """
@@ -154,12 +154,12 @@ def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor,
 @dataclass(frozen=True, slots=True)
 class Path:
     """One row's outcome of a cycle: the kept node indices (root first), the tokens to commit (accepted drafts, then the
-    correction or bonus), counts of the rule's events on the path ("relaxed" and its notes), and what the target says
-    behind the draft's extra nodes."""
+    correction or bonus), for each mark of the walk which of those tokens have it, and what the target says behind the
+    draft's extra nodes."""
 
     nodes: list[int]
     tokens: list[int]
-    counts: dict[str, int]
+    marks: dict[str, list[bool]]
     answers: list[int]
 
 
@@ -167,16 +167,18 @@ def accept(method: Method, v: Verification, u: Tensor, answers: Tensor | None = 
     """The rule's decision, the walk, and the token after it. The cycle's one wait for the device is here."""
     path = walk(v, method.rule.decide(v))
     token = method.rule.next_token(v, path.last, u)
-    counts = {"relaxed": path.relaxed, **path.notes}
     drafted = torch.where(path.kept, v.draft.tokens, -1)
-    columns = [drafted, torch.stack([token, *counts.values()], 1)]
+    columns = [drafted, token[:, None], *path.marks.values()]
     table = torch.cat(columns if answers is None else [*columns, answers], 1).tolist()
-    end, found = v.draft.nodes + 1 + len(counts), []
+    size, found = v.draft.nodes, []
+    ends = range(size + 1, size + 1 + size * len(path.marks) + 1, size)
     for row in table:
-        nodes, new, row_counts = row[:v.draft.nodes], row[v.draft.nodes], row[v.draft.nodes + 1:end]
-        kept = [i for i, t in enumerate(nodes) if t >= 0]
-        found.append(Path(kept, [nodes[i] for i in kept[1:]] + [new], dict(zip(counts, row_counts, strict=True)),
-                          row[end:]))
+        kept = [i for i, t in enumerate(row[:size]) if t >= 0]
+        marks = {}
+        for name, begin in zip(path.marks, ends[:-1], strict=True):
+            at = [bool(row[begin + i]) for i in kept]
+            marks[name] = [*at[1:], False] if name == "relaxed" else at
+        found.append(Path(kept, [row[i] for i in kept[1:]] + [row[size]], marks, row[ends[-1]:]))
     return found
 
 
@@ -193,8 +195,8 @@ def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCach
         emitted = _emit(row, generation, path.tokens, limits, method.target)
         generation.committed.append(emitted)
         generation.accepted.append(min(emitted, len(path.tokens) - 1))
-        for name, count in path.counts.items():
-            generation.counts[name] = generation.counts.get(name, 0) + count
+        for name, marked in path.marks.items():
+            generation.counts[name] = generation.counts.get(name, 0) + sum(marked[:emitted])
         kept.append([] if generation.finish else path.nodes)
     cache.commit(kept)
     return kept

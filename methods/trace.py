@@ -1,6 +1,7 @@
 """What a decode's verification looked like, position by position: a rule that takes notes, for passes without a clock.
 
-A row is a verified position: every node of a draft, and behind the last kept one the token that was drawn. Columns
+A row is a verified position: every node of a draft, and behind the last kept one the token that was drawn; what lies
+behind the end of an answer is left out. Columns
   cycle, node, parent, depth, rank   the cycle of the answer and the place in its tree, where the root is node 0 and has
                       no row; rank counts the siblings before it. The drawn token is node -1 behind the last kept node
   token               its id
@@ -93,7 +94,7 @@ def traced(method: Method, requests: Sequence[Request], limits: Limits) -> list[
     recorder = Recorder(method.rule)
     noting = replace(method, rule=recorder, draft=replace(method.draft, needs_q=method.drafter.has_q))
     generations = generate(noting, requests, limits)
-    return [Traced(one, _rows(recorder.cycles[:len(one.committed)], row), recorder.setting)
+    return [Traced(one, _rows(recorder.cycles[:len(one.committed)], row, sum(one.committed[-1:])), recorder.setting)
             for row, one in enumerate(generations)]
 
 
@@ -106,12 +107,16 @@ def decoder(found: dict[str, Traced]) -> Callable[[Method, Sequence[Request], Li
     return decode
 
 
-def _rows(cycles: Sequence[Columns], row: int) -> Columns:
-    """The valid positions of one row of the batch, all cycles one behind the other."""
+def _rows(cycles: Sequence[Columns], row: int, last: int) -> Columns:
+    """The valid positions of one row of the batch, all cycles one behind the other, up to the answer's end: where that
+    cuts the last cycle, which emitted `last` tokens, what lies deeper was never said."""
     if not cycles:
         return {}
     found: Columns = {}
     masks = [cycle["valid"][row] for cycle in cycles]
+    depth = cycles[-1]["depth"][row]
+    if depth[-1] > last:  # of the drawn token, which stands behind all that was kept
+        masks[-1] = masks[-1] & (depth <= last)
     names = list(dict.fromkeys(name for cycle in cycles for name in cycle if name != "valid"))
     for name in names:
         parts = [cycle[name][row][mask] if name in cycle else np.full(mask.sum(), np.nan, np.float32)

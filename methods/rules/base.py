@@ -167,15 +167,24 @@ class Walk:
     kept     [B, N] bool  its nodes, root included.
     last     [B] int64    its deepest node.
     length   [B] int64    accepted draft tokens, the root not counted.
-    relaxed  [B] int64    how many of them the strict rule would have rejected.
-    notes    name -> [B] int64: on how many contexts of the path the rule's note was set.
+    marks    name -> [B, N] bool on the path: "relaxed", where the strict rule would have rejected the node; every other
+             name is a note of the rule, where it was set for the node's context.
     """
 
     kept: Tensor
     last: Tensor
     length: Tensor
-    relaxed: Tensor
-    notes: dict[str, Tensor] = field(default_factory=dict)
+    marks: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def relaxed(self) -> Tensor:
+        """[B] int64: accepted draft tokens that the strict rule would have rejected."""
+        return self.marks["relaxed"].sum(1) if "relaxed" in self.marks else torch.zeros_like(self.length)
+
+    @property
+    def notes(self) -> dict[str, Tensor]:
+        """name -> [B] int64: on how many contexts of the path the rule's note was set."""
+        return {name: mark.sum(1) for name, mark in self.marks.items() if name != "relaxed"}
 
 
 def walk(v: Verification, decision: Decision) -> Walk:
@@ -193,8 +202,10 @@ def walk(v: Verification, decision: Decision) -> Walk:
         kept = ~(draft.ancestors & ~first[:, None, :]).any(-1)
         length = kept.sum(1) - 1
         last = torch.where(kept, draft.depth, -1).argmax(1)
-    relaxed = torch.zeros_like(length) if decision.strict is None else (kept & ~decision.strict)[:, 1:].sum(1)
-    return Walk(kept, last, length, relaxed, {name: (kept & note).sum(1) for name, note in decision.notes.items()})
+    marks = {name: kept & note for name, note in decision.notes.items()}
+    if decision.strict is not None:
+        marks["relaxed"] = kept & ~decision.strict & (draft.depth > 0)
+    return Walk(kept, last, length, marks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,7 @@ class Dropmatch(Rule):
         one exponential an entry: this is most of the rule's cost."""
         log_c = logits.mean(2).log_softmax(-1)[:, :, None]
         log_p = torch.cat([draft_logits[:, :, None], logits], 2).log_softmax(-1)
+        log_p = log_p.clamp_(min=torch.finfo(log_p.dtype).min)  # a head's draft vocabulary: p = 0 adds nothing
         p, c = log_p.exp(), log_c.exp()
         log_m = ((p + c) / 2).clamp_(min=torch.finfo(p.dtype).tiny).log_()
         return (p * (log_p - log_m)).sum(-1) + (c * (log_c - log_m)).sum(-1)

@@ -5,7 +5,8 @@ With the head's logits l_i as in `dropmatch` (one mask a token), at temperature 
     accept x  iff  x = argmax l_i   in the context of its parent;   correction and bonus: argmax l_i
 
 A draft only makes it faster: every context of the emitted text has one mask, drawn for it alone, so that the text has
-the distribution of decoding with the head autoregressively. With p_drop = 0 it is greedy decoding of the target. A
+the distribution of decoding with the head autoregressively, but for its first token: that is the plain target's, as for
+every rule, because it comes from the prompt's own forward. With p_drop = 0 it is greedy decoding of the target. A
 control, not a method: "relaxed" counts tokens that the target itself would not have said.
 """
 

@@ -42,7 +42,7 @@ class Code(Programs):
         given = f"{prompt}    pass\n" if prompt is not None else ""
         program = f"{given}{solution(texts[0], prompt, entry_point)}\n{tests(reference)}"
         outcome = self.run(program)
-        return Score(float(outcome.ok), outcome.error)
+        return Score(float(outcome.ok), "passed" if outcome.ok else outcome.error)
 
 
 def solution(text: str, prompt: str | None, entry_point: str | None) -> str:

@@ -1,6 +1,7 @@
 """IFEval (Zhou et al. 2023, arXiv:2311.07911): instructions that a program can check, by lm-eval's own checkers.
 
-The score is the prompt-level strict one; the loose one and the shares of instructions followed are in the details.
+The score is the prompt-level strict one; the answer says of each instruction whether it was followed (y or n), the
+loose score and the shares of instructions followed are in the details.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class IFEval(Scorer):
             raise TaskError("ifeval: this instruction counts sentences or words and needs nltk's model punkt_tab; run "
                             "`python -m nltk.downloader punkt_tab`") from error
         details = {name: _share(value) for name, value in found.items()}
-        return Score(details[self.metric], None, details)
+        followed = "".join("yn"[not followed] for followed in found["inst_level_strict_acc"])
+        return Score(details[self.metric], followed, details)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch: p
             cycles = own["cycle"].nunique()
             by_cycle = own[own["clause"].isin(("strict", "relaxed"))].groupby("cycle").size()
             accepted = by_cycle.reindex(range(cycles), fill_value=0).tolist()
-            assert accepted[:-1] == sample["accepted"][first:first + cycles][:-1]
+            assert accepted == sample["accepted"][first:first + cycles]
             start, first = start + tokens, first + cycles
         assert (frame[frame["prompt"] == sample["id"]]["clause"] == "relaxed").sum() == sample["relaxed"]
 
@@ -99,3 +99,12 @@ def test_the_replay_command(command, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = Path(written).read_text().splitlines()
     assert lines[0].startswith("threshold,acceptance") and len(lines) == 4
     assert command("method=sps", "replay=auto", *RUN).status == 2
+
+
+def test_a_trace_of_some_prompts_is_not_replayed(command) -> None:
+    cell = command("method=fsd", "trace=true", *RUN).cell
+    TraceFolder(cell).part(1).unlink()
+    TraceFolder(cell).write_failure("the disk was full")
+    result = command("method=fsd", "replay=auto", *RUN)
+    [line] = result.err.splitlines()
+    assert result.status == 2 and "prompts are not in its trace (the disk was full): run the point with trace" in line

@@ -70,6 +70,26 @@ def test_same_path_and_emission(options: dict, sampling: Sampling) -> None:
     assert len(lengths) > 2 and relaxed_nodes > 0, "the cases must exercise paths of several lengths, and relaxation"
 
 
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_draft_vocabulary_of_its_own_leaves_divergences_finite(tree: bool) -> None:
+    """Tokens that a head does not have are at minus infinity: they add the centroid's side of JS alone."""
+    options = {"variant": "js", "heads": 5, "p_drop": 0.3}
+    rule, by_divergence = Dropmatch(**options).bind(TARGET, None), 0
+    for seed in range(4):
+        v = with_hidden(random_case(seed, Sampling(0.0), sampled=False, tree=tree))
+        v.draft.logits[..., 9:] = -torch.inf
+        voted = rule.model_copy(update={"variant": "majority"})
+        kept, majority = (walk(v, one.decide(v)).kept for one in (rule, voted))
+        tested = kept & (v.draft.depth > 0)
+        assert rule.statistics(v)["js_centroid"][tested].isfinite().all()
+        for row in range(len(v.u)):
+            reference = rule_reference.contexts(v, row)
+            local = in_context(v, row, reference, relaxed_reference.dropmatch, options)
+            assert kept[row].nonzero().flatten().tolist() == rule_reference.walk(reference, local)[0]
+        by_divergence += int((kept & ~majority).sum())
+    assert by_divergence > 0, "some must be kept by eq. 6 alone"
+
+
 @pytest.mark.parametrize("variant", ["naive", "majority", "js"])
 @pytest.mark.parametrize("seed", range(3))
 def test_without_dropout_it_is_greedy_matching(variant: str, seed: int) -> None:

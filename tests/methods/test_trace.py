@@ -14,6 +14,7 @@ from methods.rules.dropmatch import Dropmatch
 from methods.rules.fsd import Fsd
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
+from methods.rules.random import Random
 from methods.sampling import Sampling
 from methods.trace import DRAWN, REJECTED, RELAXED, STRICT, UNREACHED, traced
 from tests.helpers.rule_cases import random_case
@@ -62,15 +63,27 @@ def test_a_traced_batch_decodes_the_same_and_tells_it_all(rule: Rule) -> None:
             continue
         kept = np.isin(columns["clause"], (STRICT, RELAXED))
         emitted = columns["token"][kept | (columns["clause"] == DRAWN)].tolist()
-        assert emitted[:len(one.output_ids) - 1] == one.output_ids[1:], "the end may cut the last cycle"
-        accepted = np.bincount(columns["cycle"][kept], minlength=len(one.committed))
-        assert accepted[:-1].tolist() == one.accepted[:-1] and accepted[-1] >= one.accepted[-1]
+        assert emitted == one.output_ids[1:], "also where the end cuts the last cycle"
+        assert np.bincount(columns["cycle"][kept], minlength=len(one.committed)).tolist() == one.accepted
         assert (columns["clause"] == RELAXED).sum() == one.relaxed
         assert columns["accept"][kept].all() and not columns["accept"][columns["clause"] == REJECTED].any()
         assert columns["clause"][(columns["rank"] == 0) & (columns["parent"] == 0)].max() != UNREACHED
         assert (columns["z1"] >= columns["z2"]).all() and (columns["p1"] + columns["p2"] <= 1 + 1e-5).all()
         drafted = columns["clause"] != DRAWN
         assert np.isfinite(columns["js"][drafted]).all() and np.isnan(columns["q"][~drafted]).all()
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4, 5, 9])
+def test_what_lies_behind_the_end_does_not_count(limit: int) -> None:
+    """A rule that keeps everything, with drafts longer than the answer: counts and trace end where the answer does."""
+    target, model = language_model("llama", seed=0), language_model("llama", layers=1, seed=1)
+    method = build_method(target, model, ModelDrafter(), Random(rate=1.0), Sampling(1.0), 10)
+    requests = [Request(ids, f"row {i}") for i, ids in enumerate(prompts(4, seed=1))]
+    for trace in traced(method, requests, Limits(limit, frozenset())):
+        one, clauses = trace.generation, trace.columns["clause"]
+        assert sum(one.committed) == sum(one.accepted) == limit - 1
+        assert one.relaxed == (clauses == RELAXED).sum() <= sum(one.accepted)
+        assert len(clauses) == limit - 1, "one chain, all of it kept"
 
 
 def test_what_is_noted_is_what_a_plain_forward_says() -> None:

@@ -154,6 +154,7 @@ def test_ifeval_agrees_with_lm_eval_on_published_prompts(tmp_path):
         assert found.value == strict.follow_all_instructions
         assert found.details["prompt_level_loose_acc"] == loose.follow_all_instructions
         each = strict.follow_instruction_list
+        assert found.answer == "".join("y" if followed else "n" for followed in each)
         assert found.details["inst_level_strict_acc"] == sum(each) / len(each)
         seen.append(found.value)
     assert len(seen) >= 200 and 0 < sum(seen) < len(seen)
@@ -194,7 +195,8 @@ def function_score(text: str, row=FUNCTIONS[0], **options):
     "def helper(y):\n    return y + 1\n\ndef add_1(x):\n    return helper(x)\n\nassert add_1(1) == 3",
 ])
 def test_answers_in_many_forms_pass(text):
-    assert function_score(text).value == 1
+    found = function_score(text)
+    assert (found.value, found.answer) == (1, "passed"), "without an answer no judge could be trained on it"
 
 
 @LINUX
