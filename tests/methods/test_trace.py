@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,13 @@ import torch
 from methods.decode import Limits, Request, generate
 from methods.drafters.model import ModelDrafter
 from methods.method import build_method
+from methods.rules._linear import Classifier, Linear
+from methods.rules.arc import Arc, Bucket, Constants
+from methods.rules.autojudge import Autojudge
 from methods.rules.base import Rule, Verification
 from methods.rules.dropmatch import Dropmatch
 from methods.rules.fsd import Fsd
+from methods.rules.judge import Judge
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
@@ -40,6 +46,10 @@ def test_the_dial_says_what_the_rule_says(rule: Rule, tree: bool, temperature: f
     if isinstance(rule, Mars) and rule.variant == "released" and temperature == 0:
         assert rule.dial(v) is None
         return
+    agrees(rule, v)
+
+
+def agrees(rule: Rule, v: Verification) -> None:
     dial, accept = rule.dial(v), rule.decide(v).accept
     over = torch.from_numpy(COMPARE[dial.relation](dial.score.numpy(), np.float32(dial.value)))
     there = v.draft.valid.clone()
@@ -84,6 +94,69 @@ def test_what_lies_behind_the_end_does_not_count(limit: int) -> None:
         assert sum(one.committed) == sum(one.accepted) == limit - 1
         assert one.relaxed == (clauses == RELAXED).sum() <= sum(one.accepted)
         assert len(clauses) == limit - 1, "one chain, all of it kept"
+
+
+def linear(kind: str, size: int) -> Linear:
+    weights = torch.randn(size, generator=torch.Generator().manual_seed(5)).tolist()
+    features = "both" if kind == "autojudge" else "target"
+    return Linear.of(Classifier(kind=kind, target="t", fingerprint="f", features=features, mean=[0.0] * size,
+                                scale=[1.0] * size, coef=weights, intercept=0.1), "cpu")
+
+
+@pytest.mark.parametrize("tree", [False, True])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("rule", ["arc 0.3", "arc 0.9", "autojudge 0.5", "judge 0.5"])
+def test_the_dial_of_a_trained_rule_says_what_the_rule_says(rule: str, temperature: float, tree: bool) -> None:
+    name, number = rule.split()
+    v = random_case(6, Sampling(temperature), sampled=temperature > 0, tree=tree, rows=40)
+    g = torch.Generator().manual_seed(0)
+    v.draft.hidden = torch.randn(*v.u.shape, 5, generator=g)
+    v = Verification(v.draft, v.logits, v.sampling, v.u, torch.randn(*v.u.shape, 7, generator=g))
+    if name == "arc":
+        embedding = torch.randn(v.logits.shape[-1], 6, generator=g)
+        found = Arc(theta=float(number)).with_constants(constants(embedding), embedding)
+    elif name == "autojudge":
+        found = Autojudge(threshold=float(number)).with_classifier(linear("autojudge", 12))
+    else:
+        found = Judge(threshold=float(number)).with_classifier(linear("judge", 7))
+    agrees(found, v)
+
+
+def constants(embedding: torch.Tensor, fingerprint: str = "f") -> Constants:
+    return Constants(target="t", fingerprint=fingerprint, inv_std=(1 / embedding.std(0)).tolist(),
+                     buckets=[Bucket(c=0.02, alpha_kappa=0.1, tau=0.5, n=9)])
+
+
+def test_divergences_and_bounds_are_what_plain_forwards_say(tmp_path: Path) -> None:
+    """Every tested draft token's numbers, in double precision, from one forward of each model over what was emitted."""
+    target, model = language_model("llama", seed=0), language_model("llama", layers=1, seed=0)
+    file, sampling = tmp_path / "arc.json", Sampling(0.7, top_k=20, top_p=0.9)
+    file.write_text(constants(target.embedding, target.fingerprint).model_dump_json())
+    method = build_method(target, model, ModelDrafter(), Arc(constants=file, theta=-1000), sampling, 3)
+    ids = prompts(1, seed=4)[0]
+    [trace] = traced(method, [Request(ids, "one")], Limits(40, frozenset()))
+    answer, columns = trace.generation.output_ids, trace.columns
+    with torch.inference_mode():
+        z, z_draft = (m.model(torch.tensor([ids + answer])).logits[0, len(ids):-1].double() for m in (target, model))
+    on_path = np.flatnonzero(np.isin(columns["clause"], (STRICT, RELAXED, DRAWN)))
+    drafted = columns["clause"][on_path] != DRAWN
+    assert drafted.sum() > 5, "there must be draft tokens to look at"
+    p, q = z.softmax(-1), z_draft.softmax(-1)
+    processed, token, best = sampling.probs(z.float()).double(), torch.tensor(answer[1:]), z.argmax(-1)
+    m = (p + q) / 2
+    moved = (target.embedding[token] - target.embedding[best]).double() / target.embedding.double().std(0)
+    index = torch.arange(len(token))
+    margin = processed[index, best].log() - processed[index, token].clamp(min=1e-10).log()
+    expected = {
+        "p": processed[index, token], "q": sampling.probs(z_draft.float()).double()[index, token],
+        "js": ((p * (p / m).log()).sum(-1) + (q * (q / m).log()).sum(-1)) / 2,
+        "js_released": ((m * (m / p).log()).sum(-1) + (m * (m / q).log()).sum(-1)) / 2,
+        "kl": (p * (p / q).log()).sum(-1), "tv": (p - q).abs().sum(-1) / 2,
+        "u_emb": 0.02 * (moved**2).sum(-1), "u_logit": 0.1 * margin**2,
+    }
+    for name, numbers in expected.items():
+        found = columns[name][on_path][drafted]
+        np.testing.assert_allclose(found, numbers.numpy()[drafted], rtol=2e-3, atol=1e-4, err_msg=name)
 
 
 def test_what_is_noted_is_what_a_plain_forward_says() -> None:
