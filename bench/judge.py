@@ -10,12 +10,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from bench.errors import ConfigError, one_line
 from bench.sections import Section
+from tasks.base import TaskError
+from tasks.dataset import answers
+from tasks.judging import JudgePrompts, is_remote
 
 
 class JudgeError(RuntimeError):
@@ -31,6 +35,7 @@ class Judge(Section):
     prompts: str | None
     references: str | None
     mode: Literal["single", "pairwise"] | None
+    language_penalty: bool | None
     against: Literal["reference", "baseline"]
     temperature: float = Field(ge=0)
     max_tokens: int = Field(ge=1)
@@ -39,11 +44,44 @@ class Judge(Section):
     wait_s: float = Field(ge=0)
 
     def check(self) -> None:
-        """Raises ConfigError for what is missing, before anything is asked."""
-        if self.base_url is not None and self.model is None:
+        """Raises ConfigError for what is missing or cannot be used, before anything is decoded."""
+        if self.base_url is None:
+            return
+        if self.model is None:
             raise ConfigError("judge.model: missing; give the name by which judge.base_url knows its model")
-        if self.base_url is not None and not self.base_url.startswith(("http://", "https://")):
+        if not self.base_url.startswith(("http://", "https://")):
             raise ConfigError(f"judge.base_url={self.base_url}: must begin with http:// or https://")
+        if self.language_penalty and self.mode == "pairwise":
+            raise ConfigError("judge.language_penalty=true: is taken from grades, and judge.mode=pairwise gives none; "
+                              "take judge.mode=single")
+        self.key()
+        self._check_files()
+
+    def key(self) -> str:
+        """The key, empty where there is none. Raises ConfigError, which does not show it."""
+        key = os.environ.get(self.key_env, "").strip()  # a file read into a variable ends in a line break
+        if not (key.isascii() and key.isprintable()):
+            raise ConfigError(f"judge.key_env={self.key_env}: the key in this environment variable has a character "
+                              "that is not printable ASCII; set it again")
+        return key
+
+    def _check_files(self) -> None:
+        """What lies on this machine; what has to be fetched is fetched when something is judged."""
+        if self.prompts is not None and not is_remote(self.prompts):
+            try:
+                kind = JudgePrompts(self.prompts).kind
+            except TaskError as error:
+                raise ConfigError(one_line(error)) from error
+            if kind == "alpaca_eval" and self.mode == "single":
+                raise ConfigError(f"judge.prompts={self.prompts}: compares two answers; take judge.mode=pairwise")
+        if (path := self.references) is not None:
+            if not Path(path).expanduser().is_file():
+                raise ConfigError(f"judge.references={path}: no such file; give JSONL in FastChat's answer format")
+            try:
+                answers(path)
+            except TaskError as error:  # its reader knows it by another key
+                text = one_line(error).removeprefix(f"task.path={path}: ").removeprefix(f"{path}, ")
+                raise ConfigError(f"judge.references={path}: {text}") from error
 
     def asked(self, messages: Sequence[tuple[str, str]]) -> dict[str, Any]:
         """The body of a request."""
@@ -52,10 +90,12 @@ class Judge(Section):
 
 
 def ask(judge: Judge, body: Mapping[str, Any]) -> str:
-    """The judge's reply. Refused connections, time-outs and the server's faults are tried again. Raises JudgeError."""
+    """The judge's reply. Refused connections, time-outs and the server's faults are tried again. Raises JudgeError, and
+    ConfigError for a key that cannot be sent; neither shows the key."""
     url = f"{judge.base_url.rstrip('/')}/chat/completions"
     headers = {"Content-Type": "application/json"}
-    if key := os.environ.get(judge.key_env, ""):
+    key = judge.key()
+    if key:
         headers["Authorization"] = f"Bearer {key}"
     reason = ""
     for attempt in range(judge.retries + 1):
@@ -68,12 +108,19 @@ def ask(judge: Judge, body: Mapping[str, Any]) -> str:
             try:
                 return json.loads(said)["choices"][0]["message"]["content"] or ""
             except (ValueError, LookupError, TypeError):  # proxies report faults with status 200, or as a page
-                reason = f"not a chat completion: {one_line(said.decode(errors='replace'))[:200]}"
+                reason = f"not a chat completion: {_shown(said.decode(errors='replace'), key)}"
         except urllib.error.HTTPError as error:
-            reason = f"HTTP {error.code} {one_line(error.read().decode(errors='replace'))[:200]}"
+            reason = f"HTTP {error.code} {_shown(error.read().decode(errors='replace'), key)}"
             if error.code < 500 and error.code not in (408, 409, 429):
                 break  # the request itself is refused: the same again would be too
         except (OSError, http.client.HTTPException) as error:  # no connection, a reply that breaks off
-            reason = one_line(error)
+            reason = _shown(one_line(error), key)
     raise JudgeError(f"judge.base_url={judge.base_url}: no reply from {judge.model} ({reason}); what was judged is "
                      "kept, the same command goes on")
+
+
+def _shown(said: str, key: str) -> str:
+    """What a server said, in one short line, without the key that it may echo (as it is, or as JSON writes it)."""
+    for form in {key, json.dumps(key)[1:-1]} - {""}:
+        said = said.replace(form, "(hidden)")
+    return one_line(said or "nothing")[:200]

@@ -27,21 +27,28 @@ MODES: Mapping[str, Literal["single", "pairwise"]] = {
     "mt_bench": "single", "komt_bench": "single", "alpaca_eval": "pairwise"}
 NEED_REFERENCE = ("math", "reasoning", "coding")
 """Categories whose answers FastChat shows to the judge beside a reference answer."""
+KOREAN = ("komt_bench",)
+"""What is judged in Korean: the grade of an answer in another language counts by its square root."""
+ANY_LANGUAGE = ("138", "140")
+"""Questions of KoMT-Bench that ask for CSV or JSON, which may well be all English: never penalised."""
 
-_RATING = re.compile(r"\[\[(\d+(?:\.\d+)?)\]\]|\[(\d+(?:\.\d+)?)\]")
+_RATINGS = (re.compile(r"\[\[(\d+\.?\d*)\]\]"), re.compile(r"\[(\d+\.?\d*)\]"))  # the second where the first is not
 _CHOICE = re.compile(r"\[\[([ABC])\]\]")
-_ALPACA_CHOICE = re.compile(r"\b([mM])\b")
+_ALPACA_CHOICE = re.compile(r"(?<!\w)(?<!\w['’])[mM](?!\w)")  # not the m of "I'm"
+_CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)\n?<\|im_end\|>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One thing to ask the judge. `turn`: from 0. `swapped`: the other answer stands first (pairwise)."""
+    """One thing to ask the judge. `turn`: from 0. `swapped`: the other answer stands first (pairwise). `answer`: what
+    is graded."""
 
     id: str
     turn: int
     swapped: bool
     messages: tuple[tuple[str, str], ...]
+    answer: str = ""
 
 
 class JudgePrompts:
@@ -67,7 +74,7 @@ class JudgePrompts:
             name = f"single{'-math' if checked else ''}-v1{'-multi-turn' if turn else ''}"
             fields = {**_numbered("question", prompt.turns), **_numbered("answer", texts),
                       **_numbered("ref_answer", reference or ()), "question": prompt.turns[turn], "answer": texts[turn]}
-            found.append(Question(prompt.id, turn, False, self._filled(name, fields)))
+            found.append(Question(prompt.id, turn, False, self._filled(name, fields), texts[turn]))
         return found
 
     def pairwise(self, prompt: Prompt, texts: Sequence[str], other: Sequence[str]) -> list[Question]:
@@ -85,16 +92,16 @@ class JudgePrompts:
         return found
 
     def rating(self, reply: str) -> float | None:
-        """The grade of 1 to 10 in a reply; None where there is none."""
-        found = _RATING.search(reply)
-        value = None if found is None else float(found.group(1) or found.group(2))
+        """The grade of 1 to 10 in a reply; None where there is none. As in FastChat, [[9]] anywhere goes before [9]."""
+        found = next((match for pattern in _RATINGS if (match := pattern.search(reply))), None)
+        value = None if found is None else float(found.group(1))
         return value if value is not None and 0 <= value <= 10 else None
 
     def choice(self, reply: str, swapped: bool) -> float | None:
         """1 where the judged method's answer won, 0.5 for a tie, 0 where it lost; None where the reply does not say."""
-        if self.kind == "alpaca_eval":
-            letters = _ALPACA_CHOICE.findall(reply)
-            first = {"m": 1.0, "M": 0.0}.get(letters[-1]) if letters else None
+        if self.kind == "alpaca_eval":  # asked for one letter: what follows the first explains it
+            found = _ALPACA_CHOICE.search(reply)
+            first = None if found is None else {"m": 1.0, "M": 0.0}[found.group()]
         else:
             found = _CHOICE.search(reply)
             first = None if found is None else {"A": 1.0, "B": 0.0, "C": 0.5}[found.group(1)]
@@ -105,6 +112,28 @@ class JudgePrompts:
             raise TaskError(f"judge.prompts={self.source}: has no prompt {name}; give FastChat's judge_prompts.jsonl")
         system, template = self.templates[name]
         return (("system", system), ("user", _fill(template, fields)))
+
+
+def is_penalised(question: Question) -> bool:
+    """Whether KoMT-Bench takes the square root of this answer's grade: it is not in Korean, and may not be otherwise.
+
+    Source: README.md and detector.py of LG-AI-EXAONE/KoMT-Bench. langdetect stands in for its MediaPipe model and takes
+    a Korean explanation of code for English, so code blocks count only where there is nothing else. A text without a
+    word is in no language, and so not in Korean."""
+    import langdetect  # not needed where nothing is judged in Korean
+
+    if question.id.partition("/")[0] in ANY_LANGUAGE:  # sample 0 of question 138 is 138/sample-0
+        return False
+    langdetect.DetectorFactory.seed = 0  # it draws samples of a text
+    prose = _CODE.sub(" ", question.answer)
+    try:
+        return langdetect.detect(prose if prose.strip() else question.answer) != "ko"
+    except langdetect.LangDetectException:
+        return True
+
+
+def is_remote(source: str) -> bool:
+    return source.startswith(("http://", "https://"))
 
 
 def _fill(template: str, fields: Mapping[str, str]) -> str:
@@ -118,7 +147,7 @@ def _numbered(name: str, texts: Sequence[str]) -> dict[str, str]:
 
 def _text(source: str) -> str:
     try:
-        if source.startswith(("http://", "https://")):
+        if is_remote(source):
             with urlopen(source, timeout=60) as answer:
                 return answer.read().decode()
         return Path(source).expanduser().read_text(encoding="utf-8")
@@ -131,10 +160,13 @@ def _templates(source: str, text: str) -> dict[str, tuple[str, str]]:
     for number, line in enumerate(text.splitlines(), start=1):
         try:
             row: Any = json.loads(line)
-            found[row["name"]] = (row["system_prompt"], row["prompt_template"])
+            name, system, template = row["name"], row["system_prompt"], row["prompt_template"]
+            if not all(isinstance(part, str) for part in (name, system, template)):
+                raise TypeError("a part that is no text")
+            found[name] = (system, template)
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise TaskError(f"judge.prompts={source}, line {number}: not a judge prompt; a line of FastChat's file has "
-                            "name, system_prompt and prompt_template") from error
+                            "the texts name, system_prompt and prompt_template") from error
     if not found:
         raise TaskError(f"judge.prompts={source}: holds no prompts")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -44,8 +46,8 @@ ALPACA = ("<|im_start|>system\nRank.\n<|im_end|>\n<|im_start|>user\n{instruction
 
 def judge(**options) -> Judge:
     given = {"base_url": "http://127.0.0.1:1/v1", "model": "own", "key_env": "JUDGE_KEY", "prompts": None,
-             "references": None, "mode": None, "against": "reference", "temperature": 0.0, "max_tokens": 64,
-             "timeout_s": 20.0, "retries": 0, "wait_s": 0.0}
+             "references": None, "mode": None, "language_penalty": None, "against": "reference", "temperature": 0.0,
+             "max_tokens": 64, "timeout_s": 20.0, "retries": 0, "wait_s": 0.0}
     return Judge(**{**given, **options})
 
 
@@ -142,10 +144,80 @@ def test_a_reply_that_is_no_completion_is_shown(monkeypatch, said):
         ask(judge(), {})
 
 
+SECRET = 's3cret-"0001\\key'
+
+
+def test_a_key_with_a_line_break_is_sent_without_it(server, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", " s3cret\n")
+    server.start()
+    assert ask(judge(base_url=server.url), judge().asked((("user", "hello"),)))
+    assert server.asked()[0]["key"] == "Bearer s3cret"
+
+
+@pytest.mark.parametrize("key", ["s3cr\u00e9t", "s3c\nret", "s3c\x7fret", "\uc5f4\uc1e0"])
+def test_a_key_that_cannot_be_sent_is_refused_unseen(command, monkeypatch, key):
+    monkeypatch.setenv("JUDGE_KEY", key)
+    result = command("judge.base_url=http://127.0.0.1:1/v1", "judge.model=own", "judge.key_env=JUDGE_KEY")
+    assert (result.status, result.err) == (
+        2, "error: judge.key_env=JUDGE_KEY: the key in this environment variable has a character that is not printable "
+        "ASCII; set it again\n")
+    with pytest.raises(ConfigError, match="is not printable ASCII"):
+        ask(judge(), {})
+    judge(base_url=None).check()  # nothing is judged
+
+
+@pytest.mark.parametrize("fault", [
+    lambda text: io.BytesIO(text),
+    lambda text: urllib.error.HTTPError("url", 401, "no", {}, io.BytesIO(text)),
+    lambda text: http.client.BadStatusLine(text.decode())])
+def test_a_server_that_echoes_the_key_does_not_show_it(monkeypatch, fault):
+    monkeypatch.setenv("JUDGE_KEY", SECRET)
+
+    def answer(request, timeout):
+        sent = request.get_header("Authorization")
+        said = fault(f"{'x' * 150} you sent {sent} {json.dumps(sent)}".encode())
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    with pytest.raises(JudgeError, match=r"you sent Bearer \(hidden\)") as raised:
+        ask(judge(), {})
+    assert "s3cret" not in str(raised.value) and "0001" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("key", "text", "complaint"), [
+    ("prompts", None, r"cannot be read .*give a local copy of the file"),
+    ("prompts", '{"name": "single-v1"}\n', "line 1: not a judge prompt"),
+    ("prompts", '{"name": "single-v1", "system_prompt": 1, "prompt_template": "Q"}\n', "line 1: not a judge prompt"),
+    ("prompts", "", "holds no prompts"),
+    ("prompts", ALPACA, "compares two answers; take judge.mode=pairwise"),
+    ("references", None, "no such file; give JSONL in FastChat's answer format"),
+    ("references", '{"question_id": 81}\n', r"row 1: not an answer; it needs question_id and choices\[0\].turns"),
+    ("references", "{\n", "line 1: not valid JSON")])
+def test_files_are_checked_before_anything_is_decoded(command, tmp_path, key, text, complaint):
+    path = tmp_path / "file.jsonl"
+    if text is not None:
+        path.write_text(text)
+    result = command("judge.base_url=http://127.0.0.1:1/v1", "judge.model=own", "judge.mode=single",
+                     f"judge.{key}={path}")
+    assert result.status == 2 and re.fullmatch(rf"error: judge.{key}={path}.*{complaint}.*\n", result.err), result.err
+    assert not (tmp_path / "store").exists()
+
+
+def test_what_is_fetched_is_fetched_later():
+    judge(prompts="https://127.0.0.1:1/judge_prompts.jsonl").check()
+    with pytest.raises(ConfigError, match="language_penalty=true: is taken from grades"):
+        judge(language_penalty=True, mode="pairwise").check()
+
+
 def test_grades_and_choices(templates, tmp_path):
     prompts = JudgePrompts(templates)
     assert [prompts.rating(text) for text in ("Rating: [[7]]", "[[8.5]] then [[2]]", "[3]", "ten", "[[11]]")] == [
         7.0, 8.5, 3.0, None, None]
+    assert [prompts.rating(text) for text in (
+        "arr[0] is right. Rating: [[9]]", "refs [1] ... [[8]]", "[[7.]]", "[2] of [3]", "[4] but [[11]]")] == [
+        9.0, 8.0, 7.0, 2.0, None]
     assert [prompts.choice(f"so [[{letter}]]", False) for letter in "ABC"] == [1.0, 0.0, 0.5]
     assert [prompts.choice(f"so [[{letter}]]", True) for letter in "ABC"] == [0.0, 1.0, 0.5]
     assert prompts.choice("neither", True) is None
@@ -153,6 +225,8 @@ def test_grades_and_choices(templates, tmp_path):
     path.write_text(ALPACA)
     alpaca = JudgePrompts(str(path))
     assert [alpaca.choice(letter, swapped) for letter in "mM" for swapped in (False, True)] == [1.0, 0.0, 0.0, 1.0]
+    said = [" m\n", "M. I'm sure.", "m. M is worse.", "'M'", "I'm sure it is M", "(m)", "I’m unsure", "Mm", ""]
+    assert [alpaca.choice(reply, False) for reply in said] == [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, None, None, None]
     asked = alpaca.pairwise(Prompt("a", turns=("Name a bird",)), ["A {output_2} crow"], ["A tit"])
     assert [one.messages for one in asked] == [
         (("system", "Rank."), ("user", "Name a bird: m A {output_2} crow, M A tit")),
@@ -192,8 +266,48 @@ def test_an_order_that_decides_is_a_tie():
 
     found = numbers([*game("won", 1.0, 1.0), *game("lost", 0.0, 0.0), *game("first place", 1.0, 0.0),
                      *game("nearly", 1.0, 0.5), *game("mute", None, None)], "pairwise")
-    assert (found["win_rate"], found["n"], found["unread"]) == (0.5, 4, 2)
+    assert (found["win_rate"], found["n"], found["left_out"], found["unread"]) == (0.5, 4, 1, 2)
     assert described_numbers(found | {"model": "own"}).startswith("win rate 50.0% [")
+    found = numbers([*game("half read", 1.0, None), *game("half", None, 1.0), *game("lost", 0.0, 0.0)], "pairwise")
+    assert (found["win_rate"], found["n"], found["left_out"], found["unread"]) == (0.0, 1, 2, 2)
+    assert described_numbers(found | {"model": "own"}) == (
+        "win rate 0.0% by own, 1 prompts, 2 left out, without a verdict in both orders, "
+        "2 of 6 replies without a verdict")
+    found = numbers(game("half read", 1.0, None), "pairwise")
+    assert (found["win_rate"], found["ci95"], found["n"], found["left_out"]) == (None, None, 0, 1)
+    assert described_numbers(found | {"model": "own"}) == (
+        "no prompt with a verdict in both orders in 2 replies of own")
+
+
+def test_an_answer_that_is_not_korean_counts_by_its_root():
+    def graded(turn, value, penalised):
+        return Judged(Question("1", turn, False, ()), value, penalised)
+
+    found = numbers([graded(0, 9.0, True), graded(1, 4.0, False), graded(1, None, True)], "single")
+    assert (found["score"], found["turn_1"], found["turn_2"]) == (3.5, 3.0, 4.0)
+    assert (found["unpenalised"], found["penalised"], found["unread"]) == (6.5, 1, 1)
+    assert "1 of 3 grades penalised as not Korean (6.50 without)" in described_numbers(found | {"model": "own"})
+    assert "unpenalised" not in numbers([graded(0, 9.0, None)], "single")
+
+
+def test_grades_in_komt_bench_depend_on_the_language(command, server, templates, tmp_path):
+    server.start()
+    rows = [{"question_id": number, "category": "writing", "turns": [f"Name {number} rivers.", "Name their countries."]}
+            for number in (137, 138, 140)]
+    words = [f"task.path={write_rows(tmp_path, 'komt_bench', rows)}", "task=komt_bench", "method=sps",
+             f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={templates}"]
+    result = command(*words)
+    assert result.status == 0, result.err
+    found = result.cell.summary()["judge"]
+    replies = [json.loads(line) for line in Verdicts(result.cell.path).path.read_text().splitlines()]
+    grades = [(one["id"], float(re.search(r"\[\[(\d+)", one["reply"]).group(1))) for one in replies]
+    counted = [grade ** 0.5 if name == "137" else grade for name, grade in grades]
+    assert (found["penalised"], found["score"]) == (2, pytest.approx(sum(counted) / 6))
+    assert found["unpenalised"] == pytest.approx(sum(grade for _, grade in grades) / 6)
+    assert command(*words, "judge.language_penalty=false").status == 0
+    plain = result.cell.summary()["judge"]
+    assert plain["score"] == pytest.approx(found["unpenalised"]) and "penalised" not in plain
+    assert len(server.asked()) == 6, "nothing was asked again"
 
 
 def test_the_win_rate_swaps_places(command, server, templates, tmp_path):
