@@ -93,15 +93,13 @@ def ask(judge: Judge, body: Mapping[str, Any]) -> str:
     """The judge's reply. Refused connections, time-outs and the server's faults are tried again. Raises JudgeError, and
     ConfigError for a key that cannot be sent; neither shows the key."""
     url = f"{judge.base_url.rstrip('/')}/chat/completions"
-    headers = {"Content-Type": "application/json"}
-    key = judge.key()
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    reason = ""
+    key, reason = judge.key(), ""
     for attempt in range(judge.retries + 1):
         if attempt:
             time.sleep(judge.wait_s * 2 ** (attempt - 1))
-        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        if key:
+            request.add_unredirected_header("Authorization", f"Bearer {key}")  # for this host, not where it points to
         try:
             with urllib.request.urlopen(request, timeout=judge.timeout_s) as answer:
                 said = answer.read()

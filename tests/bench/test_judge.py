@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import http.server
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -164,6 +166,34 @@ def test_a_key_that_cannot_be_sent_is_refused_unseen(command, monkeypatch, key):
     with pytest.raises(ConfigError, match="is not printable ASCII"):
         ask(judge(), {})
     judge(base_url=None).check()  # nothing is judged
+
+
+def test_the_key_does_not_follow_a_redirect(monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", SECRET)
+    seen = []
+
+    class Redirecting(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            seen.append(self.headers["Authorization"])
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_GET(self):
+            seen.append(self.headers["Authorization"])
+            self.send_error(404)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        with pytest.raises(JudgeError, match="HTTP 404"):
+            ask(judge(base_url=f"http://127.0.0.1:{served.server_port}/v1"), {})
+        served.shutdown()
+    assert seen == [f"Bearer {SECRET}", None]
 
 
 @pytest.mark.parametrize("fault", [
