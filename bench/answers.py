@@ -9,7 +9,7 @@ from bench.errors import described
 from methods.decode import Generation, Limits, Request, check_fit, generate, text_of
 from methods.engine.models import LanguageModel
 from methods.method import Method
-from tasks.base import Prompt
+from tasks.base import Prompt, TaskError
 
 
 @dataclass(slots=True)
@@ -83,8 +83,11 @@ def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Ca
 
 
 def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> list[int]:
-    """The token ids before the turn that follows the given answers; a given history stands in their place."""
+    """The token ids before the turn that follows the given answers; a given history stands in their place. Raises
+    TaskError for a given id that is no token."""
     if prompt.input_ids is not None:
+        if (largest := max(prompt.input_ids, default=0)) >= target.vocab_size:
+            raise TaskError(f"input_ids: {target.source} has no token {largest}; give ids below {target.vocab_size}")
         return list(prompt.input_ids)
     if prompt.text is not None:
         return target.encode_text(prompt.text)

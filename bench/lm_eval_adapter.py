@@ -9,6 +9,7 @@ target's alone, there is nothing to draft.
 from __future__ import annotations
 
 import hashlib
+import logging
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -27,6 +28,8 @@ from bench.errors import ConfigError
 from bench.models import load_method
 from methods.decode import Limits, Request, generate, text_of
 from methods.method import Method
+
+log = logging.getLogger(__name__)
 
 
 @register_model("leeway")
@@ -49,23 +52,25 @@ class LeewayLM(TemplateLM):
         with composer() as hydra:
             self.cell = Cell.of(hydra.point(given).config)
         self.batch_size, self.max_gen_toks = int(batch_size), max_gen_toks
+        self._cut = False  # a context was cut, and that was said
         self._methods: dict[tuple, Method] = {}
         self.target = self._method({"temperature": 0.0}).target
         self.tokenizer = self.target.tokenizer
         self._device = self.target.device
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Each request's text, ended before the first of its `until` strings."""
+        """Each request's text, ended before the first of its `until` strings. Raises ConfigError."""
         texts: dict[int, str] = {}
         groups: dict[str, list[int]] = defaultdict(list)
         for index, request in enumerate(requests):
             groups[repr(sorted(request.args[1].items(), key=str))].append(index)
+        # All are checked first: lm-eval asks several tasks' requests in one call, and each may take hours.
+        asked_for = {name: self._wanted(requests[indices[0]].args[1]) for name, indices in groups.items()}
         seen: Counter[str] = Counter()
         with tqdm(total=len(requests), disable=disable_tqdm, desc="leeway: generate_until") as bar:
-            for indices in groups.values():
-                wanted = normalize_gen_kwargs(requests[indices[0]].args[1], self.max_gen_toks)
+            for name, indices in groups.items():
+                wanted, limits = asked_for[name]
                 method = self._method(wanted)
-                limits = Limits(wanted["max_gen_toks"], self.target.eos_ids, self._stops(wanted["until"]))
                 for start in range(0, len(indices), self.batch_size):
                     batch = indices[start:start + self.batch_size]
                     asked = [self._request(requests[index].args[0], limits, seen) for index in batch]
@@ -75,10 +80,24 @@ class LeewayLM(TemplateLM):
                     bar.update(len(batch))
         return [texts[index] for index in range(len(requests))]
 
+    def _wanted(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Limits]:
+        """A request's settings in lm-eval's full form, and where its answers end. Raises ConfigError."""
+        wanted = normalize_gen_kwargs(dict(given), self.max_gen_toks)
+        if wanted["max_gen_toks"] >= self.max_length:
+            raise ConfigError(f"max_gen_toks={wanted['max_gen_toks']}: leaves no room for a prompt in the model's "
+                              f"{self.max_length} positions; give --gen_kwargs max_gen_toks=N with a smaller N")
+        return wanted, Limits(wanted["max_gen_toks"], self.target.eos_ids, self._stops(wanted["until"]))
+
     def _request(self, context: str, limits: Limits, seen: Counter[str]) -> Request:
         """A prompt, cut on its left as lm-eval does where it is too long. Its random stream depends on its text alone,
         and on how often it was asked before (repeats)."""
-        ids = self.tok_encode(context)[-(self.max_length - limits.max_new_tokens):]
+        ids, room = self.tok_encode(context), self.max_length - limits.max_new_tokens
+        if len(ids) > room and not self._cut:
+            self._cut = True
+            log.warning("a prompt of %d tokens is cut to its last %d: max_gen_toks=%d leaves no more of the model's %d "
+                        "positions (others may be cut too, this is said once)", len(ids), room, limits.max_new_tokens,
+                        self.max_length)
+        ids = ids[-room:]
         name = hashlib.sha256(context.encode()).hexdigest()[:16]
         seen[name] += 1
         return Request(ids, f"{self.cell.seed}/lm_eval/{name}/{self.cell.repeat}/{seen[name] - 1}")

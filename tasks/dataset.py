@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from jinja2 import Environment, StrictUndefined, TemplateError
 from jinja2.exceptions import UndefinedError
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks.base import Prompt, Score, TaskError
 from tasks.rows import Source
@@ -44,6 +44,11 @@ class DatasetOptions(Source):
     judged: Literal["mt_bench", "komt_bench", "alpaca_eval"] | None = None
     max_new_tokens: int = Field(512, ge=1)
 
+    @model_validator(mode="after")
+    def _can_be_scored(self) -> DatasetOptions:
+        self.scorer.check_options()  # here, for prompts that cost hours may be decoded before the first score
+        return self
+
 
 class Dataset:
     """A dataset as a `Task`."""
@@ -57,7 +62,7 @@ class Dataset:
         """The first `n` rows (all when None) in the order of the source, `samples` prompts each. Raises TaskError."""
         o = self.options
         shots = o.shots.messages(o.prompt, lambda template, row: self._filled(template, row, "an example"))
-        given = answers(o.references) if o.history == "reference" and o.references else {}
+        given = answers(o.references, "task.references") if o.history == "reference" and o.references else {}
         if o.history == "reference" and not given:
             raise TaskError("task.history=reference: needs the answers to take for the model's own earlier ones; give "
                             "task.references=FILE.jsonl in FastChat's answer format")
@@ -84,7 +89,7 @@ class Dataset:
     def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """(row number from 1, row) of the rows that `where` keeps."""
         o = self.options
-        for number, row in enumerate(o.rows(self.name), start=1):
+        for number, row in enumerate(o.rows(self.name, "task.path"), start=1):
             if o.where is None or self._value(o.where, row, self._place(number)):
                 yield number, row
 
@@ -141,10 +146,11 @@ class Dataset:
         return f"{self.options.path or self.options.hub or self.options.files}, row {number}"
 
 
-def answers(path: str) -> dict[str, tuple[str, ...]]:
-    """Question id -> the answers to its turns, from a file in FastChat's answer format. Raises TaskError."""
+def answers(path: str, key: str = "judge.references") -> dict[str, tuple[str, ...]]:
+    """Question id -> the answers to its turns, from a file in FastChat's answer format, given as `key`. Raises
+    TaskError."""
     found = {}
-    for number, row in enumerate(Source(path=path).rows("the answers"), start=1):
+    for number, row in enumerate(Source(path=path).rows("the answers", key), start=1):
         try:
             found[str(row["question_id"])] = tuple(map(str, row["choices"][0]["turns"]))
         except (KeyError, IndexError, TypeError) as error:

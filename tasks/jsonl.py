@@ -19,7 +19,7 @@ def read_rows(path: str | Path, row: type[Row]) -> list[tuple[int, Row]]:
     if not file.is_file():
         raise TaskError(f"task.path={path}: {'is a folder' if file.is_dir() else 'no such file'}; give a JSONL file")
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")
+        lines = file.read_text(encoding="utf-8-sig").split("\n")  # some editors put a byte order mark first
     except (UnicodeDecodeError, OSError) as error:
         raise TaskError(f"{path}: cannot be read as UTF-8 text: {error}") from error
     rows = [(number, _parse(path, number, line, row)) for number, line in enumerate(lines, start=1) if line.strip()]

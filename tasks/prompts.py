@@ -39,9 +39,9 @@ class _Message(BaseModel):
 
 
 class _Row(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
-    id: Text
+    id: Annotated[Text, Field(coerce_numbers_to_str=True)]
     prompt: Text | None = None
     messages: Annotated[tuple[_Message, ...], Field(min_length=1)] | None = None
     input_ids: Annotated[tuple[Annotated[int, Field(ge=0, strict=True)], ...], Field(min_length=1)] | None = None

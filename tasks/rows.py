@@ -1,4 +1,7 @@
-"""Rows of a dataset, read with `datasets`: from the hub, from a URL, or from a local file or folder.
+"""Rows of a dataset: from the hub, from a URL, or from a local file or folder.
+
+Local JSON is read as it is written; the rest is read with `datasets`, which guesses types: it would make a date of a
+text that looks like one, and another text of that.
 
 Every fault is one line: which file or dataset, what is wrong with it, what to give instead.
 """
@@ -7,11 +10,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from tasks.base import TaskError
 
@@ -33,39 +38,52 @@ class Source(BaseModel):
     split: str = "test"
     splits: tuple[str, ...] = ()
 
-    def rows(self, task: str) -> Iterator[dict[str, Any]]:
-        """All rows in the order of the source, fields without a value left out; `task` names them in messages. Raises
-        TaskError."""
+    @model_validator(mode="after")
+    def _somewhere(self) -> Source:
+        if self.path is None and self.hub is None and self.files is None:
+            raise ValueError("has no source; give task.path=FILE or task.hub=NAME")
+        return self
+
+    def rows(self, task: str, key: str = "task.shots.source") -> Iterator[dict[str, Any]]:
+        """All rows in the order of the source, fields without a value left out. In messages `task` names the rows, and
+        `key` is what `path` was given as. Raises TaskError."""
         if self.splits and self.split not in self.splits:
             raise TaskError(f"task.split={self.split}: {task} has no such split; take {' or '.join(self.splits)}")
-        found = self._local(task) if self.path is not None else self._remote(task)
+        found = self._local(task, key) if self.path is not None else self._remote(task)
         return ({field: value for field, value in row.items() if value is not None} for row in found)
 
-    def _local(self, task: str) -> Iterator[Mapping[str, Any]]:
+    def _local(self, task: str, key: str) -> list[Mapping[str, Any]]:
         path = Path(self.path).expanduser()
         if not path.exists():
-            raise TaskError(f"task.path={self.path}: no such file or folder; give {task}'s {self.split} data as "
-                            f"{', '.join(SUFFIXES)}")
-        if path.is_dir():
-            where: dict[str, Any] = {"path": str(path)}
+            wanted = f"{task}'s {self.split} data" if self.splits else task
+            raise TaskError(f"{key}={self.path}: no such file or folder; give {wanted} as {', '.join(SUFFIXES)}")
+        files = self._files(path, key) if path.is_dir() else [path]
+        kind = _reader(files[0])
+        if kind is None:
+            raise TaskError(f"{key}={self.path}: not a file of rows; give one of {', '.join(SUFFIXES)}")
+        if kind == "json":
+            rows = [row for file in files for row in _json_rows(file)]
         else:
-            kind = next((reader for suffix, reader in READERS.items() if suffix in path.suffixes), None)
-            if kind is None:
-                raise TaskError(f"task.path={self.path}: not a file of rows; give one of {', '.join(SUFFIXES)}")
-            where = {"path": kind, "data_files": {self.split: str(path)}}
-        # Streaming leaves no converted copy of the file behind that could go stale.
-        try:
-            rows = list(_loaded(**where, split=self.split, streaming=True))
-        except TaskError:
-            raise
-        except Exception as error:  # pyarrow, datasets and the decompressors each raise their own kinds
-            _find_fault(path)
-            raise TaskError(f"task.path={self.path}: cannot be read: {_line(error)}") from error
-        if rows and set(rows[0]) == {"text"}:  # what the reader makes of lines that are JSON but no objects
-            _find_fault(path)
+            # Streaming leaves no converted copy of the file behind that could go stale.
+            where = {"path": kind, "data_files": {self.split: list(map(str, files))}}
+            rows = self._read(key, lambda: list(_datasets().load_dataset(**where, split=self.split, streaming=True)))
         if not rows:
-            raise TaskError(f"task.path={self.path}: no rows; give a file with one JSON object a line")
-        return iter(rows)
+            raise TaskError(f"{key}={self.path}: no rows; give a file with one JSON object a line")
+        return rows
+
+    def _files(self, folder: Path, key: str) -> list[Path]:
+        """The files of a folder that `datasets` takes for the split. Raises TaskError."""
+        found = self._read(key, lambda: _datasets().load_dataset_builder(str(folder)).config.data_files)
+        if self.split not in found:
+            raise TaskError(f"task.split={self.split}: {self.path} has no such split; take "
+                            f"{' or '.join(map(str, found))}, or name a file in it {self.split}.jsonl")
+        return [Path(file) for file in found[self.split]]
+
+    def _read(self, key: str, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except Exception as error:  # pyarrow, datasets and the decompressors each raise their own kinds
+            raise TaskError(f"{key}={self.path}: cannot be read: {_line(error)}") from error
 
     def _remote(self, task: str) -> Iterator[Mapping[str, Any]]:
         where: dict[str, Any] = {"path": self.hub, "name": self.subset, "revision": self.revision}
@@ -74,40 +92,66 @@ class Source(BaseModel):
             root = "" if self.hub is None else f"hf://{kind}{self.hub}/"
             reader = READERS.get(Path(self.files).suffix, "json")
             where = {"path": reader, "data_files": {self.split: root + self.files}}
-        if where["path"] is None:
-            raise TaskError(f"{task} has no source; give task.path=FILE or task.hub=NAME")
         try:
-            return iter(_loaded(**where, split=self.split))
+            return iter(_datasets().load_dataset(**where, split=self.split))
         except Exception as error:  # no network, no such dataset, no such split: the hub's libraries raise many kinds
             raise TaskError(f"{task}: {self.hub or self.files} cannot be loaded from the hub ({_line(error)}); "
                             "give task.path=FILE with its rows") from error
 
 
-def _loaded(**where: Any) -> Iterable[Mapping[str, Any]]:
-    import datasets  # seconds that only a task with data should cost
+def _datasets() -> ModuleType:
+    import datasets  # seconds that only a task with such data should cost
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it logs is in the error too
     datasets.disable_progress_bars()
-    return datasets.load_dataset(**where)
+    return datasets
 
 
-def _find_fault(path: Path) -> None:
-    """Name the first line of a JSONL file that is no JSON object. Raises TaskError; returns when every line is one."""
-    if not path.is_file() or ".jsonl" not in path.suffixes:
-        return
+def _reader(path: Path) -> str | None:
+    return next((reader for suffix, reader in READERS.items() if suffix in path.suffixes), None)
+
+
+def _json_rows(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file: one a line, or a list of them, or a single one. Raises TaskError."""
     opened = gzip.open if path.suffix == ".gz" else open
-    number = 0
     try:
-        with opened(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip() and not isinstance(found := json.loads(line), dict):
-                    raise TaskError(f"{path}, line {number}: must be a JSON object, got {type(found).__name__}")
+        with opened(path, "rt", encoding="utf-8-sig") as file:
+            first = file.readline()
+            file.seek(0)
+            if ".jsonl" not in path.suffixes or first.lstrip().startswith("["):
+                if (whole := _whole(path, file.read())) is not None:
+                    return whole
+                file.seek(0)
+            return [_object(path, number, line) for number, line in enumerate(file, start=1) if line.strip()]
+    except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
+        raise TaskError(f"{path}: cannot be read as UTF-8 text: {_line(error)}") from error
+
+
+def _whole(path: Path, text: str) -> list[dict[str, Any]] | None:
+    """The rows of a text that is one object or a list of them; None where it is something else. Raises TaskError."""
+    try:
+        found = _parsed(text) if text.strip() else []
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":  # one value a line
+            return None
+        place = f"{path}, line {error.lineno}"
+        raise TaskError(f"{place}: not valid JSON ({error.msg}, column {error.colno})") from error
+    rows = found if isinstance(found, list) else [found]
+    return rows if all(isinstance(row, dict) for row in rows) else None
+
+
+def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        found = _parsed(line)
     except json.JSONDecodeError as error:
         raise TaskError(f"{path}, line {number}: not valid JSON ({error.msg}, column {error.colno})") from error
-    except (UnicodeDecodeError, OSError, EOFError) as error:
-        raise TaskError(f"{path}: cannot be read as UTF-8 text: {_line(error)}") from error
-    if not path.stat().st_size or number == 0:
-        raise TaskError(f"{path}: no rows; give a file with one JSON object a line")
+    if not isinstance(found, dict):
+        raise TaskError(f"{path}, line {number}: must be a JSON object, got {type(found).__name__}")
+    return found
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_constant=lambda _: None)  # NaN is no value: "nan" must not get into a question
 
 
 def _line(error: BaseException) -> str:

@@ -30,6 +30,9 @@ class Scorer(BaseModel, ABC):
             return Score(None)
         return self.judge(reference, texts)
 
+    def check_options(self) -> None:
+        """Raises TaskError for options under which no answer could be scored, on whatever machine."""
+
     def check(self) -> None:
         """Raises TaskError when answers could not be scored on this machine."""
 

@@ -28,16 +28,23 @@ class Harness(Scorer):
     filter: str
     filters: dict[str, Steps] = Field(default_factory=dict)
 
+    def check_options(self) -> None:
+        self._filters()
+
     def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """1 when what the filter `filter` extracts is the target; every filter's own score is in the details."""
-        task = rules(self.rules)
-        chosen = {**task["filters"], **self.filters}
-        if self.filter not in chosen:
-            raise TaskError(f"task.scorer.filter={self.filter}: unknown; there are {', '.join(chosen)}")
-        found = {name: extract(steps, texts[0], reference) for name, steps in chosen.items()}
-        right = {name: exact_match(answer, reference["target"], task["metric"]) for name, answer in found.items()}
+        found = {name: extract(steps, texts[0], reference) for name, steps in self._filters().items()}
+        options = rules(self.rules)["metric"]
+        right = {name: exact_match(answer, reference["target"], options) for name, answer in found.items()}
         answer = found[self.filter]
         return Score(right[self.filter], None if answer == INVALID else answer, right)
+
+    def _filters(self) -> dict[str, Steps]:
+        """lm-eval's and the further ones. Raises TaskError where `filter` is none of them."""
+        found = {**rules(self.rules)["filters"], **self.filters}
+        if self.filter not in found:
+            raise TaskError(f"task.scorer.filter={self.filter}: unknown; there are {', '.join(found)}")
+        return found
 
 
 def extract(steps: Sequence[Mapping[str, Any]], text: str, doc: Mapping[str, Any]) -> str:
@@ -61,7 +68,7 @@ def exact_match(answer: str, target: str, options: Mapping[str, Any]) -> float:
 @cache
 def rules(name: str) -> dict[str, Any]:
     """`filters` (name -> steps) and the options of `exact_match` of one of lm-eval's tasks. Raises TaskError."""
-    plain = task_file(name)
+    plain = task_file(name, "task.scorer.rules=")
     wanted = ("regexes_to_ignore", "ignore_case", "ignore_punctuation", "ignore_numbers")
     for metric in plain.get("metric_list", []):
         if metric["metric"] == "exact_match":
@@ -71,12 +78,17 @@ def rules(name: str) -> dict[str, Any]:
 
 
 @cache
-def task_file(name: str) -> dict[str, Any]:
-    """A task file of the installed lm-eval, its Python functions left as names. Raises TaskError."""
+def task_file(name: str, key: str = "task.shots.source=lm_eval:") -> dict[str, Any]:
+    """A task file of the installed lm-eval, its Python functions left as names. `key` stands before its name in
+    messages. Raises TaskError."""
     import lm_eval
+    import yaml
     from lm_eval.tasks._yaml_loader import load_yaml
 
     path = Path(lm_eval.__file__).parent / "tasks" / name
     if not path.is_file():
-        raise TaskError(f"{name}: lm-eval has no such task file; give one such as gsm8k/gsm8k.yaml")
-    return load_yaml(path, resolve_func=False)
+        raise TaskError(f"{key}{name}: lm-eval has no such task file; give one such as gsm8k/gsm8k.yaml")
+    try:
+        return load_yaml(path, resolve_func=False)
+    except (yaml.YAMLError, ValueError) as error:
+        raise TaskError(f"{key}{name}: no task file; give one such as gsm8k/gsm8k.yaml") from error

@@ -45,11 +45,23 @@ def test_a_given_history_asks_all_methods_the_same(command, tmp_path):
     assert prompt_tokens("method=sps", "seed=1") != prompt_tokens(*given, "method=sps", "seed=1")
 
 
+def test_a_token_outside_the_vocabulary_fails_its_prompt_alone(command, tmp_path):
+    rows = [{"id": "good", "input_ids": [1, 2]}, {"id": "bad", "input_ids": [1, 999999]}]
+    path = write_rows(tmp_path, "own", rows)
+    result = command(f"task.path={path}", "task=prompts", "method=sps", "n=null", "batch=2")
+    assert result.status == 1
+    errors = {one["id"]: one.get("error") for one in result.cell.samples()}
+    assert errors["good"] is None
+    assert "has no token 999999; give ids below 320" in errors["bad"] and errors["bad"].startswith("input_ids: ")
+
+
 @pytest.mark.parametrize(("words", "error"), [
     (["task=gsm8k", "task.split=tset", "task.path=gsm8k.jsonl"], "task.split=tset: gsm8k has no such split; take"),
     (["task=gsm8k", "task.path=nowhere.jsonl"], "task.path=nowhere.jsonl: no such file or folder"),
     (["task=gsm8k", "task.path=gsm8k.jsonl", "task.scorer.filters=3"],
      "task.scorer.filters: unknown key; did you mean task.scorer.filter?"),
+    (["task=gsm8k", "task.scorer.filter=nope", "dry_run=true"], "task.scorer.filter=nope: unknown; there are strict"),
+    (["task=dataset", "task.prompt=x", "dry_run=true"], "task: has no source; give task.path=FILE or task.hub=NAME"),
     (["task=gsm8k", "task.path=gsm8k.jsonl", "task.promt=x"], "task.promt"),
     (["task=mt_bench", "task.path=gsm8k.jsonl"], "gsm8k.jsonl, row 1: no field 'turns'"),
 ])

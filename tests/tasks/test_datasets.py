@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bench.compose import composer
+from bench.errors import ConfigError
 from bench.sections import choose
 from tasks import registry
 from tasks.base import Task, TaskError
@@ -194,7 +195,8 @@ def test_a_wrong_place_is_one_clear_line(tmp_path, load):
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "train.jsonl").write_text(path.read_text())
-    assert "Available splits: ['train']" in complaint(path=str(folder))
+    assert complaint(path=str(folder)) == (
+        f"task.split=test: {folder} has no such split; take train, or name a file in it test.jsonl")
     assert len(load("gsm8k", path=str(folder), split="train").prompts()) == 5
     other = tmp_path / "rows.txt"
     other.write_text("text")
@@ -202,11 +204,75 @@ def test_a_wrong_place_is_one_clear_line(tmp_path, load):
     torn = tmp_path / "torn.jsonl.gz"
     torn.write_bytes(gzip.compress(path.read_bytes())[:40])
     assert str(torn) in complaint(path=str(torn))
-    assert "dataset has no source; give task.path=FILE or task.hub=NAME" in complaint("dataset", prompt="x")
+    assert f"task.shots.source={path}.gz: no such file" in complaint(path=str(path), shots__source=f"{path}.gz")
+    assert complaint(path=str(path), shots__source="lm_eval:nope.yaml").startswith(
+        "task.shots.source=lm_eval:nope.yaml: lm-eval has no such task file; give one such as")
+    with pytest.raises(ConfigError, match=r"^task: has no source; give task.path=FILE or task.hub=NAME$"):
+        load("dataset", prompt="x")
     assert "needs task.shots.source" in complaint(path=str(path), shots__source=None)
     assert "gsm8k_4shot.jsonl has 4 examples" in complaint(path=str(path), shots__count=5)
     write_rows(tmp_path, "twice", [{"question_id": 1, "turns": ["a"]}] * 2)
     assert "row 2: id '1' stands in an earlier row too" in complaint("spec_bench", path=str(tmp_path / "twice.jsonl"))
+
+
+def test_a_missing_file_of_answers_is_named_by_its_own_key(load, tmp_path):
+    from tasks.dataset import answers
+
+    path, given = str(write_rows(tmp_path, "mt_bench")), str(tmp_path / "none.jsonl")
+    with pytest.raises(TaskError, match=rf"^task.references={given}: no such file or folder; give the answers as .csv"):
+        load("mt_bench", path=path, history="reference", references=given).prompts()
+    with pytest.raises(TaskError, match=rf"^judge.references={given}: no such file or folder; give the answers as"):
+        answers(given)
+
+
+WRITTEN = [{"text": text} for text in ("2024-01-01", "2024-01-01T00:00:00Z", "12:30", "007", "a\u2028b", " x ")]
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("rows.jsonl", "".join(json.dumps(row) + "\n" for row in WRITTEN)),
+    ("rows.jsonl", "\ufeff" + "\r\n".join(json.dumps(row, ensure_ascii=False) for row in WRITTEN)),
+    ("rows.jsonl", json.dumps(WRITTEN)),
+    ("rows.json", json.dumps(WRITTEN, indent=1)),
+    ("rows.json", "".join(json.dumps(row) + "\n" for row in WRITTEN)),
+    ("test.jsonl", "".join(json.dumps(row) + "\n" for row in WRITTEN)),
+])
+def test_a_text_is_asked_as_it_is_written(tmp_path, load, name, content):
+    path = tmp_path / name
+    path.write_bytes(content.encode())
+    task = load("dataset", path=str(tmp_path if name == "test.jsonl" else path), prompt="{{ text }}")
+    assert [prompt.turns for prompt in task.prompts()] == [(row["text"],) for row in WRITTEN]
+
+
+def test_what_is_no_value_is_not_asked(tmp_path, load):
+    path = tmp_path / "rows.json"
+    path.write_text('{"text": NaN, "more": 1}')
+    with pytest.raises(TaskError, match=r"rows.json, row 1: no field 'text'; the row has more"):
+        load("dataset", path=str(path), prompt="{{ text }}").prompts()
+    path.write_text('[\n{"text": 1},\n{"text": }]')
+    with pytest.raises(TaskError, match=r"rows.json, line 3: not valid JSON \(Expecting value, column 10\)"):
+        load("dataset", path=str(path), prompt="{{ text }}").prompts()
+
+
+def test_parquet_and_csv_are_read(tmp_path, load):
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"text": ["a", "b"]}), tmp_path / "rows.parquet")
+    (tmp_path / "rows.csv").write_text("text\na\nb\n")
+    for name in ("rows.parquet", "rows.csv"):
+        task = load("dataset", path=str(tmp_path / name), prompt="{{ text }}")
+        assert [prompt.turns for prompt in task.prompts()] == [("a",), ("b",)]
+
+
+def test_a_scorer_that_cannot_score_is_refused_before_anything_runs(load):
+    """Without a path: nothing is loaded yet."""
+    for options, error in (
+        ({"scorer__filter": "nope"}, "scorer.filter=nope: unknown; there are strict-match, flexible-extract"),
+        ({"scorer__rules": "nope.yaml"}, "scorer.rules=nope.yaml: lm-eval has no such task file; give one such as"),
+        ({"scorer__rules": "gsm8k/README.md"}, "scorer.rules=gsm8k/README.md: no task file; give one such as"),
+    ):
+        with pytest.raises(ConfigError, match=f"^task: task.{error}"):
+            load("gsm8k", **options)
 
 
 def test_compressed_rows_are_read(tmp_path, load):

@@ -88,6 +88,8 @@ def test_there_is_no_score(read):
         ([{"id": "a", "prompt": "p"}, "", {"id": "a", "prompt": "q"}], "line 3: id 'a' is already used on line 1"),
         ([{"id": 1, "prompt": "p"}, {"id": "1", "prompt": "q"}], "line 2: id '1' is already used on line 1"),
         ([{"id": "a", "prompt": ""}], "line 1: prompt: .*at least 1 character"),
+        ([{"id": "a", "prompt": float("nan")}], "line 1: prompt: .*valid string"),
+        ([{"id": "a", "prompt": 12}], "line 1: prompt: .*valid string"),
         ([{"id": "a", "input_ids": []}], "line 1: input_ids: .*at least 1 item"),
         ([{"id": "a", "input_ids": [1, -2]}], "line 1: input_ids.1: .*greater than or equal to 0"),
         ([{"id": "a", "input_ids": [True]}], "line 1: input_ids.0: .*valid integer"),
@@ -111,6 +113,11 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path):
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TaskError, match="cannot be read as UTF-8"):
         Prompts(PromptsOptions(path=str(binary))).prompts()
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(read):
+    [prompt] = read("\ufeff" + json.dumps({"id": "a", "prompt": "p"}))
+    assert (prompt.id, prompt.text) == ("a", "p")
 
 
 def test_unicode_line_separators_do_not_break_rows(read):

@@ -99,6 +99,14 @@ def test_letters(text, letter):
         assert (found.value, found.answer) == (float(letter is not None), letter)
 
 
+def test_a_letter_without_an_option_is_no_answer():
+    for task in ("csqa", "mmlu"):
+        assert harness(task).score({"target": "B"}, ["The answer I would choose is B."]).answer is None
+        assert harness(task).score({"target": "B"}, ["I. Answer: B"]).answer == "B"
+    assert harness("csqa").score({"target": "E"}, ["E"]).answer == "E"
+    assert harness("mmlu").score({"target": "A"}, ["E"]).answer is None
+
+
 def test_published_csqa_answers_are_right():
     rows, scorer = published("csqa/dev_rand_split.jsonl"), harness("csqa")
     assert len(rows) == 1221
