@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 
@@ -19,7 +19,7 @@ from bench.compose import Composer
 from bench.controls import relate
 from bench.errors import ConfigError
 from bench.plan import show_plan
-from bench.report import Plan, environment_of, made_by, plan_of, run_missing
+from bench.report import Plan, environment_of, key_of, made_by, plan_of, run_missing
 from bench.runner import check_store
 from bench.settings import Settings
 from plots.render import render
@@ -27,20 +27,32 @@ from results.advice import Advice, Candidate, Estimate, advise, share, times
 from results.grid import Grid, Outcome
 from results.html import Item, advice_section, write_index
 from results.report import Coords
+from results.stats import LEVEL, together
 from results.store import Store
 from results.tables import render_table
 from results.workload import (
     MEASURES,
     Sample,
     Workload,
-    agreement_losses,
-    estimate,
+    agreement_pairs,
+    least_right,
+    loss_of,
     measure_of,
-    score_losses,
+    right_of,
+    score_pairs,
+    speed_of,
 )
 
 FOLDER = "workload"
 COSTS = ("Setting", "draft", "verify", "other", "cycle", "plain token", "prefill", "speedup", "ideal")
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What quality is measured by; `right`: how many items plain decoding gets right, None without a score."""
+
+    measure: Literal["score", "agreement"]
+    right: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +71,30 @@ class Setting:
 
     def plain(self) -> dict[str, Any]:
         """The setting as JSON."""
-        shown = ("n", "failed", "tau", "tau_ci95", "speedup", "speedup_ci95", "precision", "edit_similarity",
-                 "accuracy", "accuracy_ci95", "baseline_accuracy", "nll", "baseline_nll", "tokens_per_s",
+        shown = ("n", "failed", "tau", "tau_ci95", "speedup", "precision", "edit_similarity", "accuracy",
+                 "accuracy_ci95", "baseline_accuracy", "nll", "baseline_nll", "tokens_per_s",
                  "baseline_tokens_per_s")
-        loss = self.candidate.loss
-        return {"label": self.candidate.label, "overrides": list(self.overrides), "cell": self.cell.name,
-                "exact": self.candidate.exact, **{name: self.summary.get(name) for name in shown},
-                "quality_loss": loss.value, "quality_loss_ci95": loss.interval}
+        one = self.candidate
+        return {"label": one.label, "overrides": list(self.overrides), "cell": self.cell.name, "exact": one.exact,
+                **{name: self.summary.get(name) for name in shown}, **self.clustered(), "items": one.n,
+                "together": {"speedup": one.speedup.interval, "quality_loss": one.loss.interval}}
+
+    def clustered(self) -> dict[str, Any]:
+        """What is estimated over items here, its intervals for this setting alone."""
+        loss, speed = self.candidate.loss, self.candidate.speedup
+        return {"quality_loss": loss.value, "quality_loss_ci95": loss.alone, "speedup_ci95": speed.alone}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that is said of a workload. `command` measures the setting that the advice speaks of; empty without one."""
+
+    found: list[Setting]
+    quality: Quality
+    advice: Advice
+    costs: dict[str, dict[str, float | None]]
+    basis: list[str]
+    command: str
 
 
 def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], settings: Settings) -> int:
@@ -81,40 +110,41 @@ def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], 
     check_store(cells, store)
     run_missing(cells, settings)
     relate(cells, store)
-    found, measure = measured(plan, store)
+    found, quality = measured(plan, store, workload.quality_loss)
     advice = advise([one.candidate for one in found], workload.quality_loss, workload.min_prompts)
-    costs = costs_of(found)
-    say(found, advice, costs, basis_of(workload, plan, measure))
-    write(workload, plan, found, advice, costs, measure, settings)
+    answer = Answer(found, quality, advice, costs_of(found), basis_of(workload, plan, quality, found),
+                    command_of(plan, found, advice, overrides))
+    say(answer)
+    write(workload, plan, answer, settings)
     refused = {" / ".join(coords[1:]): reason for coords, reason in plan.refused.items()}
     return print_failures(cells, settings, refused)
 
 
-def measured(plan: Plan, store: Store) -> tuple[list[Setting], str]:
+def measured(plan: Plan, store: Store, limit: float) -> tuple[list[Setting], Quality]:
     """Every point that has numbers, and what quality is measured by."""
     samples: dict[Coords, list[Sample]] = {}
     for coords, cell in plan.cells.items():
         folder = store.cell(cell.name)
         if (summary := folder.summary()) is not None and summary["n"] and not folder.failure():
             samples[coords] = folder.samples()
-    measure = measure_of(list(samples.values()))
+    right = right_of(list(samples.values()))
+    quality = Quality(measure_of(right, limit), right)
     exact = [samples[coords] for coords in samples if is_exact(plan.cells[coords])]
     given = {point.coords: point.overrides[len(plan.spec.base):] for point in plan.spec.points()}
     found = []
     for coords, lines in samples.items():
         cell, summary = plan.cells[coords], store.cell(plan.cells[coords].name).summary()
+        greedy = cell.decoding.sampling.greedy
         if is_exact(cell):
             loss = Estimate(0.0)
-        elif measure == "score":
-            loss = estimate(score_losses(lines))
-        else:
-            loss = estimate(agreement_losses(lines, exact, cell.decoding.sampling.greedy))
-        interval = summary["speedup_ci95"]
-        speed = Estimate(summary["speedup"], None if interval is None else (interval[0], interval[1]))
-        label = ", ".join(coords[1:])
-        candidate = Candidate(label, is_exact(cell), summary["tau"], speed, loss, summary["n"])
+        elif quality.measure == "score":
+            loss = loss_of(score_pairs(lines), len(samples))
+        else:  # at temperature 0 no answer agrees more than fully
+            loss = loss_of(agreement_pairs(lines, exact, greedy), len(samples), (1.0, 1.0) if greedy else (0.0, 1.0))
+        speed, items = speed_of(lines, summary["speedup"], len(samples))
+        candidate = Candidate(", ".join(coords[1:]), is_exact(cell), summary["tau"], speed, loss, items)
         found.append(Setting(coords, given[coords], cell, summary, candidate))
-    return found, measure
+    return found, quality
 
 
 def is_exact(cell: Cell) -> bool:
@@ -146,22 +176,36 @@ def costs_of(found: Sequence[Setting]) -> dict[str, dict[str, float | None]]:
     return costs
 
 
-def basis_of(workload: Workload, plan: Plan, measure: str) -> list[str]:
+def basis_of(workload: Workload, plan: Plan, quality: Quality, found: Sequence[Setting]) -> list[str]:
     """What the advice stands on, in words."""
     cell = next(iter(plan.cells.values()))
-    path = getattr(cell.task.options, "path", None)
-    return [
+    path, limit = getattr(cell.task.options, "path", None), workload.quality_loss
+    lines = [
         f"Measured on {cell.pair.name}, {cell.task.name}{f' ({path})' if path else ''}, temperature "
         f"{cell.decoding.temperature:g}, batch {cell.batch}, at most {cell.decoding.max_new_tokens} new tokens a turn.",
-        f"Quality is {MEASURES[measure]}. Up to {workload.quality_loss:.0%} may be lost. What is said is shown by a "
-        f"whole 95% interval over at least {workload.min_prompts} prompts.",
+        f"Quality is {MEASURES[quality.measure]}. Up to {limit:.0%} may be lost.",
     ]
+    if quality.measure == "agreement" and quality.right is not None:
+        items = max(one.candidate.n for one in found)
+        lines.append(f"The task's score decides nothing here: plain decoding reaches {quality.right:.3g} of {items}, "
+                     f"and below {least_right(limit)} a single right answer that is lost is more than {limit:.0%}.")
+    many = len(found)
+    holds = "are 95% intervals" if many < 2 else (
+        f"hold at 95% for all {many} settings together (each at {together(many):.2%}, Bonferroni), since the best of "
+        "many looks good by chance. Those in the tables hold at 95% for a setting alone")
+    return [*lines, f"The ranges in these sentences decide, and {holds}. What is said is shown by a whole range over "
+                    f"at least {workload.min_prompts} prompts; several samples of a prompt count as one."]
 
 
-def command_of(found: Sequence[Setting], advice: Advice) -> str:
-    """The overrides of the setting that the advice speaks of; empty without one."""
+def command_of(plan: Plan, found: Sequence[Setting], advice: Advice, overrides: Sequence[str]) -> str:
+    """The command that measures the setting that the advice speaks of, with all that the report was given: what sets it
+    apart stands last. Empty without a setting."""
     best = next((one for one in found if one.candidate.label == advice.best), None)
-    return "" if best is None else " ".join(best.overrides)
+    if best is None:
+        return ""
+    own = {key_of(line) for line in best.overrides}
+    lines = {key_of(line): line for line in (*plan.spec.base, *best.overrides, *overrides)}  # the last wins
+    return made_by(*sorted(lines.values(), key=lambda line: key_of(line) in own))
 
 
 def cost_rows(costs: dict[str, dict]) -> list[list[str]]:
@@ -176,62 +220,63 @@ def cost_rows(costs: dict[str, dict]) -> list[list[str]]:
     return rows
 
 
-def say(found: Sequence[Setting], advice: Advice, costs: dict[str, dict], basis: Sequence[str]) -> None:
+def say(answer: Answer) -> None:
     """The report as text of a terminal."""
     out = console()
     table = Table("setting", "speedup", "τ", "quality loss", "identical", "tokens/s", "n", title="settings",
                   title_justify="left")
-    for one in found:
+    for one in answer.found:
         summary, candidate = one.summary, one.candidate
         tau = "–" if candidate.tau is None else f"{candidate.tau:.2f}"
-        table.add_row(candidate.label, times(candidate.speedup) if candidate.speedup.value else "–", tau,
-                      "none (lossless)" if candidate.exact else share(candidate.loss), f"{summary['precision']:.0%}",
-                      f"{summary['tokens_per_s'] or 0:.1f}", str(summary["n"]))
+        speed = times(candidate.speedup.by_itself()) if candidate.speedup.value else "–"
+        loss = "none (lossless)" if candidate.exact else share(candidate.loss.by_itself())
+        table.add_row(candidate.label, speed, tau, loss, f"{summary['precision']:.0%}",
+                      f"{summary['tokens_per_s'] or 0:.1f}", str(candidate.n))
     out.print(table)
-    head, *lines = cost_rows(costs)
+    head, *lines = cost_rows(answer.costs)
     if lines:
         parts = Table(*head, title="a cycle, the fastest setting of each method", title_justify="left")
         for line in lines:
             parts.add_row(*line)
         out.print(parts)
-    for line in basis:
-        out.print(line, highlight=False)
+    for line in answer.basis:
+        out.print(line, highlight=False, markup=False)
     out.print()
-    out.print(advice.headline, style="bold", highlight=False, markup=False)
-    for reason in advice.reasons:
+    out.print(answer.advice.headline, style="bold", highlight=False, markup=False)
+    for reason in answer.advice.reasons:
         out.print(f"- {reason}", highlight=False, markup=False)
-    if command := command_of(found, advice):
-        out.print(f"python -m bench {command}", highlight=False, markup=False, soft_wrap=True)
+    if answer.command:
+        out.print(answer.command, highlight=False, markup=False, soft_wrap=True)
 
 
 def grid_of(plan: Plan, found: Sequence[Setting], store: Store) -> Grid:
     """The store's outcomes, with what each setting loses."""
-    lost = {one.coords: one.summary | {"quality_loss": one.candidate.loss.value,
-                                       "quality_loss_ci95": one.candidate.loss.interval} for one in found}
+    lost = {one.coords: one.summary | one.clustered() for one in found}
     return {coords: Outcome.measured(lost[coords]) if coords in lost else outcome
             for coords, outcome in plan.grid(store).items()}
 
 
-def write(workload: Workload, plan: Plan, found: Sequence[Setting], advice: Advice, costs: dict[str, dict],
-          measure: str, settings: Settings) -> None:
+def write(workload: Workload, plan: Plan, answer: Answer, settings: Settings) -> None:
     """workload.json, the table, the figure and the page."""
-    folder, store = settings.output.dir / FOLDER, Store(settings.store.dir)
-    environment, basis = environment_of([plan], store), basis_of(workload, plan, measure)
-    command, made = command_of(found, advice), made_by(*sys.argv[1:])
-    grid = grid_of(plan, found, store)
+    folder, store, found = settings.output.dir / FOLDER, Store(settings.store.dir), answer.found
+    environment, made, grid = environment_of([plan], store), made_by(*sys.argv[1:]), grid_of(plan, found, store)
     spec = workload.table(any(one.summary["accuracy"] is not None for one in found))
     short = {coords[1:]: outcome for coords, outcome in grid.items()}
     figure = workload.figure()
     items = [Item(spec, grid, render_table(spec, grid, folder), made),
              Item(figure, short, render(figure, short, folder), made)]
     page = write_index(folder, items, environment, title="Leeway: your own prompts",
-                       opening=advice_section(advice, command, basis, cost_rows(costs)))
+                       opening=advice_section(answer.advice, answer.command, answer.basis, cost_rows(answer.costs)))
+    best = next((one for one in found if one.candidate.label == answer.advice.best), None)
+    measure = answer.quality.measure
     plain = {
-        "advice": {**asdict(advice), "overrides": command.split()},
+        "advice": {**asdict(answer.advice), "overrides": list(best.overrides) if best else [],
+                   "command": answer.command},
         "quality": {"measure": measure, "definition": MEASURES[measure], "limit": workload.quality_loss,
-                    "min_prompts": workload.min_prompts},
+                    "min_prompts": workload.min_prompts, "plain_right": answer.quality.right},
+        "basis": answer.basis, "level_alone": LEVEL, "level_together": together(len(found)),
         "settings": [one.plain() for one in found],
-        "components": costs,
+        "components": answer.costs,
         "unmeasured": {" / ".join(coords[1:]): outcome.reason for coords, outcome in grid.items()
                        if outcome.summary is None},
         "command": made, "environment": environment,

@@ -1,7 +1,9 @@
 """Is speculative decoding worth it for these prompts, and with which setting? One pure function from numbers to words.
 
 Two questions are answered by intervals, never by point estimates: is a setting faster than plain decoding, and is what
-it loses within the limit. Where an interval holds both answers, the advice says that it cannot tell."""
+it loses within the limit. Where an interval holds both answers, the advice says that it cannot tell. The best of many
+settings looks good by chance, so these intervals hold for all that were tried together. (A setting is wrongly called a
+gain only if one answer is wrong that decides it, so each question may use up the whole 5%.)"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from results.stats import Interval
+from results.stats import Interval, fewest_to_show, together
 
 NOT_WORTH, WORTH = 2.0, 3.0
 """τ below and above which the overview article calls speculative decoding not worth it and worth it."""
@@ -20,16 +22,22 @@ Kind = Literal["gain", "gain above the limit", "no gain", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over prompts with its 95% interval; None where it could not be measured, no interval for one prompt."""
+    """A number over prompts with its intervals: `interval` holds at 95% for all settings together and decides, `alone`
+    for this setting. None where it could not be measured; a speedup has no interval for one prompt."""
 
     value: float | None = None
     interval: Interval | None = None
+    alone: Interval | None = None
+
+    def by_itself(self) -> Estimate:
+        """As tables show it."""
+        return Estimate(self.value, self.alone)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One measured setting. `exact`: its rule is lossless, so there is no loss to measure. `speedup` over plain
-    decoding of the same `n` prompts. `loss` of quality, as a fraction, positive = worse than plain decoding."""
+    decoding of the same `n` prompts. `loss` as a fraction of plain decoding's quality, positive = worse than it."""
 
     label: str
     exact: bool
@@ -39,8 +47,8 @@ class Candidate:
     n: int
 
     def gain(self, min_prompts: int) -> Literal["faster", "slower", "open"]:
-        """Compared with plain decoding, by the interval. Fewer than `min_prompts` prompts show nothing: resampling them
-        makes intervals that are too narrow."""
+        """Compared with plain decoding, by the interval. Fewer than `min_prompts` prompts show nothing: they hardly
+        stand for others, and their spread is not known."""
         if self.speedup.interval is None or self.n < min_prompts:
             return "open"
         low, high = self.speedup.interval
@@ -84,7 +92,7 @@ def advise(candidates: Sequence[Candidate], limit: float, min_prompts: int) -> A
     if gaining:
         return _gain(_fastest(gaining), gaining, [one for one in unclear if one not in gaining], len(known), limit)
     if unclear:
-        return _undecided(_fastest(unclear), costly, limit, min_prompts)
+        return _undecided(_fastest(unclear), costly, len(known), limit, min_prompts)
     best = _fastest(costly or allowed or known)
     if costly:
         head = (f"Only at a price: {best.label} is {times(best.speedup)} as fast as plain decoding, but it loses "
@@ -115,13 +123,13 @@ def _gain(best: Candidate, gaining: Sequence[Candidate], unclear: Sequence[Candi
         other = _fastest(faster)
         why = "its interval is too wide to tell" if other.exact else (
             f"what it loses, {share(other.loss)}, is not shown to be within {limit:.0%}")
-        reasons.append(f"{other.label} may be faster ({times(other.speedup)}), but {why}.")
+        reasons.append(f"{other.label} may be faster ({times(other.speedup)}), but {why}.{_takes(other, tried, limit)}")
     if tried > 1:
         reasons.append(f"It is the best of {tried} settings on these prompts: on others expect a little less.")
     return Advice("gain", head, tuple(reasons), best.label, exact and exact.label, thumb(best.tau))
 
 
-def _undecided(best: Candidate, costly: Sequence[Candidate], limit: float, min_prompts: int) -> Advice:
+def _undecided(best: Candidate, costly: Sequence[Candidate], tried: int, limit: float, min_prompts: int) -> Advice:
     """Nothing is shown to gain within the limit, but `best` may."""
     reasons = list(_thumb(best, None))
     few = f"Cannot tell from {_count(best.n, 'prompt')}: {best.label}"
@@ -134,9 +142,9 @@ def _undecided(best: Candidate, costly: Sequence[Candidate], limit: float, min_p
             reasons.append(f"About {max(more, min_prompts):,} prompts would tell a gain of this size.")
     else:
         head = (f"{few} is {times(best.speedup)} as fast as plain decoding, but what it loses, {share(best.loss)}, is "
-                f"not shown to be within the stated {limit:.0%}.")
+                f"not shown to be within the stated {limit:.0%}.{_takes(best, tried, limit)}")
     if best.n < min_prompts:
-        reasons.append(f"Intervals over fewer than {min_prompts} prompts are too narrow to show anything.")
+        reasons.append(f"What fewer than {min_prompts} prompts show may be chance.")
     if costly:
         other = _fastest(costly)
         reasons.append(f"A gain is certain only above the limit: {other.label}, {times(other.speedup)}, loses "
@@ -144,13 +152,22 @@ def _undecided(best: Candidate, costly: Sequence[Candidate], limit: float, min_p
     return Advice("undecided", head, tuple(reasons), best.label, None, thumb(best.tau))
 
 
+def _takes(one: Candidate, tried: int, limit: float) -> str:
+    """How many prompts a loss within the limit takes at least, where it may be within."""
+    least = fewest_to_show(limit, together(tried))
+    if least is None or one.exact or one.loss.value is None or one.loss.value > limit:
+        return ""
+    return (f" Even if nothing is lost, that takes about {least:,} prompts; where quality is a score, so many that "
+            "plain decoding gets right.")
+
+
 def needed(one: Candidate) -> int | None:
-    """Prompts from which on the interval of this speedup would leave out 1: its width shrinks with their root. None
-    without an interval, and for a speedup that is no gain."""
+    """Prompts from which on the interval of this speedup would leave out 1: its width, of the logarithm, shrinks with
+    their root. None without an interval, and for a speedup that is no gain."""
     if one.speedup.interval is None or one.speedup.value <= 1:
         return None
     low, _ = one.speedup.interval
-    return math.ceil(one.n * ((one.speedup.value - low) / (one.speedup.value - 1)) ** 2)
+    return math.ceil(one.n * (math.log(one.speedup.value / low) / math.log(one.speedup.value)) ** 2)
 
 
 def thumb(tau: float | None) -> Literal["worth it", "between", "not worth it"] | None:

@@ -90,3 +90,53 @@ def pass_at_k(groups: Sequence[Sequence[float]], ks: Sequence[int] = (1, 4, 10))
 
     sizes, right = [len(group) for group in groups], [int(sum(group)) for group in groups]
     return {str(k): float(estimate_pass_at_k(sizes, right, k).mean()) for k in ks if k <= min(sizes)}
+
+
+def together(tried: int) -> float:
+    """Level of each of `tried` intervals so that with 95% all of them hold at once (Bonferroni)."""
+    return 1 - (1 - LEVEL) / max(1, tried)
+
+
+def speedup_t_interval(
+    tokens: Sequence[float], seconds: Sequence[float], base_tokens: Sequence[float], base_seconds: Sequence[float],
+    level: float = LEVEL,
+) -> Interval | None:
+    """Interval of the ratio of pooled tokens/s at any `level`; arguments and None as in `speedup_interval`.
+
+    Far out in the tails, resampling a few prompts is too narrow. So Student's t with n − 1 degrees of freedom for
+    log(ratio), whose standard error by the delta method is sd(u) / √n with
+    u = tokens / mean(tokens) − seconds / mean(seconds) − the same of the baseline."""
+    arms = [np.asarray(arm, float) for arm in (tokens, seconds, base_tokens, base_seconds)]
+    n = len(arms[0])
+    if n < 2:
+        return None
+    rate, took, base_rate, base_took = (arm / arm.mean() for arm in arms)
+    error = np.std(rate - took - base_rate + base_took, ddof=1) / np.sqrt(n)
+    factor = np.exp(scipy_stats.t.ppf((1 + level) / 2, n - 1) * error)
+    ratio = float(_pooled_ratio(*arms, axis=0))
+    return float(ratio / factor), float(ratio * factor)
+
+
+def loss_intervals(reference: Sequence[float], own: Sequence[float], levels: Sequence[float],
+                   best: tuple[float, float] = (0.0, 1.0)) -> list[Interval]:
+    """Intervals of 1 − mean(own) ÷ mean(reference), both in [0, 1] and an item's two numbers paired, one a level.
+
+    The bound of Learned-Miller and Thomas (2019, arXiv:1905.06208) for means of bounded numbers: the items get random
+    weights, uniform on the simplex, and so does one more item, which lost everything (1, 0) for the upper end, and was
+    the `best` that can be for the lower. No spread has to be seen: where k items are right and none is lost, the upper
+    end is 1 − (α / 2)^(1 / k), about 3.7 / k at 95%; for right or wrong it is Clopper and Pearson's."""
+    pairs, counts = np.unique(np.column_stack([reference, own]).astype(float), axis=0, return_counts=True)
+    rng, upper, lower = np.random.default_rng(SEED), [], []
+    for _ in range(50):  # so many draws as levels lie far out in the tail
+        weights = rng.standard_gamma(counts, (1000, len(counts)))  # equal items need only their sum
+        extra, sums = rng.standard_exponential(1000), weights @ pairs
+        upper.append(1 - sums[:, 1] / (sums[:, 0] + extra))
+        lower.append(1 - (sums[:, 1] + best[1] * extra) / (sums[:, 0] + best[0] * extra))
+    return [(float(np.quantile(lower, (1 - level) / 2)), float(np.quantile(upper, (1 + level) / 2)))
+            for level in levels]
+
+
+def fewest_to_show(limit: float, level: float = LEVEL) -> int | None:
+    """About how many items right in the reference it takes for `loss_intervals` to lie within `limit` where none is
+    lost; None where no number does."""
+    return None if limit <= 0 else int(np.ceil(np.log((1 - level) / 2) / np.log1p(-limit)))

@@ -3,9 +3,11 @@ and what comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
+import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from results import stats
@@ -14,13 +16,15 @@ from results.axes import Frozen
 from results.report import ReportSpec
 
 Sample = Mapping[str, Any]
-Losses = dict[str, float]
-"""Prompt id -> what was lost there, as a fraction; negative where the method did better than plain decoding."""
+Pairs = dict[str, tuple[float, float]]
+"""Item -> its quality with plain decoding and with the method, both in [0, 1]. Several samples of an item are one."""
 
 FIGURE = {"kind": "sweep", "x": "K", "x_label": "draft length K", "left": "speedup", "panels": ["Method"]}
 MEASURES = {
-    "score": "the task's score, plain decoding's less the method's on the same prompts",
-    "agreement": "agreement with plain decoding's answers (1 − token edit distance over the longer length)",
+    "score": "the task's score on the same prompts, and what is lost a share of plain decoding's (20% right with it, "
+             "16% with the method: 20% lost)",
+    "agreement": "agreement with plain decoding's answers (1 − token edit distance over the longer length), and what "
+                 "is lost a share of the agreement of lossless decoding",
 }
 
 
@@ -94,47 +98,85 @@ def spec_of(section: Mapping[str, Any]) -> type[ReportSpec] | type[Workload]:
     return Workload if section.get("kind") == "workload" else ReportSpec
 
 
-def measure_of(cells: Sequence[Sequence[Sample]]) -> Literal["score", "agreement"]:
-    """What quality is here: the task's score, where it has one that plain decoding reaches at all; else agreement with
-    plain decoding's own answers."""
-    scores = [sample["baseline"]["score"] for samples in cells for sample in samples if sample.get("baseline")]
-    known = [score for score in scores if score is not None]
-    return "score" if known and any(known) else "agreement"
+def right_of(cells: Sequence[Sequence[Sample]]) -> float | None:
+    """How many items plain decoding gets right (the sum of their scores), where most of them were measured; None where
+    nothing has a score."""
+    known = [pairs for samples in cells if (pairs := score_pairs(samples))]
+    return max((sum(plain for plain, _ in pairs.values()) for pairs in known), default=None)
 
 
-def score_losses(samples: Sequence[Sample]) -> Losses:
-    """Of the prompts that both have a score."""
-    return {sample["id"]: sample["baseline"]["score"] - sample["score"] for sample in _good(samples)
-            if None not in (sample["score"], sample["baseline"]["score"])}
+def least_right(limit: float) -> int:
+    """With fewer right, one right answer that is lost is already more than the limit."""
+    return math.ceil(round(1 / limit, 9)) if limit else 1
+
+
+def measure_of(right: float | None, limit: float) -> Literal["score", "agreement"]:
+    """What quality is here: the task's score, where plain decoding gets enough right for the limit to mean anything;
+    else agreement with plain decoding's own answers."""
+    return "agreement" if right is None or right < least_right(limit) else "score"
+
+
+def score_pairs(samples: Sequence[Sample]) -> Pairs:
+    """Of the items that both have a score."""
+    return _items((sample, sample["baseline"]["score"], sample["score"]) for sample in _good(samples)
+                  if None not in (sample["score"], sample["baseline"]["score"]))
 
 
 def agreement(samples: Sequence[Sample]) -> dict[str, float]:
-    """Prompt id -> similarity to plain decoding's answer."""
+    """Sample id -> similarity to plain decoding's answer."""
     return {sample["id"]: stats.edit_similarity(sample["output_ids"], sample["baseline"]["output_ids"])
             for sample in _good(samples)}
 
 
-def agreement_losses(samples: Sequence[Sample], exact: Sequence[Sequence[Sample]], greedy: bool) -> Losses | None:
-    """What the answers agree less with plain decoding's than those of lossless methods do.
+def agreement_pairs(samples: Sequence[Sample], exact: Sequence[Sequence[Sample]], greedy: bool) -> Pairs | None:
+    """How far the answers of lossless methods agree with plain decoding's, and how far these do.
 
     At temperature 0 (`greedy`) a lossless method agrees fully. Above, two samples of one distribution differ, and how
     far they agree is measured: the mean over the lossless methods `exact` at the same prompt. None without one."""
-    own = agreement(samples)
-    if greedy:
-        return {name: 1 - value for name, value in own.items()}
-    found = [agreement(cell) for cell in exact]
-    ceiling = {name: [cell[name] for cell in found if name in cell] for name in own}
-    if not found:
+    if not greedy and not exact:
         return None
-    return {name: sum(ceiling[name]) / len(ceiling[name]) - own[name] for name in own if ceiling[name]}
+    own, found = agreement(samples), [agreement(cell) for cell in exact]
+    ceiling = {name: [1.0] if greedy else [cell[name] for cell in found if name in cell] for name in own}
+    return _items((sample, float(np.mean(ceiling[sample["id"]])), own[sample["id"]]) for sample in _good(samples)
+                  if ceiling[sample["id"]])
 
 
-def estimate(losses: Losses | None) -> Estimate:
-    """Their mean and its interval over prompts."""
-    if not losses:
+def loss_of(pairs: Pairs | None, tried: int, best: tuple[float, float] = (0.0, 1.0)) -> Estimate:
+    """The share of the quality of plain decoding that is lost, as one of `tried` settings. `best`: the pair in which
+    the method does best."""
+    if not pairs or not any(plain for plain, _ in pairs.values()):
         return Estimate()
-    values = [losses[name] for name in sorted(losses)]
-    return Estimate(sum(values) / len(values), stats.mean_interval(values))
+    reference, own = zip(*(pairs[name] for name in sorted(pairs)), strict=True)
+    among, alone = stats.loss_intervals(reference, own, [stats.together(tried), stats.LEVEL], best)
+    return Estimate(1 - sum(own) / sum(reference), among, alone)
+
+
+def speed_of(samples: Sequence[Sample], pooled: float | None, tried: int) -> tuple[Estimate, int]:
+    """The `pooled` speedup as one of `tried` settings, and over how many items: an item's samples depend on one
+    another, so their tokens and seconds are added up."""
+    items: dict[str, np.ndarray] = {}
+    for sample in _good(samples):
+        arms = [(len(run["output_ids"]), run["decode_s"]) for run in (sample, sample["baseline"])]
+        items[_item(sample)] = items.get(_item(sample), 0) + np.ravel(arms).astype(float)
+    # An item answered by the token of the prefill alone took no decode time.
+    timed = [arms for _, arms in sorted(items.items()) if (arms > 0).all()]
+    if len(timed) < 2:
+        return Estimate(pooled), len(items)
+    arms = np.array(timed).T
+    among = stats.speedup_t_interval(*arms, stats.together(tried))
+    return Estimate(pooled, among, stats.speedup_interval(*arms)), len(items)
+
+
+def _items(found: Iterable[tuple[Sample, float, float]]) -> Pairs:
+    """The means of an item's samples."""
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for sample, plain, own in found:
+        pairs.setdefault(_item(sample), []).append((plain, own))
+    return {name: tuple(np.mean(values, axis=0).tolist()) for name, values in pairs.items()}
+
+
+def _item(sample: Sample) -> str:
+    return sample.get("group") or sample["id"]
 
 
 def _good(samples: Sequence[Sample]) -> list[Sample]:

@@ -38,9 +38,17 @@ def test_text_page_and_json(command, prompts: Path, tmp_path: Path, monkeypatch:
     headline = written["advice"]["headline"]
     assert headline.split(":")[0] in page and "What a cycle costs" in page and "<svg" in page
     assert headline[:60] in result.out and " ".join(written["advice"]["overrides"]) in result.out
+    assert "all 3 settings together" in page and "98.33%" in result.out and written["level_alone"] == 0.95
+    assert all(one["items"] == 3 and one["together"]["speedup"] for one in settings.values())
     monkeypatch.setattr(runner, "load_method", lambda cell: pytest.fail("a model was loaded"))
     again = command(*SMALL, f"task.path={prompts}", "decoding.max_new_tokens=8", "summary=json")
-    assert again.status == 0 and again.last_line["advice"] == written["advice"], "the store holds all that is needed"
+    assert again.status == 0 and again.last_line["settings"] == written["settings"], "the store holds all"
+    line = written["advice"]["command"]
+    assert line in result.out and line.startswith("python -m bench task=prompts n=3 ") and "report" not in line
+    assert line.endswith(" ".join(written["advice"]["overrides"])) and "decoding.max_new_tokens=8" in line
+    point = command(*shlex.split(line)[3:], "dry_run=true")
+    best = next(one for one in written["settings"] if one["label"] == written["advice"]["best"])
+    assert point.status == 0 and f"identity: {best['cell'].rpartition('-')[2]}" in point.out, point.err
 
 
 def test_a_method_is_added_as_the_yaml_says(command, prompts: Path) -> None:
