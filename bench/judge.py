@@ -78,7 +78,7 @@ class Judge(Section):
             if not Path(path).expanduser().is_file():
                 raise ConfigError(f"judge.references={path}: no such file; give JSONL in FastChat's answer format")
             try:
-                answers(path)
+                answers(path, "judge.references")
             except TaskError as error:  # its reader knows it by another key
                 text = one_line(error).removeprefix(f"task.path={path}: ").removeprefix(f"{path}, ")
                 raise ConfigError(f"judge.references={path}: {text}") from error

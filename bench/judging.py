@@ -89,7 +89,7 @@ def judge_cell(cell: Cell, folder: CellFolder, judge: Judge, store: Store) -> di
 def _questions(cell: Cell, folder: CellFolder, judge: Judge, store: Store, mode: str,
                prompts: JudgePrompts) -> list[Question]:
     by_id = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
-    references = answers(judge.references) if judge.references else {}
+    references = answers(judge.references, "judge.references") if judge.references else {}
     samples = [sample for sample in folder.samples() if "error" not in sample]
     if mode == "single":
         return [question for sample in samples for question in

@@ -146,7 +146,7 @@ class Dataset:
         return f"{self.options.path or self.options.hub or self.options.files}, row {number}"
 
 
-def answers(path: str, key: str = "judge.references") -> dict[str, tuple[str, ...]]:
+def answers(path: str, key: str) -> dict[str, tuple[str, ...]]:
     """Question id -> the answers to its turns, from a file in FastChat's answer format, given as `key`. Raises
     TaskError."""
     found = {}

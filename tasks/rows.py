@@ -44,7 +44,7 @@ class Source(BaseModel):
             raise ValueError("has no source; give task.path=FILE or task.hub=NAME")
         return self
 
-    def rows(self, task: str, key: str = "task.shots.source") -> Iterator[dict[str, Any]]:
+    def rows(self, task: str, key: str = "task.path") -> Iterator[dict[str, Any]]:
         """All rows in the order of the source, fields without a value left out. In messages `task` names the rows, and
         `key` is what `path` was given as. Raises TaskError."""
         if self.splits and self.split not in self.splits:

@@ -46,4 +46,4 @@ class Shots(BaseModel):
                 raise TaskError(f"task.shots.source={self.source}: this task of lm-eval lists no examples")
             return found
         own = DATA / self.source
-        return list(Source(path=str(own if own.is_file() else self.source)).rows("the examples"))
+        return list(Source(path=str(own if own.is_file() else self.source)).rows("the examples", "task.shots.source"))

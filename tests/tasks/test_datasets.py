@@ -222,7 +222,7 @@ def test_a_missing_file_of_answers_is_named_by_its_own_key(load, tmp_path):
     with pytest.raises(TaskError, match=rf"^task.references={given}: no such file or folder; give the answers as .csv"):
         load("mt_bench", path=path, history="reference", references=given).prompts()
     with pytest.raises(TaskError, match=rf"^judge.references={given}: no such file or folder; give the answers as"):
-        answers(given)
+        answers(given, "judge.references")
 
 
 WRITTEN = [{"text": text} for text in ("2024-01-01", "2024-01-01T00:00:00Z", "12:30", "007", "a\u2028b", " x ")]
