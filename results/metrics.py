@@ -95,8 +95,9 @@ _ALL = (
     Metric("edit_similarity", "Edit similarity", "%", 1, "higher",
            "1 − token edit distance to the baseline's output over the longer length, mean over prompts."),
     Metric("quality_loss", "Quality loss", "%", 1, "lower",
-           "The share of autoregressive decoding's score that a user's prompts lose, or, without scores, of the agreement "
-           "that a lossless method's answers have with its own. Interval: Learned-Miller and Thomas' bound over prompts."),
+           "The share of autoregressive decoding's score that a user's prompts lose, or, without scores, of the "
+           "agreement that a lossless method's answers have with its own. Interval: Learned-Miller and Thomas' bound "
+           "over prompts."),
     Metric("coverage", "JS ≤ U_min", "%", 1, "higher",
            "Accepted draft tokens behind which the target's next distribution is no farther (JS) from that behind its "
            "own choice than ARC-Decode's bound says. Interval: Wilson."),
