@@ -19,7 +19,8 @@ from safetensors.torch import load_file
 from bench import physics
 from bench.cell import validated
 from bench.compose import composer
-from bench.report import plan_of, run_reports
+from bench.points import plan_of
+from bench.report import run_reports
 from bench.settings import Settings
 from bench.speed import assisted, of_transformers, stock_generate
 from methods import registry

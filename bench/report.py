@@ -3,58 +3,31 @@
 from __future__ import annotations
 
 import logging
-import shlex
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from bench.cell import Cell
-from bench.closing import console, print_failures, print_summaries, trouble
+from bench.closing import console, print_failures, print_summaries
 from bench.compose import Command, Composer
 from bench.controls import relate
-from bench.coverage import RECORD, audit_cells
-from bench.errors import ConfigError, NotInPair, described, unknown
-from bench.job import run_cells
+from bench.coverage import audit_cells
+from bench.errors import ConfigError, described, unknown
 from bench.plan import show_plan
-from bench.runner import check_store, is_complete, rotations
+from bench.points import Plan, environment_of, key_of, made_by, pair_of, plan_of, run_missing
+from bench.runner import check_store
 from bench.sections import validated
 from bench.settings import Settings
-from bench.trace import trace_cells
+from bench.workload import run_workload
 from plots.render import render
-from results.grid import Outcome
 from results.html import Item, write_index
-from results.report import Coords, ReportSpec
-from results.store import CellFolder, Store
+from results.report import ReportSpec
+from results.store import Store
 from results.tables import render_table
 from results.trace import TraceFolder
-from results.traced import traced_metrics
 from results.workload import Workload, spec_of
 
 log = logging.getLogger(__name__)
 ALL = "all"
 OWN_KEYS = frozenset(Settings.model_fields)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A report with the cell of each of its points; `refused` says why a point has none on this machine, `absent` for
-    which points the pair lacks a part."""
-
-    spec: ReportSpec
-    cells: dict[Coords, Cell]
-    refused: dict[Coords, str]
-    absent: dict[Coords, str] = field(default_factory=dict)
-
-    def all_cells(self) -> list[Cell]:
-        """The cells of all points, with their repeats."""
-        return [cell.twin(repeat=cell.repeat + i) if i else cell
-                for i in range(self.spec.repeats) for cell in self.cells.values()]
-
-    def grid(self, store: Store) -> dict[Coords, Outcome]:
-        """What the store holds for each point."""
-        found = {coords: outcome(store.cell(cell.name), self.spec.trace) for coords, cell in self.cells.items()}
-        return found | {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
 
 
 def run_reports(command: Command, hydra: Composer) -> int:
@@ -76,8 +49,6 @@ def run_reports(command: Command, hydra: Composer) -> int:
     sections = {name: hydra.section("report", name, changes if name == command.report else ()) for name in known}
     models = {name: spec_of(section) for name, section in sections.items()}
     if models.get(command.report) is Workload:
-        from bench.workload import run_workload
-
         return run_workload(validated(Workload, sections[command.report], "report"), hydra, overrides, settings)
     specs = {name: validated(ReportSpec, sections[name], "report")
              for name, model in models.items() if model is ReportSpec}
@@ -112,71 +83,6 @@ def run_reports(command: Command, hydra: Composer) -> int:
     return status
 
 
-def run_missing(cells: Sequence[Cell], settings: Settings, traced: Collection[str] = ()) -> None:
-    """Complete the cells, rotation by rotation, saying which is at work; those named in `traced` are traced as well."""
-    groups = rotations(cells)
-    for number, group in enumerate(groups, start=1):
-        if any(not is_complete(Store(settings.store.dir).cell(cell.name)) for cell in group):
-            first = group[0]
-            about = f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}"
-            console().print(f"{number} of {len(groups)}: {about}, {len(group)} points", highlight=False)
-        run_cells(group, settings)
-        if not settings.trace and (noted := [cell for cell in group if cell.name in traced]):
-            trace_cells(noted, Store(settings.store.dir))
-
-
-def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan:
-    """Compose every point of a report's edition on the pair that `overrides` choose; they win over what all its points
-    share.
-
-    Raises ConfigError for an override of an axis, which would show one point under several labels. Only the choice of
-    the pair may replace an axis' own."""
-    spec = spec.edition(pair_of(overrides))
-    spanned = {key_of(line) for entries in spec.axes.values() for entry in entries for line in entry.overrides}
-    for line in overrides:
-        if key_of(line) in spanned and key_of(line).partition(".")[0] != "pair":
-            raise ConfigError(f"{line}: an axis of report={spec.name}; change conf/report/{spec.name}.yaml, or run the "
-                              "point without report=")
-    plan = Plan(spec, {}, {})
-    for point in spec.points():
-        entries = {key_of(line) for line in point.overrides[len(spec.base):]} - {"pair"}
-        own = [line for line in overrides if key_of(line) not in entries]
-        try:
-            plan.cells[point.coords] = Cell.of(hydra.point([*point.overrides, *own]).config)
-        except NotInPair as error:
-            plan.absent[point.coords] = str(error)
-        except ConfigError as error:
-            plan.refused[point.coords] = str(error)
-    return plan
-
-
-def pair_of(overrides: Sequence[str]) -> str | None:
-    """The pair that is chosen by name."""
-    return next((line.partition("=")[2] for line in overrides if key_of(line) == "pair"), None)
-
-
-def key_of(override: str) -> str:
-    return override.partition("=")[0]
-
-
-def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
-    """A cell as a report shows it: its numbers, with `trace` those of its trace too, or why there are none."""
-    summary, problem = folder.summary(), trouble(folder)
-    if summary is not None and summary["n"]:
-        traces = TraceFolder(folder)
-        if not trace:
-            return Outcome.measured(summary)
-        return Outcome.measured({**summary, **traced_metrics(traces), **(folder.record(RECORD) or {})}, traces)
-    if summary is not None or folder.failure():
-        return Outcome.failed(problem or "no prompt was measured")
-    return Outcome.missing(problem or "not run yet")
-
-
-def made_by(*overrides: str) -> str:
-    """The command that these overrides make, as a shell takes it."""
-    return shlex.join(["python", "-m", "bench", *overrides])
-
-
 def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, settings: Settings, name: str) -> None:
     """Tables, figures and one page over all of them, each with its command; a report that cannot be drawn does not keep
     the others back."""
@@ -194,11 +100,3 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
     page = write_index(folder, items, environment_of(plans, store))
     console().print(f"page: {page}", highlight=False, soft_wrap=True)
     settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
-
-
-def environment_of(plans: Sequence[Plan], store: Store) -> dict[str, Any]:
-    """The machine of the cell that ran last, of those shown."""
-    recorded = [found for plan in plans for cell in plan.cells.values()
-                if (found := store.cell(cell.name).environment()) is not None]
-    latest = max(recorded, key=lambda found: found["since"], default={})
-    return {key: value for key, value in latest.items() if key != "earlier"}

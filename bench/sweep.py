@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from bench.cell import Cell
 from bench.compose import Command
 from bench.errors import ConfigError, invalid
-from bench.report import Plan, made_by, render_plans
+from bench.points import Plan, made_by
+from bench.report import render_plans
 from bench.sections import Section, parse
 from bench.settings import Settings
 from results.axes import Entry

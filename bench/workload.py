@@ -19,7 +19,7 @@ from bench.compose import Composer
 from bench.controls import relate
 from bench.errors import ConfigError
 from bench.plan import show_plan
-from bench.report import Plan, environment_of, key_of, made_by, plan_of, run_missing
+from bench.points import Plan, environment_of, key_of, made_by, plan_of, run_missing
 from bench.runner import check_store
 from bench.settings import Settings
 from plots.render import render

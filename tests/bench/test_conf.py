@@ -13,7 +13,7 @@ import yaml
 from bench.cell import Cell
 from bench.compose import CONF, Composer, composer
 from bench.help import TEXT
-from bench.report import plan_of
+from bench.points import plan_of
 from bench.settings import Settings
 from bench.sweep import plans_of
 from methods import registry

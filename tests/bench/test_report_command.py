@@ -11,7 +11,7 @@ import yaml
 
 from bench import runner
 from bench.compose import composer
-from bench.report import plan_of
+from bench.points import plan_of
 from results.report import ReportSpec
 
 FIGURE = {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"]}
