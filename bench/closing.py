@@ -12,6 +12,7 @@ from rich.table import Table
 
 from bench.cell import Cell
 from bench.settings import Settings
+from results.gains import findings
 from results.store import CellFolder, Store, StoreError
 from results.trace import TraceFolder
 
@@ -24,13 +25,17 @@ def console() -> Console:
 
 
 def conclude(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> int:
-    """Print the closing table, the failures and, if wanted, the summaries. Exit status: 0 when every cell is whole."""
+    """Print the closing table, what relaxed points gain over lossless ones where both are known, the failures and, if
+    wanted, the summaries. Exit status: 0 when every cell is whole."""
     store = Store(settings.store.dir)
     columns = ("point", "τ", "speedup", "accuracy", "tokens/s", "n")
     table = Table(*columns, title=f"results in {store.root}", title_justify="left")
-    for cell, label in zip(cells, labels, strict=True):
-        table.add_row(label, *_figures(store.cell(cell.name).summary()))
+    summaries = [(label, store.cell(cell.name).summary()) for cell, label in zip(cells, labels, strict=True)]
+    for label, summary in summaries:
+        table.add_row(label, *_figures(summary))
     console().print(table)
+    for line in findings([(label, summary) for label, summary in summaries if summary is not None]):
+        console().print(f"- {line}", highlight=False, markup=False)
     status = print_failures(cells, settings)
     print_summaries(cells, settings)
     return status

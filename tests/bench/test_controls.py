@@ -55,7 +55,7 @@ def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
     """and where it comes from, once the cells that tell are there."""
     axes = "rule=mars_sampling,lossless", "rule.q_mode=exact,draft", "decoding.temperature=0,1"
     result = command("drafter=eagle3", *axes, *WARM[1:], flags=["-m"])
-    assert result.status == 0
+    assert result.status == 0 and "τ" in result.out and "the lossless rule" in result.out, "said in words, too"
     found = {(cell.config()["rule"]["name"], cell.config()["rule"]["q_mode"], cell.config()["decoding"]["temperature"]):
              cell.summary() for cell in result.store.cells()}
     tau = {key: summary["tau"] for key, summary in found.items()}
