@@ -10,6 +10,7 @@ import pytest
 
 from bench.__main__ import main
 from results.store import CellFolder, Store
+from tests.helpers.judging import Server
 
 
 @dataclass(frozen=True)
@@ -58,3 +59,12 @@ def command(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
         return Result(status, printed.out, printed.err, Store(store))
 
     return run
+
+
+@pytest.fixture
+def server(tmp_path):
+    made = Server(tmp_path)
+    yield made
+    if made.process is not None:
+        made.process.kill()
+        made.process.wait()

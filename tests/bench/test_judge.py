@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
-import http.server
 import io
 import json
 import os
 import re
-import socket
-import subprocess
-import sys
-import threading
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -20,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from bench.errors import ConfigError
-from bench.judge import Judge, JudgeError, ask
+from bench.judge import JudgeError, ask
 from bench.judging import Judged, described_numbers, numbers
 from results.store import StoreError
 from results.verdicts import Verdicts, key_of
 from tasks.base import Prompt, TaskError
 from tasks.judging import JudgePrompts, Question
 from tests.helpers.dataset_rows import QUESTIONS, write_rows
+from tests.helpers.judging import judge
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
-SERVER = Path(__file__).parents[1] / "helpers" / "judge_server.py"
 TEMPLATES = [
     {"name": "single-v1", "system_prompt": "Judge.", "prompt_template": "Q {question} A {answer} [[rating]]"},
     {"name": "single-math-v1", "system_prompt": "Judge.",
@@ -44,48 +37,6 @@ TEMPLATES = [
 ]
 ALPACA = ("<|im_start|>system\nRank.\n<|im_end|>\n<|im_start|>user\n{instruction}: m {output_1}, M {output_2}\n"
           "<|im_end|>\n")
-
-
-def judge(**options) -> Judge:
-    given = {"base_url": "http://127.0.0.1:1/v1", "model": "own", "key_env": "JUDGE_KEY", "prompts": None,
-             "references": None, "mode": None, "language_penalty": None, "against": "reference", "temperature": 0.0,
-             "max_tokens": 64, "timeout_s": 20.0, "retries": 0, "wait_s": 0.0}
-    return Judge(**{**given, **options})
-
-
-class Server:
-    """The judge's process; `start` begins it (again)."""
-
-    def __init__(self, folder: Path) -> None:
-        self.log = folder / "asked.jsonl"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/v1"
-        self.process: subprocess.Popen | None = None
-
-    def start(self, die_after: int | None = None) -> None:
-        words = [str(self.port), str(self.log), *([] if die_after is None else [str(die_after)])]
-        self.process = subprocess.Popen([sys.executable, str(SERVER), *words])
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                time.sleep(0.1)
-        raise TimeoutError("the judge's server did not start")
-
-    def asked(self) -> list[dict]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
-
-
-@pytest.fixture
-def server(tmp_path):
-    made = Server(tmp_path)
-    yield made
-    if made.process is not None:
-        made.process.kill()
-        made.process.wait()
 
 
 @pytest.fixture
@@ -144,76 +95,6 @@ def test_a_reply_that_is_no_completion_is_shown(monkeypatch, said):
     monkeypatch.setattr(urllib.request, "urlopen", lambda request, timeout: io.BytesIO(said.encode()))
     with pytest.raises(JudgeError, match=re.escape(f"no reply from own (not a chat completion: {said});")):
         ask(judge(), {})
-
-
-SECRET = 's3cret-"0001\\key'
-
-
-def test_a_key_with_a_line_break_is_sent_without_it(server, monkeypatch):
-    monkeypatch.setenv("JUDGE_KEY", " s3cret\n")
-    server.start()
-    assert ask(judge(base_url=server.url), judge().asked((("user", "hello"),)))
-    assert server.asked()[0]["key"] == "Bearer s3cret"
-
-
-@pytest.mark.parametrize("key", ["s3cr\u00e9t", "s3c\nret", "s3c\x7fret", "\uc5f4\uc1e0"])
-def test_a_key_that_cannot_be_sent_is_refused_unseen(command, monkeypatch, key):
-    monkeypatch.setenv("JUDGE_KEY", key)
-    result = command("judge.base_url=http://127.0.0.1:1/v1", "judge.model=own", "judge.key_env=JUDGE_KEY")
-    assert (result.status, result.err) == (
-        2, "error: judge.key_env=JUDGE_KEY: the key in this environment variable has a character that is not printable "
-        "ASCII; set it again\n")
-    with pytest.raises(ConfigError, match="is not printable ASCII"):
-        ask(judge(), {})
-    judge(base_url=None).check()  # nothing is judged
-
-
-def test_the_key_does_not_follow_a_redirect(monkeypatch):
-    monkeypatch.setenv("JUDGE_KEY", SECRET)
-    seen = []
-
-    class Redirecting(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            seen.append(self.headers["Authorization"])
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(302)
-            self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def do_GET(self):
-            seen.append(self.headers["Authorization"])
-            self.send_error(404)
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as served:
-        threading.Thread(target=served.serve_forever, daemon=True).start()
-        with pytest.raises(JudgeError, match="HTTP 404"):
-            ask(judge(base_url=f"http://127.0.0.1:{served.server_port}/v1"), {})
-        served.shutdown()
-    assert seen == [f"Bearer {SECRET}", None]
-
-
-@pytest.mark.parametrize("fault", [
-    lambda text: io.BytesIO(text),
-    lambda text: urllib.error.HTTPError("url", 401, "no", {}, io.BytesIO(text)),
-    lambda text: http.client.BadStatusLine(text.decode())])
-def test_a_server_that_echoes_the_key_does_not_show_it(monkeypatch, fault):
-    monkeypatch.setenv("JUDGE_KEY", SECRET)
-
-    def answer(request, timeout):
-        sent = request.get_header("Authorization")
-        said = fault(f"{'x' * 150} you sent {sent} {json.dumps(sent)}".encode())
-        if isinstance(said, Exception):
-            raise said
-        return said
-
-    monkeypatch.setattr(urllib.request, "urlopen", answer)
-    with pytest.raises(JudgeError, match=r"you sent Bearer \(hidden\)") as raised:
-        ask(judge(), {})
-    assert "s3cret" not in str(raised.value) and "0001" not in str(raised.value)
 
 
 @pytest.mark.parametrize(("key", "text", "complaint"), [
