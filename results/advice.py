@@ -164,7 +164,7 @@ def _takes(one: Candidate, tried: int, limit: float) -> str:
 def needed(one: Candidate) -> int | None:
     """Prompts from which on the interval of this speedup would leave out 1: its width, of the logarithm, shrinks with
     their root. None without an interval, and for a speedup that is no gain."""
-    if one.speedup.interval is None or one.speedup.value <= 1:
+    if one.speedup.interval is None or one.speedup.value <= 1 + 1e-9:
         return None
     low, _ = one.speedup.interval
     return math.ceil(one.n * (math.log(one.speedup.value / low) / math.log(one.speedup.value)) ** 2)

@@ -139,4 +139,6 @@ def loss_intervals(reference: Sequence[float], own: Sequence[float], levels: Seq
 def fewest_to_show(limit: float, level: float = LEVEL) -> int | None:
     """About how many items right in the reference it takes for `loss_intervals` to lie within `limit` where none is
     lost; None where no number does."""
-    return None if limit <= 0 else int(np.ceil(np.log((1 - level) / 2) / np.log1p(-limit)))
+    if limit <= 1e-9:  # more items than there are
+        return None
+    return int(np.ceil(np.log((1 - level) / 2) / np.log1p(-limit)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from results.advice import Candidate, Estimate, advise, needed, thumb
@@ -107,6 +107,7 @@ intervals = st.tuples(st.floats(0.2, 3), st.floats(0, 1)).map(lambda x: (x[0], x
 losses = st.none() | st.tuples(st.floats(-0.2, 0.5), st.floats(0, 0.5)).map(lambda x: (x[0], x[0] + x[1]))
 
 
+@example([((2.0, 2.0), None, 2), ((1.5, 1.5), None, 20)], 2.3e-308)  # a limit that no number of prompts can show
 @given(st.lists(st.tuples(intervals, losses, st.integers(2, 50)), min_size=1, max_size=6), st.floats(0, 0.3))
 def test_what_is_recommended_is_shown(settings, limit) -> None:
     """A yes always names a setting whose whole interval gains and whose loss is wholly within the limit; a no means
