@@ -22,10 +22,10 @@ test: $(READY)  ## the whole test suite
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist loadfile
 
 bench: $(READY)  ## this engine beside transformers, in one interleaved run
-	$(RUN) -m bench.speed
+	$(RUN) -m bench.vs_transformers
 
 models: $(READY)  ## train the embedded pair anew into models/tiny (up to 3 hours on two cores, minutes on a GPU)
-	$(RUN) -m bench.train
+	$(RUN) -m bench.train_pair
 
 heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny
 	$(RUN) -m bench.train_heads

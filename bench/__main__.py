@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from bench.compose import Command, arguments, composer
-from bench.errors import ConfigError
-from bench.help import help_text
+from bench.config.compose import Command, arguments, composer
+from bench.config.errors import ConfigError
+from bench.config.help import help_text
 from methods.engine.source import ModelError
 
 USAGE_ERROR, INTERRUPTED = 2, 130
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with composer(args.config_dir) as hydra:
             command = hydra.command(args.overrides, args.multirun)
             if command.report is not None:
-                from bench.report import run_reports
+                from bench.reports.run import run_reports
 
                 return run_reports(command, hydra)
         return run(command)
@@ -44,26 +44,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(command: Command) -> int:
-    from bench.cell import Cell
-    from bench.closing import conclude, labels_of
-    from bench.settings import Settings
-    from results.store import Store
+    from bench.config.cell import Cell
+    from bench.config.settings import Settings
+    from bench.run.outcome import conclude, labels_of
+    from results.store.cells import Store
 
     settings = Settings.of(command.points[0].config)
     cells = [Cell.of(point.config) for point in command.points]
     labels = labels_of([point.overrides for point in command.points], cells)
     if settings.dry_run:
-        from bench.plan import show_plan
+        from bench.dry_run.plan import show_plan
 
         show_plan(cells, labels, settings)
         return 0
     if settings.replay is not None:
-        from bench.replay import replay_cells
+        from bench.reports.replay import replay_cells
 
         return replay_cells(cells, labels, settings)
-    from bench.job import hydra_job
-    from bench.runner import check_store, rotations
-    from bench.sweep import plans_of, render_sweep
+    from bench.reports.sweep import plans_of, render_sweep
+    from bench.run.launch import hydra_job
+    from bench.run.rotation import check_store, rotations
 
     store = Store(settings.store.dir)
     check_store(cells, store)
@@ -72,12 +72,12 @@ def run(command: Command) -> int:
         hydra_job(rotations(cells) if command.together else None)()
     if plans:
         render_sweep(command, plans, settings)
-    from bench.controls import relate
+    from bench.run.related_cells import relate
 
     relate(cells, store)
     judged = 0
     if settings.judge.base_url is not None:
-        from bench.judging import judge_cells
+        from bench.judging.grading import judge_cells
 
         judged = judge_cells(cells, settings.judge, store)
     return max(judged, conclude(cells, labels, settings))
@@ -85,7 +85,7 @@ def run(command: Command) -> int:
 
 def hydra_itself() -> int:
     """Hydra's own informative flags (--cfg, --info, --hydra-help, …); nothing runs."""
-    from bench.job import hydra_job
+    from bench.run.launch import hydra_job
 
     hydra_job(None)()
     return 0

@@ -12,19 +12,19 @@ import numpy as np
 import torch
 from pydantic import BaseModel, Field, PositiveInt
 
-from bench.answers import answer, context
-from bench.cell import digest
-from bench.entry import entry
-from bench.errors import ConfigError
-from bench.harvest import harvest, model_of, named, prompts_of
-from bench.sections import Engine, Named, Pair, Section, choose, parse, validated
+from bench.config.errors import ConfigError
+from bench.config.hydra_entry import entry
+from bench.config.identity import digest
+from bench.config.schema import Engine, Named, Pair, Section, choose, parse, validated
+from bench.run.conversation import answer, context
+from bench.training.resumable import harvest, model_of, named, prompts_of
 from methods import registry
 from methods.decode import Limits
-from methods.engine.models import LanguageModel
+from methods.engine.language_model import LanguageModel
 from methods.method import build_method
 from methods.rules.arc import VACUOUS, Constants
 from methods.sampling import Sampling
-from methods.training.calibration import Bound, Position, Rival, fit_buckets, inverse_std, measure
+from methods.training.rules.arc import Bound, Position, Rival, fit_buckets, inverse_std, measure
 from plots.calibration import calibration
 from plots.render import save
 from plots.style import style

@@ -15,18 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.answers import context
-from bench.cell import Cell
-from bench.compose import composer
-from bench.errors import ConfigError
-from bench.models import load_method
-from bench.runner import stream_name
-from bench.settings import Settings
+from bench.config.cell import Cell
+from bench.config.compose import composer
+from bench.config.errors import ConfigError
+from bench.config.settings import Settings
+from bench.run.conversation import context
+from bench.run.model_pool import load_method
+from bench.run.rotation import stream_name
 from methods.decode import Limits, Request, generate
-from methods.engine.models import LanguageModel, ModelError
+from methods.engine.language_model import LanguageModel
+from methods.engine.source import ModelError
 from methods.method import Method
-from methods.rules.base import Decision, Rule, Verification, walk
-from results.cycle import Clause, Cycle, Node
+from methods.rules.base import Rule
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision, walk
+from results.store.cycles import Clause, Cycle, Node
 
 BEFORE = 60
 """Tokens of context that are written down."""

@@ -22,10 +22,10 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
 from tqdm import tqdm
 
-from bench.cell import Cell
-from bench.compose import composer
-from bench.errors import ConfigError
-from bench.models import load_method
+from bench.config.cell import Cell
+from bench.config.compose import composer
+from bench.config.errors import ConfigError
+from bench.run.model_pool import load_method
 from methods.decode import Limits, Request, generate, text_of
 from methods.method import Method
 

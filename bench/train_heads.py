@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from pydantic import PositiveInt, ValidationError
 
-from bench.entry import entry
-from bench.errors import ConfigError, invalid, unknown
-from bench.heads_card import write_card
-from bench.own_answers import OwnAnswers, with_own_answers
-from bench.sections import DType, Section
-from bench.train import conversation, stream
-from methods.engine.models import LanguageModel, load_model
+from bench.config.errors import ConfigError, invalid, unknown
+from bench.config.hydra_entry import entry
+from bench.config.schema import DType, Section
+from bench.train_pair import conversation, stream
+from bench.training.heads_card import write_card
+from bench.training.self_distillation import OwnAnswers, with_own_answers
+from methods.engine.language_model import LanguageModel
+from methods.engine.loading import load_model
 from methods.training.heads.conversations import ChatPacker, Records, load_records
 from methods.training.heads.frozen import Frozen
 from methods.training.heads.kinds import KINDS

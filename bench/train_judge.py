@@ -15,19 +15,19 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from rich.console import Console
 from rich.progress import track
 
-from bench.cell import digest
-from bench.entry import entry
-from bench.errors import ConfigError
-from bench.harvest import harvest, model_of, named, prompts_of
-from bench.mining import Miner
-from bench.sections import Engine, Named, Pair, Section, choose, parse, validated
+from bench.config.errors import ConfigError
+from bench.config.hydra_entry import entry
+from bench.config.identity import digest
+from bench.config.schema import Engine, Named, Pair, Section, choose, parse, validated
+from bench.training.label_mining import Miner
+from bench.training.resumable import harvest, model_of, named, prompts_of
 from methods import registry
 from methods.decode import Limits
-from methods.engine.models import LanguageModel
+from methods.engine.language_model import LanguageModel
 from methods.method import build_method
-from methods.rules._linear import Classifier, Features
+from methods.rules._classifier import Classifier, Features
 from methods.sampling import Sampling
-from methods.training.judge import Labelled, Trained, features, train
+from methods.training.rules.judge import Labelled, Trained, features, train
 from tasks import registry as task_registry
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from methods.engine.cache import SlotCache
 from methods.method import Method
+from methods.prompt_rng import Streams
 from methods.pruning import root_entropy
-from methods.rules.base import Verification, walk
+from methods.rules.verification import Verification
+from methods.rules.walk import walk
 from methods.sampling import draw
-from methods.streams import Streams
-from methods.tree import Draft
+from methods.trees.draft import Draft
 
 
 class TooLong(IndexError):

@@ -11,7 +11,7 @@ from methods.rules.base import Candidates, Rule
 from methods.sampling import Sampling
 
 if TYPE_CHECKING:
-    from methods.engine.models import LanguageModel
+    from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 
 
@@ -43,7 +43,7 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
                  sampling: Sampling, draft_length: int, pruning: Pruning | None = None) -> Method:
     """Put a method together. Raises ModelError when the drafter cannot work on the target, when target and draft do not
     share a vocabulary, or when a head drafts from a part of it only and the rule needs all of it."""
-    from methods.engine.models import ModelError
+    from methods.engine.source import ModelError
 
     drafter.fit(target)
     if model is not None and model.vocab_size != target.vocab_size:

@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from methods.rules.base import Candidates
-from methods.tree import Draft
+from methods.trees.draft import Draft
 
 Score = Literal["entropy", "accum_prob", "depth", "depth_exp"]
 TIE = 1e-6

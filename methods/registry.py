@@ -1,34 +1,42 @@
-"""Find a drafter or a rule by the name of its file. Adding one is adding a file; nothing is registered by hand."""
+"""Find a drafter or a rule by the name of its file. To add one, add a file; nothing is registered by hand."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from methods.drafters.base import Drafter
-from methods.rules.base import Rule
+if TYPE_CHECKING:
+    from methods.drafters.base import Drafter
+    from methods.rules.base import Rule
 
-ROOMS = {"rules": Rule, "drafters": Drafter}
+BASES = {"rules": "Rule", "drafters": "Drafter"}
+"""Folder of methods/ -> the class in its base.py that every other file subclasses once."""
+
+
+HELPERS = {"base", "verification", "walk"}
+"""Modules of these folders that define no rule or drafter, beside those whose name starts with an underscore."""
 
 
 @cache
-def names(room: str) -> list[str]:
-    """All names of a room ("rules" or "drafters"), sorted."""
-    package = importlib.import_module(f"methods.{room}")
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name != "base" and m.name[0] != "_")
+def names(folder: str) -> list[str]:
+    """All names in a folder ("rules" or "drafters"), sorted."""
+    package = importlib.import_module(f"methods.{folder}")
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__)
+                  if m.name not in HELPERS and m.name[0] != "_")
 
 
 @cache
-def _find(room: str, name: str) -> type:
-    if name not in names(room):
-        raise KeyError(f"{room[:-1]}={name}: unknown; there are {', '.join(names(room))}")
-    module = importlib.import_module(f"methods.{room}.{name}")
+def _find(folder: str, name: str) -> type[Any]:
+    if name not in names(folder):
+        raise KeyError(f"{folder[:-1]}={name}: unknown; allowed: {', '.join(names(folder))}")
+    base = getattr(importlib.import_module(f"methods.{folder}.base"), BASES[folder])
+    module = importlib.import_module(f"methods.{folder}.{name}")
     found = [c for c in vars(module).values()
-             if isinstance(c, type) and issubclass(c, ROOMS[room]) and c.__module__ == module.__name__]
+             if isinstance(c, type) and issubclass(c, base) and c.__module__ == module.__name__]
     if len(found) != 1:
-        kind = ROOMS[room].__name__
-        raise TypeError(f"methods/{room}/{name}.py must define exactly one {kind}, it defines {len(found)}")
+        raise TypeError(f"methods/{folder}/{name}.py must define exactly one {BASES[folder]}, it defines {len(found)}")
     return found[0]
 
 

@@ -29,8 +29,10 @@ from torch import Tensor
 
 from methods.decode import Generation, Limits, Request, generate
 from methods.method import Method
-from methods.rules.base import Decision, Rule, Verification, walk
+from methods.rules.base import Rule
 from methods.rules.fsd import divergence
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision, walk
 
 CLAUSES = ("strict", "relaxed", "rejected", "unreached", "drawn")
 STRICT, RELAXED, REJECTED, UNREACHED, DRAWN = range(len(CLAUSES))

@@ -1,5 +1,1 @@
 """Figures: drawn from a report and its grid, readable in greyscale and with any colour vision."""
-
-from plots.render import render
-
-__all__ = ["render"]

@@ -12,7 +12,7 @@ import matplotlib as mpl
 from plots import tree
 from plots.render import save
 from plots.style import style
-from results.cycle import CycleError, read_cycle
+from results.store.cycles import CycleError, read_cycle
 
 LATEST = Path("outputs/cycle.json")
 """Where `python -m bench.cycle` writes unless told otherwise."""

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from plots.data import measured, panels, summary
 from plots.style import INK, SOFT, look, panel_grid
-from results.figures import Bars
-from results.grid import Grid
-from results.metrics import metric
-from results.report import ReportSpec
+from results.metrics.catalog import metric
+from results.reports.figures import Bars
+from results.reports.grid import Grid
+from results.reports.spec import ReportSpec
 
 _REFERENCE = ("speedup", "recovery")
 

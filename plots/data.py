@@ -7,10 +7,10 @@ from itertools import product
 from math import nan
 from typing import Any, NamedTuple
 
-from results.axes import Entry
-from results.grid import Grid, outcome
-from results.metrics import metric
-from results.report import ReportSpec
+from results.metrics.catalog import metric
+from results.reports.axes import Entry
+from results.reports.grid import Grid, outcome
+from results.reports.spec import ReportSpec
 
 
 class Measured(NamedTuple):

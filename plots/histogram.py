@@ -12,9 +12,9 @@ from matplotlib.ticker import MaxNLocator
 
 from plots.data import panels, summary
 from plots.style import BLUE, INK, VERMILLION, look, panel_grid
-from results.figures import Histogram
-from results.grid import Grid
-from results.report import ReportSpec
+from results.reports.figures import Histogram
+from results.reports.grid import Grid
+from results.reports.spec import ReportSpec
 
 _LIGHT_TO_BLUE = LinearSegmentedColormap.from_list("blues", ["#dcebf5", BLUE, "#00263d"])
 

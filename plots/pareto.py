@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 
 from plots.data import GAP, Measured, measured, panels, summary
 from plots.style import SOFT, look, panel_grid
-from results.figures import Pareto
-from results.grid import Grid
-from results.metrics import metric
-from results.report import ReportSpec
+from results.metrics.catalog import metric
+from results.reports.figures import Pareto
+from results.reports.grid import Grid
+from results.reports.spec import ReportSpec
 
 
 def draw(pareto: Pareto, spec: ReportSpec, grid: Grid) -> Figure:

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from plots import bars, histogram, pareto, sweep, traced
 from plots.style import note, style
-from results.grid import Grid, sizes, unmeasured
-from results.report import ReportSpec
+from results.reports.grid import Grid, sizes, unmeasured
+from results.reports.spec import ReportSpec
 
 _DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw,
          "traced": traced.draw}

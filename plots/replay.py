@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from plots.style import BLUE, INK, VERMILLION, panel_grid
-from results.trace import Threshold
+from results.store.traces import Threshold
 
 
 def draw(found: pd.DataFrame, threshold: Threshold, title: str) -> Figure:

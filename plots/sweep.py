@@ -11,11 +11,11 @@ from matplotlib.lines import Line2D
 
 from plots.data import GAP, Measured, measured, panels, summary
 from plots.style import BLUE, MARKERS, SOFT, VERMILLION, panel_grid
-from results.axes import Entry
-from results.figures import Sweep
-from results.grid import Grid
-from results.metrics import metric
-from results.report import ReportSpec
+from results.metrics.catalog import metric
+from results.reports.axes import Entry
+from results.reports.figures import Sweep
+from results.reports.grid import Grid
+from results.reports.spec import ReportSpec
 
 _BASELINE_OF = {"accuracy": "baseline_accuracy", "tokens_per_s": "baseline_tokens_per_s"}
 _BASELINE_DASH = (0, (1, 2))

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from plots.data import panels
 from plots.histogram import plane, values
 from plots.style import PURPLE, SOFT, VERMILLION, panel_grid
-from results.figures import Traced, View
-from results.grid import Grid, outcome
-from results.report import ReportSpec
-from results.traced import QUANTITIES, quantities
+from results.metrics.trace_metrics import QUANTITIES, quantities
+from results.reports.figures import Traced, View
+from results.reports.grid import Grid, outcome
+from results.reports.spec import ReportSpec
 
 _KEPT = (("strict", "kept", PURPLE, "o"), ("relaxed", "kept by relaxation", VERMILLION, "."),
          ("drawn", "drawn by the target", SOFT, "x"))

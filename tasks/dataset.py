@@ -18,9 +18,9 @@ from jinja2.exceptions import UndefinedError
 from pydantic import Field, model_validator
 
 from tasks.base import Prompt, Score, TaskError
-from tasks.rows import Source
 from tasks.scorers import AnyScorer
 from tasks.shots import Shots
+from tasks.sources import Source
 
 
 class DatasetOptions(Source):

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.base import TaskError
-from tasks.rows import Source
+from tasks.sources import Source
 
 DATA = Path(__file__).parent / "data"
 LM_EVAL = "lm_eval:"

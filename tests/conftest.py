@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from methods.training.tokenizer import save_tokenizer, train_tokenizer
+from methods.training.pair.tokenizer import save_tokenizer, train_tokenizer
 from tasks.mini import corpus
 
 torch.set_num_threads(1)

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from methods.drafters.base import DraftSettings, Proposer
 from methods.sampling import draw
-from methods.tree import Draft
+from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.cache import SlotCache
-    from methods.engine.models import LanguageModel
+    from methods.engine.language_model import LanguageModel
 
 
 class ChainProposer(Proposer):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
-from methods.dynamic_tree import TreeShape
+from methods.trees.dynamic import TreeShape
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
-    from methods.engine.models import LanguageModel
+    from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 
 
@@ -35,6 +35,6 @@ class DynamicDrafter(Drafter):
 
     def start(self, target: LanguageModel, model: Head | None, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
-        from methods.heads.proposer import DynamicProposer
+        from methods.drafters._eagle_proposer import DynamicProposer
 
         return DynamicProposer(model, settings, rows, slots, self.shape(settings.length))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from methods.drafters.base import Drafter
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
-    from methods.engine.models import LanguageModel
+    from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 
 

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from methods.sampling import Sampling
-from methods.tree import Draft
+from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.cache import SlotCache
-    from methods.engine.models import LanguageModel
+    from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 
 

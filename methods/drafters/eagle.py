@@ -6,31 +6,31 @@ from typing import TYPE_CHECKING
 
 from pydantic import field_validator
 
-from methods import static_tree
 from methods.drafters._eagle import FeatureLevel
 from methods.drafters.base import DraftSettings, Proposer
+from methods.trees import static
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
-    from methods.engine.models import LanguageModel
+    from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 
 
 class Eagle(FeatureLevel):
-    """tree: one of methods/trees by name, or a YAML file of your own."""
+    """tree: one of methods/trees/shapes by name, or a YAML file of your own."""
 
     tree: str = "eagle_25"
 
     @field_validator("tree")
     @classmethod
     def _there(cls, tree: str) -> str:
-        static_tree.load(tree)
+        static.load(tree)
         return tree
 
     def nodes(self, length: int) -> int:
-        return static_tree.load(self.tree).nodes
+        return static.load(self.tree).nodes
 
     def start(self, target: LanguageModel, model: Head | None, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
-        from methods.heads.proposer import StaticProposer
+        from methods.drafters._eagle_proposer import StaticProposer
 
-        return StaticProposer(model, settings, rows, slots, static_tree.load(self.tree))
+        return StaticProposer(model, settings, rows, slots, static.load(self.tree))

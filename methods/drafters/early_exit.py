@@ -18,11 +18,11 @@ from torch import Tensor
 
 from methods.drafters._chain import ChainProposer
 from methods.drafters.base import Drafter, DraftSettings, Proposer
-from methods.tree import Draft
+from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.cache import SlotCache
-    from methods.engine.models import LanguageModel
+    from methods.engine.language_model import LanguageModel
 
 
 class EarlyExit(Drafter):
@@ -41,7 +41,7 @@ class EarlyExit(Drafter):
 
     def fit(self, target: LanguageModel) -> None:
         if self.exit_layer >= target.layers:
-            from methods.engine.models import ModelError
+            from methods.engine.source import ModelError
 
             raise ModelError(f"drafter.exit_layer={self.exit_layer}: {target.source} has {target.layers} layers, and "
                              f"an exit must leave some of them out; give 1 to {target.layers - 1}")

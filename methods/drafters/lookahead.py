@@ -29,10 +29,10 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
-from methods.tree import Draft
+from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
-    from methods.engine.models import LanguageModel
+    from methods.engine.language_model import LanguageModel
 
 
 class Lookahead(Drafter):

@@ -13,18 +13,18 @@ import torch
 from pydantic import field_validator
 from torch import Tensor
 
-from methods import static_tree
 from methods.drafters.base import Drafter, DraftSettings, Proposer
-from methods.static_tree import StaticTree
-from methods.tree import Draft
+from methods.trees import static
+from methods.trees.draft import Draft
+from methods.trees.static import StaticTree
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
-    from methods.engine.models import LanguageModel
+    from methods.engine.language_model import LanguageModel
     from methods.heads.medusa import Medusa
 
 
 class MedusaDrafter(Drafter):
-    """tree: one of methods/trees by name, or a YAML file of your own; no deeper than there are heads."""
+    """tree: one of methods/trees/shapes by name, or a YAML file of your own; no deeper than there are heads."""
 
     needs = "medusa"
     has_q = True
@@ -33,7 +33,7 @@ class MedusaDrafter(Drafter):
     @field_validator("tree")
     @classmethod
     def _there(cls, tree: str) -> str:
-        static_tree.load(tree)
+        static.load(tree)
         return tree
 
     @classmethod
@@ -49,13 +49,13 @@ class MedusaDrafter(Drafter):
         return FEATURES
 
     def nodes(self, length: int) -> int:
-        return static_tree.load(self.tree).nodes
+        return static.load(self.tree).nodes
 
     def start(self, target: LanguageModel, model: Medusa | None, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
-        tree = static_tree.load(self.tree)
+        tree = static.load(self.tree)
         if tree.max_depth > len(model.model):
-            from methods.engine.models import ModelError
+            from methods.engine.source import ModelError
 
             raise ModelError(f"drafter.tree={self.tree} is {tree.max_depth} tokens deep and {model.source} has "
                              f"{len(model.model)} heads; take a tree that is no deeper")

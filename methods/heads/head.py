@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from methods.engine.cache import SlotCache
-from methods.engine.models import LanguageModel, ModelError, fingerprint
+from methods.engine.language_model import LanguageModel
+from methods.engine.loading import fingerprint
+from methods.engine.source import ModelError
 from methods.heads.checkpoint import Checkpoint, read
 from methods.heads.eagle import EagleHead
 from methods.heads.eagle3 import Eagle3Head

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from methods.engine.models import LanguageModel, ModelError, fingerprint
+from methods.engine.language_model import LanguageModel
+from methods.engine.loading import fingerprint
+from methods.engine.source import ModelError
 from methods.heads.checkpoint import WEIGHTS, Checkpoint, read
 
 FEATURES = (-1,)

@@ -36,8 +36,10 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from torch import Tensor
 
 from methods.rules._files import made_by
-from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
+from methods.rules.base import Candidates, Dial, Rule
 from methods.rules.lossless import QMode, accepts, leftover
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
 EPSILON = 1e-10

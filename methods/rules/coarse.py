@@ -38,8 +38,10 @@ import torch
 from pydantic import Field, FilePath, PrivateAttr
 from torch import Tensor
 
-from methods.rules.base import Decision, Rule, Verification
+from methods.rules.base import Rule
 from methods.rules.lossless import accepts
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
 
 CHUNK = 1024
 """Rows of the similarity matrix computed at once."""

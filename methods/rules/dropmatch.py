@@ -30,8 +30,10 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules.base import Decision, Dial, Rule, Verification
+from methods.rules.base import Dial, Rule
 from methods.rules.lossless import accepts
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
 from methods.sampling import Sampling, draw
 
 WORD = 1 << 32

@@ -19,8 +19,10 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.rules.base import Candidates, Rule
 from methods.rules.dropmatch import WORD, words
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
 

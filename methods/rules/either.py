@@ -14,13 +14,14 @@ from typing import Any
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 from torch import Tensor
 
-from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods import registry
+from methods.rules.base import Candidates, Rule
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
 
 def _built(given: Mapping[str, Any]) -> Rule:
-    from methods import registry  # it looks rules up by importing them
-
     options = dict(given)
     name = options.pop("name", None)
     if name not in registry.names("rules") or name == "either":

@@ -30,8 +30,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
+from methods.rules.base import Candidates, Dial, Rule
 from methods.rules.lossless import accepts
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
 Divergence = Literal["js", "js_released", "kl", "kl_released", "tv",

@@ -9,7 +9,9 @@ Source: exact-match verification, e.g. MARS eq. 1. No options, no random numbers
 
 from __future__ import annotations
 
-from methods.rules.base import Candidates, Decision, Rule, Verification
+from methods.rules.base import Candidates, Rule
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
 

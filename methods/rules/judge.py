@@ -16,10 +16,12 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
+from methods.rules._classifier import Linear
 from methods.rules._files import made_by
-from methods.rules._linear import Linear
-from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
+from methods.rules.base import Candidates, Dial, Rule
 from methods.rules.lossless import accepts, leftover
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
 

@@ -27,7 +27,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.rules.base import Decision, Rule, Verification
+from methods.rules.base import Rule
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
 QMode = Literal["exact", "draft"]

@@ -27,8 +27,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.rules.base import Candidates, Decision, Dial, Rule, Verification
+from methods.rules.base import Candidates, Dial, Rule
 from methods.rules.lossless import QMode, accepts, leftover
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
 EPSILON = 1e-10

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tasks.base import Example, Score
 from tasks.mini.events import ASIDES, EVENTS, POOLS, Event
-
-if TYPE_CHECKING:
-    from rouge_score.rouge_scorer import RougeScorer
+from tasks.scorers.rouge import rouge_l
 
 METRIC = "rougeL"
 PROPORTION = False
@@ -59,14 +56,6 @@ def _article(rng: random.Random, event: Event) -> list[str]:
     return sentences
 
 
-@cache
-def _scorer() -> RougeScorer:
-    from rouge_score.rouge_scorer import RougeScorer  # brings nltk: seconds that only a score should cost
-
-    return RougeScorer(["rougeL"], use_stemmer=True)
-
-
 def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-    """F1 of the longest common subsequence of words, against the alternative that is nearest."""
-    summary = texts[0].strip() if texts else ""
-    return Score(_scorer().score_multi(reference["summaries"], summary)["rougeL"].fmeasure, summary or None)
+    """ROUGE-L against the reference summary that is nearest."""
+    return rouge_l(reference["summaries"], texts)

@@ -11,7 +11,8 @@ from tasks.scorers.code import Code
 from tasks.scorers.harness import Harness
 from tasks.scorers.ifeval import IFEval
 from tasks.scorers.livecodebench import LiveCodeBench
-from tasks.scorers.plain import Nothing, RougeL
+from tasks.scorers.plain import Nothing
+from tasks.scorers.rouge import RougeL
 
 __all__ = ["AnyScorer", "Scorer"]
 

@@ -1,4 +1,4 @@
-"""No score (a judge decides later, or nothing does), and ROUGE-L."""
+"""No score: a judge decides later, or nothing does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from tasks.base import Score
-from tasks.mini import sum as summaries
 from tasks.scorers.base import Scorer
 
 
@@ -20,15 +19,3 @@ class Nothing(Scorer):
 
     def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         return Score(None)
-
-
-class RougeL(Scorer):
-    """F1 of ROUGE-L (rouge-score, with stemming) against the reference summary."""
-
-    metric: ClassVar[str] = "rougeL"
-    proportion: ClassVar[bool] = False
-
-    name: Literal["rouge"]
-
-    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-        return summaries.score({"summaries": [reference["target"]]}, texts)

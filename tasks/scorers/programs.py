@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from tasks import sandbox
 from tasks.base import TaskError
-from tasks.sandbox import Mode, Outcome, SandboxError
+from tasks.sandbox import run as sandbox
+from tasks.sandbox.run import Mode, Outcome, SandboxError
 from tasks.scorers.base import Scorer
 
 

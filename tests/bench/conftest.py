@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import main
-from results.store import CellFolder, Store
+from results.store.cells import CellFolder, Store
 from tests.helpers.judging import Server
 
 

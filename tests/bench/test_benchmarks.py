@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks import sandbox
+from tasks.sandbox import run as sandbox
 from tests.helpers.dataset_rows import QUESTIONS, write_rows
 
 SANDBOX = "limits" if sandbox._bubblewrap_fault() else "bubblewrap"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.cell import Cell, digest, tell_apart
-from bench.compose import composer
-from bench.errors import ConfigError
+from bench.config.cell import Cell, tell_apart
+from bench.config.compose import composer
+from bench.config.errors import ConfigError
+from bench.config.identity import digest
 
 
 @pytest.fixture(scope="module")

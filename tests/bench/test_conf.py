@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.cell import Cell
-from bench.compose import CONF, Composer, composer
-from bench.help import TEXT
-from bench.points import plan_of
-from bench.settings import Settings
-from bench.sweep import plans_of
+from bench.config.cell import Cell
+from bench.config.compose import Composer, composer
+from bench.config.help import TEXT
+from bench.config.paths import CONF
+from bench.config.settings import Settings
+from bench.reports.plan import plan_of
+from bench.reports.sweep import plans_of
 from methods import registry
-from results.report import ReportSpec
-from results.workload import Workload, spec_of
+from results.reports.spec import ReportSpec
+from results.reports.workload import Workload, spec_of
 from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 

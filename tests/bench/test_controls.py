@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from bench.answers import context
-from methods.engine.models import load_model
+from bench.run.conversation import context
+from methods.engine.loading import load_model
 from tasks.mini import MiniTask
 
 WARM = ("decoding.temperature=1", "decoding.max_new_tokens=10", "draft.length=3")

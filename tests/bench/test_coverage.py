@@ -11,13 +11,13 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from bench.answers import context
-from bench.cell import Cell
-from bench.compose import composer
-from bench.coverage import COLUMNS, RECORD, audit_cells, coverage, divergences
-from methods.engine.models import fingerprint, load_model
-from results.stats import proportion_interval
-from results.trace import TraceFolder
+from bench.config.cell import Cell
+from bench.config.compose import composer
+from bench.run.bound_audit import COLUMNS, RECORD, audit_cells, coverage, divergences
+from bench.run.conversation import context
+from methods.engine.loading import fingerprint, load_model
+from results.metrics.intervals import proportion_interval
+from results.store.traces import TraceFolder
 
 
 @pytest.fixture

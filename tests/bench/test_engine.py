@@ -1,4 +1,4 @@
-"""`python -m bench.engine` on a small shape: the way that pair=synthetic_8b takes on a GPU."""
+"""`python -m bench.microbench` on a small shape: the way that pair=synthetic_8b takes on a GPU."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.engine import NODES, bytes_per_token, composed, main
-from bench.memory import estimate
-from bench.models import load_method
-from methods.engine.models import load_model
-from methods.engine.shape import nbytes
+from bench.dry_run.memory import estimate
+from bench.microbench import NODES, bytes_per_token, composed, main
+from bench.run.model_pool import load_method
+from methods.engine.loading import load_model
+from methods.engine.random_weights import nbytes
 
 
 def test_the_table_and_its_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench.environment import HIDDEN, environment, redacted
+from bench.config.environment import HIDDEN, environment, redacted
 
 
 @pytest.mark.parametrize(("given", "kept"), [

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.errors import ConfigError
-from bench.judge import JudgeError, ask
-from bench.judging import Judged, described_numbers, numbers
-from results.store import StoreError
-from results.verdicts import Verdicts, key_of
+from bench.config.errors import ConfigError
+from bench.judging.client import JudgeError, ask
+from bench.judging.grading import Judged, described_numbers, numbers
+from results.store.cells import StoreError
+from results.store.judge_replies import Verdicts, key_of
 from tasks.base import Prompt, TaskError
-from tasks.judging import JudgePrompts, Question
+from tasks.judge_prompts import JudgePrompts, Question
 from tests.helpers.dataset_rows import QUESTIONS, write_rows
 from tests.helpers.judging import judge
 

@@ -12,8 +12,8 @@ import urllib.request
 
 import pytest
 
-from bench.errors import ConfigError
-from bench.judge import JudgeError, ask
+from bench.config.errors import ConfigError
+from bench.judging.client import JudgeError, ask
 from tests.helpers.judging import judge
 
 SECRET = 's3cret-"0001\\key'

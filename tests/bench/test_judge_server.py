@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.judging import JudgePrompts
+from tasks.judge_prompts import JudgePrompts
 from tests.helpers.dataset_rows import write_rows
 
 MODEL = Path(__file__).parents[2] / "models" / "tiny" / "target"

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from bench.errors import ConfigError
-from bench.harvest import prompts_of
-from bench.mining import Miner, drafted, same_answer
+from bench.config.errors import ConfigError
+from bench.training.label_mining import Miner, drafted, same_answer
+from bench.training.resumable import prompts_of
 from methods import registry
 from methods.decode import Limits
 from methods.method import build_method
-from methods.rules._linear import Classifier, Linear
+from methods.rules._classifier import Classifier, Linear
 from methods.sampling import Sampling
-from methods.training.judge import features, held_out_groups, train
+from methods.training.rules.judge import features, held_out_groups, train
 from tasks.base import Prompt, Score
 from tasks.mini import BENCHMARKS, MiniTask
 from tests.helpers.tiny_models import language_model, prompts

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.errors import ConfigError
+from bench.config.errors import ConfigError
 from tasks.mini import examples
 
 ROOT = Path(__file__).parents[2]

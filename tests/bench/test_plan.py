@@ -11,13 +11,13 @@ import torch
 from huggingface_hub.errors import DryRunError
 from transformers import LlamaConfig
 
-from bench import downloads, plan
-from bench.cell import Cell
-from bench.compose import composer
-from bench.downloads import File, Listing, chosen, listing, size
-from bench.memory import estimate
-from methods.engine.models import load_model
-from methods.engine.shape import nbytes
+from bench.config.cell import Cell
+from bench.config.compose import composer
+from bench.dry_run import downloads, plan
+from bench.dry_run.downloads import File, Listing, chosen, listing, size
+from bench.dry_run.memory import estimate
+from methods.engine.loading import load_model
+from methods.engine.random_weights import nbytes
 
 TINY = Path("models/tiny").absolute()
 

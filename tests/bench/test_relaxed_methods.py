@@ -11,12 +11,12 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from bench.calibrate import run as calibrate
-from bench.cell import Cell
-from bench.compose import CONF, composer
-from bench.environment import PROJECT
-from bench.harvest import named
-from methods.engine.models import fingerprint
-from methods.rules._linear import Classifier
+from bench.config.cell import Cell
+from bench.config.compose import composer
+from bench.config.paths import CONF, PROJECT
+from bench.training.resumable import named
+from methods.engine.loading import fingerprint
+from methods.rules._classifier import Classifier
 
 SHORT = ["task=mini_gsm", "decoding.temperature=1"]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench import runner
-from bench.compose import composer
-from bench.points import plan_of
-from results.report import ReportSpec
+from bench.config.compose import composer
+from bench.reports.plan import plan_of
+from bench.run import rotation as runner
+from results.reports.spec import ReportSpec
 
 FIGURE = {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"]}
 AXES = {"Task": [{"label": "gsm", "overrides": ["task=mini_gsm"]}, {"label": "chat", "overrides": ["task=mini_chat"]}]}

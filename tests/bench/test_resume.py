@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from results.store import Store
+from results.store.cells import Store
 
 PROJECT = Path(__file__).parents[2]
 TIMINGS = ("prefill_s", "decode_s")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from bench import runner
-from bench.environment import PROJECT
-from methods.engine.models import load_model
-from results.store import Store
+from bench.config.paths import PROJECT
+from bench.run import rotation as runner
+from methods.engine.loading import load_model
+from results.store.cells import Store
 
 DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "finish", "score", "turn_tokens")
 SAMPLE = {"id", "output_ids", "text", "texts", "turn_tokens", "committed", "accepted", "relaxed", "prefill_s",
@@ -233,8 +233,8 @@ def test_each_point_alone_where_a_launcher_spreads_them(command, pair, tmp_path:
     """What a worker of joblib or submitit does with its one point."""
     from omegaconf import OmegaConf
 
-    from bench.compose import composer
-    from bench.job import run_point
+    from bench.config.compose import composer
+    from bench.run.launch import run_point
 
     store = tmp_path / "workers"
     with composer() as hydra:
@@ -246,7 +246,7 @@ def test_each_point_alone_where_a_launcher_spreads_them(command, pair, tmp_path:
 
 
 def test_models_are_loaded_once_and_let_go(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench import models
+    from bench.run import model_pool as models
 
     loads: list[str] = []
     real = models.load_model

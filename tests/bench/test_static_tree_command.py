@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench.static_tree import main, probe, rank_accuracy
-from methods.static_tree import StaticTree
-from results.cycle import Cycle, Node
+from bench.grow_tree import main, probe, rank_accuracy
+from methods.trees.static import StaticTree
+from results.store.cycles import Cycle, Node
 
 
 def cycle(tree: StaticTree, kept: set[int]) -> Cycle:

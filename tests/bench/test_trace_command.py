@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import trace as tracing
-from results.replay import COLUMNS, kept_at, replay, walked
-from results.trace import ON_PATH, TESTED, TraceFolder
+from bench.run import trace as tracing
+from results.metrics.replay import COLUMNS, kept_at, replay, walked
+from results.store.traces import ON_PATH, TESTED, TraceFolder
 
 RUN = ("decoding.temperature=1", "decoding.max_new_tokens=10", "draft.length=3")
 
@@ -92,7 +92,7 @@ def test_replay_at_the_traced_threshold_is_the_trace(command, method) -> None:
 
 def test_the_replay_command(command, monkeypatch: pytest.MonkeyPatch) -> None:
     command("method=fsd", "trace=true", *RUN)
-    monkeypatch.setattr("bench.runner.answer", lambda *_, **__: pytest.fail("something was decoded"))
+    monkeypatch.setattr("bench.run.rotation.answer", lambda *_, **__: pytest.fail("something was decoded"))
     result = command("method=fsd", "replay=[0.1,0.4,0.8]", *RUN)
     assert result.status == 0 and "threshold = 0.4" in result.out
     written = next(word for word in result.out.split() if word.endswith(".csv,"))[:-1]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import wandb
 
-from bench import tracking
+from bench.config import tracking
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_run_is_not_hurt(command, monkeypatch: pytest.MonkeyPatch, caplog: pytes
     with caplog.at_level(logging.WARNING):
         result = command("method=sps,pld", "tracker=wandb", "tracker.timeout=0.2", flags=["-m"])
     assert result.status == 0 and [cell.summary()["n"] for cell in result.store.cells()] == [3, 3]
-    [warning] = [record.getMessage() for record in caplog.records if record.name == "bench.tracking"]
+    [warning] = [record.getMessage() for record in caplog.records if record.name == "bench.config.tracking"]
     assert "\n" not in warning and ("nobody there" in warning or "no answer" in warning)
     assert len(tried) == 1, "it is not tried again"
 

@@ -11,10 +11,10 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from bench import train_heads
-from bench.errors import ConfigError
-from bench.own_answers import OwnAnswers, with_own_answers
+from bench.config.errors import ConfigError
 from bench.train_heads import embedded, parse, run
-from methods.engine.models import load_model
+from bench.training.self_distillation import OwnAnswers, with_own_answers
+from methods.engine.loading import load_model
 from methods.heads.medusa import load_medusa
 from methods.training.heads.kinds import KINDS
 from methods.training.heads.loop import Source
@@ -50,7 +50,7 @@ def test_what_is_wrong_is_one_line():
 
 def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys, monkeypatch):
     # an untrained target never ends an answer by itself; here any answer will do
-    monkeypatch.setattr("bench.own_answers.ENDED", {"eos", "length"})
+    monkeypatch.setattr("bench.training.self_distillation.ENDED", {"eos", "length"})
     folders = f"target={pair_folder / 'target'}", f"out={tmp_path / 'out'}", f"work={tmp_path / 'work'}"
     config = config_of(*SMALL, *folders)
     run(config)
@@ -76,7 +76,7 @@ def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys, m
 
 
 def test_own_answers_are_the_targets_and_are_kept(pair_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("bench.own_answers.ENDED", {"eos", "length"})
+    monkeypatch.setattr("bench.training.self_distillation.ENDED", {"eos", "length"})
     target = load_model(str(pair_folder / "target"))
     settings = OwnAnswers(prompts=4, held_out=2, share=1.0, temperature=0.0, max_new_tokens=12, batch=2)
     given = embedded(0, {"mini_gsm": 1.0, "mini_chat": 1.0})
@@ -91,7 +91,7 @@ def test_own_answers_are_the_targets_and_are_kept(pair_folder, tmp_path, monkeyp
     def refuses(*_):
         raise AssertionError("answered again")
 
-    monkeypatch.setattr("bench.own_answers.answer", refuses)
+    monkeypatch.setattr("bench.training.self_distillation.answer", refuses)
     again = with_own_answers(given, target, settings, tmp_path, "x", 0)
     assert own == [conversation for conversation, _ in zip(again.train(0, 0.0), range(20), strict=False)]
     with pytest.raises(AssertionError, match="answered again"):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import runner
-from bench.compose import CONF
+from bench.config.paths import CONF
+from bench.run import rotation as runner
 
 PROMPTS = [{"id": str(i), "prompt": f"Tom has {i} apples."} for i in range(3)]
 SMALL = ("report=workload", "report.lengths=[2]", "report.methods.mars.values=[0.5]", "report.min_prompts=2")

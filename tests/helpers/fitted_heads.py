@@ -6,7 +6,7 @@ import torch
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.engine.models import LanguageModel
+from methods.engine.language_model import LanguageModel
 from methods.heads.medusa import Medusa, MedusaHeads
 from methods.method import build_method
 from methods.sampling import Sampling

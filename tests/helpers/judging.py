@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench.judge import Judge
+from bench.config.judge_options import Judge
 
 SERVER = Path(__file__).with_name("judge_server.py")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from methods.rules._linear import Classifier
+from methods.rules._classifier import Classifier
 from methods.rules.arc import Constants
 from methods.sampling import Sampling
 from tests.helpers.rule_reference import Child, Context, divergence, greedy, lossless, process, softmax

@@ -7,9 +7,10 @@ import copy
 import torch
 from torch import Tensor
 
-from methods.rules.base import Rule, Verification
+from methods.rules.base import Rule
+from methods.rules.verification import Verification
 from methods.sampling import Sampling
-from methods.tree import Draft
+from methods.trees.draft import Draft
 
 
 def random_case(seed: int, sampling: Sampling, *, sampled: bool, tree: bool, rows: int = 8, nodes: int = 9,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from methods.rules.base import Verification
+from methods.rules.verification import Verification
 from methods.sampling import Sampling
 
 

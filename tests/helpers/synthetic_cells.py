@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from results.grid import Outcome
-from results.report import ReportSpec
-from results.summary import summarise
+from results.metrics.summary import summarise
+from results.reports.grid import Outcome
+from results.reports.spec import ReportSpec
 
 
 @cache

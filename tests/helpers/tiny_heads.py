@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from methods import registry
 from methods.drafters.base import Drafter
-from methods.engine.models import LanguageModel
+from methods.engine.language_model import LanguageModel
 from methods.heads.eagle import EagleHead
 from methods.heads.eagle3 import Eagle3Head
 from methods.heads.head import Head

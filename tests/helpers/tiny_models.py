@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from methods.engine import attention
-from methods.engine.models import LanguageModel
+from methods.engine.language_model import LanguageModel
 
 VOCAB = 64
 ARCHITECTURES = {

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 
 from methods.drafters.base import Drafter, Proposer
-from methods.tree import Draft
+from methods.trees.draft import Draft
 
 PARENTS = [-1, 0, 0, 0, 1, 1, 2, 3, 4, 6, 6, 7, 9]
 DEPTH = [0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]

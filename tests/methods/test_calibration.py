@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from methods.sampling import Sampling
-from methods.training.calibration import Position, fit, fit_buckets, inverse_std, measure, union_js, upper_quantile
+from methods.training.rules.arc import Position, fit, fit_buckets, inverse_std, measure, union_js, upper_quantile
 from tests.helpers.rule_reference import divergence, softmax
 from tests.helpers.tiny_models import language_model, prompts
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.dynamic_tree import Growth, TreeShape
-from methods.heads.proposer import HeadProposer
+from methods.drafters._eagle_proposer import HeadProposer
 from methods.method import build_method
-from methods.rules.base import Verification
 from methods.rules.lossless import accepts, leftover
+from methods.rules.verification import Verification
 from methods.sampling import Sampling
+from methods.trees.dynamic import Growth, TreeShape
 from tests.helpers.rule_cases import random_case
 from tests.helpers.tiny_heads import random_head, small
 from tests.helpers.tiny_models import language_model, prompts

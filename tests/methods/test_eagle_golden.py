@@ -11,8 +11,8 @@ import torch
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.engine.models import load_model
-from methods.heads.proposer import HeadProposer
+from methods.drafters._eagle_proposer import HeadProposer
+from methods.engine.loading import load_model
 from methods.method import build_method
 from methods.sampling import Sampling
 

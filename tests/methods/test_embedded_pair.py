@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.engine.models import load_model
+from methods.engine.loading import load_model
 from methods.method import build_method
 from methods.sampling import Sampling
 from tasks.mini import BENCHMARKS, MiniTask

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from methods import registry
-from methods.engine.models import ModelError
+from methods.engine.source import ModelError
 from methods.heads.checkpoint import read
 from methods.heads.head import load_eagle, load_eagle3
 from methods.method import build_method

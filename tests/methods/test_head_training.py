@@ -7,15 +7,15 @@ from functools import partial
 import pytest
 import torch
 
-from bench.train import stream
+from bench.train_pair import stream
+from methods.drafters._eagle_proposer import DynamicProposer
 from methods.drafters.base import DraftSettings
-from methods.dynamic_tree import TreeShape
-from methods.engine.models import LanguageModel, ModelError, load_model
+from methods.engine.language_model import LanguageModel
+from methods.engine.loading import load_model
+from methods.engine.source import ModelError
 from methods.heads.head import load_eagle, load_eagle3
 from methods.heads.medusa import load_medusa
-from methods.heads.proposer import DynamicProposer
 from methods.sampling import Sampling
-from methods.training.growth import new_model
 from methods.training.heads.conversations import ChatPacker, DataError, Records, messages_of
 from methods.training.heads.eagle3 import most_frequent
 from methods.training.heads.frozen import Frozen
@@ -23,9 +23,11 @@ from methods.training.heads.kinds import KINDS
 from methods.training.heads.loop import HeadOptimiser, measure, train
 from methods.training.heads.slots import Slots, choose
 from methods.training.heads.unroll import unroll
-from methods.training.language_model import export
 from methods.training.packing import Batch, Packer
-from methods.training.tokenizer import train_tokenizer
+from methods.training.pair.growth import new_model
+from methods.training.pair.language_model import export
+from methods.training.pair.tokenizer import train_tokenizer
+from methods.trees.dynamic import TreeShape
 from tests.helpers.tiny_models import ARCHITECTURES, language_model, prompts
 
 MIX = {"mini_gsm": 0.5, "mini_chat": 0.5}

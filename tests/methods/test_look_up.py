@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from methods.training.look_up import teach_to_look_up
+from methods.training.pair.induction_init import teach_to_look_up
 
 LENGTH = 96
 

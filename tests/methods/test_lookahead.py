@@ -12,7 +12,7 @@ from methods.decode import Limits, Request, generate
 from methods.drafters import lookahead
 from methods.method import build_method
 from methods.sampling import Sampling
-from methods.tree import Draft
+from methods.trees.draft import Draft
 from tests.helpers.tiny_models import language_model, prompts
 
 LEVEL, WINDOW, GUESSES, NEW, VOCAB = 4, 3, 2, 40, 6

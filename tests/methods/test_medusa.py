@@ -13,15 +13,15 @@ import torch
 from safetensors.torch import save_file
 from scipy.stats import chisquare
 
-from methods import static_tree
 from methods.decode import Limits, Request, generate
 from methods.drafters.medusa import MedusaDrafter
-from methods.engine.models import ModelError
+from methods.engine.source import ModelError
 from methods.heads.medusa import MedusaHeads, load_medusa
 from methods.method import build_method
 from methods.rules.lossless import Lossless
 from methods.rules.typical import Typical
 from methods.sampling import Sampling
+from methods.trees import static
 from tests.helpers.fitted_heads import fitted_medusa
 from tests.helpers.tiny_models import VOCAB, language_model, prompts
 
@@ -73,7 +73,7 @@ def test_a_chain_of_guesses(tmp_path):
     rows, want = prompts(3), [g.output_ids for g in run(medusa(), prompts(3), 1)]
     for words, right in (("0 0.0 0.0.0", True), ("1 1.0", False)):
         (tmp_path / "chain.yaml").write_text(f"source: test\npaths: {words}\n")
-        static_tree.load.cache_clear()
+        static.load.cache_clear()
         found = run(medusa(tree=str(tmp_path / "chain.yaml")), rows, 3)
         assert [g.output_ids for g in found] == want
         accepted = [a for g in found for a in g.accepted]
@@ -133,7 +133,7 @@ def test_the_draft_is_the_heads_best_guesses():
     states = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1))
     proposer.observe(states, [[0, 2, 4], [1]])
     draft = proposer.propose(rows, torch.zeros(2, 0))
-    tree = static_tree.load("medusa_63")
+    tree = static.load("medusa_63")
     for row, at in enumerate((4, 1)):
         x = states[row, at].double()
         guesses = []

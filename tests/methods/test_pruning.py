@@ -18,7 +18,7 @@ from methods.pruning import TIE, Pruning, root_entropy, select
 from methods.rules.base import Candidates
 from methods.rules.greedy import Greedy
 from methods.sampling import Sampling
-from methods.tree import Draft
+from methods.trees.draft import Draft
 from tests.helpers.tiny_models import language_model, prompts
 from tests.helpers.tree_drafters import TreeDrafter, planted
 

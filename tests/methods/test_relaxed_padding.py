@@ -8,15 +8,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from methods.rules._linear import Classifier, Linear
+from methods.rules._classifier import Classifier, Linear
 from methods.rules.arc import Arc, Bucket, Constants
 from methods.rules.autojudge import Autojudge
-from methods.rules.base import Verification, walk
 from methods.rules.coarse import Coarse, Groups
 from methods.rules.dropmatch import Dropmatch
 from methods.rules.judge import Judge
+from methods.rules.verification import Verification
+from methods.rules.walk import walk
 from methods.sampling import Sampling
-from methods.tree import Draft
+from methods.trees.draft import Draft
 from tests.helpers.rule_cases import random_case
 
 V, H = 12, 12

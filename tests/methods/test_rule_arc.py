@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from methods.rules.arc import Arc, Bucket, Constants
-from methods.rules.base import Candidates, walk
+from methods.rules.base import Candidates
 from methods.rules.lossless import accepts
+from methods.rules.walk import walk
 from methods.sampling import Sampling
 from tests.helpers import relaxed_reference, rule_reference
 from tests.helpers.rule_cases import random_case

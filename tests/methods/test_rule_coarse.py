@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from methods.rules.base import Verification, walk
 from methods.rules.coarse import Coarse, Groups
 from methods.rules.lossless import Lossless
+from methods.rules.verification import Verification
+from methods.rules.walk import walk
 from methods.sampling import Sampling
 from tests.helpers import relaxed_reference, rule_reference
 from tests.helpers.rule_cases import random_case

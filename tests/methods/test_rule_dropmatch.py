@@ -11,11 +11,12 @@ import pytest
 import torch
 from scipy import stats
 
-from methods.rules.base import Verification, walk
 from methods.rules.dropmatch import Dropmatch, words
 from methods.rules.greedy import Greedy
+from methods.rules.verification import Verification
+from methods.rules.walk import walk
 from methods.sampling import Sampling
-from methods.tree import Draft
+from methods.trees.draft import Draft
 from tests.helpers import relaxed_reference, rule_reference
 from tests.helpers.rule_cases import random_case
 from tests.helpers.tiny_models import ARCHITECTURES, language_model

@@ -7,10 +7,11 @@ from itertools import pairwise
 import pytest
 import torch
 
-from methods.rules.base import Candidates, walk
+from methods.rules.base import Candidates
 from methods.rules.dropmatch import Dropmatch
 from methods.rules.dropout_head import DropoutHead
 from methods.rules.greedy import Greedy
+from methods.rules.walk import walk
 from methods.sampling import Sampling
 from tests.helpers.rule_cases import random_case
 from tests.methods.test_rule_dropmatch import TARGET, with_hidden

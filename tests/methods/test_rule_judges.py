@@ -15,13 +15,14 @@ from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.drafters.base import DraftSettings
 from methods.method import build_method
-from methods.rules._linear import Classifier, Linear
+from methods.rules._classifier import Classifier, Linear
 from methods.rules.autojudge import Autojudge
-from methods.rules.base import Verification, walk
 from methods.rules.either import Either
 from methods.rules.greedy import Greedy
 from methods.rules.judge import Judge
 from methods.rules.lossless import Lossless
+from methods.rules.verification import Verification
+from methods.rules.walk import walk
 from methods.sampling import Sampling
 from tests.helpers import relaxed_reference, rule_reference
 from tests.helpers.rule_cases import random_case

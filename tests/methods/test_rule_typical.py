@@ -11,11 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods.rules.base import Verification, walk
 from methods.rules.greedy import Greedy
 from methods.rules.typical import Typical
+from methods.rules.verification import Verification
+from methods.rules.walk import walk
 from methods.sampling import Sampling
-from methods.tree import Draft
+from methods.trees.draft import Draft
 from tests.helpers import rule_reference as reference
 from tests.helpers.rule_cases import random_case
 

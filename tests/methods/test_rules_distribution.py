@@ -10,12 +10,14 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from methods.rules.base import Rule, Verification, walk
+from methods.rules.base import Rule
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
+from methods.rules.verification import Verification
+from methods.rules.walk import walk
 from methods.sampling import Sampling, draw
-from methods.tree import Draft
+from methods.trees.draft import Draft
 from tests.helpers.rule_cases import first_token
 
 VOCAB = 5

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from methods.rules.base import Rule, Verification, walk
+from methods.rules.base import Rule
 from methods.rules.fsd import Fsd, divergence, smooth
 from methods.rules.greedy import Greedy
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
+from methods.rules.verification import Verification
+from methods.rules.walk import walk
 from methods.sampling import Sampling
-from methods.tree import Draft
+from methods.trees.draft import Draft
 from tests.helpers.rule_cases import first_token, outcomes
 
 SYNTHETIC = "acceptance/synthetic_cases.json.gz"

@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from methods import registry
-from methods.rules.base import Candidates, Decision, Rule, Verification, walk
+from methods.rules.base import Candidates, Rule
 from methods.rules.fsd import Fsd, divergence
 from methods.rules.greedy import Greedy
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision, walk
 from methods.sampling import Sampling
-from methods.tree import Draft
+from methods.trees.draft import Draft
 from tests.helpers.rule_cases import random_case, with_u
 
 COLD, WARM = Sampling(0.0), Sampling(1.0)

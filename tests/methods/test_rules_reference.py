@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from methods.rules.base import Rule, Verification, walk
+from methods.rules.base import Rule
 from methods.rules.fsd import Fsd
 from methods.rules.greedy import Greedy
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
+from methods.rules.verification import Verification
+from methods.rules.walk import walk
 from methods.sampling import Sampling
 from tests.helpers import rule_reference as reference
 from tests.helpers.rule_cases import random_case

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods import static_tree
-from methods.static_tree import StaticTree, TreeError, best_tree, expected_length
-from methods.tree import Draft
+from methods.trees import static
+from methods.trees.draft import Draft
+from methods.trees.static import StaticTree, TreeError, best_tree, expected_length
 
 
 @st.composite
@@ -45,7 +45,7 @@ def test_a_tree_is_what_the_loop_wants(paths):
 @given(path_lists(), st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1))
 def test_a_file_holds_the_whole_tree(paths, source):
     tree = StaticTree.of_paths("t", source, paths)
-    assert static_tree.parse("t", tree.dump()) == tree
+    assert static.parse("t", tree.dump()) == tree
 
 
 @given(path_lists(), st.data())
@@ -70,21 +70,21 @@ def test_a_missing_parent_and_a_second_copy_are_refused(paths, data):
 ])
 def test_a_malformed_file_is_one_line(text, said):
     with pytest.raises(TreeError) as error:
-        static_tree.parse("mine.yaml", text)
+        static.parse("mine.yaml", text)
     assert said in str(error.value) and str(error.value).startswith("mine.yaml: ") and "\n" not in str(error.value)
 
 
 def test_an_unknown_name_lists_the_trees(tmp_path):
     with pytest.raises(TreeError, match=r"medusa_64: no such tree; there are .*medusa_63.* or give the path"):
-        static_tree.load("medusa_64")
+        static.load("medusa_64")
     own = tmp_path / "own.yaml"
     own.write_text("source: mine\npaths: |\n  0 1\n  1.0\n")
-    assert static_tree.load(str(own)).paths == ((), (0,), (1,), (1, 0))
+    assert static.load(str(own)).paths == ((), (0,), (1,), (1, 0))
 
 
-@pytest.mark.parametrize("name", static_tree.names())
+@pytest.mark.parametrize("name", static.names())
 def test_shipped_trees(name):
-    tree = static_tree.load(name)
+    tree = static.load(name)
     assert tree.source
     children = {path: [p for p in tree.paths if p[:-1] == path and p] for path in tree.paths}
     for path, found in children.items():  # no rank is skipped
@@ -92,13 +92,13 @@ def test_shipped_trees(name):
 
 
 def test_the_published_sizes():
-    medusa, eagle = static_tree.load("medusa_63"), static_tree.load("eagle_25")
+    medusa, eagle = static.load("medusa_63"), static.load("eagle_25")
     assert (medusa.nodes, medusa.max_depth, medusa.widths) == (64, 4, (10, 10, 10, 2))
     assert (eagle.nodes, eagle.max_depth, eagle.widths) == (26, 5, (4, 3, 3, 3, 2))
 
 
 def test_cut():
-    tree = static_tree.load("eagle_25")
+    tree = static.load("eagle_25")
     assert tree.cut(5) is tree and tree.cut(1).paths == ((), (0,), (1,), (2,), (3,))
     assert tree.cut(3).max_depth == 3 and tree.cut(3).nodes == 21
 

@@ -11,16 +11,17 @@ import torch
 from methods.decode import Limits, Request, generate
 from methods.drafters.model import ModelDrafter
 from methods.method import build_method
-from methods.rules._linear import Classifier, Linear
+from methods.rules._classifier import Classifier, Linear
 from methods.rules.arc import Arc, Bucket, Constants
 from methods.rules.autojudge import Autojudge
-from methods.rules.base import Rule, Verification
+from methods.rules.base import Rule
 from methods.rules.dropmatch import Dropmatch
 from methods.rules.fsd import Fsd
 from methods.rules.judge import Judge
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
+from methods.rules.verification import Verification
 from methods.sampling import Sampling
 from methods.trace import DRAWN, REJECTED, RELAXED, STRICT, UNREACHED, traced
 from tests.helpers.rule_cases import random_case

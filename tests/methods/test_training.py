@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 import torch
 
-from bench.train import stream
-from methods.training.growth import grow, new_model
-from methods.training.language_model import Recipe, Stage, export, loss_of, train
+from bench.train_pair import stream
 from methods.training.packing import Batch, Packer
-from methods.training.tokenizer import train_tokenizer
+from methods.training.pair.growth import grow, new_model
+from methods.training.pair.language_model import Recipe, Stage, export, loss_of, train
+from methods.training.pair.tokenizer import train_tokenizer
 
 MIX = {"mini_gsm": 0.5, "mini_instruct": 0.5}
 RECIPE = Recipe(hidden=32, intermediate=48, heads=4, kv_heads=2, exit_layers=[1], exit_weight=0.1, row_tokens=192,

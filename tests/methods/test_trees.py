@@ -9,7 +9,7 @@ from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import build_method
 from methods.sampling import Sampling
-from methods.tree import Draft
+from methods.trees.draft import Draft
 from tests.helpers.tiny_models import ARCHITECTURES, VOCAB, language_model, prompts
 from tests.helpers.tree_drafters import DEPTH, PARENTS, TreeDrafter, planted
 

@@ -8,13 +8,12 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
-import plots
 from plots import bars, histogram, pareto, sweep
 from plots.data import measured
-from plots.render import save
+from plots.render import render, save
 from plots.style import COLOURS, look, panel_grid, style
-from results.grid import Outcome
-from results.report import ReportSpec
+from results.reports.grid import Outcome
+from results.reports.spec import ReportSpec
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 METHODS = table_spec().model_dump()["axes"]
@@ -55,8 +54,8 @@ def lines(ax, count=None):
 def test_three_files_the_same_every_time(kind, tmp_path):
     spec = spec_of(kind)
     grid = full_grid(spec)
-    first = plots.render(spec, grid, tmp_path / "a")
-    second = plots.render(spec, grid, tmp_path / "b")
+    first = render(spec, grid, tmp_path / "a")
+    second = render(spec, grid, tmp_path / "b")
     assert [path.name for path in first] == [f"{kind}.png", f"{kind}.pdf", f"{kind}.svg"]
     for one, other in zip(first, second, strict=True):
         assert one.stat().st_size > 5000 and one.read_bytes() == other.read_bytes()
@@ -67,7 +66,7 @@ def test_what_was_not_measured_is_said_and_not_drawn_as_a_number(kind, tmp_path,
     kept = []
     monkeypatch.setattr(import_module("plots.render"), "save", lambda figure, stem: kept.append(figure) or [])
     spec = spec_of(kind)
-    plots.render(spec, {spec.points()[0].coords: Outcome.failed("out of memory")}, tmp_path)
+    render(spec, {spec.points()[0].coords: Outcome.failed("out of memory")}, tmp_path)
     said = kept[0].get_supxlabel().replace("\n", " ")
     assert said.startswith("not measured: ") and "failed: out of memory" in said
     assert said.endswith(f" and {len(spec.points()) - 1} more")
@@ -224,7 +223,7 @@ def test_an_interval_is_in_the_axis_unit_and_never_negative():
 
 def test_a_table_cannot_be_drawn(tmp_path):
     with pytest.raises(ValueError, match="only a figure can be drawn"):
-        plots.render(table_spec(), {}, tmp_path)
+        render(table_spec(), {}, tmp_path)
 
 
 def test_matplotlib_is_left_as_it_was():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from results.advice import Candidate, Estimate, advise, needed, thumb
+from results.reports.advice import Candidate, Estimate, advise, needed, thumb
 
 LIMIT, MIN = 0.05, 20
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.gains import PARTS, RUNS, findings, gains
+from results.metrics.tau_gain import PARTS, RUNS, findings, gains
 from tests.helpers.synthetic_cells import full_grid, table_spec
 
 

@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-import plots
-from results.grid import Outcome
-from results.html import Item, write_index
-from results.report import ReportSpec
-from results.tables import render_table
+from plots.render import render
+from results.reports.formats import render_table
+from results.reports.grid import Outcome
+from results.reports.page import Item, write_index
+from results.reports.spec import ReportSpec
 from tests.helpers.synthetic_cells import full_grid, table_spec
 
 FIGURE = {
@@ -47,8 +47,8 @@ def page(tmp_path_factory):
     grid["Alpha", "SpS", "GSM8K"] = Outcome.failed("no & memory")
     items = [
         Item(table, grid, render_table(table, grid, tmp_path)),
-        Item(figure, grid, plots.render(figure, grid, tmp_path)),
-        Item(figure.model_copy(update={"name": "second"}), grid, plots.render(figure, grid, tmp_path)),
+        Item(figure, grid, render(figure, grid, tmp_path)),
+        Item(figure.model_copy(update={"name": "second"}), grid, render(figure, grid, tmp_path)),
     ]
     environment = {"argv": ["-m", "bench"], "machine": {"cores": 2, "gpu": None}, "note": "<b>"}
     return write_index(tmp_path, items, environment).read_text()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from results.metrics import METRICS
-from results.phases import NAMES, spent
+from results.metrics.catalog import METRICS
+from results.metrics.phases import NAMES, spent
 
 PHASES = {"draft": 0.002, "verify": 0.005, "accept": 0.002, "commit": 0.001, "head": 0.0005, "cycle": 0.0101}
 

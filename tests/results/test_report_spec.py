@@ -6,8 +6,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from results import papers
-from results.report import ReportSpec
+from results.reports.published import load_published
+from results.reports.spec import ReportSpec
 from tests.helpers.synthetic_cells import table_spec
 
 REPORTS = [path for path in sorted((Path(__file__).parents[2] / "conf" / "report").glob("*.yaml"))
@@ -143,7 +143,7 @@ def test_published_names_exist_in_the_paper(path):
     if spec.published is None:
         assert not named
         return
-    numbers = papers.load(spec.published.file)
+    numbers = load_published(spec.published.file)
     known = {part for _, row, column, _ in numbers for part in (*row.split(" / "), column)}
     assert named <= known
     assert {name for *_, name in numbers} <= {v.published_name or v.metric for v in spec.values}
@@ -157,17 +157,17 @@ def test_published_names_exist_in_the_paper(path):
 
 @pytest.mark.parametrize(("file", "count"), PAPERS.items())
 def test_papers_numbers_are_complete(file, count):
-    numbers = papers.load(file)
+    numbers = load_published(file)
     assert len(numbers) == count
     assert all(value > 0 for value in numbers.values())
 
 
 def test_papers_numbers_as_printed():
-    mars, lengths, fsd, arc, dropmatch, *_ = (papers.load(file) for file in PAPERS)
+    mars, lengths, fsd, arc, dropmatch, *_ = (load_published(file) for file in PAPERS)
     assert mars["V 13B", "MARS", "HumanEval", "speedup"] == 4.20 and mars["Q3 235B", "MARS", "Mean", "tau"] == 5.14
     assert lengths["Qwen3-32B", "GSM8K / 15", "1", "accuracy"] == 0.917
     assert fsd["Gemma2 2B + 27B", "FSD (Low)", "HumanEval", "accept_len"] == 4.02
     assert arc["Vicuna-13B", "EAGLE-3", "Alpaca", "tau"] == 4.78
     assert dropmatch["Llama-3.3 70B-Instruct", "EAGLE3 + DM / 9", "GSM8K", "accuracy"] == 80.0
     with pytest.raises(ValueError, match=r"no such file; there are .*arc_table6\.csv"):
-        papers.load("nothing.csv")
+        load_published("nothing.csv")

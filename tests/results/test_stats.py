@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from results import stats
+from results.metrics import intervals
 
 
 def test_wilson_by_hand():
@@ -13,11 +13,11 @@ def test_wilson_by_hand():
     z, p, n = 1.959964, 0.8, 10
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    assert stats.proportion_interval(8, 10) == pytest.approx((centre - half, centre + half), abs=1e-6)
-    low, high = stats.proportion_interval(10, 10)
+    assert intervals.proportion_interval(8, 10) == pytest.approx((centre - half, centre + half), abs=1e-6)
+    low, high = intervals.proportion_interval(10, 10)
     assert low == pytest.approx(0.7225, abs=1e-4) and high == 1.0
-    assert stats.proportion_interval(0, 6)[0] == 0.0
-    assert stats.proportion_interval(0, 0) is None
+    assert intervals.proportion_interval(0, 6)[0] == 0.0
+    assert intervals.proportion_interval(0, 0) is None
 
 
 @pytest.mark.parametrize(("only_method", "only_base", "p"), [(0, 0, 1.0), (3, 0, 0.25), (1, 5, 14 / 64), (4, 4, 1.0)])
@@ -25,11 +25,11 @@ def test_mcnemar_is_the_binomial_test_of_the_disagreements(only_method, only_bas
     # (1, 5): 2·[C(6,0) + C(6,1)]/2⁶ = 14/64
     method = [True] * 7 + [True] * only_method + [False] * only_base
     base = [True] * 7 + [False] * only_method + [True] * only_base
-    assert stats.mcnemar_p(method, base) == pytest.approx(p)
+    assert intervals.mcnemar_p(method, base) == pytest.approx(p)
 
 
 def test_mcnemar_without_prompts_is_unknown():
-    assert stats.mcnemar_p([], []) is None
+    assert intervals.mcnemar_p([], []) is None
 
 
 @pytest.mark.parametrize(
@@ -38,26 +38,26 @@ def test_mcnemar_without_prompts_is_unknown():
      ([100000, 2], [100000, 5, 2, 7], 0.5), ([1, 2], [3, 4], 0.0)],
 )
 def test_edit_similarity(a, b, similarity):
-    assert stats.edit_similarity(a, b) == pytest.approx(similarity)
-    assert stats.edit_similarity(b, a) == pytest.approx(similarity)
+    assert intervals.edit_similarity(a, b) == pytest.approx(similarity)
+    assert intervals.edit_similarity(b, a) == pytest.approx(similarity)
 
 
 def test_one_prompt_has_no_interval():
-    assert stats.speedup_interval([10], [1.0], [10], [2.0]) is None
-    assert stats.mean_interval([0.3]) is None
+    assert intervals.speedup_interval([10], [1.0], [10], [2.0]) is None
+    assert intervals.mean_interval([0.3]) is None
 
 
 def test_the_interval_of_a_constant_ratio_is_a_point():
     tokens = np.array([10, 20, 30, 40])
-    low, high = stats.speedup_interval(tokens, tokens / 100, tokens, tokens / 50)
+    low, high = intervals.speedup_interval(tokens, tokens / 100, tokens, tokens / 50)
     assert (low, high) == pytest.approx((2.0, 2.0))
 
 
 def test_the_interval_of_a_pooled_ratio_weighs_prompts_by_their_size():
     # one prompt of 100 cycles at 3 tokens each and fifty of 2 cycles at 1: drawn never, once or twice
-    low, high = stats.ratio_interval([300] + [2] * 50, [100] + [2] * 50)
+    low, high = intervals.ratio_interval([300] + [2] * 50, [100] + [2] * 50)
     assert low == pytest.approx(1.0) and high > (600 + 98) / (200 + 98) - 0.1
-    assert stats.ratio_interval([3], [1]) is None
+    assert intervals.ratio_interval([3], [1]) is None
 
 
 def test_the_interval_is_paired():
@@ -65,34 +65,34 @@ def test_the_interval_is_paired():
     rng = np.random.default_rng(1)
     seconds = rng.lognormal(0, 1.5, 60)
     tokens = np.full(60, 50.0)
-    low, high = stats.speedup_interval(tokens, seconds, tokens, 2 * seconds * rng.normal(1, 0.01, 60))
+    low, high = intervals.speedup_interval(tokens, seconds, tokens, 2 * seconds * rng.normal(1, 0.01, 60))
     assert 1.97 < low < 2.0 < high < 2.03
 
 
 def test_intervals_repeat_exactly():
     rng = np.random.default_rng(2)
     data = [rng.uniform(1, 2, 20) for _ in range(4)]
-    assert stats.speedup_interval(*data) == stats.speedup_interval(*data)
-    assert stats.mean_interval(data[0]) == stats.mean_interval(data[0])
+    assert intervals.speedup_interval(*data) == intervals.speedup_interval(*data)
+    assert intervals.mean_interval(data[0]) == intervals.mean_interval(data[0])
 
 
 def test_coverage_of_the_speedup_interval(monkeypatch):
     """Of many simulated runs with a known pooled ratio, about 95% of the intervals hold it."""
-    monkeypatch.setattr(stats, "RESAMPLES", 499)
+    monkeypatch.setattr(intervals, "RESAMPLES", 499)
     rng = np.random.default_rng(3)
     runs, n, covered = 300, 40, 0
     for _ in range(runs):
         tokens = rng.integers(20, 80, n).astype(float)
         base_seconds = tokens / 100 * rng.lognormal(0, 0.1, n)
         # E[1 / speed of a prompt] = 1/2 of the baseline's, so the pooled ratio tends to 2
-        low, high = stats.speedup_interval(tokens, base_seconds * rng.uniform(0.3, 0.7, n), tokens, base_seconds)
+        low, high = intervals.speedup_interval(tokens, base_seconds * rng.uniform(0.3, 0.7, n), tokens, base_seconds)
         covered += low <= 2.0 <= high
     assert 0.90 <= covered / runs <= 0.985
 
 
 def test_coverage_of_the_mean_interval(monkeypatch):
-    monkeypatch.setattr(stats, "RESAMPLES", 499)
+    monkeypatch.setattr(intervals, "RESAMPLES", 499)
     rng = np.random.default_rng(4)
-    intervals = [stats.mean_interval(rng.beta(2, 5, 40)) for _ in range(300)]
-    covered = np.mean([low <= 2 / 7 <= high for low, high in intervals])
+    found = [intervals.mean_interval(rng.beta(2, 5, 40)) for _ in range(300)]
+    covered = np.mean([low <= 2 / 7 <= high for low, high in found])
     assert 0.90 <= covered <= 0.985

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from results.store import Store, StoreError
+from results.store.cells import Store, StoreError
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,7 +117,7 @@ def test_a_later_line_replaces_only_a_failed_prompt(cell):
 def test_sigkill_while_appending_loses_at_most_the_line_being_written(cell):
     """A child writes long numbered lines as fast as it can and is killed; another run continues where it stopped."""
     child = python(f"""
-        from results.store import Store
+        from results.store.cells import Store
         cell = Store({str(cell.path.parent)!r}).cell("abc123")
         with cell.lock():
             for i in range(100_000):
@@ -141,7 +141,7 @@ def test_sigkill_while_appending_loses_at_most_the_line_being_written(cell):
 
 def test_a_second_process_gets_one_line_naming_the_first(cell):
     contender = f"""
-        from results.store import Store, StoreError
+        from results.store.cells import Store, StoreError
         try:
             with Store({str(cell.path.parent)!r}).cell("abc123").lock():
                 print("got it")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.phases import NAMES
-from results.summary import summarise
+from results.metrics.phases import NAMES
+from results.metrics.summary import summarise
 
 KEYS = {
     "tau", "tau_ci95", "accept_len", "accept_len_ci95", "draft_share", "relaxed_share", "accept_histogram",
@@ -164,7 +164,7 @@ def test_identities(samples, rng: random.Random):
 
 
 def test_diversity_by_hand():
-    from results.summary import diversity
+    from results.metrics.summary import diversity
 
     runs = [{"id": "a", "output_ids": [1, 2, 1, 2]}, {"id": "a", "output_ids": [1, 2, 3, 2]},
             {"id": "b", "output_ids": [5]}, {"id": "b", "output_ids": [5]}]

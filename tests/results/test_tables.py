@@ -7,11 +7,11 @@ import re
 import pandas as pd
 import pytest
 
-from results.grid import Outcome
-from results.layout import Number, _is_best, lay_out
-from results.report import Value
-from results.stats import NORMAL_95
-from results.tables import html, latex, long_csv, markdown, render_table
+from results.metrics.intervals import NORMAL_95
+from results.reports.formats import html, latex, long_csv, markdown, render_table
+from results.reports.grid import Outcome
+from results.reports.spec import Value
+from results.reports.table import Number, _is_best, lay_out
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 PUBLISHED = {"file": "mars_table1.csv", "pair": "Model"}

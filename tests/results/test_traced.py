@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import plots
-from results.grid import Outcome
-from results.replay import default_values, kept_at, replay, walked
-from results.report import ReportSpec
-from results.store import Store, StoreError
-from results.trace import Threshold, TraceFolder
-from results.traced import quantities, traced_metrics
+from plots.render import render
+from results.metrics.replay import default_values, kept_at, replay, walked
+from results.metrics.trace_metrics import quantities, traced_metrics
+from results.reports.grid import Outcome
+from results.reports.spec import ReportSpec
+from results.store.cells import Store, StoreError
+from results.store.traces import Threshold, TraceFolder
 from tests.helpers.synthetic_cells import made_up
 
 N = 6
@@ -87,7 +87,7 @@ def test_a_figure_of_traces(traces, tmp_path) -> None:
         "axes": {"Model": [{"label": "Alpha"}, {"label": "Beta"}]},
         "figure": {"kind": "traced", "panels": ["Model"], "views": views}})
     grid = {("Alpha",): Outcome.measured(made_up().summary, traces), ("Beta",): Outcome.missing()}
-    paths = plots.render(spec, grid, tmp_path)
+    paths = render(spec, grid, tmp_path)
     assert [path.suffix for path in paths] == [".png", ".pdf", ".svg"] and paths[0].stat().st_size > 5000
     svg = paths[2].read_text()
     assert svg.count("no traced positions") == 4 and "logit ratio" in svg

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from results.workload import (
+from results.reports.workload import (
     Workload,
     agreement_pairs,
     least_right,

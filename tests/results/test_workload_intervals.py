@@ -6,25 +6,25 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from results import stats
-from results.advice import Candidate, Estimate, advise
-from results.workload import loss_of
+from results.metrics import intervals
+from results.reports.advice import Candidate, Estimate, advise
+from results.reports.workload import loss_of
 
 LIMIT, MIN, TRIED = 0.05, 20, 12
 
 
-def interval(right: int, lost: int, level: float = 0.95, best: tuple[float, float] = (0.0, 1.0)) -> stats.Interval:
+def interval(right: int, lost: int, level: float = 0.95, best: tuple[float, float] = (0.0, 1.0)) -> intervals.Interval:
     """Of so many right answers so many lost."""
-    [found] = stats.loss_intervals([1.0] * right, [0.0] * lost + [1.0] * (right - lost), [level], best)
+    [found] = intervals.loss_intervals([1.0] * right, [0.0] * lost + [1.0] * (right - lost), [level], best)
     return found
 
 
-@pytest.mark.parametrize("level", [0.95, stats.together(TRIED)])
+@pytest.mark.parametrize("level", [0.95, intervals.together(TRIED)])
 def test_no_loss_seen_is_not_no_loss(level: float) -> None:
     """Nothing lost of k right answers: 1 − (α / 2)^(1 / k), whatever the others are."""
     bound = pytest.approx(1 - ((1 - level) / 2) ** (1 / 24), rel=0.03)
     some = [1.0] * 24 + [0.0] * 76
-    assert interval(24, 0, level)[1] == bound and stats.loss_intervals(some, some, [level])[0][1] == bound
+    assert interval(24, 0, level)[1] == bound and intervals.loss_intervals(some, some, [level])[0][1] == bound
     low, high = interval(24, 0, level, best=(1.0, 1.0))
     assert low == 0 and high > 3 / 24, "agreement is at most full; the rule of three"
 
@@ -35,23 +35,24 @@ def test_right_or_wrong_is_clopper_pearson() -> None:
 
 
 def test_how_many_show_that_nothing_is_lost() -> None:
-    for level in (0.95, stats.together(TRIED)):
-        count = stats.fewest_to_show(LIMIT, level)
+    for level in (0.95, intervals.together(TRIED)):
+        count = intervals.fewest_to_show(LIMIT, level)
         assert interval(count - 5, 0, level)[1] > LIMIT >= interval(count + 5, 0, level)[1]
-    assert stats.fewest_to_show(0) is None
+    assert intervals.fewest_to_show(0) is None
 
 
 def test_the_level_of_all_together() -> None:
-    assert stats.together(1) == 0.95 and stats.together(10) == pytest.approx(0.995) and stats.together(0) == 0.95
+    assert intervals.together(1) == intervals.together(0) == 0.95
+    assert intervals.together(10) == pytest.approx(0.995)
 
 
 def test_the_speedup_interval_is_students_t_of_the_logarithm() -> None:
     """All answers of one length and one plain speed: the delta method leaves the spread of the seconds."""
     seconds, ones = np.array([1.0, 2.0, 3.0, 2.0]), np.ones(4)
-    low, high = stats.speedup_t_interval(ones, seconds, ones, ones)
+    low, high = intervals.speedup_t_interval(ones, seconds, ones, ones)
     error = scipy_stats.t.ppf(0.975, 3) * np.std(seconds / 2, ddof=1) / 2
     assert (low, high) == pytest.approx((0.5 * np.exp(-error), 0.5 * np.exp(error)))
-    assert stats.speedup_t_interval([1], [1], [1], [1]) is None
+    assert intervals.speedup_t_interval([1], [1], [1], [1]) is None
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.08])
@@ -67,7 +68,7 @@ def at_par(label: str, rng: np.random.Generator, n: int, easy: np.ndarray) -> Ca
     tokens = rng.integers(30, 97, n).astype(float)
     seconds, plain = (tokens * np.exp(0.1 * rng.standard_normal(n)) for _ in range(2))
     seconds = seconds * np.exp(-easy)
-    interval = stats.speedup_t_interval(tokens, seconds, tokens, plain, stats.together(TRIED))
+    interval = intervals.speedup_t_interval(tokens, seconds, tokens, plain, intervals.together(TRIED))
     return Candidate(label, True, 2.0, Estimate(float(plain.sum() / seconds.sum()), interval), Estimate(0.0), n)
 
 

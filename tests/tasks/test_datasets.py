@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bench.compose import composer
-from bench.errors import ConfigError
-from bench.sections import choose
+from bench.config.compose import composer
+from bench.config.errors import ConfigError
+from bench.config.schema import choose
 from tasks import registry
 from tasks.base import Task, TaskError
 from tests.helpers.dataset_rows import FUNCTIONS, QUESTIONS, ROWS, WORD_PROBLEMS, write_rows
@@ -136,7 +136,7 @@ def test_samples_of_one_prompt_have_streams_of_their_own(load, tmp_path):
 
 
 def test_the_second_turn_follows_the_given_answers(load, tmp_path):
-    from bench.answers import context
+    from bench.run.conversation import context
 
     class Target:
         def encode(self, messages):
@@ -290,7 +290,7 @@ def test_a_dataset_of_ones_own_needs_no_yaml(tmp_path, load):
 def test_without_a_hub_the_error_names_the_way_out(tmp_path):
     """In a process of its own: the hub's libraries read these settings when they are first imported."""
     program = (
-        "from tasks.base import TaskError\nfrom tasks.rows import Source\n"
+        "from tasks.base import TaskError\nfrom tasks.sources import Source\n"
         "try:\n    Source(hub='openai/gsm8k', subset='main').rows('gsm8k')\n"
         "except TaskError as error:\n    print(error)"
     )

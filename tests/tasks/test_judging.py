@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.judging import Question, is_penalised
+from tasks.judge_prompts import Question, is_penalised
 
 ROOT = Path(__file__).parents[2]
 REFERENCES = (Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data" / "komt_bench"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks import sandbox
-from tasks.sandbox import OUTPUT_BYTES, SandboxError, run_many, run_python
+from tasks.sandbox import run as sandbox
+from tasks.sandbox.run import OUTPUT_BYTES, SandboxError, run_many, run_python
 
 pytestmark = pytest.mark.skipif(os.uname().sysname != "Linux", reason="the sandbox is made of Linux system calls")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks import sandbox
 from tasks.base import TaskError
+from tasks.sandbox import run as sandbox
 from tasks.scorers.code import Code, solution
 from tasks.scorers.harness import Harness
 from tasks.scorers.ifeval import IFEval
@@ -145,7 +145,7 @@ def counts_sentences(row) -> bool:
 def test_ifeval_agrees_with_lm_eval_on_published_prompts(tmp_path):
     from lm_eval.tasks.ifeval import utils
 
-    from tasks.rows import Source
+    from tasks.sources import Source
 
     path = DATA / "ifeval" / "input_data.jsonl"
     plain = [row for row in published("ifeval/input_data.jsonl") if not counts_sentences(row)][:240]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.engine.models import LanguageModel
+from methods.engine.language_model import LanguageModel
 from methods.training.packing import Batch
 
 

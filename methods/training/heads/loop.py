@@ -13,12 +13,12 @@ import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from methods.engine.models import ModelError
+from methods.engine.source import ModelError
 from methods.training.heads.base import HeadRecipe, Trainee
 from methods.training.heads.slots import choose
-from methods.training.language_model import Optimiser
 from methods.training.muon import Muon
 from methods.training.packing import Batch, Packer
+from methods.training.pair.language_model import Optimiser
 
 RANKS = 10
 """Ranks that are told apart when a head is measured."""

@@ -1,0 +1,200 @@
+"""One experiment point is one `Cell`. Its identity is hashed and the hash names its folder, nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from bench.config.errors import ConfigError, one_line
+from bench.config.identity import _name_contents, contents, digest, flat
+from bench.config.schema import (
+    Decoding,
+    DraftLength,
+    Engine,
+    Named,
+    Pair,
+    Section,
+    choose,
+    parse,
+    validated,
+    vocabulary,
+)
+from methods import registry as method_registry
+from methods.drafters.base import Drafter
+from methods.method import check
+from methods.pruning import Pruning
+from methods.rules.base import Rule
+from tasks import registry as task_registry
+from tasks.base import Task
+
+IDENTITY_VERSION = 1  # raise it when the same settings come to mean another computation
+SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "seed", "repeat",
+            "batch")
+BASELINE = {"drafter": "none", "rule": "lossless"}
+NOTHING_TO_JUDGE = ("lossless", "greedy")  # rules that leave autoregressive decoding what it is
+
+
+class NoPruning(Section):
+    """The whole draft is verified."""
+
+
+PRUNING: Mapping[str, type[BaseModel]] = {"none": NoPruning, "branches": Pruning}
+
+
+class Cell(Section):
+    """pair × drafter × rule × task × decoding × engine, with K, the number of prompts, the seed and the batch size."""
+
+    pair: Pair
+    drafter: Named[Drafter]
+    rule: Named[Rule]
+    task: Named[BaseModel]
+    decoding: Decoding
+    engine: Engine
+    draft: DraftLength
+    pruning: Named[Pruning] | None = None
+    n: int | None = Field(ge=1)
+    seed: int = Field(ge=0)
+    repeat: int = Field(ge=0)
+    batch: int = Field(ge=1)
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Cell:
+        """The cell of a composed configuration (its other keys are left alone). Raises ConfigError, one line."""
+        found: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
+        found |= {
+            "pair": parse(Pair, config, "pair"),
+            "drafter": choose(config, "drafter", method_registry.drafter, method_registry.names("drafters")),
+            "rule": choose(config, "rule", method_registry.rule, method_registry.names("rules")),
+            "task": choose(config, "task", task_registry.options, task_registry.names(config.get("task"))),
+            "decoding": parse(Decoding, config, "decoding"),
+            "engine": parse(Engine, config, "engine"),
+            "draft": parse(DraftLength, config, "draft"),
+            "pruning": None,
+        }
+        if config.get("pruning") is not None:
+            chosen = choose(config, "pruning", PRUNING.__getitem__, PRUNING)
+            found["pruning"] = None if chosen.name == "none" else chosen
+        if found["decoding"].max_new_tokens is None:
+            limit = found["task"].options.max_new_tokens
+            found["decoding"] = found["decoding"].model_copy(update={"max_new_tokens": limit})
+        cell = validated(cls, found, "")
+        cell.check()
+        return cell
+
+    def check(self) -> None:
+        """Refuse what cannot run together, before anything is loaded. Raises ConfigError."""
+        if self.is_autoregressive and self.rule.name not in NOTHING_TO_JUDGE:
+            raise ConfigError(f"drafter=none proposes nothing that rule={self.rule.name} could judge: take another "
+                              "drafter, or method=ar")
+        try:
+            check(self.drafter.options, self.drafter.name, self.rule.options, self.decoding.sampling,
+                  None if self.pruning is None else self.pruning.options)
+            if getattr(self.task.options, "path", None) is not None:
+                self.load_task().prompts(self.n, self.seed)
+        except ValueError as error:
+            raise ConfigError(one_line(error)) from error
+        roles = self.roles
+        for role in roles:
+            self.pair.check(role)
+        sizes = {role: vocabulary(self.pair.source(role)) for role in roles}
+        if len({size for size in sizes.values() if size is not None}) > 1:
+            source, size = self.pair.source(roles[1]), sizes[roles[1]]
+            raise ConfigError(f"pair.{roles[1]}={source}: its vocabulary has {size} entries, the target's "
+                              f"{sizes['target']}; draft and target must share one vocabulary")
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The parts of the pair that the cell runs."""
+        needs = self.drafter.options.needs
+        return ("target",) if needs is None else ("target", needs)
+
+    def load_task(self) -> Task:
+        return task_registry.build(self.task.name, self.task.options)
+
+    @property
+    def is_autoregressive(self) -> bool:
+        return self.drafter.name == BASELINE["drafter"]
+
+    def baseline(self) -> Cell:
+        """The autoregressive twin: the same target, prompts and settings."""
+        drafter, rule = BASELINE["drafter"], BASELINE["rule"]
+        return self.twin(drafter=Named(name=drafter, options=method_registry.drafter(drafter)()),
+                         rule=Named(name=rule, options=method_registry.rule(rule)()), pruning=None)
+
+    def twin(self, **changes: Any) -> Cell:
+        """This point with some of its sections changed."""
+        twin = self.model_copy(update=changes)
+        for known in ("name", "rotation_key"):  # a copy brings along what was computed for the original
+            twin.__dict__.pop(known, None)
+        return twin
+
+    @property
+    def label(self) -> str:
+        """Short name of the method: `ar`, `mars` on a draft model, `prompt_lookup-mars` on another drafter."""
+        if self.is_autoregressive:
+            return "ar"
+        return self.rule.name if self.drafter.name == "model" else f"{self.drafter.name}-{self.rule.name}"
+
+    @cached_property
+    def name(self) -> str:
+        """The folder in the store: readable, and unique by the hash of the identity."""
+        return f"{self.pair.name}-{self.label}-{self.task.name}-{digest(self.identity())}"
+
+    @cached_property
+    def rotation_key(self) -> str:
+        """Equal for cells that can run beside one baseline: all but drafter, rule and draft length."""
+        return digest(self.baseline().identity())
+
+    def fingerprints(self) -> dict[str, str]:
+        """Role -> content fingerprint of each model that the cell runs. Raises ModelError."""
+        from methods.engine.loading import fingerprint
+
+        return {role: fingerprint(self.pair.source(role), self.pair.revision(role)) for role in self.roles}
+
+    def identity(self) -> dict[str, Any]:
+        """All that decides the result, machine paths replaced by what lies there. Raises ModelError, TaskError."""
+        plain = self.model_dump(mode="json")
+        plain["pair"] = {"name": self.pair.name, **self.fingerprints()}
+        if self.pair.chat_template is not None:
+            plain["pair"]["chat_template"] = contents(self.pair.chat_template)
+        task = plain["task"]
+        del task["max_new_tokens"]  # decoding.max_new_tokens holds the limit that counts
+        for key in ("path", "references"):
+            if task.get(key) is not None:
+                task[key] = contents(Path(task[key]).expanduser())
+        if (tree := str(plain["drafter"].get("tree"))).endswith(".yaml"):  # a tree of one's own
+            plain["drafter"]["tree"] = contents(Path(tree).expanduser())
+        _name_contents(plain["rule"], self.rule.options.model_dump())
+        if self.pruning is None:
+            del plain["pruning"]
+        task["version"] = self.load_task().version
+        if self.is_autoregressive:
+            del plain["rule"], plain["draft"]  # nothing is drafted, so neither can matter
+        return {"version": IDENTITY_VERSION, **plain}
+
+    def record(self) -> dict[str, Any]:
+        """What cell.yaml holds: the resolved settings, and the fingerprints of their files."""
+        return {**self.model_dump(mode="json"), "fingerprints": self.fingerprints(), "name": self.name}
+
+
+def tell_apart(cells: Sequence[Cell]) -> list[str]:
+    """Short names for cells of one rotation: task, method, and the options in which methods of one name differ."""
+    rows = [flat(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
+    names = []
+    for cell, row in zip(cells, rows, strict=True):
+        alike = [other for peer, other in zip(cells, rows, strict=True) if peer.label == cell.label]
+        own = [f"{key}={value}" for key, value in row.items() if any(other.get(key) != value for other in alike)]
+        names.append(" ".join([cell.task.name, cell.label, *own]))
+    return names
+
+
+
+
+
+
+
+

@@ -1,0 +1,211 @@
+"""Hydra's part: from a command line to the resolved configuration of every point it names, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra import compose, version
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+
+from bench.config.errors import CONFIG_ERRORS, ConfigError, composition, unknown
+from bench.config.paths import CONF, PROJECT
+
+BASIC = "hydra._internal.core_plugins.basic_"
+
+OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One experiment point: the overrides that name it and its resolved configuration, plain data."""
+
+    overrides: tuple[str, ...]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a command line asks for.
+
+    points     every point, in the order of the sweep; none for a report, which names its own.
+    overrides  what was given besides report=NAME.
+    sweep      the name given as +sweep=NAME.
+    report     the name given as report=NAME.
+    together   the points run one after the other in this process, so that they can share their baseline.
+    """
+
+    points: list[Point]
+    overrides: list[str]
+    sweep: str | None
+    report: str | None
+    together: bool
+
+
+@contextmanager
+def composer(config_dir: str | None = None) -> Iterator[Composer]:
+    """Hydra, ready to compose; `config_dir` is the user's own folder of further YAMLs."""
+    version.setbase("1.3")
+    search_path = create_config_search_path(str(CONF))
+    if config_dir is not None:
+        if not Path(config_dir).is_dir():
+            raise ConfigError(f"--config-dir {config_dir}: no such folder")
+        search_path.prepend("command-line", Path(config_dir).absolute().as_uri(), SearchPathQuery(provider="schema"))
+    GlobalHydra.instance().clear()
+    Hydra.create_main_hydra2("bench", search_path)
+    try:
+        yield Composer()
+    finally:
+        GlobalHydra.instance().clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A composition before any value is overridden: the points' configuration and Hydra's own."""
+
+    config: DictConfig
+    hydra: DictConfig
+
+
+class Composer:
+    """Composes points. Hydra composes each set of group choices once; values are then set on copies of it, which makes
+    a report of hundreds of points quick to check."""
+
+    def __init__(self) -> None:
+        self._parser = OverridesParser.create(GlobalHydra.instance().config_loader())  # which glob() asks for choices
+        self._bases: dict[tuple[str, ...], _Base] = {}
+
+    def command(self, overrides: Sequence[str], multirun: bool) -> Command:
+        """All points of a command line. Raises ConfigError for the first that cannot be composed."""
+        parsed = self._parse(overrides)
+        keys = [override.get_key_element().lstrip("+") for override in parsed]
+        if repeated := [key for key in keys if keys.count(key) > 1]:
+            raise ConfigError(f"{repeated[0]}: given {keys.count(repeated[0])} times; give it once")
+        if reports := [override for override in parsed if override.key_or_group == "report"]:
+            rest = [override.input_line for override in parsed if override not in reports]
+            return Command([], rest, None, str(reports[-1].value()), together=True)
+        hydra = self._base([_first(override) for override in parsed if self._is_structural(override)]).hydra
+        sweep = hydra.runtime.choices.get("sweep")
+        if not multirun and str(hydra.mode) != "RunMode.MULTIRUN":
+            if swept := [override.input_line for override in parsed if override.is_sweep_override()]:
+                raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
+            return Command([self.point(overrides)], list(overrides), sweep, None, together=True)
+        if not hydra.sweeper._target_.startswith(BASIC):
+            raise ConfigError(f"hydra/sweeper={hydra.runtime.choices['hydra/sweeper']}: must be basic, "
+                              "which knows its points before they run")
+        params = self._parse([f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()])
+        fixed = [override.input_line for override in parsed if override.is_hydra_override()]
+        task = [override for override in parsed if not override.is_hydra_override()]
+        [combinations] = BasicSweeper.split_arguments([*params, *task], None)
+        together = hydra.launcher._target_.startswith(BASIC)
+        points = [self.point([*fixed, *one]) for one in combinations]
+        return Command(points, list(overrides), sweep, None, together)
+
+    def point(self, overrides: Sequence[str]) -> Point:
+        """One point, every interpolation resolved. Of repeated keys the last wins. Raises ConfigError."""
+        parsed = list({override.get_key_element(): override for override in self._parse(overrides)}.values())
+        base = self._base([override.input_line for override in parsed if self._is_structural(override)])
+        config = copy.deepcopy(base.config)
+        try:
+            for override in parsed:
+                if not self._is_structural(override):
+                    OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+            plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        except (ConfigKeyError, ConfigAttributeError) as error:
+            key = error.full_key or override.key_or_group
+            raise ConfigError(unknown(key, _keys_beside(config, key))) from error
+        except CONFIG_ERRORS as error:
+            raise composition(error) from error
+        return Point(tuple(override.input_line for override in parsed if not override.is_hydra_override()), plain)
+
+    def options(self, group: str) -> list[str]:
+        """The YAMLs of a group, sorted."""
+        return sorted(GlobalHydra.instance().config_loader().get_group_options(group))
+
+    def section(self, group: str, option: str, changes: Sequence[str] = ()) -> dict[str, Any]:
+        """One YAML of a group, interpolations left for the points it names, with overrides of its own keys
+        (`report.lengths=[2,4]`). Raises ConfigError."""
+        config = copy.deepcopy(self._base([f"{group}={option}"]).config)
+        try:
+            for override in self._parse(changes):
+                OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
+        except CONFIG_ERRORS as error:
+            raise composition(error) from error
+        return OmegaConf.to_container(config[group], resolve=False)
+
+    def _base(self, structural: Sequence[str]) -> _Base:
+        """Hydra's composition of group choices, added keys and its own settings. Raises ConfigError."""
+        key = tuple(structural)
+        if key not in self._bases:
+            try:
+                config = compose("config", list(structural), return_hydra_config=True)
+            except CONFIG_ERRORS as error:
+                raise composition(error) from error
+            with open_dict(config):
+                hydra = config.pop("hydra")
+            self._bases[key] = _Base(config, hydra)
+        return self._bases[key]
+
+    def _is_structural(self, override: Override) -> bool:
+        """Does it choose a group's option, add or delete a key, or set Hydra itself?"""
+        return (override.type is not OverrideType.CHANGE or override.is_hydra_override()
+                or GlobalHydra.instance().config_loader().repository.group_exists(override.key_or_group))
+
+    def _parse(self, overrides: Sequence[str]) -> list[Override]:
+        parsed = []
+        for line in overrides:
+            try:
+                parsed += self._parser.parse_overrides([line])
+            except CONFIG_ERRORS as error:
+                raise ConfigError(f"{line}: not of the form KEY=VALUE ({composition(error)})") from error
+            if parsed[-1].is_sweep_override():
+                _check_values(parsed[-1])
+        return parsed
+
+
+def _keys_beside(config: DictConfig, key: str) -> list[str]:
+    """The full names of the keys that do exist where `key` does not."""
+    parent = key.rpartition(".")[0]
+    while parent and not isinstance(OmegaConf.select(config, parent), DictConfig):
+        parent = parent.rpartition(".")[0]
+    node = OmegaConf.select(config, parent) if parent else config
+    return [f"{parent}.{name}" if parent else str(name) for name in node]
+
+
+def _first(override: Override) -> str:
+    """The override with the first of its values, if it has several."""
+    if not override.is_sweep_override():
+        return override.input_line
+    return f"{override.get_key_element()}={next(override.sweep_string_iterator())}"
+
+
+def _check_values(sweep: Override) -> None:
+    """Raises ConfigError where a sweep's values cannot be listed, or there are none."""
+    if not sweep.is_discrete_sweep():
+        raise ConfigError(f"{sweep.input_line}: only lists of values can be swept: KEY=a,b,c or KEY=range(1,9)")
+    if next(sweep.sweep_string_iterator(), None) is None:
+        raise ConfigError(f"{sweep.input_line}: no value is of this form")
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Hydra's own flags (-m, --cfg, --info, …) and the overrides, in any order. Raises ConfigError."""
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see python -m bench --help")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser.parse_intermixed_args(list(argv))

@@ -1,0 +1,55 @@
+"""What is not part of a point's identity: where results go and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from bench.config import tracking
+from bench.config.cell import SECTIONS
+from bench.config.errors import ConfigError, unknown
+from bench.config.judge_options import Judge
+from bench.config.schema import Named, Section, choose, parse, validated
+
+
+class Folder(Section):
+    dir: Path
+
+
+class Settings(Section):
+    output: Folder
+    store: Folder
+    data: Path
+    summary: Literal["table", "json"]
+    trace: bool
+    replay: Literal["auto"] | float | tuple[float, ...] | None = None
+    dry_run: bool
+    judge: Judge
+    tracker: Named[tracking.Tracker]
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Settings:
+        """The settings of a composed configuration; every key of it must be known. Raises ConfigError, one line."""
+        layouts = {"report", "sweep"}
+        allowed = {*SECTIONS, *cls.model_fields, *layouts}
+        for key in config:
+            if key not in allowed:
+                raise ConfigError(unknown(key, allowed))
+        found = {name: config[name] for name in cls.model_fields if name in config}
+        found |= {
+            "output": parse(Folder, config, "output"),
+            "store": parse(Folder, config, "store"),
+            "judge": parse(Judge, config, "judge"),
+            "tracker": choose(config, "tracker", tracking.TRACKERS.__getitem__, tracking.TRACKERS),
+        }
+        settings = validated(cls, found, "")
+        settings.judge.check()
+        if settings.replay is not None and settings.replay != "auto" and not settings.values:
+            raise ConfigError("replay=[]: no threshold; give replay=auto or a list such as replay=[0.8,0.9]")
+        return settings
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The thresholds to replay at, where they are given."""
+        return self.replay if isinstance(self.replay, tuple) else (float(self.replay),)

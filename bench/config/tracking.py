@@ -1,0 +1,124 @@
+"""Where results go besides the store. A tracker sees a complete cell, outside all timing, and never stops a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bench.config.errors import one_line
+
+log = logging.getLogger(__name__)
+_given_up = threading.Event()
+PER_PROMPT = ("id", "text", "score", "answer", "tokens", "tau", "accept_len", "tokens_per_s", "speedup", "prefill_s",
+              "decode_s", "error")
+
+
+class Tracker(BaseModel, ABC):
+    """The options of a tracker, and what it does with them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @abstractmethod
+    def log_cell(self, name: str, config: Mapping[str, Any], samples: Sequence[Mapping[str, Any]],
+                 summary: Mapping[str, Any]) -> None:
+        """One complete cell: its configuration, its prompts, its metrics."""
+
+    @abstractmethod
+    def log_files(self, name: str, files: Sequence[Path]) -> None:
+        """The rendered tables (.csv) and figures (.png) of a report or sweep."""
+
+
+class NoTracker(Tracker):
+    """Results stay in the store."""
+
+    def log_cell(self, name: str, config: Mapping[str, Any], samples: Sequence[Mapping[str, Any]],
+                 summary: Mapping[str, Any]) -> None:
+        pass
+
+    def log_files(self, name: str, files: Sequence[Path]) -> None:
+        pass
+
+
+class Wandb(Tracker):
+    """Weights & Biases: one run a cell, under the cell's own name, so that logging it again replaces it."""
+
+    project: str = Field("leeway", min_length=1)
+    entity: str | None = None
+    timeout: float = Field(60, gt=0)
+
+    def log_cell(self, name: str, config: Mapping[str, Any], samples: Sequence[Mapping[str, Any]],
+                 summary: Mapping[str, Any]) -> None:
+        def log_run(run: Any, wandb: Any) -> None:
+            rows = [per_prompt(sample) for sample in samples]
+            for step, row in enumerate(rows):
+                run.log({f"prompt/{key}": x for key, x in row.items() if isinstance(x, int | float)}, step=step)
+            table = [[row.get(column) for column in PER_PROMPT] for row in rows]
+            run.log({"prompts": wandb.Table(columns=list(PER_PROMPT), data=table)})
+            run.summary.update({key: value for key, value in summary.items() if value is not None})
+
+        self._guarded(name, dict(config), log_run)
+
+    def log_files(self, name: str, files: Sequence[Path]) -> None:
+        def log_run(run: Any, wandb: Any) -> None:
+            import pandas as pd
+
+            for file in files:
+                if file.suffix == ".png":
+                    run.log({file.stem: wandb.Image(str(file))})
+                elif file.suffix == ".csv":
+                    run.log({file.stem: wandb.Table(dataframe=pd.read_csv(file, dtype=str).fillna(""))})
+
+        self._guarded(name, {}, log_run)
+
+    def _guarded(self, name: str, config: dict[str, Any], log_run: Any) -> None:
+        """Log in a thread of its own: an unreachable or hanging service costs `timeout` seconds and one warning, after
+        which this process does not try again."""
+        if _given_up.is_set():
+            return
+        failed: list[str] = []
+
+        def work() -> None:
+            try:
+                import wandb
+
+                settings = wandb.Settings(init_timeout=self.timeout, silent=True, console="off")
+                with wandb.init(project=self.project, entity=self.entity, id=name, name=name, config=config,
+                                dir=os.environ.get("WANDB_DIR"), settings=settings) as run:
+                    log_run(run, wandb)
+            except Exception as error:  # whatever the client raises, the results are in the store
+                failed.append(f"{type(error).__name__}: {one_line(error)}")
+
+        thread = threading.Thread(target=work, daemon=True, name="wandb")
+        thread.start()
+        thread.join(2 * self.timeout)  # once for the connection, which gives up by itself, once for the data
+        if thread.is_alive():
+            failed.append(f"no answer within {2 * self.timeout:g} s")
+        if failed:
+            _given_up.set()
+            log.warning("wandb: %s and what follows is not logged (%s); all results are in the store", name, failed[0])
+
+
+TRACKERS: dict[str, type[Tracker]] = {"none": NoTracker, "wandb": Wandb}
+
+
+def per_prompt(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of one prompt: what the sample says and its ratios; metrics without a value are left out."""
+    if "error" in sample:
+        return {"id": sample["id"], "error": sample["error"]}
+    tokens, cycles, seconds = len(sample["output_ids"]), len(sample["committed"]), sample["decode_s"]
+    row = {key: sample[key] for key in ("id", "text", "score", "answer", "prefill_s", "decode_s")} | {"tokens": tokens}
+    if cycles:
+        row |= {"tau": sum(sample["committed"]) / cycles, "accept_len": sum(sample["accepted"]) / cycles}
+    if seconds:
+        row["tokens_per_s"] = tokens / seconds
+    base = sample["baseline"]
+    if base is not None and seconds and base["decode_s"] and base["output_ids"]:
+        row["speedup"] = row["tokens_per_s"] / (len(base["output_ids"]) / base["decode_s"])
+    return {key: value for key, value in row.items() if value is not None}

@@ -1,0 +1,100 @@
+"""What a point takes in device memory, from configurations alone: its models are built on the meta device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from bench.config.cell import Cell
+from methods.engine.source import folder_of
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+    from methods.heads.head import Head
+
+PROMPT = 1024
+"""Tokens assumed for the longest prompt, or what the model's positions leave beside the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of one model of a pair: `weights` and `cache` are exact, the latter for the slots of the estimate."""
+
+    role: str
+    source: str
+    weights: int
+    cache: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """`slots` tokens a row in `rows` rows; `working` is the largest of what a prefill and a verification of `nodes`
+    nodes hold for a moment, an estimate: mask, activations of one layer, features, logits and probabilities."""
+
+    parts: tuple[Part, ...]
+    rows: int
+    slots: int
+    nodes: int
+    working: int
+
+    @property
+    def total(self) -> int:
+        return self.working + sum(part.weights + part.cache for part in self.parts)
+
+
+def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None) -> Estimate:
+    """What the cell takes. `folders`: role -> a folder with the part's config.json; `prompt`: tokens of the longest
+    prompt, by default PROMPT. Raises ModelError."""
+    from methods.engine.random_weights import nbytes
+
+    target = _language_model(folders["target"], cell.engine.dtype, cell.pair.trust_remote_code)
+    cell.drafter.options.fit(target)
+    models: dict[str, LanguageModel | Head] = {"target": target}
+    for role in cell.roles[1:]:
+        if role == "draft":
+            models[role] = _language_model(folders[role], cell.engine.dtype, cell.pair.trust_remote_code)
+        else:
+            with torch.device("meta"):
+                models[role] = cell.drafter.options.load(
+                    f"random:{folder_of(str(folders[role]))}", target, revision=None, dtype=cell.engine.dtype,
+                    device="meta", trust_remote_code=cell.pair.trust_remote_code)
+    new = cell.decoding.max_new_tokens
+    longest = min(model.max_positions for model in models.values())
+    prompt = max(min(PROMPT, longest - new), 1) if prompt is None else prompt
+    nodes = cell.drafter.options.nodes(cell.draft.length)
+    slots = prompt + new + nodes + 1  # as the decode loop allocates
+    parts = []
+    for role, model in models.items():
+        held = model.new_cache(cell.batch, slots) if hasattr(model, "new_cache") else None
+        size = 0 if held is None else held.keys.nbytes + held.values.nbytes
+        parts.append(Part(role, cell.pair.source(role), nbytes(model.model), size))
+    wanted = len(cell.drafter.options.features(target))
+    return Estimate(tuple(parts), cell.batch, slots, nodes,
+                    max(_working(target, cell.batch, prompt, slots, 1, wanted),
+                        _working(target, cell.batch, nodes, slots, nodes, wanted)))
+
+
+def _working(target: LanguageModel, rows: int, tokens: int, slots: int, logits: int, features: int) -> int:
+    """Bytes that one forward of `tokens` tokens a row holds at its widest, with `logits` rows of logits."""
+    config, dtype = target.model.config.get_text_config(decoder=True), target.model.dtype
+    size = torch.empty((), dtype=dtype).element_size()
+    hidden = config.hidden_size
+    inner = getattr(config, "moe_intermediate_size", None)
+    inner = config.intermediate_size if inner is None else inner * config.num_experts_per_tok
+    mask = tokens * slots * (size + 1)
+    layer = tokens * (4 * hidden + 3 * inner) * size
+    states = tokens * hidden * (config.num_hidden_layers + 1 + features) * size if features else 0
+    decisions = logits * target.vocab_size * (size + 3 * 4)  # logits, in float32, probabilities, one for the rule
+    return rows * (mask + layer + states + decisions)
+
+
+@cache
+def _language_model(folder: Path, dtype: str, trust_remote_code: bool) -> LanguageModel:
+    from methods.engine.random_weights import from_shape
+
+    return from_shape(str(folder), dtype=dtype, device="meta", trust_remote_code=trust_remote_code)

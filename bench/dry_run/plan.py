@@ -1,0 +1,145 @@
+"""`dry_run=true`: what would run, what it takes in memory, what it would download. Nothing runs; at most configurations
+are fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+from rich.table import Table
+
+from bench.config.cell import Cell
+from bench.config.errors import one_line
+from bench.config.settings import Settings
+from bench.dry_run.downloads import Listing, listing, size
+from bench.dry_run.memory import Estimate, estimate
+from bench.run.console import console
+from bench.run.outcome import trouble
+from methods.engine.source import ModelError, folder_of
+from results.store.cells import CellFolder, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is known of a cell before it runs. `name`, its folder, and `memory` are None where `problem` says why."""
+
+    cell: Cell
+    name: str | None
+    memory: Estimate | None
+    problem: str
+
+
+def show_plan(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> None:
+    """Print one point in full, or many as a table with their sums."""
+    store = Store(settings.store.dir)
+    once = {cell.model_dump_json(): (cell, label) for cell, label in zip(cells, labels, strict=True)}
+    cells, labels = zip(*once.values(), strict=True)
+    outlooks = [outlook(cell) for cell in cells]
+    if len(cells) == 1:
+        _show_point(outlooks[0])
+    table = Table("point", "folder", "in the store", title=f"would run in {store.root}", title_justify="left")
+    for found, label in zip(outlooks, labels, strict=True):
+        name = found.name or f"unknown: {found.problem}"
+        table.add_row(label, name, "–" if found.name is None else _state(store.cell(found.name)))
+    console().print(table)
+    if len(cells) > 1:
+        _show_sums(outlooks, store)
+    _show_downloads(cells)
+
+
+def outlook(cell: Cell) -> Outlook:
+    """Ask what the cell's models are; a hub model that cannot be asked makes the answer unknown, not an error."""
+    folders = {}
+    for role in cell.roles:
+        folder = config_folder(cell.pair.source(role), cell.pair.revision(role))
+        if isinstance(folder, str):
+            return Outlook(cell, None, None, f"pair.{role}={cell.pair.source(role)}: {folder}")
+        folders[role] = folder
+    try:
+        return Outlook(cell, cell.name, estimate(cell, folders), "")
+    except ModelError as error:
+        return Outlook(cell, None, None, one_line(error))
+
+
+@cache
+def config_folder(source: str, revision: str | None) -> Path | str:
+    """The folder where a source's config.json lies, fetched from the hub if it has to be; or why there is none."""
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    if folder_of(source).is_dir():
+        return folder_of(source)
+    here = try_to_load_from_cache(source, "config.json", revision=revision)
+    if isinstance(here, str):
+        return Path(here).parent
+    if problem := listing(source, revision).problem:
+        return problem
+    try:
+        return Path(hf_hub_download(source, "config.json", revision=revision)).parent
+    except (OSError, ValueError) as error:
+        return one_line(error)
+
+
+def _show_point(found: Outlook) -> None:
+    plain = found.cell.model_dump(mode="json")
+    print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
+    if found.name is None:
+        print(f"identity: unknown: {found.problem}\nmemory: unknown: {found.problem}")
+        return
+    print(f"identity: {found.name.rpartition('-')[2]}")
+    for role, print_of_it in found.cell.fingerprints().items():
+        print(f"fingerprint of {role}: {print_of_it}")
+    memory = found.memory
+    title = (f"memory in {found.cell.engine.dtype}: {memory.rows} × {memory.slots} tokens, {memory.nodes} of them a "
+             "draft's")
+    table = Table("part", "weights", "KV cache", title=title, title_justify="left")
+    for part in memory.parts:
+        table.add_row(f"{part.role}: {part.source}", size(part.weights), size(part.cache))
+    table.add_row("largest forward (estimate)", "", size(memory.working))
+    table.add_row("total", size(memory.total), "", style="bold")
+    console().print(table)
+
+
+def _show_sums(outlooks: Sequence[Outlook], store: Store) -> None:
+    states = [_state(store.cell(found.name)) for found in outlooks if found.name is not None]
+    prompts = sum(found.cell.n or 0 for found in outlooks)
+    whole = "" if all(found.cell.n for found in outlooks) else " and all those of tasks without n"
+    console().print(f"{len(outlooks)} points, {states.count('complete')} complete; {prompts} prompts in all{whole}",
+                    highlight=False)
+    known = [found for found in outlooks if found.memory is not None]
+    if known:
+        most = max(known, key=lambda found: found.memory.total)
+        console().print(f"memory: {size(most.memory.total)} at most ({most.cell.pair.name} {most.cell.label})",
+                        highlight=False)
+
+
+def _show_downloads(cells: Sequence[Cell]) -> None:
+    """A line for each hub model, its files where it is the only point; then their sum."""
+    found: dict[tuple[str, str | None], Listing] = {}
+    for cell in cells:
+        for role in cell.roles:
+            source, revision = cell.pair.source(role), cell.pair.revision(role)
+            if not folder_of(source).is_dir():
+                found[source, revision] = listing(source, revision)
+    if not found:
+        console().print("download: nothing, every model is here", highlight=False)
+    for (source, revision), files in found.items():
+        at = f" at {revision}" if revision else ""
+        console().print(f"download: {source}{at}: {files}", highlight=False, soft_wrap=True)
+        for file in files.missing if len(cells) == 1 else ():
+            known = "size unknown" if file.size is None else size(file.size)
+            console().print(f"  {file.name}  {known}", highlight=False)
+    if len(found) > 1:
+        total = sum(files.size for files in found.values())
+        unknown = sum(bool(files.problem) for files in found.values())
+        beside = f" and {unknown} models of unknown size" if unknown else ""
+        console().print(f"download: {size(total)} in all{beside}", highlight=False)
+
+
+def _state(folder: CellFolder) -> str:
+    if folder.summary() is not None and trouble(folder) is None:
+        return "complete"
+    done = sum("error" not in sample for sample in folder.samples())
+    return f"{done} prompts done" if done else "nothing"

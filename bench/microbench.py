@@ -1,0 +1,182 @@
+"""`python -m bench.microbench [KEY=VALUE …]`: what a cycle costs on this machine, apart from what it accepts.
+
+The overrides are those of `python -m bench`; without them pair=synthetic_8b method=eagle3. It measures
+  bandwidth   of a plain copy in the device's memory, bytes read and written
+  baseline    autoregressive decoding: bytes that a token must read (weights but the input embedding, keys and values of
+              the context) over its time, and the share of the bandwidth that this is
+  verify      one target forward of 1, 8, 32, 60 nodes behind the context, relative to one node
+  cycle       of the method: drafting, verifying, and the rest (decision, walk, bookkeeping)
+and writes the table with its environment to results/measured/engine_<pair>."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from bench.config.cell import Cell
+from bench.config.compose import composer
+from bench.config.environment import environment
+from bench.config.errors import ConfigError
+from bench.config.paths import PROJECT
+from bench.run.model_pool import load_method
+from bench.run.profiling import Phases, now
+from methods.decode import Limits, Request, generate
+from methods.engine.language_model import LanguageModel
+from methods.engine.random_weights import nbytes
+from methods.engine.source import ModelError
+from methods.method import Method
+from methods.trees.draft import Draft
+
+NODES = (1, 8, 32, 60)
+DEFAULTS = {"pair": "synthetic_8b", "method": "eagle3"}
+COPY_BYTES = {"cuda": 4 << 30, "cpu": 256 << 20}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One measured quantity; `relative` says to what."""
+
+    what: str
+    value: float
+    unit: str
+    relative: str = ""
+
+
+def median_seconds(work: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Of `repeats` runs after two that warm up."""
+    times = []
+    for _ in range(repeats + 2):
+        began = now(device)
+        work()
+        times.append(now(device) - began)
+    return statistics.median(times[2:])
+
+
+def bandwidth(device: torch.device, repeats: int) -> float:
+    """Bytes per second of a copy, read and written."""
+    source = torch.zeros(COPY_BYTES[device.type] // 4, dtype=torch.float32, device=device)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / median_seconds(lambda: target.copy_(source), device, repeats)
+
+
+@torch.inference_mode()
+def verify_seconds(target: LanguageModel, ids: list[int], repeats: int) -> dict[int, float]:
+    """Seconds of one forward of N sibling nodes behind the context `ids`, by N. Nothing is committed."""
+    cache = target.new_cache(1, len(ids) + max(NODES) + 1)
+    target.prefill([ids], cache)
+    found = {}
+    for nodes in NODES:
+        tokens = torch.arange(nodes, device=target.device)[None] % target.vocab_size
+        parents = torch.zeros_like(tokens)
+        parents[0, 0] = -1
+        shape = Draft.of_parents(tokens, parents, max_depth=1)
+        tree = {} if nodes == 1 else {"ancestors": shape.ancestors, "depth": shape.depth}
+        found[nodes] = median_seconds(lambda: target.forward(tokens, cache, **tree), target.device, repeats)  # noqa: B023
+    return found
+
+
+def bytes_per_token(target: LanguageModel, context: int) -> int:
+    """What one autoregressive step must read: weights, but of an untied input embedding one row, and the cache."""
+    embedding, head = target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
+    unread = 0 if embedding is head else embedding.nbytes
+    cache = target.new_cache(1, context)
+    return nbytes(target.model) - unread + cache.keys.nbytes + cache.values.nbytes
+
+
+def measure(method: Method, baseline: Method, context: int, new: int, repeats: int) -> list[Line]:
+    """All lines of the table, for a prompt of `context` tokens and `new` new ones."""
+    target, device = method.target, method.target.device
+    ids = [1 + i % (target.vocab_size - 1) for i in range(context)]
+    limits = Limits(new, frozenset())
+    copy = bandwidth(device, repeats)
+    lines = [Line("copy bandwidth", copy / 1e9, "GB/s")]
+    for arm in (baseline, method):  # warms up
+        generate(arm, [Request(ids, "engine")], limits)
+    step = generate(baseline, [Request(ids, "engine")], limits)[0]
+    token = step.decode_s / sum(step.committed)
+    rate = bytes_per_token(target, context + new // 2) / token
+    lines += [Line("autoregressive token", token * 1e3, "ms", f"{1 / token:.1f} tokens/s"),
+              Line("autoregressive reads", rate / 1e9, "GB/s", f"{rate / copy:.0%} of the copy bandwidth")]
+    verify = verify_seconds(target, ids, repeats)
+    lines += [Line(f"verify {nodes} nodes", seconds * 1e3, "ms", f"{seconds / verify[1]:.2f} of one node")
+              for nodes, seconds in verify.items()]
+    timed = generate(method, [Request(ids, "engine")], limits)[0]
+    cycle = timed.decode_s / len(timed.committed)
+    phases = Phases(device)
+    generate(method, [Request(ids, "engine")], limits, phases)
+    draft, checked, rest = (phases.per_cycle(*names) for names in (("draft",), ("verify",), ("accept", "commit")))
+    share = rest / (draft + checked + rest)
+    lines += [Line("cycle", cycle * 1e3, "ms", f"{cycle / token:.2f} of an autoregressive token"),
+              Line("cycle: draft", draft * 1e3, "ms", f"{draft / verify[1]:.2f} of verifying one node"),
+              Line("cycle: verify", checked * 1e3, "ms", f"{checked / verify[1]:.2f} of verifying one node"),
+              Line("cycle: decide, walk, commit", rest * 1e3, "ms", f"{share:.1%} of the cycle")]
+    return lines
+
+
+def table(lines: Sequence[Line]) -> str:
+    rows = [(line.what, f"{line.value:.3g} {line.unit}", line.relative) for line in lines]
+    return pd.DataFrame(rows, columns=["", "measured", "that is"]).to_markdown(
+        index=False, colalign=["left", "right", "left"], disable_numparse=True)
+
+
+def composed(overrides: Sequence[str]) -> Cell:
+    """The cell of the overrides, with the defaults of this command. Raises ConfigError."""
+    given = {line.partition("=")[0] for line in overrides}
+    defaults = [f"{key}={value}" for key, value in DEFAULTS.items()
+                if key not in given and not (key == "method" and "drafter" in given)]
+    with composer() as hydra:
+        cell = Cell.of(hydra.point([*defaults, *overrides]).config)
+    if cell.is_autoregressive:
+        raise ConfigError("drafter=none has no cycle to measure beside the baseline: take method=eagle3 or another")
+    return cell
+
+
+def write(cell: Cell, lines: Sequence[Line], args: argparse.Namespace) -> Path:
+    """README.md with the table, environment.json beside it."""
+    folder = args.out or PROJECT / "results" / "measured" / f"engine_{cell.pair.name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    found = environment(sys.argv, cell.engine.device, cell.fingerprints())
+    machine = (found["accelerator"] or {}).get("name") or f"{found['cpu']['model']}, {found['cpu']['threads']} threads"
+    options = ", ".join(f"{key} {value}" for key, value in cell.drafter.options.model_dump().items())
+    (folder / "environment.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(
+        f"# What a cycle costs: {cell.pair.name}\n\n{machine}, {cell.engine.dtype}; a context of {args.context} "
+        f"tokens, {args.new} new ones, batch 1; {cell.drafter.name} ({options}), rule {cell.rule.name}.\n"
+        f"`python -m bench.microbench {' '.join(args.overrides)}`\n\n{table(lines)}\n\n"
+        "The parts of a cycle come from a pass of its own that waits for the device at every phase.\n",
+        encoding="utf-8")
+    return folder
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.microbench", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--context", type=int, default=512, help="tokens of the prompt")
+    parser.add_argument("--new", type=int, default=64, help="new tokens of a timed run")
+    parser.add_argument("--repeats", type=int, default=20, help="runs behind each median")
+    parser.add_argument("--out", type=Path, help="folder of the table (results/measured/engine_<pair>)")
+    args = parser.parse_intermixed_args(argv)
+    try:
+        cell = composed(args.overrides)
+        method, baseline = load_method(cell), load_method(cell.baseline())
+    except (ConfigError, ModelError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    lines = measure(method, replace(baseline, target=method.target), args.context, args.new, args.repeats)
+    folder = write(cell, lines, args)
+    print(table(lines))
+    print(f"written: {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The points of a report: composed into cells, run where they are missing, read back from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.config.cell import Cell
+from bench.config.compose import Composer
+from bench.config.errors import ConfigError, NotInPair
+from bench.config.overrides import key_of, pair_of
+from bench.config.settings import Settings
+from bench.run.bound_audit import RECORD
+from bench.run.console import console
+from bench.run.launch import run_cells
+from bench.run.outcome import trouble
+from bench.run.rotation import is_complete, rotations
+from bench.run.trace import trace_cells
+from results.metrics.trace_metrics import traced_metrics
+from results.reports.grid import Outcome
+from results.reports.spec import Coords, ReportSpec
+from results.store.cells import CellFolder, Store
+from results.store.traces import TraceFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A report with the cell of each of its points; `refused` says why a point has none on this machine, `absent` for
+    which points the pair lacks a part."""
+
+    spec: ReportSpec
+    cells: dict[Coords, Cell]
+    refused: dict[Coords, str]
+    absent: dict[Coords, str] = field(default_factory=dict)
+
+    def all_cells(self) -> list[Cell]:
+        """The cells of all points, with their repeats."""
+        return [cell.twin(repeat=cell.repeat + i) if i else cell
+                for i in range(self.spec.repeats) for cell in self.cells.values()]
+
+    def grid(self, store: Store) -> dict[Coords, Outcome]:
+        """What the store holds for each point."""
+        found = {coords: outcome(store.cell(cell.name), self.spec.trace) for coords, cell in self.cells.items()}
+        return found | {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
+
+
+def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan:
+    """Compose every point of a report's edition on the pair that `overrides` choose; they win over what all its points
+    share.
+
+    Raises ConfigError for an override of an axis, which would show one point under several labels. Only the choice of
+    the pair may replace an axis' own."""
+    spec = spec.edition(pair_of(overrides))
+    spanned = {key_of(line) for entries in spec.axes.values() for entry in entries for line in entry.overrides}
+    for line in overrides:
+        if key_of(line) in spanned and key_of(line).partition(".")[0] != "pair":
+            raise ConfigError(f"{line}: an axis of report={spec.name}; change conf/report/{spec.name}.yaml, or run the "
+                              "point without report=")
+    plan = Plan(spec, {}, {})
+    for point in spec.points():
+        entries = {key_of(line) for line in point.overrides[len(spec.base):]} - {"pair"}
+        own = [line for line in overrides if key_of(line) not in entries]
+        try:
+            plan.cells[point.coords] = Cell.of(hydra.point([*point.overrides, *own]).config)
+        except NotInPair as error:
+            plan.absent[point.coords] = str(error)
+        except ConfigError as error:
+            plan.refused[point.coords] = str(error)
+    return plan
+
+
+
+
+
+
+def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
+    """A cell as a report shows it: its numbers, with `trace` those of its trace too, or why there are none."""
+    summary, problem = folder.summary(), trouble(folder)
+    if summary is not None and summary["n"]:
+        traces = TraceFolder(folder)
+        if not trace:
+            return Outcome.measured(summary)
+        return Outcome.measured({**summary, **traced_metrics(traces), **(folder.record(RECORD) or {})}, traces)
+    if summary is not None or folder.failure():
+        return Outcome.failed(problem or "no prompt was measured")
+    return Outcome.missing(problem or "not run yet")
+
+
+
+
+def run_missing(cells: Sequence[Cell], settings: Settings, traced: Collection[str] = ()) -> None:
+    """Complete the cells, rotation by rotation, saying which is at work; those named in `traced` are traced as well."""
+    groups = rotations(cells)
+    for number, group in enumerate(groups, start=1):
+        if any(not is_complete(Store(settings.store.dir).cell(cell.name)) for cell in group):
+            first = group[0]
+            about = f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}"
+            console().print(f"{number} of {len(groups)}: {about}, {len(group)} points", highlight=False)
+        run_cells(group, settings)
+        if not settings.trace and (noted := [cell for cell in group if cell.name in traced]):
+            trace_cells(noted, Store(settings.store.dir))
+
+
+def environment_of(plans: Sequence[Plan], store: Store) -> dict[str, Any]:
+    """The machine of the cell that ran last, of those shown."""
+    recorded = [found for plan in plans for cell in plan.cells.values()
+                if (found := store.cell(cell.name).environment()) is not None]
+    latest = max(recorded, key=lambda found: found["since"], default={})
+    return {key: value for key, value in latest.items() if key != "earlier"}

@@ -1,0 +1,91 @@
+"""The audit of ARC-Decode's Table 5: did the bound hold for the draft tokens that a traced cell accepted?
+
+For an accepted token x where the target's most likely token is t, the true next-step divergence is JS between what
+follows x and what follows t, as in calibration (nats, union of both top 128); the bound is min(U_emb, U_logit) of the
+trace. Where x = t both are 0. It is a pass of its own behind the trace, and touches neither."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from bench.config.cell import Cell
+from bench.config.errors import described
+from bench.run.conversation import context
+from bench.run.model_pool import load_method
+from methods.training.rules.arc import next_step_js
+from results.metrics.intervals import proportion_interval
+from results.store.cells import Store, StoreError
+from results.store.traces import ON_PATH, TraceFolder
+from tasks.base import Prompt
+
+log = logging.getLogger(__name__)
+TOP = 128
+RECORD = "coverage"
+ACCEPTED = ("strict", "relaxed")
+COLUMNS = ["prompt", "turn", "cycle", "depth", "clause", "token", "top1", "u_emb", "u_logit"]
+
+
+def audit_cells(cells: Sequence[Cell], store: Store) -> None:
+    """Audit every traced cell once; the outcome is a record in its folder. A trace without bounds is left alone."""
+    for cell in cells:
+        folder = store.cell(cell.name)
+        traces = TraceFolder(folder)
+        if folder.summary() is None or not traces.exists() or folder.record(RECORD) is not None:
+            continue
+        frame = traces.frame(COLUMNS)
+        if "u_emb" not in frame:
+            continue
+        try:
+            with folder.lock():
+                folder.write_record(RECORD, coverage(frame, divergences(cell, folder.samples(), frame)))
+        except StoreError as error:
+            log.warning("%s", error)
+        except Exception as error:  # of this cell alone: its table says that it was not audited
+            log.error("%s: not audited: %s", cell.name, described(error))
+
+
+def coverage(frame: pd.DataFrame, found: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Shares with Wilson intervals, of all accepted tokens and of those `found` that are not the target's choice."""
+    accepted, differing = int(frame["clause"].isin(ACCEPTED).sum()), len(found)
+    broken = sum(js > bound for js, bound in found)
+    return {
+        "accepted": accepted, "differing": differing,
+        "coverage": 1 - broken / accepted if accepted else None,
+        "coverage_ci95": proportion_interval(accepted - broken, accepted),
+        "coverage_differing": 1 - broken / differing if differing else None,
+        "coverage_differing_ci95": proportion_interval(differing - broken, differing),
+    }
+
+
+def divergences(cell: Cell, samples: Sequence[dict[str, Any]], frame: pd.DataFrame) -> list[tuple[float, float]]:
+    """(JS, bound) of every accepted draft token that is not the target's most likely one, answer by answer."""
+    target = load_method(cell).target
+    prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
+    found: list[tuple[float, float]] = []
+    for sample in samples:
+        if "error" in sample:
+            continue
+        for ids, answer, path in _turns(target, prompts[sample["id"]], sample, frame[frame["prompt"] == sample["id"]]):
+            chosen = path[path["clause"].isin(ACCEPTED) & (path["token"] != path["top1"])]
+            rivals = {int(at): int(token) for at, token in chosen["top1"].items()}
+            js = next_step_js(target, ids, answer, rivals, TOP)
+            bound = chosen[["u_emb", "u_logit"]].min(axis=1)
+            found += [(js[at], float(bound[at])) for at in rivals]
+    return found
+
+
+def _turns(target: Any, prompt: Prompt, sample: dict[str, Any],
+           frame: pd.DataFrame) -> Iterator[tuple[list[int], list[int], pd.DataFrame]]:
+    """Of each turn its context, its answer, and the trace of the emitted tokens, indexed by their place in it."""
+    start = 0
+    for turn, tokens in enumerate(sample["turn_tokens"]):
+        answer = sample["output_ids"][start:start + tokens]
+        own = frame[(frame["turn"] == turn) & frame["clause"].isin(ON_PATH)]
+        path = own.sort_values(["cycle", "depth"], kind="stable").head(tokens - 1)
+        path.index = range(1, len(path) + 1)  # the first token comes from the prefill
+        yield context(target, prompt, sample["texts"][:turn]), answer, path
+        start += tokens

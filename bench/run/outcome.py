@@ -1,0 +1,100 @@
+"""What came of a command, read back from the store: a table, a line for each failure, the exit status."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from bench.config.cell import Cell
+from bench.config.settings import Settings
+from bench.run.console import console
+from results.metrics.tau_gain import findings
+from results.store.cells import CellFolder, Store, StoreError
+from results.store.traces import TraceFolder
+
+
+def conclude(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> int:
+    """Print the closing table, what relaxed points gain over lossless ones where both are known, the failures and, if
+    wanted, the summaries. Exit status: 0 when every cell is whole."""
+    store = Store(settings.store.dir)
+    columns = ("point", "τ", "speedup", "accuracy", "tokens/s", "n")
+    table = Table(*columns, title=f"results in {store.root}", title_justify="left")
+    summaries = [(label, store.cell(cell.name).summary()) for cell, label in zip(cells, labels, strict=True)]
+    for label, summary in summaries:
+        table.add_row(label, *_figures(summary))
+    console().print(table)
+    for line in findings([(label, summary) for label, summary in summaries if summary is not None]):
+        console().print(f"- {line}", highlight=False, markup=False)
+    status = print_failures(cells, settings)
+    print_summaries(cells, settings)
+    return status
+
+
+def print_failures(cells: Sequence[Cell], settings: Settings, others: Mapping[str, str] | None = None) -> int:
+    """One line on the error stream for each cell that is not whole and each of `others`: 1 if there are any, else 0."""
+    store = Store(settings.store.dir)
+    problems = {cell.name: problem for cell in cells if (problem := trouble(store.cell(cell.name)))}
+    for cell in cells if settings.trace else ():
+        if cell.name not in problems and (reason := TraceFolder(store.cell(cell.name)).failure()):
+            problems[cell.name] = reason
+    problems |= others or {}
+    for name, problem in problems.items():
+        print(f"failed: {name}: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def print_summaries(cells: Sequence[Cell], settings: Settings) -> None:
+    """With summary=json: one JSON line a cell, the last lines of the standard output."""
+    if settings.summary != "json":
+        return
+    store = Store(settings.store.dir)
+    for cell in cells:
+        folder = store.cell(cell.name)
+        summary = folder.summary()
+        print(json.dumps({"cell": cell.name, "error": trouble(folder)} if summary is None else summary))
+
+
+def trouble(folder: CellFolder) -> str | None:
+    """Why a cell is not whole, in one line; None when it is."""
+    try:
+        if reason := folder.failure():
+            return reason
+        summary = folder.summary()
+        if summary is None and not folder.path.exists():
+            return "was not run"
+        if summary is None:
+            with folder.lock():  # raises, naming the process that has it
+                return "was not finished"
+        if not summary["failed"]:
+            return None
+        first = next(sample for sample in folder.samples() if "error" in sample)
+    except StoreError as error:
+        return str(error)
+    return (f"{summary['failed']} of {summary['failed'] + summary['n']} prompts failed; first {first['id']}: "
+            f"{first['error']}")
+
+
+def labels_of(points: Sequence[Sequence[str]], cells: Sequence[Cell]) -> list[str]:
+    """Name each point by the overrides in which they differ; a single one by its method and task."""
+    common = set(points[0]).intersection(*points)
+    varying = [" ".join(line for line in overrides if line not in common) for overrides in points]
+    return [own or f"{cell.label} {cell.task.name}" for own, cell in zip(varying, cells, strict=True)]
+
+
+def _figures(summary: dict[str, Any] | None) -> list[str]:
+    if summary is None:
+        return ["—"] * 5
+    return [_number(summary["tau"], ".2f"), _number(summary["speedup"], ".2f", "×", summary["speedup_ci95"]),
+            _number(summary["accuracy"], ".1%", "", summary["accuracy_ci95"]), _number(summary["tokens_per_s"], ".1f"),
+            f"{summary['n']}" + (f" ({summary['failed']} failed)" if summary["failed"] else "")]
+
+
+def _number(value: float | None, form: str, unit: str = "", interval: Sequence[float] | None = None) -> str:
+    if value is None:
+        return "—"
+    around = f" [{interval[0]:{form}}, {interval[1]:{form}}]" if interval else ""
+    return f"{value:{form}}{unit}{around}"

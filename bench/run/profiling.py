@@ -1,0 +1,112 @@
+"""Where a cycle's time goes, from a pass of its own: its clock waits for the device, which the timed pass must not."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from bench.run.conversation import answer
+from methods.decode import Limits, generate
+from methods.method import Method
+from tasks.base import Prompt
+
+PROMPTS, NEW_TOKENS = 3, 48
+"""Enough cycles for medians, few enough to cost little."""
+PHASES = ("draft", "verify", "accept", "commit")
+
+
+class Phases:
+    """A probe of the decode loop that waits for the device at both ends of each phase; `times` are seconds a cycle."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.times: dict[str, list[float]] = defaultdict(list)
+        self.current = ""
+        self.memory_peak: int | None = None
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        self.current, began = name, now(self.device)
+        yield
+        self.times[name].append(now(self.device) - began)
+
+    @contextmanager
+    def watching(self, lm_head: nn.Module) -> Iterator[None]:
+        """Also note, as "head", the part of each verify phase that the target's LM head takes."""
+        began = 0.0
+
+        def enter(*_: object) -> None:
+            nonlocal began
+            began = now(self.device)
+
+        def leave(*_: object) -> None:
+            if self.current == "verify":
+                self.times["head"].append(now(self.device) - began)
+
+        hooks = [lm_head.register_forward_pre_hook(enter), lm_head.register_forward_hook(leave)]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    @property
+    def cycles(self) -> int:
+        return len(self.times["verify"])
+
+    def per_cycle(self, *names: str) -> float:
+        """Mean seconds of these phases together."""
+        return sum(sum(self.times[name]) for name in names) / self.cycles
+
+
+def now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def profiles(methods: Sequence[Method], prompts: Sequence[Prompt], limits: Limits,
+             stream: Callable[[Prompt, int], str]) -> list[dict[str, float] | None]:
+    """Of each method the median seconds of each phase of a cycle, of the prefill and of the whole cycle, over the first
+    turns of the prompts; `head` is the LM head's part of `verify`. The methods take turns prompt by prompt, so that
+    whatever else the machine does meets all of them. None where no cycle was needed. On a GPU also `memory_peak`, the
+    bytes allocated at most."""
+    short = replace(limits, max_new_tokens=min(limits.max_new_tokens, NEW_TOKENS))
+    runs: list[list[Phases]] = [[] for _ in methods]
+    for prompt in prompts:
+        for method, own in zip(methods, runs, strict=True):
+            if phases := _run(method, prompt, short, stream):
+                own.append(phases)
+    return [_medians(own) for own in runs]
+
+
+def _run(method: Method, prompt: Prompt, limits: Limits, stream: Callable[[Prompt, int], str]) -> Phases | None:
+    device, phases = method.target.device, Phases(method.target.device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with phases.watching(method.target.model.get_output_embeddings()):
+        [run] = answer(method, [prompt], limits, stream, turns=1,
+                       decode=lambda method, requests, limits: generate(method, requests, limits, phases))
+    if run.error is not None:
+        return None
+    phases.times["prefill"].append(run.prefill_s)
+    if device.type == "cuda":
+        phases.memory_peak = torch.cuda.max_memory_allocated(device)
+    return phases
+
+
+def _medians(runs: Sequence[Phases]) -> dict[str, float] | None:
+    if not any(run.cycles for run in runs):
+        return None
+    times = {name: [seconds for run in runs for seconds in run.times[name]] for name in (*PHASES, "head", "prefill")}
+    found = {name: statistics.median(seconds) for name, seconds in times.items()}
+    found["cycle"] = statistics.median(map(sum, zip(*(times[name] for name in PHASES), strict=True)))
+    peaks = [run.memory_peak for run in runs if run.memory_peak is not None]
+    return found | ({"memory_peak": max(peaks)} if peaks else {})

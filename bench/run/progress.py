@@ -1,0 +1,50 @@
+"""Bars on the terminal's error stream, one a running cell, with its tau and tokens/s so far."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from bench.run.conversation import Answer
+
+MOST_BARS = 16
+
+
+class Bars:
+    """Silent where the error stream is no terminal."""
+
+    def __init__(self, names: Sequence[str], done: Sequence[int], total: int):
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"), TimeRemainingColumn(),
+            console=console, disable=not sys.stderr.isatty(), auto_refresh=False)  # no thread beside what is timed
+        self._tasks: list[TaskID] = []
+        self._tallies = [[0, 0, 0, 0.0] for _ in names]
+        for row, (name, finished) in enumerate(zip(names, done, strict=True)):
+            self._tasks.append(self._progress.add_task(name, total=total, completed=finished, speed="",
+                                                       visible=row < MOST_BARS))
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def advance(self, row: int, answer: Answer) -> None:
+        """One more prompt of this row is on disk."""
+        tally = self._tallies[row]
+        tally[0] += sum(answer.committed)
+        tally[1] += len(answer.committed)
+        tally[2] += len(answer.output_ids)
+        tally[3] += answer.decode_s
+        committed, cycles, tokens, seconds = tally
+        speed = f"τ {committed / cycles:.2f}  {tokens / seconds:.0f} tok/s" if cycles and seconds else ""
+        self._progress.update(self._tasks[row], advance=1, speed=speed)
+        self._progress.refresh()

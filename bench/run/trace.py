@@ -1,0 +1,103 @@
+"""`trace=true`: a second, untimed pass that decodes every measured prompt again and notes each verified position.
+
+It must decode what the timed pass decoded: the same batches with the same random streams. Where it does not, the trace
+is refused. Notes go to disk batch by batch, and what is there is not traced again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from bench.config.cell import Cell, tell_apart
+from bench.config.errors import described
+from bench.run.conversation import Answer, answer
+from bench.run.model_pool import load_method, release_all_but
+from bench.run.progress import Bars
+from bench.run.rotation import chunked, stream_name
+from methods.decode import Limits
+from methods.method import Method
+from methods.trace import CLAUSES, Traced, decoder
+from results.store.cells import CellFolder, Store, StoreError
+from results.store.traces import Threshold, TraceFolder
+from tasks.base import Prompt, Task
+
+log = logging.getLogger(__name__)
+SAME = ("output_ids", "committed", "accepted", "relaxed")
+
+
+class TraceMismatch(RuntimeError):
+    """The untimed pass decoded something else. The message is one line."""
+
+
+def trace_cells(cells: Sequence[Cell], store: Store) -> None:
+    """Trace every cell that has been measured. What goes wrong is recorded in its trace folder, not raised."""
+    release_all_but(cells)
+    for cell in cells:
+        folder = store.cell(cell.name)
+        if folder.summary() is None:
+            continue  # it says itself why
+        traces = TraceFolder(folder)
+        try:
+            with folder.lock():
+                traces.clear_failure()
+                _trace(cell, folder, traces)
+        except StoreError as error:
+            log.warning("%s", error)
+        except Exception as error:  # of this cell alone
+            traces.write_failure(f"trace: {described(error)}")
+            log.debug("trace failed", exc_info=True)
+
+
+def _trace(cell: Cell, folder: CellFolder, traces: TraceFolder) -> None:
+    task = cell.load_task()
+    samples = {sample["id"]: sample for sample in folder.samples() if "error" not in sample}
+    chunks = chunked(task.prompts(cell.n, cell.seed), cell.batch)
+    wanted = [[prompt.id for prompt in chunk if prompt.id in samples] for chunk in chunks]
+    pending = [number for number, ids in enumerate(wanted) if ids and traces.prompts(number) != ids]
+    if not pending:
+        return
+    method = load_method(cell)
+    limits = Limits(cell.decoding.max_new_tokens, method.target.eos_ids, task.stop)
+    done = len(samples) - sum(len(wanted[number]) for number in pending)
+    with Bars([f"tracing {name}" for name in tell_apart([cell])], [done], len(samples)) as bars:
+        for number in pending:
+            runs, columns, threshold = _decode(cell, task, method, limits, chunks[number])
+            for run in runs:
+                if run.prompt.id in samples:
+                    check_same(run, samples[run.prompt.id])
+                    bars.advance(0, run)
+            rows = [one for one in columns if one["prompt"] in samples]
+            traces.write(number, wanted[number], rows, threshold)
+
+
+def _decode(cell: Cell, task: Task, method: Method, limits: Limits,
+            chunk: list[Prompt]) -> tuple[list[Answer], list[dict[str, Any]], Threshold | None]:
+    """The answers of a batch, and their columns for each prompt and turn."""
+    found: dict[str, Traced] = {}
+    runs = answer(method, chunk, limits, lambda prompt, turn: stream_name(cell, task, prompt, turn),
+                  decode=decoder(found))
+    columns, threshold = [], None
+    for run in runs:
+        for turn in range(len(run.turn_tokens)):
+            trace = found[stream_name(cell, task, run.prompt, turn)]
+            if trace.setting is not None:
+                threshold = Threshold(**asdict(trace.setting))
+            if trace.columns:
+                words = np.array(CLAUSES)[trace.columns["clause"]]
+                columns.append({"prompt": run.prompt.id, "turn": turn, **trace.columns, "clause": words})
+    return runs, columns, threshold
+
+
+def check_same(run: Answer, sample: dict[str, Any]) -> None:
+    """Raise TraceMismatch if the two passes differ in what they decoded."""
+    if run.error is not None:
+        raise TraceMismatch(f"{run.prompt.id}: {run.error}")
+    for name in SAME:
+        if getattr(run, name) != sample[name]:
+            raise TraceMismatch(f"{run.prompt.id}: the untimed pass differs from the timed one in {name}: models or "
+                                "kernels are no longer those of the measurement; remove the cell's folder to measure "
+                                "it anew")

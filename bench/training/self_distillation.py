@@ -1,0 +1,107 @@
+"""Conversations whose answers are the target's own (self-distillation): a head has to predict what the target says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from bench.config.errors import ConfigError
+from bench.config.schema import Section
+from bench.run.conversation import answer
+from methods import registry
+from methods.decode import Limits
+from methods.engine.language_model import LanguageModel
+from methods.method import build_method
+from methods.sampling import Sampling
+from methods.training.heads.loop import Source
+from methods.training.packing import Conversation
+from tasks.base import Prompt
+
+ENDED = {"eos"}
+"""How an answer must end: one that was cut would teach a wrong end."""
+
+
+class OwnAnswers(Section):
+    """prompts: how many training prompts the target answers (0: none). share: of these among all conversations.
+    held_out: prompts for the measurement. batch: prompts answered together."""
+
+    prompts: NonNegativeInt
+    held_out: PositiveInt
+    share: float = Field(gt=0, le=1)
+    temperature: NonNegativeFloat
+    max_new_tokens: PositiveInt
+    batch: PositiveInt
+
+
+def with_own_answers(source: Source, target: LanguageModel, settings: OwnAnswers, work: Path, identity: str,
+                     seed: int) -> Source:
+    """`source` with a share of conversations that the target answered itself; those held out are all its own.
+
+    The answers are kept in `work`, a line a conversation; an interrupted answering goes on. `identity` tells the data
+    apart. Raises ConfigError."""
+    key = [target.fingerprint, identity, seed, settings.temperature, settings.max_new_tokens]
+    name = "answers-" + hashlib.blake2b(json.dumps(key).encode(), digest_size=4).hexdigest()
+    answered = partial(_answered, target=target, settings=settings, seed=seed)
+    own = answered(islice(source.train(-1, 0.0), settings.prompts), work / f"{name}.jsonl")
+    held = answered(islice(source.held_out(-1, 0.0), settings.held_out), work / f"{name}-held-out.jsonl")
+
+    def train(step: int, exercises: float) -> Iterator[Conversation]:
+        rng, given = random.Random(f"{seed}/{step}/own"), source.train(step, exercises)
+        while True:
+            yield rng.choice(own) if rng.random() < settings.share else next(given)
+
+    def held_out(step: int, exercises: float) -> Iterator[Conversation]:
+        rng = random.Random(f"{seed}/{step}/held out")
+        while True:
+            yield rng.choice(held)
+
+    return Source(train, held_out)
+
+
+def _answered(conversations: Iterable[Conversation], file: Path, *, target: LanguageModel, settings: OwnAnswers,
+              seed: int) -> list[Conversation]:
+    """The conversations with the target's answers; one that it did not finish in time is left out."""
+    prompts = [_prompt(number, conversation) for number, conversation in enumerate(conversations)]
+    n = len(prompts)
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    greedy = settings.temperature == 0
+    method = build_method(target, None, registry.drafter("none")(), registry.rule("greedy" if greedy else "lossless")(),
+                          Sampling(settings.temperature), 1)
+    limits = Limits(settings.max_new_tokens, target.eos_ids)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as out:
+        for start in range(len(lines), n, settings.batch):
+            answers = answer(method, prompts[start:start + settings.batch], limits, lambda p, t: f"{seed}/{p.id}/{t}")
+            for one in answers:
+                whole = one.error is None and set(one.finish) <= ENDED
+                lines.append(json.dumps({"messages": _messages(one.prompt, one.texts) if whole else []}))
+            out.write("".join(f"{line}\n" for line in lines[start:]))
+            out.flush()
+            end = "" if len(lines) < n else "\n"
+            print(f"\r{file.name}: {len(lines)} of {n} prompts answered", end=end, flush=True)
+    found = [[(m["role"], m["content"]) for m in json.loads(line)["messages"]] for line in lines[:n]]
+    found = [conversation for conversation in found if conversation]
+    if not found:
+        raise ConfigError(f"{file}: none of {n} answers ended within {settings.max_new_tokens} tokens; raise "
+                          "own_answers.max_new_tokens, or set own_answers.prompts=0")
+    return found
+
+
+def _prompt(number: int, conversation: Conversation) -> Prompt:
+    turns = tuple(content for role, content in conversation if role == "user")
+    system = next((content for role, content in conversation if role == "system"), None)
+    return Prompt(id=str(number), turns=turns, system=system)
+
+
+def _messages(prompt: Prompt, texts: list[str]) -> list[dict[str, str]]:
+    messages = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
+    for turn, text in zip(prompt.turns, texts, strict=True):
+        messages += [{"role": "user", "content": turn}, {"role": "assistant", "content": text}]
+    return messages

@@ -1,0 +1,224 @@
+"""EAGLE heads at work: catching up with the target's true features, then growing a tree on their own output."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from methods.drafters.base import DraftSettings, Proposer
+from methods.engine.source import ModelError
+from methods.heads.head import Head
+from methods.trees.draft import Draft
+from methods.trees.dynamic import Growth, TreeShape
+from methods.trees.static import StaticTree
+
+
+class HeadProposer(Proposer):
+    """What all EAGLE drafters share. The head's cache holds one entry for each committed token but the first (entry t
+    is made of the feature at t and token t+1), always from features of the target; a tree's entries lie behind them
+    and are overwritten by the next cycle's."""
+
+    def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, fed: int):
+        """`fed`: tree nodes that are fed to the head in a cycle, at most."""
+        self.head, self.settings = head, settings
+        self.cache = head.new_cache(len(rows), slots + fed)
+        self.device = self.cache.keys.device
+        positions = torch.arange(self.cache.slots, device=self.device)
+        self.cos, self.sin = (table[0] for table in head.model.rotary(positions[None]))
+        self.blocked = torch.finfo(self.cache.keys.dtype).min
+        self.features: Tensor | None = None
+        self.counts: list[int] = []
+
+    def observe(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:
+        self.counts = [len(nodes) for nodes in kept]
+        width = max(1, *self.counts)
+        if all(not nodes or nodes[-1] == len(nodes) - 1 for nodes in kept):
+            self.features = features[:, :width]
+        else:
+            index = torch.tensor([[*nodes, *[0] * (width - len(nodes))] for nodes in kept], device=self.device)
+            self.features = features.gather(1, index[..., None].expand(-1, -1, features.shape[-1]))
+
+    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+        root = torch.tensor([row[-1:] for row in rows], device=self.device)
+        return self.grow(root, *self._catch_up(rows))
+
+    @abstractmethod
+    def grow(self, root: Tensor, hidden: Tensor, logits: Tensor) -> Draft:
+        """A tree under `root` [B, 1], whose children follow from hidden [B, 1, h] and logits [B, 1, Vd]."""
+
+    def _catch_up(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+        """Feed what the target has committed since; hidden state [B, 1, h] and logits [B, 1, Vd] at the root.
+
+        Rows with fewer tokens are padded behind their end: what lands in those slots is overwritten or never seen."""
+        cache, counts, width = self.cache, self.counts, self.features.shape[1]
+        tokens = [row[len(row) - n:] + [0] * (width - n) for row, n in zip(rows, counts, strict=True)]
+        visible = cache.begin(width)
+        if cache.ragged:
+            start = torch.tensor(cache.lengths, device=self.device)
+            positions = start[:, None] + torch.arange(width, device=self.device)
+            mask = (torch.arange(visible, device=self.device) <= positions[..., None])[:, None]
+            rotary = self.cos[positions], self.sin[positions]
+        else:
+            span = slice(cache.lengths[0], visible)
+            mask, rotary = None, (self.cos[span][None], self.sin[span][None])
+        hidden = self.head.model(self.head.embed(torch.tensor(tokens, device=self.device)),
+                                 self.head.model.fuse(self.features), mask=mask, rotary=rotary, cache=cache)
+        cache.lengths = [length + n for length, n in zip(cache.lengths, counts, strict=True)]
+        if len(set(counts)) == 1:
+            hidden = hidden[:, max(counts[0], 1) - 1:][:, :1]
+        else:
+            last = torch.tensor([max(n, 1) - 1 for n in counts], device=self.device)
+            hidden = hidden[torch.arange(len(rows), device=self.device), last][:, None]
+        return hidden, self.head.logits(hidden)
+
+    def to_target(self, tokens: Tensor) -> Tensor:
+        """Draft ids -> target ids."""
+        return tokens if self.head.to_target is None else self.head.to_target[tokens]
+
+    def over_target(self, logits: Tensor) -> Tensor:
+        """Logits [B, N, Vd] -> [B, N, V] over the target's vocabulary; tokens that cannot be drafted have -inf."""
+        if self.head.to_target is None:
+            return logits
+        full = torch.full((*logits.shape[:2], self.head.vocab_size), -torch.inf, device=logits.device)
+        return full.index_copy_(2, self.head.to_target, logits)
+
+
+class Levels:
+    """The levels of a tree, fed to the head behind a row's committed tokens and never committed.
+
+    A node sees those tokens, its ancestors and itself; all nodes of a level have the same position."""
+
+    def __init__(self, proposer: HeadProposer, fed: int):
+        self.proposer, self.cache = proposer, proposer.cache
+        self.start = self.cache.lengths
+        self.offset = self.level = 0
+        device, slots = proposer.device, max(self.start) + fed
+        if self.cache.ragged:
+            self.starts = torch.tensor(self.start, device=device)
+            hidden = torch.arange(slots, device=device) >= self.starts[:, None]
+            self.seen = torch.zeros(hidden.shape, dtype=self.cache.keys.dtype, device=device)
+            self.seen = self.seen.masked_fill_(hidden, proposer.blocked)[:, None]
+        else:
+            self.seen = torch.full((1, 1, slots), proposer.blocked, dtype=self.cache.keys.dtype, device=device)
+            self.seen[..., :self.start[0]] = 0
+
+    def feed(self, tokens: Tensor, hidden: Tensor, parent: Tensor | None) -> tuple[Tensor, Tensor]:
+        """tokens [B, M] of the target's vocabulary, hidden [B, M, h] of their parents; parent [B or 1, M]: each node's
+        parent as an index into the level fed before, None under the root -> hidden [B, M, h], logits [B, M, Vd]."""
+        proposer, cache, width = self.proposer, self.cache, tokens.shape[1]
+        if parent is None:
+            self.seen = self.seen.repeat(1, width, 1)
+        else:
+            rows = max(len(parent), len(self.seen))
+            self.seen = self.seen.expand(rows, -1, -1).gather(
+                1, parent[..., None].expand(rows, -1, self.seen.shape[-1]))
+        try:
+            cache.lengths = [n + self.offset for n in self.start]
+            visible = cache.begin(width)
+            if cache.ragged:
+                place = self.starts[:, None] + torch.arange(self.offset, self.offset + width, device=proposer.device)
+                self.seen.scatter_(2, place[..., None], 0.0)
+                position = (self.starts + self.level)[:, None]
+                rotary = proposer.cos[position], proposer.sin[position]
+            else:
+                at = self.start[0] + self.offset
+                self.seen[:, :, at:at + width].diagonal(dim1=1, dim2=2).fill_(0.0)
+                position = self.start[0] + self.level
+                rotary = proposer.cos[position][None, None], proposer.sin[position][None, None]
+            hidden = proposer.head.model(proposer.head.embed(tokens), hidden, mask=self.seen[:, None, :, :visible],
+                                         rotary=rotary, cache=cache)
+        finally:
+            cache.lengths = self.start
+        self.offset += width
+        self.level += 1
+        return hidden, proposer.head.logits(hidden)
+
+
+class DynamicProposer(HeadProposer):
+    """Trees of EAGLE-2 and EAGLE-3; a chain is the tree with one beam."""
+
+    def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, shape: TreeShape):
+        """Raises ModelError when the head has fewer tokens than a node shall have children."""
+        if shape.top_k > head.draft_vocab:
+            raise ModelError(f"{head.source}: its vocabulary of {head.draft_vocab} tokens is too small for "
+                             f"drafter.top_k={shape.top_k}; lower it")
+        super().__init__(head, settings, rows, slots, shape.depth * shape.top_k)
+        self.shape = shape
+
+    def grow(self, root: Tensor, hidden: Tensor, logits: Tensor) -> Draft:
+        shape, growth, seen = self.shape, Growth(self.shape.top_k), [logits]
+        levels = Levels(self, shape.depth * shape.top_k)
+        tokens, parent = growth.expand(logits.log_softmax(-1))
+        for level in range(shape.depth):
+            stem = hidden.gather(1, parent[..., None].expand(-1, -1, hidden.shape[-1]))
+            hidden, logits = levels.feed(self.to_target(tokens), stem, parent if level else None)
+            tokens, parent = growth.expand(logits.log_softmax(-1))
+            seen.append(logits)
+        tree = growth.select(shape.nodes)
+        tokens = torch.cat([root, self.to_target(tree.tokens)], 1)
+        q = torch.cat([torch.ones_like(tree.logprob[:, :1]), tree.logprob.exp()], 1)
+        found = self._over_nodes(torch.cat(seen, 1), tree.source) if self.settings.needs_q else None
+        if shape.top_k == 1:
+            return Draft.of_chain(tokens, logits=found, q=q)
+        return Draft.of_parents(tokens, tree.parents, logits=found, q=q, max_depth=shape.depth + 1, width=shape.top_k)
+
+    def _over_nodes(self, logits: Tensor, source: Tensor) -> Tensor:
+        """Logits [B, E, Vd] of the expanded nodes -> [B, N, V] of all nodes."""
+        return self.over_target(logits.gather(1, source[..., None].expand(-1, -1, logits.shape[-1])))
+
+
+class StaticProposer(HeadProposer):
+    """A tree whose shape is given; only its inner nodes are fed to the head."""
+
+    def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, tree: StaticTree):
+        """Raises ModelError when the head has fewer tokens than the tree's largest rank needs."""
+        if max(tree.widths) > head.draft_vocab:
+            raise ModelError(f"{head.source}: its vocabulary of {head.draft_vocab} tokens is too small for "
+                             f"drafter.tree={tree.name}, which takes the best {max(tree.widths)}")
+        inner = sorted(set(tree.parents) - {-1})
+        super().__init__(head, settings, rows, slots, len(inner) - 1)
+        self.tree, self.fed = tree, len(inner) - 1
+        place = {node: i for depth in range(tree.max_depth)
+                 for i, node in enumerate(n for n in inner if tree.depth[n] == depth)}
+        self.levels = [_StaticLevel(tree, depth, place, self.device) for depth in range(1, tree.max_depth + 1)]
+        row = {node: i for i, node in enumerate(inner)}
+        self.source = torch.tensor([row.get(node, 0) for node in range(tree.nodes)], device=self.device)
+        parents = torch.tensor([tree.parents], device=self.device)
+        self.shape = Draft.of_parents(torch.zeros_like(parents), parents, max_depth=tree.max_depth)
+
+    def grow(self, root: Tensor, hidden: Tensor, logits: Tensor) -> Draft:
+        levels, seen, tokens, own = Levels(self, self.fed), [], [root], []
+        for level in self.levels:
+            seen.append(logits)
+            top = logits.log_softmax(-1).topk(level.width, dim=-1)
+            best, logprob = (x.flatten(1)[:, level.choice] for x in (self.to_target(top.indices), top.values))
+            tokens.append(best)
+            own.append(logprob)
+            if level.inner is not None:
+                hidden, logits = levels.feed(best[:, level.inner], hidden[:, level.parent],
+                                             level.parent[None] if levels.level else None)
+        shape = self.shape
+        found = self.over_target(torch.cat(seen, 1)[:, self.source]) if self.settings.needs_q else None
+        q = torch.cat([torch.zeros_like(own[0][:, :1]), *own], 1).exp()
+        tokens = torch.cat(tokens, 1)
+        return Draft(tokens, shape.parents, shape.ancestors, shape.depth, torch.ones_like(tokens, dtype=torch.bool),
+                     logits=found, q=q, width=max(self.tree.widths))
+
+
+class _StaticLevel:
+    """One depth of a static tree as indices.
+
+    width   how many of a distribution's best tokens are needed.
+    choice  [n] into the flat (parent, rank) table of the level above.
+    inner   which of the n nodes have children, None where none has; parent [m]: their parents among the fed nodes."""
+
+    def __init__(self, tree: StaticTree, depth: int, place: dict[int, int], device: torch.device):
+        nodes = [n for n in range(tree.nodes) if tree.depth[n] == depth]
+        self.width = tree.widths[depth - 1]
+        self.choice = torch.tensor([place[tree.parents[n]] * self.width + tree.ranks[n] for n in nodes], device=device)
+        inner = [i for i, n in enumerate(nodes) if n in place]
+        self.inner = torch.tensor(inner, device=device) if inner else None
+        self.parent = torch.tensor([place[tree.parents[nodes[i]]] for i in inner], device=device)

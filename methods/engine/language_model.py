@@ -1,0 +1,180 @@
+"""The one room that knows transformers: loading a causal LM, and one forward over committed tokens plus tree nodes."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.utils.logging import disable_progress_bar
+
+from methods.engine.cache import SlotCache
+from methods.engine.source import ModelError
+
+disable_progress_bar()  # of loading weights: standard error is the harness' own
+
+
+@dataclass(slots=True)
+class Output:
+    """logits [B, n, V] float32; hidden [B, n, H] final-norm states or None; features [B, n, F*H] or None."""
+
+    logits: Tensor
+    hidden: Tensor | None = None
+    features: Tensor | None = None
+
+
+@dataclass
+class LanguageModel:
+    """A causal LM with its tokenizer, as the decode loop sees it."""
+
+    source: str
+    model: PreTrainedModel
+    tokenizer: object
+    fingerprint: str
+    full_vocabulary: ClassVar[bool] = True
+    """Its distribution covers every token, unlike that of a head with a draft vocabulary of its own."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @cached_property
+    def vocab_size(self) -> int:
+        return self.model.get_input_embeddings().weight.shape[0]
+
+    @cached_property
+    def max_positions(self) -> int:
+        return getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", 1 << 30)
+
+    @cached_property
+    def window(self) -> int | None:
+        """Tokens a sliding-window layer looks back, or None where no layer does."""
+        config = self.model.config.get_text_config(decoder=True)
+        return getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+
+    @cached_property
+    def eos_ids(self) -> frozenset[int]:
+        """End-of-sequence ids from the generation config and the tokenizer."""
+        eos = self.model.generation_config.eos_token_id
+        ids = set(eos if isinstance(eos, list) else [eos]) | {getattr(self.tokenizer, "eos_token_id", None)}
+        return frozenset(i for i in ids if i is not None)
+
+    def encode(self, messages: list[dict[str, str]]) -> list[int]:
+        """A conversation through the chat template, ready for the assistant's answer. Raises ModelError."""
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise ModelError(f"{self.source}: its tokenizer has no chat template; give "
+                             "pair.chat_template=FILE, or raw prompts by task.chat=false")
+        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+
+    def encode_text(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def decode(self, ids: list[int]) -> str:
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+    @cached_property
+    def embedding(self) -> Tensor:
+        """[V, H] input embeddings."""
+        return self.model.get_input_embeddings().weight.detach()
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Final-norm hidden states [..., H] -> logits [..., V] float32, as the model's own forward makes them."""
+        config = self.model.config.get_text_config(decoder=True)
+        logits = self.model.get_output_embeddings()(hidden.to(self.model.dtype))
+        if (scale := getattr(config, "logit_scale", None)) is not None:  # Cohere
+            logits = logits * scale
+        if (divisor := getattr(config, "logits_scaling", None)) is not None:  # Granite
+            logits = logits / divisor
+        if (cap := getattr(config, "final_logit_softcapping", None)) is not None:  # Gemma
+            logits = torch.tanh(logits / cap) * cap
+        return logits.float()
+
+    @cached_property
+    def layers(self) -> int:
+        """Transformer layers between embedding and final norm."""
+        return len(self.model.base_model.layers)
+
+    def first_layers(self, count: int) -> LanguageModel:
+        """This model ended after 1 <= `count` <= layers of its layers: their output goes through its own final norm and
+        LM head. It shares all weights, and a cache of this model is one of it too."""
+        body, model = copy.copy(self.model.base_model), copy.copy(self.model)
+        body._modules = {**body._modules, "layers": type(body.layers)(body.layers[:count])}
+        model._modules = {**model._modules, model.base_model_prefix: body}
+        return LanguageModel(self.source, model, self.tokenizer, self.fingerprint)
+
+    def new_cache(self, rows: int, slots: int) -> SlotCache:
+        return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device)
+
+    def prefill(self, rows: list[list[int]], cache: SlotCache, **wanted) -> Output:
+        """Fill an empty cache with the prompts `rows` and commit them. Its output is each row's last token's [B, 1, …].
+
+        Shorter rows are padded behind their end: what lands in those slots is never visible."""
+        width = max(map(len, rows))
+        tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
+        last = torch.tensor([len(row) - 1 for row in rows], device=self.device)
+        keep = last[:1] if len(set(map(len, rows))) == 1 else torch.arange(width, device=self.device)
+        out = self.forward(tokens, cache, keep=keep, **wanted)
+        cache.lengths = [len(row) for row in rows]
+        pick = (torch.arange(len(rows), device=self.device), last)
+        return Output(out.logits if len(keep) == 1 else out.logits[pick][:, None], out.hidden, out.features)
+
+    def forward(self, tokens: Tensor, cache: SlotCache, *, ancestors: Tensor | None = None, depth: Tensor | None = None,
+                keep: Tensor | int = 0, hidden: bool = False, features: tuple[int, ...] = ()) -> Output:
+        """One forward of `tokens` [B, N] int64 behind each row's committed tokens.
+
+        ancestors [B or 1, N, N] bool and depth [B or 1, N] describe the tree (None: a chain). `keep` as in
+        transformers: the positions whose logits are wanted (0 = all). `features`: HF hidden_states indices to
+        concatenate. Nothing is committed: the caller does that with `cache.commit`."""
+        nodes = tokens.shape[1]
+        mask, positions = self._layout(cache, nodes, ancestors, depth)
+        out = self.model(input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache,
+                         use_cache=True, logits_to_keep=keep, output_hidden_states=hidden or bool(features))
+        states = out.hidden_states
+        return Output(out.logits.float(), states[-1] if hidden else None,
+                      torch.cat([states[i] for i in features], -1) if features else None)
+
+    def _layout(self, cache: SlotCache, nodes: int, ancestors: Tensor | None, depth: Tensor | None):
+        """The additive attention mask [B, 1, N, L] (one for each layer type of a model) and positions [B, N]."""
+        visible, rows = cache.begin(nodes), len(cache.lengths)
+        depth = torch.arange(nodes, device=self.device)[None] if depth is None else depth
+        window = self.window
+        if nodes == 1 and not cache.ragged and not window:
+            full = torch.zeros(1, 1, 1, visible, dtype=self.model.dtype, device=self.device)
+            return self._per_layer_type(full, full), depth + cache.lengths[0]
+        if ancestors is None:
+            ancestors = torch.ones(1, nodes, nodes, dtype=torch.bool, device=self.device).tril()
+        if not cache.ragged:
+            start = cache.lengths[0]
+            committed = torch.ones(len(ancestors), nodes, start, dtype=torch.bool, device=self.device)
+            sees, positions = torch.cat([committed, ancestors], -1), depth + start
+            place = torch.cat([torch.arange(start, device=self.device).expand(len(depth), -1), positions], -1)
+        else:
+            start = torch.tensor(cache.lengths, device=self.device)[:, None]
+            slot = torch.arange(visible, device=self.device)[None]
+            node = (slot - start).clamp(0, nodes - 1)  # [B, L], the node in a slot behind the committed ones
+            among = ancestors.expand(rows, -1, -1).gather(2, node[:, None].expand(-1, nodes, -1))
+            sees = (slot < start)[:, None] | (among & (slot >= start)[:, None] & (slot < start + nodes)[:, None])
+            positions = depth + start
+            place = torch.where(slot < start, slot, positions.expand(rows, -1).gather(1, node))
+        full = self._additive(sees)
+        near = self._additive(sees & (place[:, None] > positions[..., None] - window)) if window else full
+        return self._per_layer_type(full, near), positions
+
+    def _additive(self, sees: Tensor) -> Tensor:
+        blocked = torch.finfo(self.model.dtype).min
+        return torch.zeros(sees.shape, dtype=self.model.dtype, device=self.device).masked_fill_(~sees, blocked)[:, None]
+
+    def _per_layer_type(self, full: Tensor, near: Tensor):
+        """Models with several kinds of layers take a mask a kind; others take one tensor."""
+        config = self.model.config.get_text_config(decoder=True)
+        if getattr(config, "layer_types", None):
+            return {"full_attention": full, "sliding_attention": near}
+        return near
+
+
+
+

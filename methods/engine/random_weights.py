@@ -1,0 +1,46 @@
+"""A causal LM from its configuration alone: on the meta device to see what it takes, elsewhere with random weights."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from methods.engine import attention
+from methods.engine.language_model import LanguageModel
+from methods.engine.source import ModelError, folder_of
+
+TOKENIZER = Path(__file__).parents[2] / "models" / "tiny" / "target"
+"""The embedded pair's tokenizer serves models that exist as a shape only."""
+
+
+def from_shape(source: str, *, dtype: str, device: str, trust_remote_code: bool = False) -> LanguageModel:
+    """The model that the config.json in a (`random:`) folder describes, with weights drawn from seed 0.
+
+    On the device "meta" it has sizes and no memory, and no tokenizer. Raises ModelError."""
+    folder = folder_of(source)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        with torch.random.fork_rng(), torch.device(device):
+            torch.manual_seed(0)
+            model = AutoModelForCausalLM.from_config(
+                config, dtype=getattr(torch, dtype), attn_implementation=attention.NAME,
+                trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{source}: its config.json describes no causal language model: "
+                         f"{str(error).splitlines()[0]}") from error
+    tokenizer = None if device == "meta" else AutoTokenizer.from_pretrained(TOKENIZER)
+    return LanguageModel(source, model.eval(), tokenizer, fingerprint_of_shape(source))
+
+
+def fingerprint_of_shape(source: str) -> str:
+    """12 hex digits of the configuration: the weights follow from it."""
+    config = folder_of(source) / "config.json"
+    return hashlib.blake2b(b"random" + config.read_bytes(), digest_size=6).hexdigest()
+
+
+def nbytes(module: torch.nn.Module) -> int:
+    """Bytes of a module's parameters and buffers, shared ones once."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*module.parameters(), *module.buffers()))

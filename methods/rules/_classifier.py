@@ -1,0 +1,89 @@
+"""A linear classifier on hidden states that says whether a draft token matters: its file, and its use in a rule.
+
+Input of a node: the final-norm hidden states at the draft token's own position, that is with the token already read, of
+the target, or of the draft model and the target one behind the other (DD and DT in AutoJudge's code). With the mean and
+scale of a StandardScaler, P(important) = sigmoid(coef . (x - mean)/scale + intercept). The file is JSON, written by
+`python -m bench.train_judge`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from methods.rules.verification import Verification
+
+Features = Literal["both", "target"]
+
+
+class Classifier(BaseModel):
+    """What was trained, on which models, and how well it separated held-out prompts (`provenance`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["autojudge", "judge"]
+    target: str
+    fingerprint: str
+    draft: str | None = None
+    draft_fingerprint: str | None = None
+    features: Features
+    mean: list[float]
+    scale: list[float]
+    coef: list[float] = Field(min_length=1)
+    intercept: float
+    thresholds: list[float] = []
+    provenance: dict[str, Any] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> Classifier:
+        """Raises ValueError, one line."""
+        try:
+            found = cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = "".join(f"{part}: " for part in first["loc"])
+            raise ValueError(f"{path}: not a classifier of bench.train_judge: {where}{first['msg']}") from error
+        if not len(found.mean) == len(found.scale) == len(found.coef):
+            raise ValueError(f"{path}: mean, scale and coef have {len(found.mean)}, {len(found.scale)} and "
+                             f"{len(found.coef)} entries, not equally many")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """The classifier on its device: `weight` [F] and `bias` [], scaling included."""
+
+    features: Features
+    weight: Tensor
+    bias: Tensor
+
+    @classmethod
+    def load(cls, path: Path, kind: str, target, model) -> Linear:
+        """The classifier of a file for these models. Raises ValueError, one line."""
+        found = Classifier.read(path)
+        if found.kind != kind:
+            raise ValueError(f"rule.classifier={path}: a classifier for rule={found.kind}, not rule={kind}")
+        wanted = [("target", found.target, found.fingerprint, target)]
+        if found.features == "both":
+            wanted.append(("draft", found.draft, found.draft_fingerprint, model))
+        for role, source, fingerprint, given in wanted:
+            if given is None or given.fingerprint != fingerprint:
+                has = "none" if given is None else f"{given.source} ({given.fingerprint})"
+                raise ValueError(f"rule.classifier={path}: trained with the {role} {source} ({fingerprint}), and the "
+                                 f"{role} here is {has}; run `python -m bench.train_judge` for this pair")
+        return cls.of(found, target.device)
+
+    @classmethod
+    def of(cls, found: Classifier, device: torch.device | str) -> Linear:
+        mean, scale, coef = (torch.tensor(x, dtype=torch.float64) for x in (found.mean, found.scale, found.coef))
+        weight = coef / scale
+        bias = found.intercept - (mean * weight).sum()
+        return cls(found.features, weight.float().to(device), bias.float().to(device))
+
+    def important(self, v: Verification) -> Tensor:
+        """[B, N] P(important) of each node's token."""
+        hidden = v.hidden if self.features == "target" else torch.cat([v.draft.hidden, v.hidden], -1)
+        return (hidden.float() @ self.weight + self.bias).sigmoid()

@@ -1,0 +1,174 @@
+"""Static draft trees: shapes that do not depend on the draft, kept as data in methods/trees/shapes.
+
+A node is named by its path of ranks: "0.2" is the third-best continuation of the best first token. A file is YAML:
+
+    source: where the shape comes from
+    paths: |            # every draft node, a line a depth; the root has no path
+      0 1 2
+      0.0 0.1 1.0
+
+Make your own as a file anywhere and name it in place of a shipped one (drafter.tree=my_tree.yaml), or let
+`python -m bench.grow_tree` measure how often each rank comes true and grow the best tree of N nodes from that.
+Sparse trees and their greedy growth: Medusa (Cai et al. 2024), section 2.3.3."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import yaml
+
+FOLDER = Path(__file__).parent / "shapes"
+RankPath = tuple[int, ...]
+
+
+class TreeError(ValueError):
+    """A tree file that cannot be used. The message is one line: which file, what is wrong, what is allowed."""
+
+
+@dataclass(frozen=True)
+class StaticTree:
+    """The shape of a draft tree with N nodes, node 0 the root, ordered by depth and then by path.
+
+    A parent's index is smaller than its children's, and siblings stand best first, as `Draft` requires.
+
+    paths   N paths of ranks, the root's being ().
+    source  where the shape comes from."""
+
+    name: str
+    source: str
+    paths: tuple[RankPath, ...]
+
+    @classmethod
+    def of_paths(cls, name: str, source: str, paths: Sequence[Sequence[int]]) -> StaticTree:
+        """From the paths of all draft nodes, in any order and without the root. Raises TreeError."""
+        given = sorted((tuple(path) for path in paths), key=lambda path: (len(path), path))
+        if not given:
+            raise TreeError(f"{name}: no nodes; give at least one path of ranks, such as 0")
+        known: set[RankPath] = {()}
+        for path in given:
+            if path in known:
+                raise TreeError(f"{name}: node {_word(path) or 'root'} is given twice; give every draft node once")
+            if min(path) < 0:
+                raise TreeError(f"{name}: node {_word(path)} has a negative rank; ranks count from 0, the best")
+            if path[:-1] not in known:
+                raise TreeError(f"{name}: node {_word(path)} has no parent; add node {_word(path[:-1])}")
+            known.add(path)
+        return cls(name, source, ((), *given))
+
+    @property
+    def nodes(self) -> int:
+        """N, root included."""
+        return len(self.paths)
+
+    @cached_property
+    def parents(self) -> tuple[int, ...]:
+        """Index of each node's parent, -1 for the root."""
+        place = {path: i for i, path in enumerate(self.paths)}
+        return (-1, *(place[path[:-1]] for path in self.paths[1:]))
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """Rank of each node's token in the drafter's distribution at its parent, 0 the best; the root's is 0."""
+        return (0, *(path[-1] for path in self.paths[1:]))
+
+    @cached_property
+    def depth(self) -> tuple[int, ...]:
+        """Depth of each node, the root's 0; never falls from one node to the next."""
+        return tuple(map(len, self.paths))
+
+    @property
+    def max_depth(self) -> int:
+        """Draft tokens on the longest path."""
+        return self.depth[-1]
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """For each depth 1, 2, …: how many of a distribution's best tokens are needed, i.e. the largest rank + 1."""
+        return tuple(max(path[-1] for path in self.paths if len(path) == d) + 1 for d in range(1, self.max_depth + 1))
+
+    def cut(self, depth: int) -> StaticTree:
+        """The same tree without the nodes below `depth` >= 1."""
+        kept = tuple(path for path in self.paths if len(path) <= depth)
+        return self if len(kept) == self.nodes else StaticTree(self.name, f"{self.source}; cut at depth {depth}", kept)
+
+    def dump(self) -> str:
+        """The tree as the text of its file."""
+        lines = [" ".join(_word(path) for path in self.paths if len(path) == d) for d in range(1, self.max_depth + 1)]
+        source = yaml.safe_dump({"source": self.source}, width=110, allow_unicode=True)
+        return source + "paths: |\n" + "".join(f"  {line}\n" for line in lines)
+
+
+def names() -> list[str]:
+    """The shipped trees."""
+    return sorted(file.stem for file in FOLDER.glob("*.yaml"))
+
+
+@cache
+def load(name: str) -> StaticTree:
+    """A shipped tree by its name, or the one in a file of yours (`*.yaml`). Raises TreeError."""
+    file = Path(name).expanduser() if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
+    if not file.is_file():
+        raise TreeError(f"{name}: no such tree; there are {', '.join(names())}, or give the path of a .yaml file")
+    return parse(name, file.read_text(encoding="utf-8"))
+
+
+def parse(name: str, text: str) -> StaticTree:
+    """The tree in a file's text. Raises TreeError."""
+    try:
+        given = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise TreeError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(given, dict) or set(given) != {"source", "paths"} or not all(map(_is_text, given.values())):
+        raise TreeError(f"{name}: a tree has exactly the keys source (text) and paths (text, a line a depth: 0 1 0.0)")
+    paths = []
+    for word in given["paths"].split():
+        ranks = word.split(".")
+        if not all(rank.isascii() and rank.isdigit() for rank in ranks):
+            raise TreeError(f"{name}: {word!r} is no path of ranks; write ranks with dots between, such as 0.2.1")
+        paths.append(tuple(map(int, ranks)))
+    return StaticTree.of_paths(name, given["source"], paths)
+
+
+def best_tree(accuracy: Sequence[Sequence[float]], nodes: int) -> list[RankPath]:
+    """The paths of the `nodes` >= 1 draft nodes that are accepted most often, root not counted.
+
+    `accuracy[d][r]`: how often the token of rank r at depth d+1 is the right one when its parent is. A path comes true
+    with the product of its ranks' accuracies, so the expected accept length is the sum over nodes of that product, and
+    taking the largest product next is optimal: a child's never exceeds its parent's (Medusa, section 2.3.3). Fewer come
+    back when no more have a chance."""
+    if nodes < 1 or not all(0 <= a <= 1 for row in accuracy for a in row):
+        raise ValueError(f"{nodes} nodes from accuracies {accuracy}: give at least 1 node and accuracies from 0 to 1")
+    chosen: list[RankPath] = []
+    frontier = [(-a, 1, (r,)) for r, a in enumerate(accuracy[0])] if accuracy else []
+    heapq.heapify(frontier)
+    while frontier and len(chosen) < nodes:
+        product, depth, path = heapq.heappop(frontier)
+        if product == 0:
+            break
+        chosen.append(path)
+        for rank, a in enumerate(accuracy[depth] if depth < len(accuracy) else ()):
+            heapq.heappush(frontier, (product * a, depth + 1, (*path, rank)))
+    return chosen
+
+
+def expected_length(accuracy: Sequence[Sequence[float]], tree: StaticTree) -> float:
+    """Accepted draft tokens a cycle that these accuracies promise for the tree, paths being independent."""
+    total = 0.0
+    for path in tree.paths[1:]:
+        product = 1.0
+        for depth, rank in enumerate(path):
+            product *= accuracy[depth][rank] if depth < len(accuracy) and rank < len(accuracy[depth]) else 0.0
+        total += product
+    return total
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _word(path: RankPath) -> str:
+    return ".".join(map(str, path))

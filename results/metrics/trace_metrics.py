@@ -1,0 +1,98 @@
+"""Quantities read off traces: what figures draw position by position, and the numbers that tables show of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from results.store.cells import StoreError
+from results.store.traces import ON_PATH, TESTED, TraceFolder
+
+HEADS = 5
+"""Dropout heads of the papers' tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """`columns` of the trace it is made of; `rows`: of the emitted tokens, or of the contexts in which the first of the
+    drafted siblings was tested."""
+
+    label: str
+    columns: tuple[str, ...]
+    of: Callable[[pd.DataFrame], pd.Series]
+    rows: Literal["emitted", "contexts"] = "emitted"
+
+
+def _column(label: str, name: str, rows: Literal["emitted", "contexts"] = "emitted") -> Quantity:
+    return Quantity(label, (name,), lambda frame: frame[name], rows)
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "z1": _column("largest logit z₁", "z1"),
+    "z2": _column("second largest logit z₂", "z2"),
+    "p1": _column("largest probability p₁", "p1"),
+    "p2": _column("second largest probability p₂", "p2"),
+    "ratio": Quantity("logit ratio z₂/z₁", ("z1", "z2"), lambda frame: frame["z2"] / frame["z1"]),
+    "prob_ratio": Quantity("probability ratio p₂/p₁", ("p1", "p2"), lambda frame: frame["p2"] / frame["p1"]),
+    "js": _column("JS(draft, target) (nats)", "js", "contexts"),
+    "js_released": _column("JS as released (nats)", "js_released", "contexts"),
+    "kl": _column("KL(target, draft) (nats)", "kl", "contexts"),
+    "tv": _column("total variation", "tv", "contexts"),
+}
+
+
+def quantities(traces: TraceFolder, names: tuple[str, ...]) -> pd.DataFrame:
+    """Columns `names` and `clause`, a row a position; positions where one of them does not exist are left out. Raises
+    StoreError without traces, ValueError for quantities of different rows."""
+    chosen = [QUANTITIES[name] for name in names]
+    kinds = {quantity.rows for quantity in chosen}
+    if len(kinds) > 1:
+        raise ValueError(f"{', '.join(names)}: quantities of emitted tokens and of drafted contexts in one panel")
+    read = {"clause", "rank"}.union(*(quantity.columns for quantity in chosen))
+    frame = traces.frame(sorted(read))
+    frame = _contexts(frame) if kinds == {"contexts"} else frame[frame["clause"].isin(ON_PATH)]
+    found = pd.DataFrame({name: quantity.of(frame) for name, quantity in zip(names, chosen, strict=True)})
+    there = np.isfinite(found).all(axis=1)
+    return found[there].assign(clause=frame["clause"][there])
+
+
+def traced_metrics(traces: TraceFolder) -> dict[str, Any]:
+    """Numbers of a cell that only its trace knows; empty where there is none, or no rule that noted them.
+
+    majority_i, majority_p_i   of the tested contexts, the share in which i of the dropout heads agree on a token and no
+                               more do, and that token's mean probability there (DropMatch, Table 2)
+    js_dispersed_draft, js_dispersed_heads, js_concentrated_…   mean JS of the draft, and of the heads, to the centroid
+                               where eq. 6 keeps the token (dispersed) and where eq. 7 alone does (Table 3), nats
+    """
+    try:
+        frame = traces.frame(["clause", "rank", "majority", "majority_p", "votes", "js_centroid", "js_heads",
+                              "js_heads_max", "token"])
+    except StoreError:
+        return {}
+    found: dict[str, Any] = {}
+    if "majority" in frame:
+        contexts = _contexts(frame)
+        for size in range(1, HEADS + 1):
+            here = contexts[contexts["majority"] == size]
+            found[f"majority_{size}"] = len(here) / len(contexts) if len(contexts) else None
+            found[f"majority_p_{size}"] = _mean(here["majority_p"])
+    if "js_centroid" in frame:
+        tested = frame[frame["clause"].isin(TESTED)]
+        near = tested["js_centroid"] <= tested["js_heads_max"]
+        alone = ~near & (tested["votes"] == tested["majority"])
+        for name, rows in (("dispersed", tested[near]), ("concentrated", tested[alone])):
+            found[f"js_{name}_draft"], found[f"js_{name}_heads"] = _mean(rows["js_centroid"]), _mean(rows["js_heads"])
+            found[f"js_{name}_share"] = len(rows) / len(tested) if len(tested) else None
+    return found
+
+
+def _contexts(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["clause"].isin(TESTED) & (frame["rank"] == 0)]
+
+
+def _mean(column: pd.Series) -> float | None:
+    return float(column.mean()) if len(column) else None

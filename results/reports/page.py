@@ -1,0 +1,111 @@
+"""One self-contained page with everything of a run: tables, figures, what is missing, definitions, environment."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from results.metrics.catalog import METRICS, Metric
+from results.reports import formats
+from results.reports.advice import Advice
+from results.reports.grid import Grid, Outcome, unmeasured
+from results.reports.spec import ReportSpec
+from results.reports.table import lay_out
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A report with what was measured for it, the files that were rendered from it, and the command that makes it."""
+
+    spec: ReportSpec
+    grid: Grid
+    paths: Sequence[Path] = ()
+    command: str = ""
+
+    @property
+    def content(self) -> Markup:
+        """The table, or the figure as inline SVG (PNG where there is no SVG)."""
+        if self.spec.kind == "table":
+            return Markup(formats.html(lay_out(self.spec, self.grid)))
+        drawn = {path.suffix: path for path in self.paths}
+        if ".svg" in drawn:
+            return Markup(_inline_svg(drawn[".svg"], self.spec))
+        if ".png" in drawn:
+            return Markup('<img src="{}" alt="{}">').format(_data_uri(drawn[".png"]), self.spec.title)
+        return Markup('<p class="missing">The figure was not drawn.</p>')
+
+    @property
+    def unmeasured(self) -> list[tuple[str, Outcome]]:
+        return unmeasured(self.spec, self.grid)
+
+    @property
+    def downloads(self) -> list[tuple[str, str]]:
+        """(suffix, data URI) of each file, so that the page keeps working wherever it is copied."""
+        return [(path.suffix[1:], _data_uri(path)) for path in self.paths if path.suffix != ".html"]
+
+
+def write_index(
+    out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "Leeway",
+    opening: Markup | None = None
+) -> Path:
+    """Write <out_dir>/index.html: no other file and no network is needed to read it. `environment` is plain data;
+    `opening` stands before the reports."""
+    page = formats.TEMPLATES.get_template("index.html.j2").render(
+        title=title, items=items, environment=list(_flat(environment)), metrics=_used_metrics(items), opening=opening
+    )
+    path = Path(out_dir) / "index.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def advice_section(advice: Advice, command: str, basis: Sequence[str], costs: Sequence[Sequence[str]]) -> Markup:
+    """The opening of a workload's page. `command`: the overrides of the setting that is spoken of; `basis`: what the
+    advice stands on; `costs`: the table of the parts of a cycle, its head first."""
+    return Markup(formats.TEMPLATES.get_template("advice.html.j2").render(
+        advice=advice, command=command, basis=basis, costs=costs))
+
+
+def _used_metrics(items: Sequence[Item]) -> list[Metric]:
+    """The metrics that these reports show, speedup and τ always among them."""
+    used = {"speedup", "tau"}
+    for item in items:
+        used |= {value.metric for value in item.spec.values}
+        if item.spec.figure is not None:
+            drawn = item.spec.figure.model_dump()
+            used |= {drawn[part] for part in ("left", "right", "x", "y") if drawn.get(part) in METRICS}
+    return [metric for name, metric in METRICS.items() if name in used]
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name} · ")
+        elif isinstance(value, list | tuple):
+            yield f"{prefix}{name}", " ".join(map(str, value)) or "none"
+        else:
+            yield f"{prefix}{name}", "unknown" if value is None else str(value)
+
+
+def _inline_svg(path: Path, spec: ReportSpec) -> str:
+    """The drawing without its XML head. Its ids get the report's name, so that figures on one page stay apart, and its
+    colours become variables with themselves as default, so that the page's dark theme can lighten them."""
+    svg = path.read_text(encoding="utf-8")
+    svg = svg[svg.index("<svg"):]
+    for pattern in (r'(\bid=")', r"(url\(#)", r'(href="#)'):
+        svg = re.sub(pattern, rf"\g<1>{spec.name}-", svg)
+    svg = re.sub(r": #([0-9a-f]{6})\b", r": var(--c-\1, #\1)", svg)
+    named = f'<svg role="img" aria-label="{Markup.escape(spec.title)}" class="plot"'
+    return f'<div class="scroll">{svg.replace("<svg", named, 1)}</div>'
+
+
+def _data_uri(path: Path) -> str:
+    kind = mimetypes.guess_type(path.name)[0] or "text/plain"
+    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
