@@ -20,7 +20,8 @@ from tasks.scorers.code import Code, solution
 from tasks.scorers.harness import Harness
 from tasks.scorers.ifeval import IFEval
 from tasks.scorers.livecodebench import LiveCodeBench, read_tests
-from tasks.scorers.plain import Nothing, RougeL
+from tasks.scorers.plain import Nothing
+from tasks.scorers.rouge import RougeL
 from tests.helpers.dataset_rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
 
 ROOT = Path(__file__).parents[2]
