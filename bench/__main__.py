@@ -46,11 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(command: Command) -> int:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
-    from bench.run.outcome import conclude, labels_of
+    from bench.run.outcome import labels_of, print_outcome
     from results.store.cells import Store
 
-    settings = Settings.of(command.points[0].config)
-    cells = [Cell.of(point.config) for point in command.points]
+    settings = Settings.from_config(command.points[0].config)
+    cells = [Cell.from_config(point.config) for point in command.points]
     labels = labels_of([point.overrides for point in command.points], cells)
     if settings.dry_run:
         from bench.dry_run.plan import show_plan
@@ -72,15 +72,15 @@ def run(command: Command) -> int:
         hydra_job(rotations(cells) if command.together else None)()
     if plans:
         render_sweep(command, plans, settings)
-    from bench.run.related_cells import relate
+    from bench.run.related_cells import add_cross_cell_metrics
 
-    relate(cells, store)
+    add_cross_cell_metrics(cells, store)
     judged = 0
     if settings.judge.base_url is not None:
         from bench.judging.grading import judge_cells
 
         judged = judge_cells(cells, settings.judge, store)
-    return max(judged, conclude(cells, labels, settings))
+    return max(judged, print_outcome(cells, labels, settings))
 
 
 def hydra_itself() -> int:

@@ -59,7 +59,7 @@ class Calibrate(Section):
     seed: int
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Calibrate:
+    def from_config(cls, config: Mapping[str, Any]) -> Calibrate:
         """Raises ConfigError, one line."""
         found = dict(config)
         found["pair"], found["engine"] = parse(Pair, config, "pair"), parse(Engine, config, "engine")
@@ -126,7 +126,7 @@ def report(found: Constants, js: list[float], bound: list[float], out: Path) -> 
 
 
 def run(config: Mapping[str, Any]) -> None:
-    settings = Calibrate.of(config)
+    settings = Calibrate.from_config(config)
     if settings.engine.threads:
         torch.set_num_threads(settings.engine.threads)
     target = model_of(settings.pair, settings.engine, "target")

@@ -71,7 +71,8 @@ def tree_nodes(v: Verification, decision: Decision, target: LanguageModel) -> tu
     draft = v.draft
     kept = walk(v, decision).kept[0].tolist()
     parents = draft.parents.expand(draft.tokens.shape)[0].tolist()
-    strict = (torch.ones_like(draft.valid) if decision.strict is None else decision.strict)[0].tolist()
+    strict = torch.ones_like(draft.valid) if decision.lossless_accept is None else decision.lossless_accept
+    strict = strict[0].tolist()
     q = None if draft.q is None else draft.q[0].tolist()
     p = probabilities(v)
     p_token, rank = v.of_token(p)[0].tolist(), _ranks(v, p)
@@ -126,7 +127,7 @@ def capture(overrides: Sequence[str], prompt: int, number: int | None) -> tuple[
     """The cycle, and the file where it lies now. Raises ConfigError, ModelError."""
     with composer() as hydra:
         config = hydra.point(overrides).config
-    cell, settings = Cell.of(config), Settings.of(config)
+    cell, settings = Cell.from_config(config), Settings.from_config(config)
     task = cell.load_task()
     chosen = task.prompts(prompt + 1, cell.seed)
     if len(chosen) <= prompt:

@@ -75,7 +75,7 @@ def grown(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[StaticTre
         file = Path(folder) / "probe.yaml"
         file.write_text(tree.dump(), encoding="utf-8")
         config = hydra.point([*STRICT, *overrides, f"drafter.tree={file}"]).config
-        cell, settings = Cell.of(config), Settings.of(config)
+        cell, settings = Cell.from_config(config), Settings.from_config(config)
         own = any(line.startswith("task=") for line in overrides)
         prompts = cell.load_task().prompts(args.prompts, cell.seed) if own else calibration(args.prompts)
         cycles = measure(load_method(cell), prompts, tree, cell.decoding.max_new_tokens)

@@ -50,7 +50,7 @@ class LeewayLM(TemplateLM):
         if fixed := [line for line in given if line.startswith(("task=", "decoding.", "n=", "batch="))]:
             raise ConfigError(f"{fixed[0]}: lm-eval decides this; give --tasks, --gen_kwargs, --limit or --batch_size")
         with composer() as hydra:
-            self.cell = Cell.of(hydra.point(given).config)
+            self.cell = Cell.from_config(hydra.point(given).config)
         self.batch_size, self.max_gen_toks = int(batch_size), max_gen_toks
         self._cut = False  # a context was cut, and that was said
         self._methods: dict[tuple, Method] = {}

@@ -133,7 +133,7 @@ def composed(overrides: Sequence[str]) -> Cell:
     defaults = [f"{key}={value}" for key, value in DEFAULTS.items()
                 if key not in given and not (key == "method" and "drafter" in given)]
     with composer() as hydra:
-        cell = Cell.of(hydra.point([*defaults, *overrides]).config)
+        cell = Cell.from_config(hydra.point([*defaults, *overrides]).config)
     if cell.is_autoregressive:
         raise ConfigError("drafter=none has no cycle to measure beside the baseline: take method=eagle3 or another")
     return cell

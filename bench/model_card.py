@@ -177,7 +177,7 @@ def scores() -> dict[str, dict[str, Any]]:
     with composer() as hydra:
         command = hydra.command(["report=laboratory"], False)
         run_reports(command, hydra)
-        settings = Settings.of(hydra.point([]).config)
+        settings = Settings.from_config(hydra.point([]).config)
         spec = validated(ReportSpec, hydra.section("report", "laboratory"), "report")
         plan = plan_of(spec, hydra, [])
     names = {"target": "target", "target, T = 1": "sampled", "draft": "draft"}

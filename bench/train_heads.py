@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from pydantic import PositiveInt, ValidationError
 
-from bench.config.errors import ConfigError, invalid, unknown
+from bench.config.errors import ConfigError, format_validation, unknown_key
 from bench.config.hydra_entry import entry
 from bench.config.schema import DType, Section
 from bench.train_pair import conversation, stream
@@ -24,7 +24,7 @@ from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.training.heads.conversations import ChatPacker, Records, load_records
-from methods.training.heads.frozen import Frozen
+from methods.training.heads.frozen import FrozenTarget
 from methods.training.heads.kinds import KINDS
 from methods.training.heads.loop import Source, measure, train
 from methods.training.packing import Conversation
@@ -96,7 +96,7 @@ def make_head(name: str, recipe: Any, target: LanguageModel, source: Source, set
         print(f"{out}: complete")
         return
     torch.manual_seed(settings.seed)
-    trainee = kind(recipe, Frozen(target))
+    trainee = kind(recipe, FrozenTarget(target))
     packer = partial(ChatPacker, target.tokenizer, length=recipe.row_tokens, eos_ids=target.eos_ids)
     device = str(target.device)
     data = identity(settings) + settings.own_answers.model_dump_json()
@@ -129,7 +129,7 @@ def parse(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, Any]]:
     settings = _validated(TrainHeads, raw, "")
     for name in settings.heads:
         if name not in KINDS:
-            raise ConfigError(unknown(f"heads={name}", (f"heads={kind}" for kind in KINDS), what="unknown"))
+            raise ConfigError(unknown_key(f"heads={name}", (f"heads={kind}" for kind in KINDS), what="unknown"))
     return settings, {name: _validated(KINDS[name].Recipe, recipes[name], name) for name in settings.heads}
 
 
@@ -137,7 +137,7 @@ def _validated(kind: type, values: Mapping[str, Any], section: str) -> Any:
     try:
         return kind(**values)
     except ValidationError as error:
-        raise ConfigError(invalid(error, section, kind.model_fields)) from error
+        raise ConfigError(format_validation(error, section, kind.model_fields)) from error
 
 
 def run(config: Mapping[str, Any]) -> None:

@@ -50,7 +50,7 @@ class TrainJudge(Section):
     seed: NonNegativeInt
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> TrainJudge:
+    def from_config(cls, config: Mapping[str, Any]) -> TrainJudge:
         """Raises ConfigError, one line."""
         found = dict(config)
         found["pair"], found["engine"] = parse(Pair, config, "pair"), parse(Engine, config, "engine")
@@ -115,7 +115,7 @@ def classifier(settings: TrainJudge, target: LanguageModel, draft: LanguageModel
 
 
 def run(config: Mapping[str, Any]) -> None:
-    settings = TrainJudge.of(config)
+    settings = TrainJudge.from_config(config)
     if settings.kind == "judge" and settings.labels is None:
         raise ConfigError("kind=judge learns from labels that people made: give labels=FILE")
     if settings.engine.threads:

@@ -1,4 +1,4 @@
-"""`python -m bench.vs_transformers` (`make bench`): this engine beside `transformers`, in one interleaved run.
+"""`python -m bench.vs_transformers` (`make engine-speed`): this engine beside `transformers`, in one interleaved run.
 
 Four numbers, each a ratio or a share, so that a slow or busy machine does not change what they say:
   autoregressive  this engine's tokens/s over `transformers.generate`'s

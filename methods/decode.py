@@ -14,7 +14,7 @@ from torch import Tensor
 
 from methods.engine.cache import SlotCache
 from methods.method import Method
-from methods.prompt_rng import Streams
+from methods.prompt_rng import PromptRng
 from methods.pruning import root_entropy
 from methods.rules.verification import Verification
 from methods.rules.walk import walk
@@ -85,25 +85,25 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     """Decode one batch. Raises TooLong when a prompt and its answer do not fit the model's positions."""
     target, rows = method.target, [list(request.input_ids) for request in requests]
     slots = _slots(method, rows, limits)
-    nodes, uniforms = method.drafter.nodes(method.draft.length), method.drafter.uniforms(method.draft.length)
-    streams = Streams([r.key for r in requests], nodes + 1 + uniforms, target.device)
+    nodes, uniforms = method.drafter.nodes(method.draft.length), method.drafter.num_uniforms(method.draft.length)
+    rng = PromptRng([r.key for r in requests], nodes + 1 + uniforms, target.device)
     generations = [Generation() for _ in rows]
 
     start = _clock(target.device)
     cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(target)
     first = target.prefill(rows, cache, features=wanted)
-    token = draw(method.sampling.probs(first.logits[:, 0]), streams.cycle()[:, -1])
+    token = draw(method.sampling.probs(first.logits[:, 0]), rng.cycle()[:, -1])
     entropy = None if method.pruning is None else root_entropy(first.logits[:, 0])
     proposer = method.drafter.start(target, method.model, method.draft, rows, slots)
-    proposer.share(cache)
+    proposer.attach_target_cache(cache)
     if wanted:
-        proposer.observe(first.features, [range(len(row)) for row in rows])
+        proposer.on_features(first.features, [range(len(row)) for row in rows])
     for row, generation, new in zip(rows, generations, token.tolist(), strict=True):
         _emit(row, generation, [new], limits, target)
     began = _clock(target.device)
 
     while not all(g.finish for g in generations):
-        u = streams.cycle()
+        u = rng.cycle()
         with probe("draft"):
             draft = proposer.propose(rows, u[:, nodes + 1:])
             if method.pruning is not None:
@@ -117,9 +117,9 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         with probe("commit"):
             kept = commit(rows, generations, cache, paths, limits, method)
             if wanted:
-                proposer.observe(features, kept)
-            if draft.extra:
-                proposer.learn([path.answers for path in paths])
+                proposer.on_features(features, kept)
+            if draft.extra_nodes:
+                proposer.on_extra_outputs([path.answers for path in paths])
     ended = _clock(target.device)
     for generation in generations:
         generation.prefill_s = (began - start) / len(rows)
@@ -145,7 +145,7 @@ def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor,
     tree = {} if draft.chain else {"ancestors": draft.ancestors, "depth": draft.depth}
     out = method.target.forward(draft.tokens, cache, hidden=method.rule.needs_hidden, features=features, **tree)
     logits, hidden, answers = out.logits, out.hidden, None
-    if draft.extra:
+    if draft.extra_nodes:
         draft = draft.candidates()
         answers = logits[:, draft.nodes:].argmax(-1)
         logits, hidden = logits[:, :draft.nodes], None if hidden is None else hidden[:, :draft.nodes]
@@ -160,7 +160,7 @@ class Path:
 
     nodes: list[int]
     tokens: list[int]
-    marks: dict[str, list[bool]]
+    flags: dict[str, list[bool]]
     answers: list[int]
 
 
@@ -169,14 +169,14 @@ def accept(method: Method, v: Verification, u: Tensor, answers: Tensor | None = 
     path = walk(v, method.rule.decide(v))
     token = method.rule.next_token(v, path.last, u)
     drafted = torch.where(path.kept, v.draft.tokens, -1)
-    columns = [drafted, token[:, None], *path.marks.values()]
+    columns = [drafted, token[:, None], *path.flags.values()]
     table = torch.cat(columns if answers is None else [*columns, answers], 1).tolist()
     size, found = v.draft.nodes, []
-    ends = range(size + 1, size + 1 + size * len(path.marks) + 1, size)
+    ends = range(size + 1, size + 1 + size * len(path.flags) + 1, size)
     for row in table:
         kept = [i for i, t in enumerate(row[:size]) if t >= 0]
         marks = {}
-        for name, begin in zip(path.marks, ends[:-1], strict=True):
+        for name, begin in zip(path.flags, ends[:-1], strict=True):
             at = [bool(row[begin + i]) for i in kept]
             marks[name] = [*at[1:], False] if name == "relaxed" else at
         found.append(Path(kept, [row[i] for i in kept[1:]] + [row[size]], marks, row[ends[-1]:]))
@@ -196,7 +196,7 @@ def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCach
         emitted = _emit(row, generation, path.tokens, limits, method.target)
         generation.committed.append(emitted)
         generation.accepted.append(min(emitted, len(path.tokens) - 1))
-        for name, marked in path.marks.items():
+        for name, marked in path.flags.items():
             generation.counts[name] = generation.counts.get(name, 0) + sum(marked[:emitted])
         kept.append([] if generation.finish else path.nodes)
     cache.commit(kept)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from methods.drafters.base import Drafter, DraftSettings
 from methods.pruning import Pruning
-from methods.rules.base import Candidates, Rule
+from methods.rules.base import DraftCapabilities, Rule
 from methods.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Method:
 
 def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling, pruning: Pruning | None = None) -> None:
     """Refuse a combination that cannot run, before anything is loaded. Raises ValueError, one line."""
-    candidates = Candidates(name, drafter.has_q, drafter.samples(sampling))
+    candidates = DraftCapabilities(name, drafter.has_q, drafter.samples(sampling))
     rule.check(candidates, sampling)
     if pruning is not None:
         pruning.check(candidates)
@@ -45,12 +45,13 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
     share a vocabulary, or when a head drafts from a part of it only and the rule needs all of it."""
     from methods.engine.source import ModelError
 
-    drafter.fit(target)
+    drafter.check_target(target)
     if model is not None and model.vocab_size != target.vocab_size:
-        raise ModelError(f"pair.{drafter.needs}={model.source}: its vocabulary has {model.vocab_size} entries, the "
-                         f"target's {target.vocab_size}; draft and target must share one vocabulary")
+        raise ModelError(f"pair.{drafter.model_role}={model.source}: its vocabulary has {model.vocab_size} entries, "
+                         f"the target's {target.vocab_size}; draft and target must share one vocabulary")
     if model is not None and not model.full_vocabulary:
-        candidates = Candidates(drafter.needs, drafter.has_q, drafter.samples(sampling), full_vocabulary=False)
+        candidates = DraftCapabilities(drafter.model_role, drafter.has_q, drafter.samples(sampling),
+                                       full_vocabulary=False)
         try:
             rule.check(candidates, sampling)
         except ValueError as error:

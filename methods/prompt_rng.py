@@ -12,7 +12,7 @@ BLOCK = 16
 """Cycles drawn at once; a matter of speed, not of values."""
 
 
-class Streams:
+class PromptRng:
     """One counter-based generator (Philox) per row, keyed by the row's name; `width` uniforms a row and cycle."""
 
     def __init__(self, keys: list[str], width: int, device: torch.device):

@@ -29,7 +29,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from methods.rules.base import Candidates
+from methods.rules.base import DraftCapabilities
 from methods.trees.draft import Draft
 
 Score = Literal["entropy", "accum_prob", "depth", "depth_exp"]
@@ -59,7 +59,7 @@ class Pruning(BaseModel):
     leaf: float = Field(0.001, ge=0.0)
     alpha: float = Field(0.5, ge=0.0)
 
-    def check(self, candidates: Candidates) -> None:
+    def check(self, candidates: DraftCapabilities) -> None:
         """Raise ValueError, one line, for drafts that cannot be pruned."""
         if not candidates.has_q:
             raise ValueError(f"pruning ranks tokens by draft probability, and drafter={candidates.drafter} has none: "

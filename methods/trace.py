@@ -13,7 +13,7 @@ behind the end of an answer is left out. Columns
   accept, strict      what the rule, and the strict rule, say of the token if it is tested
   clause              strict: kept, by the strict rule as well. relaxed: kept by the relaxation alone. rejected: tested
                       and not kept. unreached: never tested. drawn: no draft token, correction or bonus
-  score, inside, outside   the rule's `dial`
+  score, inside, outside   the rule's `threshold_view`
 and what the rule itself adds (`Rule.statistics`). What does not exist, such as q without a draft distribution, is NaN.
 """
 
@@ -68,7 +68,7 @@ class Recorder:
         token = self.rule.next_token(v, node, u)
         found = {**_of_target(v, node, token), **_of_draft(v, node), **_of_decision(v, node, self._decision)}
         if v.draft.nodes > 1:
-            dial = self.rule.dial(v)
+            dial = self.rule.threshold_view(v)
             if dial is not None:
                 self.setting = Setting(dial.name, dial.relation, float(dial.value))
                 found |= {name: _with_drawn(getattr(dial, name)) for name in ("score", "inside", "outside")}
@@ -163,7 +163,7 @@ def _of_draft(v: Verification, node: Tensor) -> dict[str, Tensor]:
 
 def _of_decision(v: Verification, node: Tensor, decision: Decision) -> dict[str, Tensor]:
     draft, kept = v.draft, walk(v, decision).kept
-    strict = decision.accept if decision.strict is None else decision.strict
+    strict = decision.accept if decision.lossless_accept is None else decision.lossless_accept
     place = torch.arange(draft.nodes, device=node.device).expand(draft.tokens.shape)
     behind_kept = (v.earlier_siblings & kept[:, None, :]).any(-1)
     tested = v.at_parent(kept) & ~behind_kept

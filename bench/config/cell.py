@@ -62,7 +62,7 @@ class Cell(Section):
     batch: int = Field(ge=1)
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Cell:
+    def from_config(cls, config: Mapping[str, Any]) -> Cell:
         """The cell of a composed configuration (its other keys are left alone). Raises ConfigError, one line."""
         found: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
         found |= {
@@ -109,7 +109,7 @@ class Cell(Section):
     @property
     def roles(self) -> tuple[str, ...]:
         """The parts of the pair that the cell runs."""
-        needs = self.drafter.options.needs
+        needs = self.drafter.options.model_role
         return ("target",) if needs is None else ("target", needs)
 
     def load_task(self) -> Task:
@@ -181,7 +181,7 @@ class Cell(Section):
         return {**self.model_dump(mode="json"), "fingerprints": self.fingerprints(), "name": self.name}
 
 
-def tell_apart(cells: Sequence[Cell]) -> list[str]:
+def display_names(cells: Sequence[Cell]) -> list[str]:
     """Short names for cells of one rotation: task, method, and the options in which methods of one name differ."""
     rows = [flat(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
     names = []

@@ -21,7 +21,7 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-from bench.config.errors import CONFIG_ERRORS, ConfigError, composition, unknown
+from bench.config.errors import CONFIG_ERRORS, ConfigError, format_hydra_error, unknown_key
 from bench.config.paths import CONF, PROJECT
 
 BASIC = "hydra._internal.core_plugins.basic_"
@@ -126,9 +126,9 @@ class Composer:
             plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         except (ConfigKeyError, ConfigAttributeError) as error:
             key = error.full_key or override.key_or_group
-            raise ConfigError(unknown(key, _keys_beside(config, key))) from error
+            raise ConfigError(unknown_key(key, _keys_beside(config, key))) from error
         except CONFIG_ERRORS as error:
-            raise composition(error) from error
+            raise format_hydra_error(error) from error
         return Point(tuple(override.input_line for override in parsed if not override.is_hydra_override()), plain)
 
     def options(self, group: str) -> list[str]:
@@ -143,7 +143,7 @@ class Composer:
             for override in self._parse(changes):
                 OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
         except CONFIG_ERRORS as error:
-            raise composition(error) from error
+            raise format_hydra_error(error) from error
         return OmegaConf.to_container(config[group], resolve=False)
 
     def _base(self, structural: Sequence[str]) -> _Base:
@@ -153,7 +153,7 @@ class Composer:
             try:
                 config = compose("config", list(structural), return_hydra_config=True)
             except CONFIG_ERRORS as error:
-                raise composition(error) from error
+                raise format_hydra_error(error) from error
             with open_dict(config):
                 hydra = config.pop("hydra")
             self._bases[key] = _Base(config, hydra)
@@ -170,7 +170,7 @@ class Composer:
             try:
                 parsed += self._parser.parse_overrides([line])
             except CONFIG_ERRORS as error:
-                raise ConfigError(f"{line}: not of the form KEY=VALUE ({composition(error)})") from error
+                raise ConfigError(f"{line}: not of the form KEY=VALUE ({format_hydra_error(error)})") from error
             if parsed[-1].is_sweep_override():
                 _check_values(parsed[-1])
         return parsed

@@ -32,7 +32,7 @@ def one_line(error: object) -> str:
     return " ".join(str(text).split()) or type(error).__name__
 
 
-def described(error: BaseException) -> str:
+def format_exception(error: BaseException) -> str:
     """One line for a record: the kind of an unexpected error, its text, and the line of code it came from."""
     text = one_line(error)
     if type(error).__module__.partition(".")[0] in OWN_ROOMS:
@@ -42,7 +42,7 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{place}"
 
 
-def unknown(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:
+def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:
     """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`. All keys are given in full."""
     tails = {re.split("[.=]", full)[-1]: full for full in sorted(allowed)}
     near = [tails[tail] for tail in get_close_matches(re.split("[.=]", key)[-1], tails, n=2)]
@@ -50,7 +50,7 @@ def unknown(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> s
     return f"{key}: {what}{hint}{', '.join(tails.values()) or 'none'}"
 
 
-def invalid(error: ValidationError, section: str, allowed: Iterable[str]) -> str:
+def format_validation(error: ValidationError, section: str, allowed: Iterable[str]) -> str:
     """All complaints of pydantic about one section's values, in one line."""
     return "; ".join(_complaint(item, section, allowed) for item in error.errors())
 
@@ -59,7 +59,7 @@ def _complaint(item: Any, section: str, allowed: Iterable[str]) -> str:
     prefix = f"{section}." if section else ""
     key = prefix + ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        return unknown(key, (prefix + name for name in allowed))
+        return unknown_key(key, (prefix + name for name in allowed))
     if item["type"] == "missing":
         return f"{key}: missing; give {key}=VALUE"
     text = item["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
@@ -69,7 +69,7 @@ def _complaint(item: Any, section: str, allowed: Iterable[str]) -> str:
     return f"{section}: {text}" if whole_section else f"{key}={item['input']}: {text}"
 
 
-def composition(error: Exception) -> ConfigError:
+def format_hydra_error(error: Exception) -> ConfigError:
     """What Hydra or OmegaConf said about an override, in one line."""
     text = str(error)
     if isinstance(error, MissingMandatoryValue):
@@ -77,5 +77,6 @@ def composition(error: Exception) -> ConfigError:
         return ConfigError(f"{key}: missing; give {key}=VALUE")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
-        return ConfigError(unknown(f"{group}={option}", (f"{group}={o}" for o in error.options or ()), what="unknown"))
+        options = (f"{group}={name}" for name in error.options or ())
+        return ConfigError(unknown_key(f"{group}={option}", options, what="unknown"))
     return ConfigError(re.sub(r" See https://hydra\S+.*", "", one_line(text)))

@@ -17,7 +17,7 @@ from pydantic import (
     model_serializer,
 )
 
-from bench.config.errors import ConfigError, NotInPair, invalid, unknown
+from bench.config.errors import ConfigError, NotInPair, format_validation, unknown_key
 from methods.engine.source import folder_of, is_random
 from methods.sampling import Sampling
 
@@ -151,7 +151,7 @@ def validated(model: type[Model], data: Mapping[str, Any], section: str) -> Mode
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:
-        raise ConfigError(invalid(error, section, model.model_fields)) from error
+        raise ConfigError(format_validation(error, section, model.model_fields)) from error
 
 
 def parse(model: type[Model], config: Mapping[str, Any], section: str) -> Model:
@@ -164,7 +164,7 @@ def choose(config: Mapping[str, Any], section: str, options_of: Callable[[str], 
     given = dict(_mapping(config, section))
     name = given.pop("name", None)
     if name not in names:
-        raise ConfigError(unknown(f"{section}.name={name}", (f"{section}.name={n}" for n in names), what="unknown"))
+        raise ConfigError(unknown_key(f"{section}.name={name}", (f"{section}.name={n}" for n in names), what="unknown"))
     options = options_of(name)
     return Named[options](name=name, options=validated(options, given, section))
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bench.config import tracking
 from bench.config.cell import SECTIONS
-from bench.config.errors import ConfigError, unknown
+from bench.config.errors import ConfigError, unknown_key
 from bench.config.judge_options import Judge
 from bench.config.schema import Named, Section, choose, parse, validated
 
@@ -29,13 +29,13 @@ class Settings(Section):
     tracker: Named[tracking.Tracker]
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Settings:
+    def from_config(cls, config: Mapping[str, Any]) -> Settings:
         """The settings of a composed configuration; every key of it must be known. Raises ConfigError, one line."""
         layouts = {"report", "sweep"}
         allowed = {*SECTIONS, *cls.model_fields, *layouts}
         for key in config:
             if key not in allowed:
-                raise ConfigError(unknown(key, allowed))
+                raise ConfigError(unknown_key(key, allowed))
         found = {name: config[name] for name in cls.model_fields if name in config}
         found |= {
             "output": parse(Folder, config, "output"),

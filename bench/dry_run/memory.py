@@ -53,7 +53,7 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
     from methods.engine.random_weights import nbytes
 
     target = _language_model(folders["target"], cell.engine.dtype, cell.pair.trust_remote_code)
-    cell.drafter.options.fit(target)
+    cell.drafter.options.check_target(target)
     models: dict[str, LanguageModel | Head] = {"target": target}
     for role in cell.roles[1:]:
         if role == "draft":

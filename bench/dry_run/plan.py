@@ -17,13 +17,13 @@ from bench.config.settings import Settings
 from bench.dry_run.downloads import Listing, listing, size
 from bench.dry_run.memory import Estimate, estimate
 from bench.run.console import console
-from bench.run.outcome import trouble
+from bench.run.outcome import status_problem
 from methods.engine.source import ModelError, folder_of
 from results.store.cells import CellFolder, Store
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class DryRunEntry:
     """What is known of a cell before it runs. `name`, its folder, and `memory` are None where `problem` says why."""
 
     cell: Cell
@@ -37,31 +37,31 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) 
     store = Store(settings.store.dir)
     once = {cell.model_dump_json(): (cell, label) for cell, label in zip(cells, labels, strict=True)}
     cells, labels = zip(*once.values(), strict=True)
-    outlooks = [outlook(cell) for cell in cells]
+    entries = [dry_run_entry(cell) for cell in cells]
     if len(cells) == 1:
-        _show_point(outlooks[0])
+        _show_point(entries[0])
     table = Table("point", "folder", "in the store", title=f"would run in {store.root}", title_justify="left")
-    for found, label in zip(outlooks, labels, strict=True):
+    for found, label in zip(entries, labels, strict=True):
         name = found.name or f"unknown: {found.problem}"
         table.add_row(label, name, "–" if found.name is None else _state(store.cell(found.name)))
     console().print(table)
     if len(cells) > 1:
-        _show_sums(outlooks, store)
+        _show_sums(entries, store)
     _show_downloads(cells)
 
 
-def outlook(cell: Cell) -> Outlook:
+def dry_run_entry(cell: Cell) -> DryRunEntry:
     """Ask what the cell's models are; a hub model that cannot be asked makes the answer unknown, not an error."""
     folders = {}
     for role in cell.roles:
         folder = config_folder(cell.pair.source(role), cell.pair.revision(role))
         if isinstance(folder, str):
-            return Outlook(cell, None, None, f"pair.{role}={cell.pair.source(role)}: {folder}")
+            return DryRunEntry(cell, None, None, f"pair.{role}={cell.pair.source(role)}: {folder}")
         folders[role] = folder
     try:
-        return Outlook(cell, cell.name, estimate(cell, folders), "")
+        return DryRunEntry(cell, cell.name, estimate(cell, folders), "")
     except ModelError as error:
-        return Outlook(cell, None, None, one_line(error))
+        return DryRunEntry(cell, None, None, one_line(error))
 
 
 @cache
@@ -82,7 +82,7 @@ def config_folder(source: str, revision: str | None) -> Path | str:
         return one_line(error)
 
 
-def _show_point(found: Outlook) -> None:
+def _show_point(found: DryRunEntry) -> None:
     plain = found.cell.model_dump(mode="json")
     print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
     if found.name is None:
@@ -102,13 +102,13 @@ def _show_point(found: Outlook) -> None:
     console().print(table)
 
 
-def _show_sums(outlooks: Sequence[Outlook], store: Store) -> None:
-    states = [_state(store.cell(found.name)) for found in outlooks if found.name is not None]
-    prompts = sum(found.cell.n or 0 for found in outlooks)
-    whole = "" if all(found.cell.n for found in outlooks) else " and all those of tasks without n"
-    console().print(f"{len(outlooks)} points, {states.count('complete')} complete; {prompts} prompts in all{whole}",
+def _show_sums(entries: Sequence[DryRunEntry], store: Store) -> None:
+    states = [_state(store.cell(found.name)) for found in entries if found.name is not None]
+    prompts = sum(found.cell.n or 0 for found in entries)
+    whole = "" if all(found.cell.n for found in entries) else " and all those of tasks without n"
+    console().print(f"{len(entries)} points, {states.count('complete')} complete; {prompts} prompts in all{whole}",
                     highlight=False)
-    known = [found for found in outlooks if found.memory is not None]
+    known = [found for found in entries if found.memory is not None]
     if known:
         most = max(known, key=lambda found: found.memory.total)
         console().print(f"memory: {size(most.memory.total)} at most ({most.cell.pair.name} {most.cell.label})",
@@ -139,7 +139,7 @@ def _show_downloads(cells: Sequence[Cell]) -> None:
 
 
 def _state(folder: CellFolder) -> str:
-    if folder.summary() is not None and trouble(folder) is None:
+    if folder.summary() is not None and status_problem(folder) is None:
         return "complete"
     done = sum("error" not in sample for sample in folder.samples())
     return f"{done} prompts done" if done else "nothing"

@@ -14,7 +14,7 @@ from bench.config.settings import Settings
 from bench.run.bound_audit import RECORD
 from bench.run.console import console
 from bench.run.launch import run_cells
-from bench.run.outcome import trouble
+from bench.run.outcome import status_problem
 from bench.run.rotation import is_complete, rotations
 from bench.run.trace import trace_cells
 from results.metrics.trace_metrics import traced_metrics
@@ -62,7 +62,7 @@ def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan
         entries = {key_of(line) for line in point.overrides[len(spec.base):]} - {"pair"}
         own = [line for line in overrides if key_of(line) not in entries]
         try:
-            plan.cells[point.coords] = Cell.of(hydra.point([*point.overrides, *own]).config)
+            plan.cells[point.coords] = Cell.from_config(hydra.point([*point.overrides, *own]).config)
         except NotInPair as error:
             plan.absent[point.coords] = str(error)
         except ConfigError as error:
@@ -76,7 +76,7 @@ def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan
 
 def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
     """A cell as a report shows it: its numbers, with `trace` those of its trace too, or why there are none."""
-    summary, problem = folder.summary(), trouble(folder)
+    summary, problem = folder.summary(), status_problem(folder)
     if summary is not None and summary["n"]:
         traces = TraceFolder(folder)
         if not trace:

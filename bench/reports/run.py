@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.config.compose import Command, Composer
-from bench.config.errors import ConfigError, described, unknown
+from bench.config.errors import ConfigError, format_exception, unknown_key
 from bench.config.overrides import key_of, made_by, pair_of
 from bench.config.schema import validated
 from bench.config.settings import Settings
@@ -17,7 +17,7 @@ from bench.reports.workload import run_workload
 from bench.run.bound_audit import audit_cells
 from bench.run.console import console
 from bench.run.outcome import print_failures, print_summaries
-from bench.run.related_cells import relate
+from bench.run.related_cells import add_cross_cell_metrics
 from bench.run.rotation import check_store
 from plots.render import render
 from results.reports.formats import render_table
@@ -40,12 +40,12 @@ def run_reports(command: Command, hydra: Composer) -> int:
     for points. Raises ConfigError."""
     changes = [line for line in command.overrides if key_of(line).lstrip("+").startswith("report.")]
     overrides = [line for line in command.overrides if line not in changes]
-    settings = Settings.of(hydra.point([x for x in overrides if key_of(x).split(".")[0] in OWN_KEYS]).config)
+    settings = Settings.from_config(hydra.point([x for x in overrides if key_of(x).split(".")[0] in OWN_KEYS]).config)
     folder = settings.output.dir / "report"
     known = hydra.options("report")
     if command.report not in (ALL, *known):
         choices = [f"report={name}" for name in (ALL, *known)]
-        raise ConfigError(unknown(f"report={command.report}", choices, what="unknown"))
+        raise ConfigError(unknown_key(f"report={command.report}", choices, what="unknown"))
     if changes and command.report == ALL:
         raise ConfigError(f"{changes[0]}: changes one report; name it in place of report={ALL}")
     sections = {name: hydra.section("report", name, changes if name == command.report else ()) for name in known}
@@ -75,7 +75,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     run_missing(cells, settings, traced)
     audit_cells([cell for plan in chosen if plan.spec.audit for cell in plan.cells.values()], Store(settings.store.dir))
     store = Store(settings.store.dir)
-    relate(cells, store)
+    add_cross_cell_metrics(cells, store)
     made = {name: made_by(f"report={name}", *(changes if name == command.report else ()), *overrides) for name in shown}
     render_plans(list(shown.values()), list(made.values()), folder, settings, "report")
     refused = {" / ".join(coords): reason for plan in chosen for coords, reason in plan.refused.items()}
@@ -95,7 +95,7 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
         try:
             paths = draw(plan.spec, grid, folder)
         except Exception as error:  # named, and the page goes on without it
-            log.error("report %s was not drawn: %s", plan.spec.name, described(error))
+            log.error("report %s was not drawn: %s", plan.spec.name, format_exception(error))
             continue
         items.append(Item(plan.spec, grid, paths, command))
         console().print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}", highlight=False)

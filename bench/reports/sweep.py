@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from bench.config.cell import Cell
 from bench.config.compose import Command
-from bench.config.errors import ConfigError, invalid
+from bench.config.errors import ConfigError, format_validation
 from bench.config.overrides import made_by
 from bench.config.schema import Section, parse
 from bench.config.settings import Settings
@@ -48,7 +48,8 @@ def plans_of(command: Command, cells: Sequence[Cell]) -> list[Plan]:
             specs.append(ReportSpec(name=f"{name}_table", kind="table", columns=varying[:1], rows=varying[1:],
                                     values=tuple(values_shown), **about))
     except ValidationError as error:
-        raise ConfigError(f"+sweep={command.sweep}: {invalid(error, 'sweep', Layout.model_fields)}") from error
+        complaint = format_validation(error, "sweep", Layout.model_fields)
+        raise ConfigError(f"+sweep={command.sweep}: {complaint}") from error
     coords: list[Coords] = [tuple(_entry(key, one[key]).label for key in varying) for one in settings]
     return [Plan(spec, dict(zip(coords, cells, strict=True)), {}) for spec in specs]
 

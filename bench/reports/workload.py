@@ -22,7 +22,7 @@ from bench.dry_run.plan import show_plan
 from bench.reports.plan import Plan, environment_of, plan_of, run_missing
 from bench.run.console import console
 from bench.run.outcome import print_failures
-from bench.run.related_cells import relate
+from bench.run.related_cells import add_cross_cell_metrics
 from bench.run.rotation import check_store
 from plots.render import render
 from results.metrics.intervals import LEVEL, together
@@ -111,7 +111,7 @@ def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], 
     store = Store(settings.store.dir)
     check_store(cells, store)
     run_missing(cells, settings)
-    relate(cells, store)
+    add_cross_cell_metrics(cells, store)
     found, quality = measured(plan, store, workload.quality_loss)
     advice = advise([one.candidate for one in found], workload.quality_loss, workload.min_prompts)
     answer = Answer(found, quality, advice, costs_of(found), basis_of(workload, plan, quality, found),

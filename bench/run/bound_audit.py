@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from bench.config.cell import Cell
-from bench.config.errors import described
+from bench.config.errors import format_exception
 from bench.run.conversation import context
 from bench.run.model_pool import load_method
 from methods.training.rules.arc import next_step_js
@@ -45,7 +45,7 @@ def audit_cells(cells: Sequence[Cell], store: Store) -> None:
         except StoreError as error:
             log.warning("%s", error)
         except Exception as error:  # of this cell alone: its table says that it was not audited
-            log.error("%s: not audited: %s", cell.name, described(error))
+            log.error("%s: not audited: %s", cell.name, format_exception(error))
 
 
 def coverage(frame: pd.DataFrame, found: Sequence[tuple[float, float]]) -> dict[str, Any]:

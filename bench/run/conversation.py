@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bench.config.errors import described
+from bench.config.errors import format_exception
 from methods.decode import Generation, Limits, Request, check_fit, generate, text_of
 from methods.engine.language_model import LanguageModel
 from methods.method import Method
@@ -68,14 +68,14 @@ def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Ca
                     requests.append(Request(ids, stream(one.prompt, turn)))
                     batch.append(one)
                 except Exception as error:  # whatever a tokenizer or template raises concerns this prompt alone
-                    one.error = described(error)
+                    one.error = format_exception(error)
         if not batch:
             continue
         try:
             generations = decode(method, requests, limits)
         except Exception as error:  # out of memory, a rule's own refusal: recorded, and the cell goes on
             for one in batch:
-                one.error = described(error)
+                one.error = format_exception(error)
             continue
         for one, request, generation in zip(batch, requests, generations, strict=True):
             one.add(generation, text_of(generation, limits.stop, method.target), len(request.input_ids))

@@ -31,7 +31,7 @@ def hydra_job(groups: Sequence[Sequence[Cell]] | None) -> Callable[[], None]:
 
 def run_point(config: DictConfig, groups: Sequence[Sequence[Cell]] | None, finished: set[str]) -> None:
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    cell, settings = Cell.of(plain), Settings.of(plain)
+    cell, settings = Cell.from_config(plain), Settings.from_config(plain)
     if cell.name in finished:
         return
     group = [cell] if groups is None else next(g for g in groups if cell.name in {c.name for c in g})

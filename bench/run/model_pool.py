@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from bench.config.cell import Cell
-from bench.config.errors import described
+from bench.config.errors import format_exception
 from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
@@ -22,7 +22,7 @@ def load_method(cell: Cell) -> Method:
     """The cell's method on its models. Raises ModelError."""
     torch.set_num_threads(cell.engine.threads or DEFAULT_THREADS)
     drafter = cell.drafter.options
-    target, model = (_model(cell, role) if role else None for role in ("target", drafter.needs))
+    target, model = (_model(cell, role) if role else None for role in ("target", drafter.model_role))
     return build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling, cell.draft.length,
                         None if cell.pruning is None else cell.pruning.options)
 
@@ -48,7 +48,7 @@ def _model(cell: Cell, role: str) -> LanguageModel | Head:
         except ModelError:
             raise
         except Exception as error:  # a torn weight file, no memory: the libraries do not say which model it was
-            raise ModelError(f"pair.{role}={source}: cannot be loaded: {described(error)}") from error
+            raise ModelError(f"pair.{role}={source}: cannot be loaded: {format_exception(error)}") from error
     return _loaded[key]
 
 

@@ -17,7 +17,7 @@ from results.store.cells import CellFolder, Store, StoreError
 from results.store.traces import TraceFolder
 
 
-def conclude(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> int:
+def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> int:
     """Print the closing table, what relaxed points gain over lossless ones where both are known, the failures and, if
     wanted, the summaries. Exit status: 0 when every cell is whole."""
     store = Store(settings.store.dir)
@@ -37,7 +37,7 @@ def conclude(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -
 def print_failures(cells: Sequence[Cell], settings: Settings, others: Mapping[str, str] | None = None) -> int:
     """One line on the error stream for each cell that is not whole and each of `others`: 1 if there are any, else 0."""
     store = Store(settings.store.dir)
-    problems = {cell.name: problem for cell in cells if (problem := trouble(store.cell(cell.name)))}
+    problems = {cell.name: problem for cell in cells if (problem := status_problem(store.cell(cell.name)))}
     for cell in cells if settings.trace else ():
         if cell.name not in problems and (reason := TraceFolder(store.cell(cell.name)).failure()):
             problems[cell.name] = reason
@@ -55,10 +55,10 @@ def print_summaries(cells: Sequence[Cell], settings: Settings) -> None:
     for cell in cells:
         folder = store.cell(cell.name)
         summary = folder.summary()
-        print(json.dumps({"cell": cell.name, "error": trouble(folder)} if summary is None else summary))
+        print(json.dumps({"cell": cell.name, "error": status_problem(folder)} if summary is None else summary))
 
 
-def trouble(folder: CellFolder) -> str | None:
+def status_problem(folder: CellFolder) -> str | None:
     """Why a cell is not whole, in one line; None when it is."""
     try:
         if reason := folder.failure():

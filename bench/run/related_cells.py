@@ -23,8 +23,8 @@ TWIN_METRICS = ("tau", "speedup", "accuracy")
 
 
 
-def relate(cells: Sequence[Cell], store: Store) -> None:
-    """Complete the summaries of measured cells by what other cells of the store say: repeats and twins."""
+def add_cross_cell_metrics(cells: Sequence[Cell], store: Store) -> None:
+    """Complete the summaries of measured cells by what other cells of the store say: repeats and control_cells."""
     for cell in {cell.name: cell for cell in cells}.values():
         folder = store.cell(cell.name)
         summary = folder.summary()
@@ -34,7 +34,7 @@ def relate(cells: Sequence[Cell], store: Store) -> None:
         runs = [store.cell(name).samples() for name in _repeats(cell, store)]
         if len(runs) > 1:
             found |= diversity([sample for run in runs for sample in run if "error" not in sample])
-        for name, twin in twins(cell):
+        for name, twin in control_cells(cell):
             other = store.cell(twin.name).summary()
             if other is not None:
                 found |= {f"{name}_{metric}": other[metric] for metric in TWIN_METRICS}
@@ -69,7 +69,7 @@ def _repeats(cell: Cell, store: Store) -> Iterator[str]:
             return
 
 
-def twins(cell: Cell) -> Iterator[tuple[str, Cell]]:
+def control_cells(cell: Cell) -> Iterator[tuple[str, Cell]]:
     """The same point at temperature 0 ("greedy"), and with the other q_mode ("other_q"), where those can run."""
     if cell.decoding.temperature > 0:
         yield from _possible("greedy", _greedy(cell))

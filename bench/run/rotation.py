@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from bench.config.cell import Cell, tell_apart
+from bench.config.cell import Cell, display_names
 from bench.config.environment import environment
-from bench.config.errors import ConfigError, described
+from bench.config.errors import ConfigError, format_exception
 from bench.config.schema import Pair
 from bench.run.conversation import Answer, answer
 from bench.run.likelihood import add_nll
@@ -105,7 +105,7 @@ def _run_locked(cells: list[Cell], folders: dict[str, CellFolder]) -> None:
         baseline = load_method(first.baseline())
     except Exception as error:  # nothing of this rotation can run: every cell says why
         for folder in folders.values():
-            folder.write_failure(described(error))
+            folder.write_failure(format_exception(error))
         log.debug("rotation failed", exc_info=True)
         return
     arms = []
@@ -115,7 +115,7 @@ def _run_locked(cells: list[Cell], folders: dict[str, CellFolder]) -> None:
             method = baseline if cell.is_autoregressive else load_method(cell)
             done = {sample["id"] for sample in folder.samples() if "error" not in sample}
         except Exception as error:  # this cell alone cannot run
-            folder.write_failure(described(error))
+            folder.write_failure(format_exception(error))
             continue
         arms.append(Arm(cell, folder, method, done))
     if not arms:
@@ -125,7 +125,7 @@ def _run_locked(cells: list[Cell], folders: dict[str, CellFolder]) -> None:
     except Exception as error:  # nothing a prompt did, that is recorded with the prompt: a full disk, say
         for arm in arms:
             if not is_complete(arm.folder):
-                arm.folder.write_failure(described(error))
+                arm.folder.write_failure(format_exception(error))
         log.debug("rotation failed", exc_info=True)
 
 
@@ -143,7 +143,7 @@ class Rotation:
         pending = [chunk for chunk in self.chunks if self._pending(chunk)]
         if pending:
             self._warm_up(pending[0])
-        names, done = tell_apart([arm.cell for arm in self.arms]), [len(arm.done) for arm in self.arms]
+        names, done = display_names([arm.cell for arm in self.arms]), [len(arm.done) for arm in self.arms]
         with Bars(names, done, self.total) as bars:
             for index, chunk in enumerate(self.chunks):
                 if arms := self._pending(chunk):
@@ -199,7 +199,7 @@ class Rotation:
                     found = self.task.score(run.prompt, run.texts)
                     score = {"score": found.value, "answer": found.answer, "details": dict(found.details)}
                 except Exception as error:  # recorded with the prompt, and the cell goes on
-                    run.error = f"scoring: {described(error)}"
+                    run.error = f"scoring: {format_exception(error)}"
             scored.append((run, score))
         return scored
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.config.cell import Cell, tell_apart
-from bench.config.errors import described
+from bench.config.cell import Cell, display_names
+from bench.config.errors import format_exception
 from bench.run.conversation import Answer, answer
 from bench.run.model_pool import load_method, release_all_but
 from bench.run.progress import Bars
@@ -48,7 +48,7 @@ def trace_cells(cells: Sequence[Cell], store: Store) -> None:
         except StoreError as error:
             log.warning("%s", error)
         except Exception as error:  # of this cell alone
-            traces.write_failure(f"trace: {described(error)}")
+            traces.write_failure(f"trace: {format_exception(error)}")
             log.debug("trace failed", exc_info=True)
 
 
@@ -63,7 +63,7 @@ def _trace(cell: Cell, folder: CellFolder, traces: TraceFolder) -> None:
     method = load_method(cell)
     limits = Limits(cell.decoding.max_new_tokens, method.target.eos_ids, task.stop)
     done = len(samples) - sum(len(wanted[number]) for number in pending)
-    with Bars([f"tracing {name}" for name in tell_apart([cell])], [done], len(samples)) as bars:
+    with Bars([f"tracing {name}" for name in display_names([cell])], [done], len(samples)) as bars:
         for number in pending:
             runs, columns, threshold = _decode(cell, task, method, limits, chunks[number])
             for run in runs:

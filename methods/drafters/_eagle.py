@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 class FeatureLevel(Drafter):
     """A head of EAGLE's architecture: it sees the target's final-norm states and predicts the next one."""
 
-    needs = "eagle"
+    model_role = "eagle"
     has_q = True
 
     @classmethod

@@ -21,10 +21,10 @@ class HeadProposer(Proposer):
     is made of the feature at t and token t+1), always from features of the target; a tree's entries lie behind them
     and are overwritten by the next cycle's."""
 
-    def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, fed: int):
-        """`fed`: tree nodes that are fed to the head in a cycle, at most."""
+    def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, max_head_nodes: int):
+        """`max_head_nodes`: tree nodes that are fed to the head in a cycle, at most."""
         self.head, self.settings = head, settings
-        self.cache = head.new_cache(len(rows), slots + fed)
+        self.cache = head.new_cache(len(rows), slots + max_head_nodes)
         self.device = self.cache.keys.device
         positions = torch.arange(self.cache.slots, device=self.device)
         self.cos, self.sin = (table[0] for table in head.model.rotary(positions[None]))
@@ -32,7 +32,7 @@ class HeadProposer(Proposer):
         self.features: Tensor | None = None
         self.counts: list[int] = []
 
-    def observe(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:
+    def on_features(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:
         self.counts = [len(nodes) for nodes in kept]
         width = max(1, *self.counts)
         if all(not nodes or nodes[-1] == len(nodes) - 1 for nodes in kept):
@@ -91,11 +91,11 @@ class Levels:
 
     A node sees those tokens, its ancestors and itself; all nodes of a level have the same position."""
 
-    def __init__(self, proposer: HeadProposer, fed: int):
+    def __init__(self, proposer: HeadProposer, max_head_nodes: int):
         self.proposer, self.cache = proposer, proposer.cache
         self.start = self.cache.lengths
         self.offset = self.level = 0
-        device, slots = proposer.device, max(self.start) + fed
+        device, slots = proposer.device, max(self.start) + max_head_nodes
         if self.cache.ragged:
             self.starts = torch.tensor(self.start, device=device)
             hidden = torch.arange(slots, device=device) >= self.starts[:, None]
@@ -180,7 +180,7 @@ class StaticProposer(HeadProposer):
                              f"drafter.tree={tree.name}, which takes the best {max(tree.widths)}")
         inner = sorted(set(tree.parents) - {-1})
         super().__init__(head, settings, rows, slots, len(inner) - 1)
-        self.tree, self.fed = tree, len(inner) - 1
+        self.tree, self.max_head_nodes = tree, len(inner) - 1
         place = {node: i for depth in range(tree.max_depth)
                  for i, node in enumerate(n for n in inner if tree.depth[n] == depth)}
         self.levels = [_StaticLevel(tree, depth, place, self.device) for depth in range(1, tree.max_depth + 1)]
@@ -190,7 +190,7 @@ class StaticProposer(HeadProposer):
         self.shape = Draft.of_parents(torch.zeros_like(parents), parents, max_depth=tree.max_depth)
 
     def grow(self, root: Tensor, hidden: Tensor, logits: Tensor) -> Draft:
-        levels, seen, tokens, own = Levels(self, self.fed), [], [root], []
+        levels, seen, tokens, own = Levels(self, self.max_head_nodes), [], [root], []
         for level in self.levels:
             seen.append(logits)
             top = logits.log_softmax(-1).topk(level.width, dim=-1)

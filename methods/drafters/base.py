@@ -38,18 +38,18 @@ class Proposer(ABC):
 
     @abstractmethod
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
-        """One draft for the batch; `u` [B, Drafter.uniforms(K)] are uniforms of the prompts' own streams."""
+        """One draft for the batch; `u` [B, Drafter.num_uniforms(K)] are uniforms of the prompts' own streams."""
 
-    def share(self, cache: SlotCache) -> None:  # noqa: B027
+    def attach_target_cache(self, cache: SlotCache) -> None:  # noqa: B027
         """The target's own cache, told once after the prefill, for a drafter that runs layers of the target.
 
         Before each draft it holds all committed tokens of a row but the root. What a drafter writes behind them, the
         verification writes again; `cache.lengths` must be as before when `propose` returns."""
 
-    def learn(self, answers: Sequence[Sequence[int]]) -> None:  # noqa: B027
-        """The target's argmax behind each extra node of the last draft (`Draft.extra`), a list a row."""
+    def on_extra_outputs(self, answers: Sequence[Sequence[int]]) -> None:  # noqa: B027
+        """The target's argmax behind each extra node of the last draft (`Draft.extra_nodes`), a list a row."""
 
-    def observe(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:  # noqa: B027
+    def on_features(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:  # noqa: B027
         """The target's features [B, N, F*H] of its last forward and the node indices kept in each row.
 
         Called after the prefill, where every prompt token is a node that is kept, and after each cycle, where a
@@ -61,8 +61,8 @@ class Drafter(BaseModel, ABC):
     """The options of a drafter: one file in methods/drafters, one subclass in it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    needs: ClassVar[str | None] = None
-    """The part of a pair (`pair.<needs>`) whose model the drafter runs, or None."""
+    model_role: ClassVar[str | None] = None
+    """The part of a pair (`pair.<model_role>`) whose model the drafter runs, or None."""
     has_q: ClassVar[bool] = False
     """Whether drafts carry a distribution."""
     has_hidden: ClassVar[bool] = False
@@ -71,11 +71,11 @@ class Drafter(BaseModel, ABC):
     @classmethod
     def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,
              trust_remote_code: bool = False) -> Head:
-        """For drafters that are trained heads: the head `pair.<needs>` of this target. Raises ModelError."""
-        raise TypeError(f"{cls.__name__} is no head: its pair.{cls.needs} is loaded as a causal LM")
+        """For drafters that are trained heads: the head `pair.<model_role>` of this target. Raises ModelError."""
+        raise TypeError(f"{cls.__name__} is no head: its pair.{cls.model_role} is loaded as a causal LM")
 
     def features(self, target: LanguageModel) -> tuple[int, ...]:
-        """HF hidden_states indices of the target that `Proposer.observe` is to see, concatenated in this order."""
+        """HF hidden_states indices of the target that `Proposer.on_features` is to see, concatenated in this order."""
         return ()
 
     def samples(self, sampling: Sampling) -> bool:
@@ -86,11 +86,11 @@ class Drafter(BaseModel, ABC):
         """The largest tree, root included."""
         return length + 1
 
-    def uniforms(self, length: int) -> int:
+    def num_uniforms(self, length: int) -> int:
         """Random numbers a cycle needs for drafting."""
         return 0
 
-    def fit(self, target: LanguageModel) -> None:
+    def check_target(self, target: LanguageModel) -> None:
         """Raise ModelError, one line, where this drafter cannot work on the target."""
 
     @abstractmethod

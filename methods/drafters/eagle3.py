@@ -1,6 +1,6 @@
 """EAGLE-3: a head that fuses three layers of the target, drafting a dynamic tree from a vocabulary of its own.
 
-Source: Li et al. 2025, "EAGLE-3"; the tree is that of EAGLE-2. Candidates are deterministic."""
+Source: Li et al. 2025, "EAGLE-3"; the tree is that of EAGLE-2. DraftCapabilities are deterministic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class Eagle3(DynamicDrafter):
-    needs = "eagle3"
+    model_role = "eagle3"
 
     @classmethod
     def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,

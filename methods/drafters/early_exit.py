@@ -36,10 +36,10 @@ class EarlyExit(Drafter):
     def samples(self, sampling) -> bool:
         return self.sample and not sampling.greedy
 
-    def uniforms(self, length: int) -> int:
+    def num_uniforms(self, length: int) -> int:
         return length
 
-    def fit(self, target: LanguageModel) -> None:
+    def check_target(self, target: LanguageModel) -> None:
         if self.exit_layer >= target.layers:
             from methods.engine.source import ModelError
 
@@ -52,7 +52,7 @@ class EarlyExit(Drafter):
 
 
 class _FirstLayers(ChainProposer):
-    def share(self, cache: SlotCache) -> None:
+    def attach_target_cache(self, cache: SlotCache) -> None:
         self.cache = cache
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:

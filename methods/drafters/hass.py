@@ -10,5 +10,5 @@ from methods.drafters._eagle import FeatureLevel
 
 
 class Hass(FeatureLevel, DynamicDrafter):
-    needs = "hass"
+    model_role = "hass"
     depth: NonNegativeInt = 5  # the authors' tree

@@ -4,7 +4,7 @@ With N = level, W = window, G = guesses, one forward of the target carries two t
 
   lookahead branch  N-1 lines of W tokens. Line r, column c guesses the token r + c places behind the root; line 0,
       column 0 is the root. A token sees what is committed, line 0 up to its column, and its own column above it: line 0
-      is a chain, and from each of its tokens hangs a chain of N-2. These nodes are no candidates (`Draft.extra`).
+      is a chain, and from each of its tokens hangs a chain of N-2. These nodes are no candidates (`Draft.extra_nodes`).
   verification branch  up to G n-grams of the pool that begin with the root, N-1 tokens each, the latest first. They
       share their common beginnings, so that the children of a node are distinct, which every rule expects.
 
@@ -47,7 +47,7 @@ class Lookahead(Drafter):
         window = max(lines * self.columns(lines) for lines in range(1, self.level))
         return window + self.guesses * (self.level - 1)
 
-    def uniforms(self, length: int) -> int:
+    def num_uniforms(self, length: int) -> int:
         return self.columns(1) - 1
 
     def columns(self, lines: int) -> int:
@@ -147,10 +147,10 @@ class _Lookahead(Proposer):
         deepest = max(self.options.level - 1, len(self.windows[0].lines[0]) + len(self.windows[0].lines) - 1)
         draft = Draft.of_parents(torch.tensor(tokens, device=self.device), torch.tensor(parents, device=self.device),
                                  valid=at < sizes[:, None], max_depth=deepest)
-        draft.extra = len(tokens[0]) - size
+        draft.extra_nodes = len(tokens[0]) - size
         return draft
 
-    def learn(self, answers: Sequence[Sequence[int]]) -> None:
+    def on_extra_outputs(self, answers: Sequence[Sequence[int]]) -> None:
         for root, pool, window, row in zip(self.roots, self.pools, self.windows, answers, strict=True):
             for gram in window.advance(root, list(row[len(row) - len(window.lines[-1]):])):
                 pool.add(gram)

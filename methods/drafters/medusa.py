@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 class MedusaDrafter(Drafter):
     """tree: one of methods/trees/shapes by name, or a YAML file of your own; no deeper than there are heads."""
 
-    needs = "medusa"
+    model_role = "medusa"
     has_q = True
     tree: str = "medusa_63"
 
@@ -72,7 +72,7 @@ class _Heads(Proposer):
         self.guess = self.above * self.widest + torch.tensor(tree.ranks, device=device)
         self.feature: Tensor | None = None  # [B, H] the state behind which each row's root was drawn
 
-    def observe(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:
+    def on_features(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:
         """Keep the state of each row's last kept node; what a finished row drafts does not matter."""
         last = torch.tensor([nodes[-1] if len(nodes) else 0 for nodes in kept], device=features.device)
         self.feature = features[torch.arange(len(last), device=features.device), last]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 class ModelDrafter(Drafter):
     """`sample`: at T > 0 draw the candidates from the draft's processed distribution; false: always its argmax."""
 
-    needs = "draft"
+    model_role = "draft"
     has_q = True
     has_hidden = True
     sample: bool = True
@@ -28,7 +28,7 @@ class ModelDrafter(Drafter):
     def samples(self, sampling) -> bool:
         return self.sample and not sampling.greedy
 
-    def uniforms(self, length: int) -> int:
+    def num_uniforms(self, length: int) -> int:
         return length
 
     def start(self, target: LanguageModel, model: LanguageModel | None, settings: DraftSettings,

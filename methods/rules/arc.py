@@ -36,8 +36,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from torch import Tensor
 
 from methods.rules._files import made_by
-from methods.rules.base import Candidates, Dial, Rule
-from methods.rules.lossless import QMode, accepts, leftover
+from methods.rules.base import DraftCapabilities, Rule, ThresholdView
+from methods.rules.lossless import QMode, lossless_test, residual
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
@@ -118,7 +118,7 @@ class Arc(Rule):
     def needs_q(self, sampling: Sampling) -> bool:
         return self.q_mode == "draft" and not sampling.greedy
 
-    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.constants is None:
             raise ValueError("rule arc needs constants of its target: make them with `python -m bench.calibrate "
@@ -153,14 +153,14 @@ class Arc(Rule):
         return c * moved, alpha_kappa * margin.square(), tau
 
     def decide(self, v: Verification) -> Decision:
-        strict = accepts(v)
+        strict = lossless_test(v)
         if self.variant == "released" and v.sampling.greedy:
             return Decision(strict)
         emb, logit, tau = self.bounds(v)
         u, budget = torch.minimum(emb, logit), tau * (1.0 - self.theta)
         notes = {"vacuous_bound": (self._tau >= VACUOUS)[torch.bucketize(entropy(v.p), self._edges)]}
         if self.variant == "paper":
-            return Decision((u <= budget) | accepts(v, self.q_mode), strict, notes)
+            return Decision((u <= budget) | lossless_test(v, self.q_mode), strict, notes)
         ratio = (v.p_token / self._q(v).clamp(min=torch.finfo(v.p.dtype).tiny)).clamp(max=1.0)
         raised = ratio + self.keep * (1.0 - ratio) * (1.0 - u / budget)
         relaxed = (v.p_token >= self.floor) & (u < budget) & (v.u < raised)
@@ -171,11 +171,11 @@ class Arc(Rule):
         emb, logit, tau = self.bounds(v)
         return {"u_emb": emb, "u_logit": logit, "tau": tau, "lts": _score(emb, logit, tau)}
 
-    def dial(self, v: Verification) -> Dial | None:
+    def threshold_view(self, v: Verification) -> ThresholdView | None:
         if self.variant == "released":
             return None  # how far it relaxes depends on theta, not only whether
         always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
-        return Dial("theta", ">=", self.theta, _score(*self.bounds(v)), always, accepts(v, self.q_mode))
+        return ThresholdView("theta", ">=", self.theta, _score(*self.bounds(v)), always, lossless_test(v, self.q_mode))
 
     def _q(self, v: Verification) -> Tensor:
         """[B, N] the probability with which the node's token is taken to have been proposed."""
@@ -183,7 +183,7 @@ class Arc(Rule):
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if self.variant == "paper" or v.sampling.greedy:
-            return leftover(v, node)
+            return residual(v, node)
         p, children = v.p_at(node), v.children_of(node)
         left = (p.gather(1, v.draft.tokens) - self._q(v)).clamp(min=0.0)
         left = p.scatter_reduce(1, v.draft.tokens, torch.where(children, left, torch.inf), "amin")

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from methods.rules._classifier import Linear
 from methods.rules._files import made_by
-from methods.rules.base import Candidates, Dial, Rule
-from methods.rules.lossless import accepts
+from methods.rules.base import DraftCapabilities, Rule, ThresholdView
+from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
@@ -41,7 +41,7 @@ class Autojudge(Rule):
     def emits_argmax(self, sampling: Sampling) -> bool:
         return True
 
-    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.classifier is None:
             raise ValueError("rule autojudge needs a classifier for its pair: train one with `python -m "
@@ -57,11 +57,11 @@ class Autojudge(Rule):
 
     def decide(self, v: Verification) -> Decision:
         harmless = self._linear.important(v) < self.threshold
-        return Decision(v.is_argmax | (harmless & ~v.any_sibling(v.is_argmax)), accepts(v))
+        return Decision(v.is_argmax | (harmless & ~v.any_sibling(v.is_argmax)), lossless_test(v))
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
         return {"important": self._linear.important(v)}
 
-    def dial(self, v: Verification) -> Dial:
+    def threshold_view(self, v: Verification) -> ThresholdView:
         harmless = v.is_argmax | ~v.any_sibling(v.is_argmax)
-        return Dial("threshold", "<", self.threshold, self._linear.important(v), harmless, v.is_argmax)
+        return ThresholdView("threshold", "<", self.threshold, self._linear.important(v), harmless, v.is_argmax)

@@ -22,7 +22,7 @@ Relation = Literal[">", ">=", "<", "<="]
 
 
 @dataclass(frozen=True, slots=True)
-class Dial:
+class ThresholdView:
     """A rule's local decision as a function of one threshold, by which traces are replayed at other thresholds: a node
     is kept iff `inside` where `score relation threshold` holds, and iff `outside` elsewhere (NaN never holds).
 
@@ -40,7 +40,7 @@ class Dial:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class DraftCapabilities:
     """What a rule must know of the drafter before anything runs.
 
     has_q            it gives a distribution.
@@ -73,7 +73,7 @@ class Rule(BaseModel, ABC):
         """Is the emitted token always the target's argmax? Then nothing has to be drawn."""
         return sampling.greedy
 
-    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         """Raise ValueError, one line, for a combination that cannot run."""
         if self.needs_q(sampling) and not candidates.has_q:
             raise ValueError(f"rule {self!r} compares with the draft distribution, and drafter={candidates.drafter} "
@@ -93,7 +93,7 @@ class Rule(BaseModel, ABC):
         asked for in an untimed pass."""
         return {}
 
-    def dial(self, v: Verification) -> Dial | None:
+    def threshold_view(self, v: Verification) -> ThresholdView | None:
         """The decision as a function of the rule's threshold; None for a rule without one. Only asked for in an untimed
         pass; at the threshold of the run it is what `decide` says."""
         return None

@@ -39,7 +39,7 @@ from pydantic import Field, FilePath, PrivateAttr
 from torch import Tensor
 
 from methods.rules.base import Rule
-from methods.rules.lossless import accepts
+from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 
@@ -149,11 +149,11 @@ class Coarse(Rule):
     def decide(self, v: Verification) -> Decision:
         tests = self._tests(v)
         if self.token == "keep":
-            return Decision(v.u < tests.group, accepts(v))
+            return Decision(v.u < tests.group, lossless_test(v))
         accept = v.u < tests.token
         if not v.draft.chain:  # a sibling whose group was kept has settled the context
             accept = accept & ~(v.earlier_siblings & self._settled(v, tests)[:, None, :]).any(-1)
-        return Decision(accept, accepts(v))
+        return Decision(accept, lossless_test(v))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         groups, tests, p = self._groups, self._tests(v), v.p_at(node)

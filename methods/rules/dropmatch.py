@@ -30,8 +30,8 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules.base import Dial, Rule
-from methods.rules.lossless import accepts
+from methods.rules.base import Rule, ThresholdView
+from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling, draw
@@ -75,26 +75,26 @@ class Dropmatch(Rule):
         logits = self.head_logits(v)
         tokens = self._tokens(logits, v)
         if self.variant == "naive":
-            return Decision(_any_of(v, tokens), accepts(v))
+            return Decision(_any_of(v, tokens), lossless_test(v))
         accept = _any_of(v, _majority(tokens)[0])
         if self.variant == "js":
             js = self._divergences(logits, v.draft.logits[:, :logits.shape[1]])
             accept = accept | v.at_parent(_whole(v, js[:, :, 0] <= js[:, :, 1:].amax(-1)))
-        return Decision(accept, accepts(v))
+        return Decision(accept, lossless_test(v))
 
-    def dial(self, v: Verification) -> Dial | None:
+    def threshold_view(self, v: Verification) -> ThresholdView | None:
         """naive: the votes for the token, of which one is enough. js: by how much eq. 6 may be missed, in nats; the
         majority's token is kept whatever it is."""
         logits = self.head_logits(v)
         tokens = self._tokens(logits, v)
         always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
         if self.variant == "naive":
-            return Dial("votes", ">=", 1.0, self._votes(v, tokens), always, ~always)
+            return ThresholdView("votes", ">=", 1.0, self._votes(v, tokens), always, ~always)
         if self.variant == "majority":
             return None
         js = self._divergences(logits, v.draft.logits[:, :logits.shape[1]]) / 2
         missed = v.at_parent(_whole(v, js[:, :, 0] - js[:, :, 1:].amax(-1)))
-        return Dial("slack", "<=", 0.0, missed, always, _any_of(v, _majority(tokens)[0]))
+        return ThresholdView("slack", "<=", 0.0, missed, always, _any_of(v, _majority(tokens)[0]))
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
         """votes: heads with the node's token. Of the context: `majority` heads agree on one token, whose mean

@@ -19,7 +19,7 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules.base import Candidates, Rule
+from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.dropmatch import WORD, words
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
@@ -39,7 +39,7 @@ class DropoutHead(Rule):
         bound._head = target.head
         return bound
 
-    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if not sampling.greedy:
             raise ValueError(f"rule dropout_head decodes at temperature 0 only, not {sampling.temperature}: "

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_vali
 from torch import Tensor
 
 from methods import registry
-from methods.rules.base import Candidates, Rule
+from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
@@ -66,7 +66,7 @@ class Either(Rule):
     def emits_argmax(self, sampling: Sampling) -> bool:
         return self._rules[0].emits_argmax(sampling)
 
-    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         for rule in self._rules:
             rule.check(candidates, sampling)
 

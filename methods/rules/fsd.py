@@ -30,8 +30,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules.base import Candidates, Dial, Rule
-from methods.rules.lossless import accepts
+from methods.rules.base import DraftCapabilities, Rule, ThresholdView
+from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
@@ -96,7 +96,7 @@ class Fsd(Rule):
     def emits_argmax(self, sampling: Sampling) -> bool:
         return sampling.greedy or self.correction == "greedy"
 
-    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.processed and sampling.greedy:
             raise ValueError("rule fsd with processed=true compares distributions at the decoding temperature, here 0: "
@@ -107,12 +107,12 @@ class Fsd(Rule):
                              f"of drafter={candidates.drafter} is reduced: set rule.divergence=js, tv or kl_released")
 
     def decide(self, v: Verification) -> Decision:
-        return Decision(v.at_parent(self._apart(v) <= self.threshold), accepts(v))
+        return Decision(v.at_parent(self._apart(v) <= self.threshold), lossless_test(v))
 
-    def dial(self, v: Verification) -> Dial:
+    def threshold_view(self, v: Verification) -> ThresholdView:
         apart = v.at_parent(self._apart(v))
         always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
-        return Dial("threshold", "<=", self.threshold, apart, always, ~always)
+        return ThresholdView("threshold", "<=", self.threshold, apart, always, ~always)
 
     def _apart(self, v: Verification) -> Tensor:
         """[B, N] divergence in each context."""

@@ -9,14 +9,14 @@ Source: exact-match verification, e.g. MARS eq. 1. No options, no random numbers
 
 from __future__ import annotations
 
-from methods.rules.base import Candidates, Rule
+from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
 
 class Greedy(Rule):
-    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if not sampling.greedy:
             raise ValueError(f"rule greedy decodes at temperature 0 only, not {sampling.temperature}: "

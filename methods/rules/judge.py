@@ -18,8 +18,8 @@ from torch import Tensor
 
 from methods.rules._classifier import Linear
 from methods.rules._files import made_by
-from methods.rules.base import Candidates, Dial, Rule
-from methods.rules.lossless import accepts, leftover
+from methods.rules.base import DraftCapabilities, Rule, ThresholdView
+from methods.rules.lossless import lossless_test, residual
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
@@ -33,7 +33,7 @@ class Judge(Rule):
     threshold: float = Field(0.5, ge=0.0, le=1.0)
     _linear: Linear | None = PrivateAttr(None)
 
-    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.classifier is None:
             raise ValueError("rule judge needs a head for its target: train one with `python -m bench.train_judge "
@@ -48,15 +48,16 @@ class Judge(Rule):
         return bound
 
     def decide(self, v: Verification) -> Decision:
-        right, strict = 1.0 - self._linear.important(v) > self.threshold, accepts(v)
+        right, strict = 1.0 - self._linear.important(v) > self.threshold, lossless_test(v)
         return Decision(right | strict, strict)
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
         return {"right": 1.0 - self._linear.important(v)}
 
-    def dial(self, v: Verification) -> Dial:
+    def threshold_view(self, v: Verification) -> ThresholdView:
         always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
-        return Dial("threshold", ">", self.threshold, 1.0 - self._linear.important(v), always, accepts(v))
+        right = 1.0 - self._linear.important(v)
+        return ThresholdView("threshold", ">", self.threshold, right, always, lossless_test(v))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
-        return leftover(v, node)
+        return residual(v, node)

@@ -35,7 +35,7 @@ from methods.sampling import Sampling
 QMode = Literal["exact", "draft"]
 
 
-def accepts(v: Verification, q_mode: QMode = "exact") -> Tensor:
+def lossless_test(v: Verification, q_mode: QMode = "exact") -> Tensor:
     """[B, N] bool: the lossless test of every node, given that its earlier siblings were rejected."""
     if v.sampling.greedy:
         return v.is_argmax
@@ -63,7 +63,7 @@ def _accepts_sampled_siblings(v: Verification) -> Tensor:
     return accept
 
 
-def leftover(v: Verification, node: Tensor) -> Tensor:
+def residual(v: Verification, node: Tensor) -> Tensor:
     """[B, V] unnormalised: what is left of p in the context of node [B] after all its children were rejected; p itself
     at a leaf."""
     p, children = v.p_at(node), v.children_of(node)
@@ -98,8 +98,8 @@ class Lossless(Rule):
         return self.q_mode == "draft" and not sampling.greedy
 
     def decide(self, v: Verification) -> Decision:
-        strict = accepts(v) if self.q_mode == "draft" else None
-        return Decision(accepts(v, self.q_mode), strict)
+        strict = lossless_test(v) if self.q_mode == "draft" else None
+        return Decision(lossless_test(v, self.q_mode), strict)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
-        return leftover(v, node)
+        return residual(v, node)

@@ -27,8 +27,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.rules.base import Candidates, Dial, Rule
-from methods.rules.lossless import QMode, accepts, leftover
+from methods.rules.base import DraftCapabilities, Rule, ThresholdView
+from methods.rules.lossless import QMode, lossless_test, residual
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
@@ -50,7 +50,7 @@ class Mars(Rule):
     def emits_argmax(self, sampling: Sampling) -> bool:
         return sampling.greedy or self.variant == "algorithm1"
 
-    def check(self, candidates: Candidates, sampling: Sampling) -> None:
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.variant == "algorithm1" and self.q_mode != "exact":
             raise ValueError("rule mars with variant=algorithm1 never looks at q: leave rule.q_mode=exact, or take "
@@ -60,16 +60,17 @@ class Mars(Rule):
         if self.variant == "released" and v.sampling.greedy:
             return Decision(v.is_argmax)
         top, ids = self._top(v)
-        strict = accepts(v)
+        strict = lossless_test(v)
         close, far = self._sides(v, ids, strict)
         notes = {"nonpositive_top1": top[..., 0] <= 0} if self.indicator == "logit_ratio" else {}
         return Decision(torch.where(v.at_parent(self._indicator(top) > self.theta), close, far), strict, notes)
 
-    def dial(self, v: Verification) -> Dial | None:
+    def threshold_view(self, v: Verification) -> ThresholdView | None:
         if self.variant == "released" and v.sampling.greedy:
             return None
         top, ids = self._top(v)
-        return Dial("theta", ">", self.theta, v.at_parent(self._indicator(top)), *self._sides(v, ids, accepts(v)))
+        score = v.at_parent(self._indicator(top))
+        return ThresholdView("theta", ">", self.theta, score, *self._sides(v, ids, lossless_test(v)))
 
     def _top(self, v: Verification) -> tuple[Tensor, Tensor]:
         """The two largest logits that the variant looks at, and their tokens, both [B, N, 2]."""
@@ -80,7 +81,7 @@ class Mars(Rule):
         in_top2 = (v.draft.tokens[..., None] == v.at_parent(ids)).any(-1)
         if self.variant == "algorithm1":
             return v.is_argmax | (in_top2 & ~v.any_sibling(v.is_argmax)), v.is_argmax
-        test = strict if self.q_mode == "exact" else accepts(v, self.q_mode)
+        test = strict if self.q_mode == "exact" else lossless_test(v, self.q_mode)
         return in_top2 if self.variant == "released" else in_top2 | test, test
 
     def _indicator(self, top: Tensor) -> Tensor:
@@ -98,7 +99,7 @@ class Mars(Rule):
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if self.emits_argmax(v.sampling):
             return super().emit(v, node)
-        left = leftover(v, node)
+        left = residual(v, node)
         if self.variant != "released":
             return left
         close = self._indicator(torch.topk(v.at(v.processed, node), 2, dim=-1).values) > self.theta

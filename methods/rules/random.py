@@ -11,7 +11,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from methods.rules.base import Rule
-from methods.rules.lossless import accepts
+from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 
@@ -22,4 +22,4 @@ class Random(Rule):
     rate: float = Field(0.5, ge=0.0, le=1.0)
 
     def decide(self, v: Verification) -> Decision:
-        return Decision(v.u < self.rate, accepts(v))
+        return Decision(v.u < self.rate, lossless_test(v))

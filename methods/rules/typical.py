@@ -28,7 +28,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.rules.base import Rule
-from methods.rules.lossless import accepts
+from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
@@ -54,7 +54,7 @@ class Typical(Rule):
         p = v.p if self.variant == "paper" else (v.logits / v.sampling.temperature).softmax(-1)
         p_token = v.of_token(p)
         accept = p_token > v.at_parent(self._threshold(p))
-        return Decision(accept if v.draft.chain else best_path(v, accept, p_token), accepts(v))
+        return Decision(accept if v.draft.chain else best_path(v, accept, p_token), lossless_test(v))
 
     def _threshold(self, p: Tensor) -> Tensor:
         """min(epsilon, delta exp(-H)) in each context: [B, N, V] -> [B, N]."""

@@ -16,14 +16,14 @@ class Decision:
 
     accept  [B, N] bool  the node is kept if it is tested, i.e. if its parent was kept and its earlier siblings were
                          not. The root's entry is ignored.
-    strict  [B, N] bool  what the strict rule (greedy at T=0, lossless otherwise) decides with the same random numbers;
-                         None when the rule is itself strict.
-    notes   name -> [B, N] bool per context: events worth counting, such as a threshold that has no meaning there.
+    lossless_accept  [B, N] bool  what the lossless test (greedy matching at T=0) decides with the same random numbers;
+                         None when the rule is itself lossless.
+    flags   name -> [B, N] bool per context: events worth counting, such as a threshold that has no meaning there.
     """
 
     accept: Tensor
-    strict: Tensor | None = None
-    notes: dict[str, Tensor] = field(default_factory=dict)
+    lossless_accept: Tensor | None = None
+    flags: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -33,24 +33,24 @@ class Walk:
     kept     [B, N] bool  its nodes, root included.
     last     [B] int64    its deepest node.
     length   [B] int64    accepted draft tokens, the root not counted.
-    marks    name -> [B, N] bool on the path: "relaxed", where the strict rule would have rejected the node; every other
+    flags    name -> [B, N] bool on the path: "relaxed", where the strict rule would have rejected the node; every other
              name is a note of the rule, where it was set for the node's context.
     """
 
     kept: Tensor
     last: Tensor
     length: Tensor
-    marks: dict[str, Tensor] = field(default_factory=dict)
+    flags: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def relaxed(self) -> Tensor:
         """[B] int64: accepted draft tokens that the strict rule would have rejected."""
-        return self.marks["relaxed"].sum(1) if "relaxed" in self.marks else torch.zeros_like(self.length)
+        return self.flags["relaxed"].sum(1) if "relaxed" in self.flags else torch.zeros_like(self.length)
 
     @property
     def notes(self) -> dict[str, Tensor]:
         """name -> [B] int64: on how many contexts of the path the rule's note was set."""
-        return {name: mark.sum(1) for name, mark in self.marks.items() if name != "relaxed"}
+        return {name: mark.sum(1) for name, mark in self.flags.items() if name != "relaxed"}
 
 
 def walk(v: Verification, decision: Decision) -> Walk:
@@ -68,7 +68,7 @@ def walk(v: Verification, decision: Decision) -> Walk:
         kept = ~(draft.ancestors & ~first[:, None, :]).any(-1)
         length = kept.sum(1) - 1
         last = torch.where(kept, draft.depth, -1).argmax(1)
-    marks = {name: kept & note for name, note in decision.notes.items()}
-    if decision.strict is not None:
-        marks["relaxed"] = kept & ~decision.strict & (draft.depth > 0)
+    marks = {name: kept & note for name, note in decision.flags.items()}
+    if decision.lossless_accept is not None:
+        marks["relaxed"] = kept & ~decision.lossless_accept & (draft.depth > 0)
     return Walk(kept, last, length, marks)

@@ -35,8 +35,8 @@ class Draft:
     hidden     [B, N, H] the draft model's final-norm hidden states behind each node's own token, or None.
     chain      every node has one child: accepted nodes are a prefix, nothing has to be compacted.
     width      the largest number of siblings, where the drafter knows it without asking the device.
-    extra      how many nodes at the end are no candidates, though the target reads them: no rule sees them, and the
-               target's argmax behind each goes to `Proposer.learn`.
+    extra_nodes  how many nodes at the end are no candidates, though the target reads them: no rule sees them, and the
+               target's argmax behind each goes to `Proposer.on_extra_outputs`.
 
     `parents`, `ancestors`, `depth` may have a leading dimension of 1 when all rows share the shape.
     """
@@ -52,7 +52,7 @@ class Draft:
     hidden: Tensor | None = None
     chain: bool = False
     width: int | None = None
-    extra: int = 0
+    extra_nodes: int = 0
 
     @property
     def nodes(self) -> int:
@@ -60,10 +60,10 @@ class Draft:
 
     def candidates(self) -> Draft:
         """The draft without its extra nodes, as the rules see it."""
-        n = self.nodes - self.extra
+        n = self.nodes - self.extra_nodes
         given = {name: x[:, :n] for name in ("logits", "q", "hidden") if (x := getattr(self, name)) is not None}
         return replace(self, tokens=self.tokens[:, :n], parents=self.parents[:, :n], depth=self.depth[:, :n],
-                       ancestors=self.ancestors[:, :n, :n], valid=self.valid[:, :n], extra=0, **given)
+                       ancestors=self.ancestors[:, :n, :n], valid=self.valid[:, :n], extra_nodes=0, **given)
 
     @classmethod
     def of_chain(cls, tokens: Tensor, *, valid: Tensor | None = None, sampled: bool = False,

@@ -45,7 +45,7 @@ class Selection:
 
 
 class Growth:
-    """One tree a row in the making. Candidates are numbered as they arise; the root is candidate -1."""
+    """One tree a row in the making. DraftCapabilities are numbered as they arise; the root is candidate -1."""
 
     def __init__(self, top_k: int):
         self.top_k = top_k

@@ -28,7 +28,7 @@ class Scorer(BaseModel, ABC):
         """Score the answers (one text a turn); without what it needs there is no score. Raises TaskError."""
         if any(reference.get(field) is None for field in self.needs):
             return Score(None)
-        return self.judge(reference, texts)
+        return self._score(reference, texts)
 
     def check_options(self) -> None:
         """Raises TaskError for options under which no answer could be scored, on whatever machine."""
@@ -37,5 +37,5 @@ class Scorer(BaseModel, ABC):
         """Raises TaskError when answers could not be scored on this machine."""
 
     @abstractmethod
-    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """The score against a complete reference."""

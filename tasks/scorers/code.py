@@ -36,7 +36,7 @@ class Code(Programs):
 
     name: Literal["code"]
 
-    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         prompt, entry_point = reference.get("code"), reference.get("entry_point")
         # HumanEval's tests may use what the prompt defines beside the function to be written (HumanEval/50).
         given = f"{prompt}    pass\n" if prompt is not None else ""

@@ -31,7 +31,7 @@ class Harness(Scorer):
     def check_options(self) -> None:
         self._filters()
 
-    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """1 when what the filter `filter` extracts is the target; every filter's own score is in the details."""
         found = {name: extract(steps, texts[0], reference) for name, steps in self._filters().items()}
         options = rules(self.rules)["metric"]

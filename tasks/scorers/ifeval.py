@@ -21,7 +21,7 @@ class IFEval(Scorer):
 
     name: Literal["ifeval"]
 
-    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """Raises TaskError for the instructions that count sentences where nltk's sentence model is not installed."""
         import langdetect
         from lm_eval.tasks.ifeval.utils import process_results

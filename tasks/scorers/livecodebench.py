@@ -57,7 +57,7 @@ class LiveCodeBench(Programs):
 
     name: Literal["livecodebench"]
 
-    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """1 when every test passes; tests after the first failure are not run. Raises TaskError: unreadable tests."""
         cases = read_tests(reference["public_test_cases"]) + read_tests(reference.get("private_test_cases") or "[]")
         name = json.loads(reference.get("metadata") or "{}").get("func_name")

@@ -17,5 +17,5 @@ class Nothing(Scorer):
 
     name: Literal["none"]
 
-    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         return Score(None)

@@ -34,5 +34,5 @@ class RougeL(Scorer):
 
     name: Literal["rouge"]
 
-    def judge(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         return rouge_l([reference["target"]], texts)

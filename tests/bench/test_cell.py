@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.config.cell import Cell, tell_apart
+from bench.config.cell import Cell, display_names
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.identity import digest
@@ -18,7 +18,7 @@ from bench.config.identity import digest
 def cell_of(pair_folder: Path):
     pair = ["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={pair_folder / 'draft'}"]
     with composer() as hydra:
-        yield lambda *overrides: Cell.of(hydra.point([*pair, "method=mars", "n=3", *overrides]).config)
+        yield lambda *overrides: Cell.from_config(hydra.point([*pair, "method=mars", "n=3", *overrides]).config)
 
 
 def test_name_is_readable_and_repeats(cell_of) -> None:
@@ -108,6 +108,6 @@ def test_digest_does_not_depend_on_order() -> None:
 
 def test_names_that_tell_a_rotation_apart(cell_of) -> None:
     cells = [cell_of(), cell_of("rule.theta=0.5"), cell_of("rule.theta=0.5", "draft.length=9"), cell_of("method=pld")]
-    assert tell_apart(cells) == [
+    assert display_names(cells) == [
         "mini_gsm mars rule.theta=0.9 draft.length=5", "mini_gsm mars rule.theta=0.5 draft.length=5",
         "mini_gsm mars rule.theta=0.5 draft.length=9", "mini_gsm prompt_lookup-lossless"]

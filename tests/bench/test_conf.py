@@ -91,8 +91,8 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
         return
     cells = []
     for point in command.points:
-        Settings.of(point.config)
-        cells.append(Cell.of(point.config))
+        Settings.from_config(point.config)
+        cells.append(Cell.from_config(point.config))
     if command.sweep is not None:
         figure, table = plans_of(command, cells)
         assert len(figure.cells) == len(table.cells) == len({cell.name for cell in cells}) == len(cells) > 1
@@ -135,20 +135,21 @@ def test_task_yaml_lists_every_option(name: str) -> None:
 
 
 def test_rule_and_drafter_win_over_a_preset(hydra, pair) -> None:
-    preset = Cell.of(hydra.point([*pair, "method=mars_released"]).config)
+    preset = Cell.from_config(hydra.point([*pair, "method=mars_released"]).config)
     assert not preset.drafter.options.sample
     assert (preset.rule.options.variant, preset.rule.options.q_mode) == ("released", "draft")
-    other = Cell.of(hydra.point([*pair, "method=mars_released", "rule=fsd", "rule.threshold=0.7"]).config)
+    other = Cell.from_config(hydra.point([*pair, "method=mars_released", "rule=fsd", "rule.threshold=0.7"]).config)
     assert (other.drafter.name, other.rule.name, other.rule.options.threshold) == ("model", "fsd", 0.7)
-    assert Cell.of(hydra.point([*pair, "drafter=prompt_lookup", "method=mars"]).config).label == "prompt_lookup-mars"
-    assert Cell.of(hydra.point([*pair, "drafter=model", "rule=fsd", "rule.divergence=js"]).config).label == "fsd"
+    for choices, label in ((["drafter=prompt_lookup", "method=mars"], "prompt_lookup-mars"),
+                           (["drafter=model", "rule=fsd", "rule.divergence=js"], "fsd")):
+        assert Cell.from_config(hydra.point([*pair, *choices]).config).label == label
 
 
 def test_command_line_wins_over_a_sweep(hydra, pair) -> None:
     full = hydra.command(["+sweep=mars_theta", *pair], multirun=False)
     assert len(full.points) == 2 * 2 * 7 and full.together
     narrowed = hydra.command(["+sweep=mars_theta", *pair, "task=mini_chat", "rule.theta=0.5,0.7"], multirun=False)
-    cells = [Cell.of(point.config) for point in narrowed.points]
+    cells = [Cell.from_config(point.config) for point in narrowed.points]
     assert [(cell.task.name, cell.draft.length, cell.rule.options.theta) for cell in cells] == [
         ("mini_chat", 7, 0.5), ("mini_chat", 7, 0.7), ("mini_chat", 10, 0.5), ("mini_chat", 10, 0.7)]
 

@@ -46,7 +46,7 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
     result = command(*options, "trace=true")
     assert result.status == 0, result.err
     with composer() as hydra:
-        cell = Cell.of(hydra.point([*pair, *options]).config)
+        cell = Cell.from_config(hydra.point([*pair, *options]).config)
     assert cell.name == result.cell.key
     frame, samples = TraceFolder(result.cell).frame(COLUMNS), result.cell.samples()
     found = divergences(cell, samples, frame)

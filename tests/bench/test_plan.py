@@ -41,7 +41,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cell_of(*overrides: str) -> Cell:
     with composer() as hydra:
-        return Cell.of(hydra.point(overrides).config)
+        return Cell.from_config(hydra.point(overrides).config)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -149,7 +149,7 @@ def test_a_wrong_part_is_one_line(command, overrides: list[str], words: tuple[st
 
 def test_every_preset_names_its_parts_and_its_type() -> None:
     with composer() as hydra:
-        pairs = {name: Cell.of(hydra.point([f"pair={name}", "method=ar", "engine.device=cpu"]).config)
+        pairs = {name: Cell.from_config(hydra.point([f"pair={name}", "method=ar", "engine.device=cpu"]).config)
                  for name in hydra.options("pair") if name != "local"}
     assert {name: cell.pair.name for name, cell in pairs.items()} == {name: name for name in pairs}
     for name, cell in pairs.items():

@@ -120,7 +120,7 @@ def test_what_a_file_says_is_part_of_a_points_identity(pair: list[str], classifi
     other.write_text(classifier.read_text() + "\n")
     with composer() as hydra:
         def name(*overrides: str) -> str:
-            return Cell.of(hydra.point([*pair, *overrides]).config).name
+            return Cell.from_config(hydra.point([*pair, *overrides]).config).name
 
         for rule, key in (("autojudge", "rule.classifier"), ("either", "rule.second.classifier")):
             assert name(f"rule={rule}", f"{key}={classifier}") == name(f"rule={rule}", f"{key}={copy}")

@@ -96,7 +96,7 @@ def test_a_chain_is_the_tree_with_one_beam(drafter):
         found = run(chained, prompts(6), batch)
         assert [g.output_ids for g in found] == [g.output_ids for g in run(method, prompts(6), 1)]
     proposer = chain.start(method.target, method.model, chained.draft, [[1, 2, 3]], 40)
-    proposer.observe(torch.randn(1, 3, proposer.head.model.fc.in_features if drafter == "eagle3" else 32),
+    proposer.on_features(torch.randn(1, 3, proposer.head.model.fc.in_features if drafter == "eagle3" else 32),
                      [range(3)])
     draft = proposer.propose([[1, 2, 3, 4]], torch.empty(1, 0))
     assert draft.chain and draft.nodes == 4 and draft.tokens[0, 0] == 4

@@ -14,7 +14,7 @@ from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.drafters._eagle_proposer import HeadProposer
 from methods.method import build_method
-from methods.rules.lossless import accepts, leftover
+from methods.rules.lossless import lossless_test, residual
 from methods.rules.verification import Verification
 from methods.sampling import Sampling
 from methods.trees.dynamic import Growth, TreeShape
@@ -151,6 +151,6 @@ def test_the_width_bounds_the_rounds_and_changes_nothing() -> None:
     assert v.draft.width < v.draft.nodes - 1
     unbounded = random_case(3, Sampling(1.0), sampled=True, tree=True)
     assert isinstance(unbounded, Verification) and unbounded.draft.width is None
-    assert torch.equal(accepts(v), accepts(unbounded))
+    assert torch.equal(lossless_test(v), lossless_test(unbounded))
     root = torch.zeros(len(v.u), dtype=torch.long)
-    torch.testing.assert_close(leftover(v, root), leftover(unbounded, root))
+    torch.testing.assert_close(residual(v, root), residual(unbounded, root))

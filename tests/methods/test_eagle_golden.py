@@ -100,7 +100,7 @@ def test_numbers_inside(case, golden) -> None:
         out = target.prefill(rows, target.new_cache(1, len(ids) + 1), features=method.drafter.features(target))
         np.testing.assert_allclose(out.features[0], numbers["draft_input_features"], atol=2e-4)
         proposer = method.drafter.start(target, head, method.draft, rows, len(ids) + 64)
-        proposer.observe(out.features, [range(len(ids))])
+        proposer.on_features(out.features, [range(len(ids))])
         rows[0].append(recorded["prompts"][0]["first_token"])
         _, logits = proposer._catch_up(rows)
     np.testing.assert_allclose(logits[0, 0].log_softmax(-1), numbers["draft_first_logprobs"], atol=2e-4)
@@ -121,7 +121,7 @@ def test_trees_of_the_acceptance_cases(golden, golden_json) -> None:
         with torch.inference_mode():
             out = target.prefill(rows, target.new_cache(1, 400), features=drafter.features(target))
             proposer = drafter.start(target, head, method.draft, rows, 400)
-            proposer.observe(out.features, [range(len(rows[0]))])
+            proposer.on_features(out.features, [range(len(rows[0]))])
             draft = proposer.propose([rows[0] + case["draft_tokens"][:1]], torch.empty(1, 0))
         assert draft.tokens[0].tolist() == case["draft_tokens"] and draft.parents[0].tolist() == case["parents"]
         np.testing.assert_allclose(draft.q[0], case["node_q"], atol=2e-5)

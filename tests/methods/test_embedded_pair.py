@@ -48,11 +48,12 @@ def reference(pair, token_rows):
 @pytest.mark.parametrize("drafter", registry.names("drafters"))
 def test_greedy_equals_transformers(pair, token_rows, reference, drafter, batch):
     options = registry.drafter(drafter)(**SIZES.get(drafter, {}))
-    model = pair.get(options.needs)
-    if options.needs and model is None:
-        if not (PAIR / options.needs).is_dir():
-            pytest.skip(f"models/tiny has no {options.needs} head")
-        model = options.load(str(PAIR / options.needs), pair["target"], revision=None, dtype="float32", device="cpu")
+    model = pair.get(options.model_role)
+    if options.model_role and model is None:
+        if not (PAIR / options.model_role).is_dir():
+            pytest.skip(f"models/tiny has no {options.model_role} head")
+        folder = str(PAIR / options.model_role)
+        model = options.load(folder, pair["target"], revision=None, dtype="float32", device="cpu")
     method = build_method(pair["target"], model, options, registry.rule("greedy")(), Sampling(0.0), 5)
     limits = Limits(NEW, method.target.eos_ids)
     found = []

@@ -18,7 +18,7 @@ from methods.heads.medusa import load_medusa
 from methods.sampling import Sampling
 from methods.training.heads.conversations import ChatPacker, DataError, Records, messages_of
 from methods.training.heads.eagle3 import most_frequent
-from methods.training.heads.frozen import Frozen
+from methods.training.heads.frozen import FrozenTarget
 from methods.training.heads.kinds import KINDS
 from methods.training.heads.loop import HeadOptimiser, measure, train
 from methods.training.heads.slots import Slots, choose
@@ -69,7 +69,7 @@ def packer(target) -> ChatPacker:
 
 def trainee_of(kind: str, target: LanguageModel, packer: ChatPacker | None = None, **changes):
     torch.manual_seed(7)
-    made = KINDS[kind](recipe(kind, **changes), Frozen(target))
+    made = KINDS[kind](recipe(kind, **changes), FrozenTarget(target))
     if packer is not None:
         made.prepare(lambda number: packer.batch(number, made.recipe.rows))
     return made
@@ -110,7 +110,7 @@ def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer
         cache = target.new_cache(1, 128)
         features = target.forward(torch.tensor([prefix[:-1]]), cache, features=layers).features
         proposer = DynamicProposer(head, DraftSettings(4, Sampling(), True), [prefix], 128, TreeShape(5, 3, 1))
-        proposer.observe(features, [list(range(cut))])
+        proposer.on_features(features, [list(range(cut))])
         draft = proposer.propose([prefix], torch.zeros(1, 0))
         chain = draft.tokens[0].tolist()
         assert chain[0] == prefix[-1] and len(chain) == 5
@@ -196,7 +196,7 @@ def test_the_target_sees_each_packed_conversation_alone(kind):
     ids, positions = [token for text in texts for token in text], [i for text in texts for i in range(len(text))]
     documents = [number for number, text in enumerate(texts, start=1) for _ in text]
     batch = Batch(*(torch.tensor([x]) for x in (ids, positions, documents)), torch.ones(1, len(ids)))
-    seen = Frozen(target).see(batch, (2, 1))
+    seen = FrozenTarget(target).see(batch, (2, 1))
     for number, text in enumerate(texts, start=1):
         at = batch.document[0] == number
         with torch.no_grad():

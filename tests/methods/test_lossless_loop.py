@@ -71,8 +71,8 @@ def p_value(pair, exact, drafter, drafter_options, rule, rule_options) -> float:
     model = None
     if isinstance(drafter, str):
         name, drafter = drafter, registry.drafter(drafter)(**drafter_options)
-        if drafter.needs:
-            model = pair[1] if drafter.needs == "draft" else random_head(name, pair[0])
+        if drafter.model_role:
+            model = pair[1] if drafter.model_role == "draft" else random_head(name, pair[0])
     method = build_method(pair[0], model, drafter, registry.rule(rule)(**rule_options), SAMPLING, 2)
     paths, probability = exact
     index = {path: i for i, path in enumerate(paths)}

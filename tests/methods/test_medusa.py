@@ -131,7 +131,7 @@ def test_the_draft_is_the_heads_best_guesses():
     rows = [[3, 1], [2, 9, 4]]
     proposer = method.drafter.start(target, heads, method.draft, rows, 64)
     states = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1))
-    proposer.observe(states, [[0, 2, 4], [1]])
+    proposer.on_features(states, [[0, 2, 4], [1]])
     draft = proposer.propose(rows, torch.zeros(2, 0))
     tree = static.load("medusa_63")
     for row, at in enumerate((4, 1)):

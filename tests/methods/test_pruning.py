@@ -15,7 +15,7 @@ from methods.decode import Limits, Request, generate
 from methods.drafters.base import Proposer
 from methods.method import build_method
 from methods.pruning import TIE, Pruning, root_entropy, select
-from methods.rules.base import Candidates
+from methods.rules.base import DraftCapabilities
 from methods.rules.greedy import Greedy
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
@@ -168,9 +168,10 @@ def test_selecting_everything_changes_nothing() -> None:
     assert torch.equal(same.parents, draft.parents) and torch.equal(same.ancestors, draft.ancestors)
 
 
-@pytest.mark.parametrize("candidates,message", [(Candidates("prompt_lookup", has_q=False, sampled=False), "has none"),
-                                                (Candidates("model", has_q=True, sampled=True), "model_greedy")])
-def test_refusals(candidates: Candidates, message: str) -> None:
+@pytest.mark.parametrize("candidates,message", [
+    (DraftCapabilities("prompt_lookup", has_q=False, sampled=False), "has none"),
+    (DraftCapabilities("model", has_q=True, sampled=True), "model_greedy")])
+def test_refusals(candidates: DraftCapabilities, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Pruning().check(candidates)
 

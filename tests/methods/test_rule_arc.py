@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from methods.rules.arc import Arc, Bucket, Constants
-from methods.rules.base import Candidates
-from methods.rules.lossless import accepts
+from methods.rules.base import DraftCapabilities
+from methods.rules.lossless import lossless_test
 from methods.rules.walk import walk
 from methods.sampling import Sampling
 from tests.helpers import relaxed_reference, rule_reference
@@ -64,7 +64,7 @@ def test_theta_one_takes_only_what_costs_nothing(sampling: Sampling) -> None:
     for seed, tree in itertools.product(range(5), (False, True)):
         v = random_case(seed, sampling, sampled=False, tree=tree)
         real = v.draft.valid & (v.draft.depth > 0)
-        assert torch.equal(rule.decide(v).accept & real, (v.is_argmax | accepts(v)) & real)
+        assert torch.equal(rule.decide(v).accept & real, (v.is_argmax | lossless_test(v)) & real)
 
 
 def test_smaller_theta_accepts_more() -> None:
@@ -89,7 +89,7 @@ def test_constants_of_another_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 edges cannot part 3 buckets"):
         Arc(constants=file).bind(TARGET, None)
     with pytest.raises(ValueError, match=r"make them with `python -m bench.calibrate"):
-        Arc().check(Candidates("model", has_q=True, sampled=True), Sampling(1.0))
+        Arc().check(DraftCapabilities("model", has_q=True, sampled=True), Sampling(1.0))
 
 
 def test_a_vacuous_bound_is_said_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from methods.rules.base import Candidates
+from methods.rules.base import DraftCapabilities
 from methods.rules.dropmatch import Dropmatch
 from methods.rules.dropout_head import DropoutHead
 from methods.rules.greedy import Greedy
@@ -49,4 +49,4 @@ def test_it_says_what_dropmatchs_head_says(tree: bool, head: int) -> None:
 
 def test_temperature_zero_alone() -> None:
     with pytest.raises(ValueError, match="temperature 0 only"):
-        DropoutHead().check(Candidates("model", True, True), Sampling(1.0))
+        DropoutHead().check(DraftCapabilities("model", True, True), Sampling(1.0))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from methods import registry
-from methods.rules.base import Candidates, Rule
+from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.fsd import Fsd, divergence
 from methods.rules.greedy import Greedy
 from methods.rules.lossless import Lossless
@@ -247,14 +247,14 @@ def test_walk_counts_notes_along_the_path() -> None:
     draft = Draft.of_chain(torch.zeros(2, 4, dtype=torch.long))
     v = Verification(draft, torch.zeros(2, 4, 3), WARM, torch.zeros(2, 4))
     accept = torch.tensor([[True, True, False, True], [True, True, True, True]])
-    found = walk(v, Decision(accept, strict=torch.zeros_like(accept), notes={"seen": torch.ones_like(accept)}))
+    found = walk(v, Decision(accept, lossless_accept=torch.zeros_like(accept), flags={"seen": torch.ones_like(accept)}))
     assert found.length.tolist() == found.last.tolist() == found.relaxed.tolist() == [1, 3]
     assert found.notes["seen"].tolist() == [2, 4]
 
 
-LOOKUP = Candidates("prompt_lookup", has_q=False, sampled=False)
-MODEL = Candidates("model", has_q=True, sampled=True)
-HEAD = Candidates("eagle3", has_q=True, sampled=False, full_vocabulary=False)
+LOOKUP = DraftCapabilities("prompt_lookup", has_q=False, sampled=False)
+MODEL = DraftCapabilities("model", has_q=True, sampled=True)
+HEAD = DraftCapabilities("eagle3", has_q=True, sampled=False, full_vocabulary=False)
 
 
 @pytest.mark.parametrize("rule,candidates,sampling,message", [
@@ -267,7 +267,7 @@ HEAD = Candidates("eagle3", has_q=True, sampled=False, full_vocabulary=False)
     (Mars(variant="released", q_mode="draft"), LOOKUP, WARM, "prompt_lookup has none"),
     (Mars(q_mode="draft"), MODEL, WARM, "never looks at q"),
 ])
-def test_refusals(rule: Rule, candidates: Candidates, sampling: Sampling, message: str) -> None:
+def test_refusals(rule: Rule, candidates: DraftCapabilities, sampling: Sampling, message: str) -> None:
     with pytest.raises(ValueError, match=message) as refusal:
         rule.check(candidates, sampling)
     assert "\n" not in str(refusal.value)

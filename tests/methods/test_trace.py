@@ -45,13 +45,13 @@ def test_the_dial_says_what_the_rule_says(rule: Rule, tree: bool, temperature: f
         rule = rule.model_copy()
         rule._head = lambda hidden: hidden @ weight.T
     if isinstance(rule, Mars) and rule.variant == "released" and temperature == 0:
-        assert rule.dial(v) is None
+        assert rule.threshold_view(v) is None
         return
     agrees(rule, v)
 
 
 def agrees(rule: Rule, v: Verification) -> None:
-    dial, accept = rule.dial(v), rule.decide(v).accept
+    dial, accept = rule.threshold_view(v), rule.decide(v).accept
     over = torch.from_numpy(COMPARE[dial.relation](dial.score.numpy(), np.float32(dial.value)))
     there = v.draft.valid.clone()
     there[:, 0] = False

@@ -46,13 +46,13 @@ def solve(question: str) -> int:
             relations.append(text)
     for _ in range(len(relations)):
         for text in relations:
-            relate(have, text)
+            add_cross_cell_metrics(have, text)
     for text in events:
         happen(have, text)
-    return conclude(have, asked)
+    return print_outcome(have, asked)
 
 
-def relate(have: dict, text: str) -> None:
+def add_cross_cell_metrics(have: dict, text: str) -> None:
     found = re.fullmatch(r"(\w+) has (?:(\d+) (more|fewer|times as many)|(half) as many) (\w+) (?:as|than) (\w+)", text)
     assert found, text
     owner, number, kind, half, thing, other = found.groups()
@@ -74,7 +74,7 @@ def happen(have: dict, text: str) -> None:
         have[receiver, thing] += int(number)
 
 
-def conclude(have: dict, asked: str) -> int:
+def print_outcome(have: dict, asked: str) -> int:
     owners = re.findall(r"\b(?!How|What|Find)[A-Z]\w+", asked)
     (thing,) = {thing for _, thing in have} & set(re.findall(r"\w+", asked))
     values = [have[owner, thing] for owner in owners]

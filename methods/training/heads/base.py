@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from methods.training.heads.frozen import Frozen, Seen
+from methods.training.heads.frozen import FrozenTarget, TargetStates
 from methods.training.heads.slots import Slots
 from methods.training.packing import Batch
 
@@ -84,7 +84,7 @@ def identity(layer: nn.Module) -> None:
     layer.mlp.down_proj.weight.zero_()
 
 
-class Trainee(ABC):
+class HeadTrainer(ABC):
     """One kind of head, being trained for one target.
 
     head     its parameters; those that do not require gradients are the target's own.
@@ -95,14 +95,14 @@ class Trainee(ABC):
     head: nn.Module
     layers: tuple[int, ...] = ()
 
-    def __init__(self, recipe: HeadRecipe, frozen: Frozen):
+    def __init__(self, recipe: HeadRecipe, frozen: FrozenTarget):
         self.recipe, self.frozen = recipe, frozen
 
     def prepare(self, batches: Callable[[int], Batch]) -> None:  # noqa: B027
         """What has to be known of the data before training: batches(i) is the batch of update i."""
 
     @abstractmethod
-    def steps(self, batch: Batch, seen: Seen, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+    def steps(self, batch: Batch, seen: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
         """Unroll the head from every slot, exactly as it drafts."""
 
     @abstractmethod
@@ -119,7 +119,8 @@ class Trainee(ABC):
             return checkpoint(function, *args, use_reentrant=False)
         return function(*args)
 
-    def objective(self, batch: Batch, seen: Seen, slots: Slots, noise: torch.Generator) -> tuple[Tensor, Tensor]:
+    def objective(self, batch: Batch, seen: TargetStates, slots: Slots,
+                  noise: torch.Generator) -> tuple[Tensor, Tensor]:
         """The sum over draft steps k of step_decay^k x loss, and all ranks [S, R, M]."""
         found = list(self.steps(batch, seen, slots, noise))
         loss = sum(self.recipe.step_decay ** k * step.loss for k, step in enumerate(found))

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 
 from methods.heads.eagle import EagleHead
 from methods.heads.layer import head_config
-from methods.training.heads.base import DraftStep, HeadRecipe, Trainee, identity, mean, rank_of, soft_cross_entropy
+from methods.training.heads.base import DraftStep, HeadRecipe, HeadTrainer, identity, mean, rank_of, soft_cross_entropy
 from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
-from methods.training.heads.frozen import Frozen, Seen
+from methods.training.heads.frozen import FrozenTarget, TargetStates
 from methods.training.heads.slots import Slots
 from methods.training.heads.unroll import unroll
 from methods.training.packing import Batch
@@ -33,10 +33,10 @@ class EagleRecipe(HeadRecipe):
     layer: dict[str, int] = Field(default_factory=dict)
 
 
-class EagleTrainee(Trainee):
+class EagleTrainee(HeadTrainer):
     Recipe = EagleRecipe  # no `layers`: the feature is the target's final state
 
-    def __init__(self, recipe: EagleRecipe, frozen: Frozen):
+    def __init__(self, recipe: EagleRecipe, frozen: FrozenTarget):
         super().__init__(recipe, frozen)
         self.settings = layer_settings(frozen.config) | recipe.layer
         self.head = EagleHead(head_config(self.settings)).to(frozen.model.device)
@@ -57,7 +57,7 @@ class EagleTrainee(Trainee):
     def vocabulary_parameters(self) -> list[nn.Parameter]:
         return [self.head.embed_tokens.weight]
 
-    def steps(self, batch: Batch, seen: Seen, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+    def steps(self, batch: Batch, seen: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
         head = self.head
         features = seen.hidden.to(head.fc.weight.dtype)
         if self.recipe.noise and torch.is_grad_enabled():

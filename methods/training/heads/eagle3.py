@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from methods.heads.eagle3 import Eagle3Head, fused_layers
 from methods.heads.layer import head_config
-from methods.training.heads.base import DraftStep, HeadRecipe, Trainee, identity, rank_of, soft_cross_entropy
+from methods.training.heads.base import DraftStep, HeadRecipe, HeadTrainer, identity, rank_of, soft_cross_entropy
 from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
-from methods.training.heads.frozen import Frozen, Seen
+from methods.training.heads.frozen import FrozenTarget, TargetStates
 from methods.training.heads.slots import Slots
 from methods.training.heads.unroll import unroll
 from methods.training.packing import Batch
@@ -33,10 +33,10 @@ def most_frequent(counts: Tensor, size: int) -> Tensor:
     return counts.argsort(descending=True, stable=True)[:size].sort().values
 
 
-class Eagle3Trainee(Trainee):
+class Eagle3Trainee(HeadTrainer):
     Recipe = Eagle3Recipe
 
-    def __init__(self, recipe: Eagle3Recipe, frozen: Frozen):
+    def __init__(self, recipe: Eagle3Recipe, frozen: FrozenTarget):
         super().__init__(recipe, frozen)
         config = frozen.config
         self.layers = fused_layers(config.num_hidden_layers)
@@ -76,7 +76,7 @@ class Eagle3Trainee(Trainee):
     def vocabulary_parameters(self) -> list[nn.Parameter]:
         return [self.head.lm_head.weight]
 
-    def steps(self, batch: Batch, seen: Seen, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+    def steps(self, batch: Batch, seen: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
         head = self.head
         ids = None if head.d2t is None else torch.arange(len(head.d2t), device=head.d2t.device) + head.d2t
         embed = self.frozen.model.get_input_embeddings()

@@ -12,7 +12,7 @@ from methods.training.packing import Batch
 
 
 @dataclass(slots=True)
-class Seen:
+class TargetStates:
     """What the target makes of a batch: features [R, T, F*H], the chosen HF hidden_states concatenated (None if none
     were asked for), and hidden [R, T, H], its final-norm states."""
 
@@ -20,7 +20,7 @@ class Seen:
     hidden: Tensor
 
 
-class Frozen:
+class FrozenTarget:
     """`target` as a teacher."""
 
     def __init__(self, target: LanguageModel):
@@ -29,13 +29,13 @@ class Frozen:
         self.config = self.model.config.get_text_config(decoder=True)
 
     @torch.no_grad()  # not inference_mode: a head keeps these states for its backward pass
-    def see(self, batch: Batch, layers: tuple[int, ...] = ()) -> Seen:
+    def see(self, batch: Batch, layers: tuple[int, ...] = ()) -> TargetStates:
         """One forward over packed conversations that do not see each other. `layers`: HF hidden_states indices."""
         out = self.model.base_model(
             input_ids=batch.input_ids, position_ids=batch.positions, attention_mask=self._mask(batch), use_cache=False,
             output_hidden_states=bool(layers))
         features = torch.cat([out.hidden_states[i] for i in layers], -1) if layers else None
-        return Seen(features, out.last_hidden_state)
+        return TargetStates(features, out.last_hidden_state)
 
     def _mask(self, batch: Batch) -> Tensor | dict[str, Tensor]:
         mask = batch.attention_mask()

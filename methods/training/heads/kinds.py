@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from methods.training.heads.base import Trainee
+from methods.training.heads.base import HeadTrainer
 from methods.training.heads.eagle import EagleTrainee
 from methods.training.heads.eagle3 import Eagle3Trainee
 from methods.training.heads.medusa import MedusaTrainee
 
-KINDS: dict[str, type[Trainee]] = {
+KINDS: dict[str, type[HeadTrainer]] = {
     "eagle3": Eagle3Trainee, "eagle": EagleTrainee, "hass": EagleTrainee, "medusa": MedusaTrainee}

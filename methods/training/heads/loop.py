@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from methods.engine.source import ModelError
-from methods.training.heads.base import HeadRecipe, Trainee
+from methods.training.heads.base import HeadRecipe, HeadTrainer
 from methods.training.heads.slots import choose
 from methods.training.muon import Muon
 from methods.training.packing import Batch, Packer
@@ -27,7 +27,7 @@ RANKS = 10
 class HeadOptimiser(Optimiser):
     """Muon for the head's matrices (or AdamW for all), AdamW for what has an entry a token, biases and norms."""
 
-    def __init__(self, trainee: Trainee):
+    def __init__(self, trainee: HeadTrainer):
         recipe = trainee.recipe
         trained = [p for p in trainee.head.parameters() if p.requires_grad]
         vocabulary = {id(p) for p in trainee.vocabulary_parameters()}
@@ -55,7 +55,7 @@ class Source:
 class _Run:
     """The mutable state of a training run and its files: `work`/state.pt, `work`/loss.jsonl."""
 
-    def __init__(self, trainee: Trainee, work: Path, device: str, identity: str):
+    def __init__(self, trainee: HeadTrainer, work: Path, device: str, identity: str):
         self.trainee, self.work = trainee, work
         self.identity = {"data": identity, "target": trainee.frozen.target.fingerprint,
                          "recipe": trainee.recipe.model_dump_json()}
@@ -106,7 +106,8 @@ def _agreement(ranks: Tensor, weight: Tensor) -> list[float]:
     return (((ranks == 0) * weight).sum((1, 2)) / weight.sum((1, 2)).clamp(min=1e-6)).tolist()
 
 
-def train(trainee: Trainee, packer: Packer, work: Path, *, device: str, seed: int, name: str, identity: str) -> None:
+def train(trainee: HeadTrainer, packer: Packer, work: Path, *, device: str, seed: int, name: str,
+          identity: str) -> None:
     """Train (or go on training) `trainee.head`; batch, slots and noise are functions of (seed, update).
 
     identity: of the data; `work` holds one run. Raises ModelError when it holds another one."""
@@ -142,7 +143,7 @@ def train(trainee: Trainee, packer: Packer, work: Path, *, device: str, seed: in
 
 
 @torch.no_grad()
-def measure(trainee: Trainee, packer: Packer, *, device: str, seed: int, batches: int) -> list[list[float]]:
+def measure(trainee: HeadTrainer, packer: Packer, *, device: str, seed: int, batches: int) -> list[list[float]]:
     """[S][RANKS]: the share of held-out slots where the target's most likely token is the head's r-th choice at draft
     step k, all earlier drafts being right. Their first entry is the chance that a greedy draft is accepted."""
     recipe = trainee.recipe

@@ -14,9 +14,9 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from methods.heads.medusa import FILES, MedusaHeads
-from methods.training.heads.base import DraftStep, HeadRecipe, Trainee, mean, rank_of, soft_cross_entropy
+from methods.training.heads.base import DraftStep, HeadRecipe, HeadTrainer, mean, rank_of, soft_cross_entropy
 from methods.training.heads.files import write_checkpoint
-from methods.training.heads.frozen import Frozen, Seen
+from methods.training.heads.frozen import FrozenTarget, TargetStates
 from methods.training.heads.slots import Slots
 from methods.training.packing import Batch
 
@@ -28,10 +28,10 @@ class MedusaRecipe(HeadRecipe):
     labels: Literal["tokens", "target"]
 
 
-class MedusaTrainee(Trainee):
+class MedusaTrainee(HeadTrainer):
     Recipe = MedusaRecipe
 
-    def __init__(self, recipe: MedusaRecipe, frozen: Frozen):
+    def __init__(self, recipe: MedusaRecipe, frozen: FrozenTarget):
         super().__init__(recipe, frozen)
         lm_head = frozen.model.get_output_embeddings().weight.detach()
         self.head = MedusaHeads(recipe.steps, lm_head.shape[1], lm_head.shape[0], recipe.blocks)
@@ -40,7 +40,7 @@ class MedusaTrainee(Trainee):
     def vocabulary_parameters(self) -> list[nn.Parameter]:
         return [head[-1].weight for head in self.head]
 
-    def steps(self, batch: Batch, seen: Seen, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+    def steps(self, batch: Batch, seen: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
         hidden = slots.after(seen.hidden, 0).to(self.head[0][-1].weight.dtype)
         for k in range(self.recipe.steps):
             tokens = slots.after(batch.input_ids, 2 + k)
