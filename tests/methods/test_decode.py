@@ -28,7 +28,7 @@ def method_of(kind="llama", drafter="none", rule="greedy", sampling=GREEDY, leng
 
 def model_for(drafter, kind):
     """What the drafter runs: a noisy copy of the target, an untrained head of it, or nothing."""
-    match registry.drafter(drafter).needs:
+    match registry.drafter(drafter).model_role:
         case None:
             return None
         case "draft":
