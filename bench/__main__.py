@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from bench.config.compose import Command, arguments, composer
-from bench.config.errors import ConfigError
+from bench.config.command import run_command
+from bench.config.compose import Command, composer
 from bench.config.help import help_text
-from methods.engine.source import ModelError
-
-USAGE_ERROR, INTERRUPTED = 2, 130
+from bench.config.hydra_internals import arguments, asks_hydra, run_hydra
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 all done, 1 a cell failed (the closing lines say which), 2 the command is wrong."""
     given = list(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    try:
-        args = arguments(given)
-        if args.help:
-            print(help_text())
-            return 0
-        # Hydra reads the command line itself, and wants its overrides in one piece
-        sys.argv[1:] = [*(word for word in given if word not in args.overrides), *args.overrides]
-        if args.cfg or args.info or args.hydra_help or args.shell_completion or args.experimental_rerun:
-            return hydra_itself()
-        with composer(args.config_dir) as hydra:
-            command = hydra.command(args.overrides, args.multirun)
-            if command.report is not None:
-                from bench.reports.run import run_reports
+    return run_command(lambda: bench(given))
 
-                return run_reports(command, hydra)
-        return run(command)
-    except (ConfigError, ModelError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE_ERROR
-    except KeyboardInterrupt:
-        print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
-        return INTERRUPTED
+
+def bench(given: Sequence[str]) -> int:
+    args = arguments(given)
+    if args.help:
+        print(help_text())
+        return 0
+    if asks_hydra(args):
+        run_hydra(lambda _: None, "config", args, given)
+        return 0
+    with composer(args.config_dir) as hydra:
+        command = hydra.command(args.overrides, args.multirun)
+        if command.report is not None:
+            from bench.reports.run import run_reports
+
+            return run_reports(command, hydra)
+    sys.argv[1:] = [*(word for word in given if word not in args.overrides), *args.overrides]
+    return run(command)
 
 
 def run(command: Command) -> int:
@@ -81,14 +74,6 @@ def run(command: Command) -> int:
 
         judged = judge_cells(cells, settings.judge, store)
     return max(judged, print_outcome(cells, labels, settings))
-
-
-def hydra_itself() -> int:
-    """Hydra's own informative flags (--cfg, --info, --hydra-help, …); nothing runs."""
-    from bench.run.launch import hydra_job
-
-    hydra_job(None)()
-    return 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -12,8 +13,8 @@ import numpy as np
 import torch
 from pydantic import BaseModel, Field, PositiveInt
 
+from bench.config.command import run_yaml_command
 from bench.config.errors import ConfigError
-from bench.config.hydra_entry import entry
 from bench.config.identity import digest
 from bench.config.schema import Engine, Named, Pair, Section, choose, parse, validated
 from bench.run.conversation import answer, context
@@ -142,4 +143,4 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    entry("calibrate", run)()
+    sys.exit(run_yaml_command("calibrate", run))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -15,8 +16,8 @@ from typing import Any
 import torch
 from pydantic import PositiveInt, ValidationError
 
+from bench.config.command import run_yaml_command
 from bench.config.errors import ConfigError, format_validation, unknown_key
-from bench.config.hydra_entry import entry
 from bench.config.schema import DType, Section
 from bench.train_pair import conversation, stream
 from bench.training.heads_card import write_card
@@ -152,4 +153,4 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    entry("train_heads", run)()
+    sys.exit(run_yaml_command("train_heads", run))

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from rich.console import Console
 from rich.progress import track
 
+from bench.config.command import run_yaml_command
 from bench.config.errors import ConfigError
-from bench.config.hydra_entry import entry
 from bench.config.identity import digest
 from bench.config.schema import Engine, Named, Pair, Section, choose, parse, validated
 from bench.training.label_mining import Miner
@@ -134,4 +134,4 @@ def run(config: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    entry("train_judge", run)()
+    sys.exit(run_yaml_command("train_judge", run))

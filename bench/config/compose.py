@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from hydra import compose, version
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path, get_args_parser
-from hydra.core.config_search_path import SearchPathQuery
-from hydra.core.global_hydra import GlobalHydra
+from hydra import compose
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from bench.config.errors import CONFIG_ERRORS, ConfigError, format_hydra_error, unknown_key
-from bench.config.paths import CONF, PROJECT
-
-BASIC = "hydra._internal.core_plugins.basic_"
-
-OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
+from bench.config.hydra_internals import BASIC, combinations, session
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +44,18 @@ class Command:
     report: str | None
     together: bool
 
+    def only_point(self) -> Point:
+        """The point of a command that takes a single one. Raises ConfigError for several."""
+        if len(self.points) != 1:
+            raise ConfigError("several values: this command takes one point; give one value for each key")
+        return self.points[0]
+
 
 @contextmanager
-def composer(config_dir: str | None = None) -> Iterator[Composer]:
-    """Hydra, ready to compose; `config_dir` is the user's own folder of further YAMLs."""
-    version.setbase("1.3")
-    search_path = create_config_search_path(str(CONF))
-    if config_dir is not None:
-        if not Path(config_dir).is_dir():
-            raise ConfigError(f"--config-dir {config_dir}: no such folder")
-        search_path.prepend("command-line", Path(config_dir).absolute().as_uri(), SearchPathQuery(provider="schema"))
-    GlobalHydra.instance().clear()
-    Hydra.create_main_hydra2("bench", search_path)
-    try:
-        yield Composer()
-    finally:
-        GlobalHydra.instance().clear()
+def composer(config_dir: str | None = None, name: str = "config") -> Iterator[Composer]:
+    """Hydra, ready to compose conf/NAME.yaml; `config_dir` is a user's own folder of further YAMLs."""
+    with session(config_dir) as loader:
+        yield Composer(loader, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +70,9 @@ class Composer:
     """Composes points. Hydra composes each set of group choices once; values are then set on copies of it, which makes
     a report of hundreds of points quick to check."""
 
-    def __init__(self) -> None:
-        self._parser = OverridesParser.create(GlobalHydra.instance().config_loader())  # which glob() asks for choices
+    def __init__(self, loader: ConfigLoader, name: str) -> None:
+        self._loader, self._name = loader, name
+        self._parser = OverridesParser.create(loader)  # glob() asks the loader for the choices of a group
         self._bases: dict[tuple[str, ...], _Base] = {}
 
     def command(self, overrides: Sequence[str], multirun: bool) -> Command:
@@ -109,9 +96,8 @@ class Composer:
         params = self._parse([f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()])
         fixed = [override.input_line for override in parsed if override.is_hydra_override()]
         task = [override for override in parsed if not override.is_hydra_override()]
-        [combinations] = BasicSweeper.split_arguments([*params, *task], None)
         together = hydra.launcher._target_.startswith(BASIC)
-        points = [self.point([*fixed, *one]) for one in combinations]
+        points = [self.point([*fixed, *one]) for one in combinations([*params, *task])]
         return Command(points, list(overrides), sweep, None, together)
 
     def point(self, overrides: Sequence[str]) -> Point:
@@ -133,7 +119,7 @@ class Composer:
 
     def options(self, group: str) -> list[str]:
         """The YAMLs of a group, sorted."""
-        return sorted(GlobalHydra.instance().config_loader().get_group_options(group))
+        return sorted(self._loader.get_group_options(group))
 
     def section(self, group: str, option: str, changes: Sequence[str] = ()) -> dict[str, Any]:
         """One YAML of a group, interpolations left for the points it names, with overrides of its own keys
@@ -151,7 +137,7 @@ class Composer:
         key = tuple(structural)
         if key not in self._bases:
             try:
-                config = compose("config", list(structural), return_hydra_config=True)
+                config = compose(self._name, list(structural), return_hydra_config=True)
             except CONFIG_ERRORS as error:
                 raise format_hydra_error(error) from error
             with open_dict(config):
@@ -162,7 +148,7 @@ class Composer:
     def _is_structural(self, override: Override) -> bool:
         """Does it choose a group's option, add or delete a key, or set Hydra itself?"""
         return (override.type is not OverrideType.CHANGE or override.is_hydra_override()
-                or GlobalHydra.instance().config_loader().repository.group_exists(override.key_or_group))
+                or self._loader.repository.group_exists(override.key_or_group))
 
     def _parse(self, overrides: Sequence[str]) -> list[Override]:
         parsed = []
@@ -198,14 +184,3 @@ def _check_values(sweep: Override) -> None:
         raise ConfigError(f"{sweep.input_line}: only lists of values can be swept: KEY=a,b,c or KEY=range(1,9)")
     if next(sweep.sweep_string_iterator(), None) is None:
         raise ConfigError(f"{sweep.input_line}: no value is of this form")
-
-
-def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Hydra's own flags (-m, --cfg, --info, …) and the overrides, in any order. Raises ConfigError."""
-    parser = get_args_parser()
-
-    def refuse(message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see python -m bench --help")
-
-    parser.error = refuse  # type: ignore[method-assign]
-    return parser.parse_intermixed_args(list(argv))

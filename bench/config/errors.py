@@ -32,11 +32,16 @@ def one_line(error: object) -> str:
     return " ".join(str(text).split()) or type(error).__name__
 
 
+def is_own(error: BaseException) -> bool:
+    """Whether the project itself defines this kind of error: its text then says all that is needed, in one line."""
+    return type(error).__module__.partition(".")[0] in OWN_ROOMS
+
+
 def format_exception(error: BaseException) -> str:
     """One line for a record: the kind of an unexpected error, its text, and the line of code it came from."""
     text = one_line(error)
-    if type(error).__module__.partition(".")[0] in OWN_ROOMS:
-        return text  # the project's own errors say all that is needed
+    if is_own(error):
+        return text
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {text}{place}"

@@ -1,0 +1,64 @@
+"""One convention for every command: paths relative to the checkout, one line for an error, and the exit status."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+from bench.config.errors import OWN_ROOMS, is_own, one_line
+from bench.config.paths import PROJECT
+
+FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
+
+
+def run_command(body: Callable[[], int | None]) -> int:
+    """Run a command and return its exit status: that of `body` (None counts as 0), 2 if the command is wrong.
+
+    Relative paths start at the checkout. An error of the project itself (ConfigError, ModelError, TaskError,
+    StoreError, …), or a ValueError that its code raises, is a wrong command: one line on stderr. Any other error is a
+    bug and keeps its traceback."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        with chdir(PROJECT):
+            return body() or 0
+    except KeyboardInterrupt:
+        print("interrupted: the same command resumes where this one stopped", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        if not (is_own(error) or (type(error) is ValueError and _raised_here(error))):
+            raise
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def run_yaml_command(name: str, run: Callable[[Mapping[str, Any]], int | None],
+                     argv: Sequence[str] | None = None) -> int:
+    """Run a command whose options are conf/NAME.yaml: `run` gets the composed configuration as plain data.
+
+    Returns the exit status, as `run_command`. Hydra's informative flags (--help, --cfg job, …) print and return 0."""
+
+    def body() -> int | None:
+        from bench.config.compose import composer
+        from bench.config.hydra_internals import arguments, asks_hydra, run_hydra
+
+        given = list(sys.argv[1:] if argv is None else argv)
+        args = arguments(given)
+        if args.help or asks_hydra(args):
+            run_hydra(lambda _: None, name, args, given)
+            return 0
+        with composer(args.config_dir, name) as hydra:
+            config = hydra.command(args.overrides, args.multirun).only_point().config
+        return run(config)
+
+    return run_command(body)
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Whether a line of the project raised the error, not a library below it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and any(Path(frames[-1].filename).is_relative_to(PROJECT / room) for room in OWN_ROOMS)

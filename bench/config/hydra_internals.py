@@ -1,0 +1,81 @@
+"""Everything taken from inside Hydra, which only hydra-core 1.3 promises: its own command line, session and sweeper."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra import main as hydra_main
+from hydra import version
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+
+from bench.config.errors import ConfigError
+from bench.config.paths import CONF, PROJECT
+
+BASIC = "hydra._internal.core_plugins.basic_"
+"""Prefix of the targets of Hydra's own launcher and sweeper."""
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Hydra's own flags (-m, --cfg, --info, …) and the overrides, in any order. Raises ConfigError."""
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see --help")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser.parse_intermixed_args(list(argv))
+
+
+def asks_hydra(args: argparse.Namespace) -> bool:
+    """Whether the flags ask for something that Hydra prints itself, so that nothing runs."""
+    return bool(args.cfg or args.info or args.hydra_help or args.shell_completion or args.experimental_rerun)
+
+
+@contextmanager
+def session(config_dir: str | None = None) -> Iterator[ConfigLoader]:
+    """Hydra over conf/, ready to compose; `config_dir` is a user's own folder of further YAMLs. Raises ConfigError."""
+    _register_resolvers()
+    version.setbase("1.3")
+    search_path = create_config_search_path(str(CONF))
+    if config_dir is not None:
+        if not Path(config_dir).is_dir():
+            raise ConfigError(f"--config-dir {config_dir}: no such folder")
+        search_path.prepend("command-line", Path(config_dir).absolute().as_uri(), SearchPathQuery(provider="schema"))
+    GlobalHydra.instance().clear()
+    Hydra.create_main_hydra2("bench", search_path)
+    try:
+        yield GlobalHydra.instance().config_loader()
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def combinations(overrides: list[Override]) -> list[list[str]]:
+    """The points of a sweep, each as its overrides, in the order of Hydra's basic sweeper."""
+    [batch] = BasicSweeper.split_arguments(overrides, None)
+    return batch
+
+
+def run_hydra(job: Callable[[DictConfig], Any], name: str, args: argparse.Namespace, argv: Sequence[str]) -> None:
+    """Hand the command line over to Hydra: its informative flags, or `job` on each point of conf/NAME.yaml."""
+    _register_resolvers()
+    own, sys.argv = sys.argv, [sys.argv[0], *(word for word in argv if word not in args.overrides), *args.overrides]
+    try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
+        hydra_main(config_path=str(CONF), config_name=name, version_base="1.3")(job)()
+    finally:
+        sys.argv = own
+
+
+def _register_resolvers() -> None:
+    OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
