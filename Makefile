@@ -5,7 +5,7 @@ RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tables plots test bench models heads clean
+.PHONY: help setup tables plots test structure bench models heads clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -20,6 +20,9 @@ plots: $(READY)  ## the figures alone: MARS' accuracy and speedup against its th
 
 test: $(READY)  ## the whole test suite
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist loadfile
+
+structure: $(READY)  ## check the laws of the rooms: sizes, import order, circles
+	$(RUN) tests/structure.py
 
 bench: $(READY)  ## this engine beside transformers, in one interleaved run
 	$(RUN) -m bench.vs_transformers

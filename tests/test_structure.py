@@ -1,0 +1,64 @@
+"""The laws of the rooms hold, and the program that checks them finds what breaks them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import structure
+
+FILES = {
+    "bench/run/rotation.py": "import bench.config.cell\nfrom bench import speed\nimport matplotlib.pyplot\n",
+    "bench/config/cell.py": "def compose():\n    from bench.run import rotation\n",
+    "bench/speed.py": "from bench.config.cell import compose\n",
+    "methods/decode.py": "import tasks.base\n",
+    "tasks/base.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import methods.decode\n",
+    "results/store/cells.py": "from ..metrics.summary import Summary\n",
+    "results/metrics/summary.py": "class Summary:\n    pass\n" + "# a line\n" * 299,
+    "plots/words.py": "WORDS = (\n" + "    'word',\n" * 300 + ")\n",
+    "plots/long.py": "def long():\n" + "    pass\n" * 50,
+}
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    for path, text in FILES.items():
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("title", structure.check())
+def test_the_checkout_keeps_the_limit(title: str) -> None:
+    limit, counted = structure.check()[title]
+    assert len(counted) <= limit, counted
+
+
+def test_each_breach_is_found(broken: Path) -> None:
+    project = structure.Project.read(broken)
+    assert structure.long_files(project) == ["results/metrics/summary.py: 301 lines"]
+    assert structure.excepted_data(project) == ["plots/words.py: 302 lines"]
+    assert structure.long_functions(project) == ["plots/long.py:1 long: 51 lines"]
+    assert structure.bench_entries(broken) == ["config", "run", "speed.py"]
+    assert sorted(structure.room_pairs(project)) == [
+        "bench/config/cell.py -> bench/run/rotation.py", "bench/run/rotation.py -> bench/config/cell.py",
+        "bench/run/rotation.py -> bench/speed.py", "bench/speed.py -> bench/config/cell.py"]
+    assert sorted(structure.upward(project)) == [
+        "bench/config/cell.py:2 imports bench/run/rotation.py: bench/run is above bench/config",
+        "bench/run/rotation.py:2 imports bench/speed.py: bench/commands is above bench/run",
+        "bench/run/rotation.py:3 imports matplotlib.pyplot: only plots may",
+        "methods/decode.py:1 imports tasks/base.py: methods/decode.py may not import tasks/base.py",
+        "results/store/cells.py:1 imports results/metrics/summary.py: results/metrics is above results/store"]
+
+
+def test_circles() -> None:
+    assert structure.circles([("a", "b"), ("b", "c"), ("a", "c")]) == []
+    assert structure.circles([("a", "b"), ("b", "a"), ("b", "c"), ("d", "e"), ("e", "f"), ("f", "d")]) == [
+        "a -> b -> a", "d -> e -> f -> d"]
+
+
+def test_an_import_for_type_checkers_is_no_arrow(broken: Path) -> None:
+    arrows = structure.Project.read(broken).arrows
+    assert ("methods/decode.py", "tasks/base.py") in arrows and ("tasks/base.py", "methods/decode.py") not in arrows
