@@ -1,10 +1,9 @@
-"""The points of a report: composed into cells, run where they are missing, read back from the store."""
+"""The points of a report: composed into cells, run if they are missing, read back from the store."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from bench.config.cell import Cell
 from bench.config.compose import Composer
@@ -26,8 +25,13 @@ from results.store.traces import TraceFolder
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A report with the cell of each of its points; `refused` says why a point has none on this machine, `absent` for
-    which points the pair lacks a part."""
+    """A report and the cell of each of its points.
+
+    spec      the report's edition on the chosen pair.
+    cells     coordinates of a point -> its cell.
+    refused   coordinates -> why this machine cannot run the point.
+    absent    coordinates -> which part of the pair the point needs but the pair lacks.
+    """
 
     spec: ReportSpec
     cells: dict[Coords, Cell]
@@ -41,22 +45,17 @@ class Plan:
 
     def grid(self, store: Store) -> dict[Coords, Outcome]:
         """What the store holds for each point."""
-        found = {coords: outcome(store.cell(cell.name), self.spec.trace) for coords, cell in self.cells.items()}
-        return found | {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
+        measured = {coords: outcome(store.cell(cell.name), self.spec.trace) for coords, cell in self.cells.items()}
+        return measured | {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
 
 
 def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan:
-    """Compose every point of a report's edition on the pair that `overrides` choose; they win over what all its points
-    share.
+    """Compose every point of the report on the pair that `overrides` choose. `overrides` win over the report's
+    `base`, and those of the pair also over its axes.
 
-    Raises ConfigError for an override of an axis, which would show one point under several labels. Only the choice of
-    the pair may replace an axis' own."""
+    Raises ConfigError for any other override of an axis: it would show one point under several labels."""
     spec = spec.edition(pair_of(overrides))
-    spanned = {key_of(line) for entries in spec.axes.values() for entry in entries for line in entry.overrides}
-    for line in overrides:
-        if key_of(line) in spanned and key_of(line).partition(".")[0] != "pair":
-            raise ConfigError(f"{line}: an axis of report={spec.name}; change conf/report/{spec.name}.yaml, or run the "
-                              "point without report=")
+    check_overrides(spec, overrides)
     plan = Plan(spec, {}, {})
     for point in spec.points():
         entries = {key_of(line) for line in point.overrides[len(spec.base):]} - {"pair"}
@@ -70,12 +69,17 @@ def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan
     return plan
 
 
-
-
+def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:
+    """Raises ConfigError for an override of a key that an axis of the report sets, except those of the pair."""
+    axis_keys = {key_of(line) for entries in spec.axes.values() for entry in entries for line in entry.overrides}
+    for line in overrides:
+        if key_of(line) in axis_keys and key_of(line).partition(".")[0] != "pair":
+            raise ConfigError(f"{line}: an axis of report={spec.name}; change conf/report/{spec.name}.yaml, or run the "
+                              "point without report=")
 
 
 def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
-    """A cell as a report shows it: its numbers, with `trace` those of its trace too, or why there are none."""
+    """A cell as a report shows it: its summary (with `trace`, also the metrics of its trace), or why it has none."""
     summary, problem = folder.summary(), status_problem(folder)
     if summary is not None and summary["n"]:
         traces = TraceFolder(folder)
@@ -87,10 +91,8 @@ def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
     return Outcome.missing(problem or "not run yet")
 
 
-
-
 def run_missing(cells: Sequence[Cell], settings: Settings, traced: Collection[str] = ()) -> None:
-    """Complete the cells, rotation by rotation, saying which is at work; those named in `traced` are traced as well."""
+    """Complete the cells, rotation by rotation, with a line of progress for each; trace those named in `traced`."""
     groups = rotations(cells)
     for number, group in enumerate(groups, start=1):
         if any(not is_complete(Store(settings.store.dir).cell(cell.name)) for cell in group):
@@ -100,11 +102,3 @@ def run_missing(cells: Sequence[Cell], settings: Settings, traced: Collection[st
         run_cells(group, settings)
         if not settings.trace and (noted := [cell for cell in group if cell.name in traced]):
             trace_cells(noted, Store(settings.store.dir))
-
-
-def environment_of(plans: Sequence[Plan], store: Store) -> dict[str, Any]:
-    """The machine of the cell that ran last, of those shown."""
-    recorded = [found for plan in plans for cell in plan.cells.values()
-                if (found := store.cell(cell.name).environment()) is not None]
-    latest = max(recorded, key=lambda found: found["since"], default={})
-    return {key: value for key, value in latest.items() if key != "earlier"}

@@ -1,104 +1,164 @@
-"""`report=NAME`: run the points of a table or figure that are missing, then render every report from the store."""
+"""`report=NAME`: run the missing cells of a report (`all`: of every report), then render it from the store."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from bench.config.cell import Cell
 from bench.config.compose import Command, Composer
-from bench.config.errors import ConfigError, format_exception, unknown_key
+from bench.config.errors import ConfigError, unknown_key
 from bench.config.overrides import key_of, made_by, pair_of
 from bench.config.schema import validated
 from bench.config.settings import Settings
 from bench.dry_run.plan import show_plan
-from bench.reports.plan import Plan, environment_of, plan_of, run_missing
+from bench.reports.plan import Plan, plan_of, run_missing
+from bench.reports.render import render_plans
 from bench.reports.workload import run_workload
 from bench.run.bound_audit import audit_cells
 from bench.run.console import console
 from bench.run.outcome import print_failures, print_summaries
 from bench.run.related_cells import add_cross_cell_metrics
 from bench.run.rotation import check_store
-from plots.render import render
-from results.reports.formats import render_table
-from results.reports.page import Item, write_index
 from results.reports.spec import ReportSpec
 from results.reports.workload import Workload, spec_of
 from results.store.cells import Store
 from results.store.traces import TraceFolder
 
-log = logging.getLogger(__name__)
 ALL = "all"
-OWN_KEYS = frozenset(Settings.model_fields)
+SETTINGS = frozenset(Settings.model_fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What `report=NAME` on the command line asks for.
+
+    name        the report, or "all".
+    changes     overrides of the report itself: `report.KEY=VALUE`.
+    overrides   all other overrides: of its cells and of the settings.
+    """
+
+    name: str
+    changes: tuple[str, ...]
+    overrides: tuple[str, ...]
+
+    @classmethod
+    def from_command(cls, command: Command) -> Request:
+        """Raises ConfigError for `report.KEY=` together with report=all."""
+        name = str(command.report)
+        changes = tuple(line for line in command.overrides if key_of(line).lstrip("+").startswith("report."))
+        if changes and name == ALL:
+            raise ConfigError(f"{changes[0]}: changes one report; name it in place of report={ALL}")
+        return cls(name, changes, tuple(line for line in command.overrides if line not in changes))
+
+    def names(self, spec: ReportSpec) -> bool:
+        """Whether this report is asked for; report=all leaves out those `on_request`."""
+        return self.name == spec.name or (self.name == ALL and not spec.on_request)
+
+    def changes_to(self, report: str) -> tuple[str, ...]:
+        return self.changes if report == self.name else ()
+
+    def command(self, report: str) -> str:
+        """The command that makes this one report."""
+        return made_by(f"report={report}", *self.changes_to(report), *self.overrides)
+
+    def settings(self, hydra: Composer) -> Settings:
+        own = [line for line in self.overrides if key_of(line).split(".")[0] in SETTINGS]
+        return Settings.from_config(hydra.point(own).config)
 
 
 def run_reports(command: Command, hydra: Composer) -> int:
-    """Run what the named report needs (`all`: every one) and render it into <output.dir>/report/, whose page also shows
-    the reports that were rendered there before.
+    """Run the missing cells of the requested reports and render them into <output.dir>/report/. The page there also
+    shows the reports that were rendered before.
 
-    Overrides of the command line win over those of the report; `report.KEY=` changes the report itself. Exit status as
-    for points. Raises ConfigError."""
-    changes = [line for line in command.overrides if key_of(line).lstrip("+").startswith("report.")]
-    overrides = [line for line in command.overrides if line not in changes]
-    settings = Settings.from_config(hydra.point([x for x in overrides if key_of(x).split(".")[0] in OWN_KEYS]).config)
-    folder = settings.output.dir / "report"
-    known = hydra.options("report")
-    if command.report not in (ALL, *known):
-        choices = [f"report={name}" for name in (ALL, *known)]
-        raise ConfigError(unknown_key(f"report={command.report}", choices, what="unknown"))
-    if changes and command.report == ALL:
-        raise ConfigError(f"{changes[0]}: changes one report; name it in place of report={ALL}")
-    sections = {name: hydra.section("report", name, changes if name == command.report else ()) for name in known}
-    models = {name: spec_of(section) for name, section in sections.items()}
-    if models.get(command.report) is Workload:
-        return run_workload(validated(Workload, sections[command.report], "report"), hydra, overrides, settings)
-    specs = {name: validated(ReportSpec, sections[name], "report")
-             for name, model in models.items() if model is ReportSpec}
-    wanted = [name for name, spec in specs.items() if command.report in (name, ALL if not spec.on_request else name)]
-    pair = pair_of(overrides)
-    before = [name for name, spec in specs.items() if any(folder.glob(f"{spec.edition(pair).name}.*"))]
-    plans = {name: plan_of(specs[name], hydra, overrides) for name in sorted({*wanted, *before})}
-    shown = {name: plan for name, plan in plans.items() if plan.cells or name in wanted}  # files of others stay as are
-    chosen = [shown[name] for name in wanted]
-    points = [(cell, " / ".join(coords)) for plan in chosen for coords, cell in plan.cells.items()]
-    if not points:
-        refusals = (reason for plan in chosen for reason in plan.refused.values())
-        raise ConfigError(next(refusals, f"report={command.report}: there is none"))
+    Overrides on the command line win over those of the report; `report.KEY=` changes the report itself.
+
+    Returns the exit status: 0, or 1 if a cell failed. Raises ConfigError if the command cannot run."""
+    request = Request.from_command(command)
+    settings = request.settings(hydra)
+    folder, store = settings.output.dir / "report", Store(settings.store.dir)
+    reports = load_reports(request, hydra, folder)
+    if isinstance(workload := reports.get(request.name), Workload):
+        return run_workload(workload, hydra, request.overrides, settings)
+    specs = [report for report in reports.values() if isinstance(report, ReportSpec)]
+    plans = {spec.name: plan_of(spec, hydra, request.overrides) for spec in specs}
+    requested = [plans[spec.name] for spec in specs if request.names(spec)]
+    check_not_empty(requested, request.name)
     if settings.dry_run:
-        show_plan([cell for cell, _ in points], [label for _, label in points], settings)
+        show_cells(requested, settings)
         return 0
-    check_store([cell for plan in shown.values() for cell in plan.all_cells()], Store(settings.store.dir))
-    cells = list({cell.name: cell for plan in chosen for cell in plan.all_cells()}.values())
-    traced = {cell.name for plan in chosen if plan.spec.trace for cell in plan.cells.values()}
-    for reason in sorted({reason for plan in chosen for reason in plan.absent.values()}):
+    shown = {name: plan for name, plan in plans.items() if plan.cells or plan in requested}
+    check_store([cell for plan in shown.values() for cell in plan.all_cells()], store)
+    run_plans(requested, settings, store)
+    render_plans(list(shown.values()), [request.command(name) for name in shown], folder, settings, "report")
+    return print_status(requested, settings, store)
+
+
+def load_reports(request: Request, hydra: Composer, folder: Path) -> dict[str, ReportSpec | Workload]:
+    """The requested reports and those already rendered into `folder`, by name. Raises ConfigError for an unknown or a
+    malformed report."""
+    known = hydra.options("report")
+    if request.name not in (ALL, *known):
+        choices = [f"report={name}" for name in (ALL, *known)]
+        raise ConfigError(unknown_key(f"report={request.name}", choices, what="unknown"))
+    pair, reports = pair_of(request.overrides), {}
+    for name in known:
+        is_requested = request.name in (name, ALL)
+        if not is_requested and not any(folder.glob(f"{name}*")):
+            continue  # composing a report takes a tenth of a second
+        section = hydra.section("report", name, request.changes_to(name))
+        report = validated(spec_of(section), section, "report")
+        if report.name != name:
+            raise ConfigError(f"report={name}: its YAML has name: {report.name}; give it the file's name")
+        if is_requested or (isinstance(report, ReportSpec) and is_rendered(report.edition(pair), folder)):
+            reports[name] = report
+    return reports
+
+
+def is_rendered(edition: ReportSpec, folder: Path) -> bool:
+    return any(folder.glob(f"{edition.name}.*"))
+
+
+def check_not_empty(plans: Sequence[Plan], name: str) -> None:
+    """Raises ConfigError, with the reason of the first refusal, if no cell of these reports can run."""
+    if not any(plan.cells for plan in plans):
+        refusals = (reason for plan in plans for reason in plan.refused.values())
+        raise ConfigError(next(refusals, f"report={name}: it has no cells"))
+
+
+def show_cells(plans: Sequence[Plan], settings: Settings) -> None:
+    """Print what the reports would run."""
+    labelled = [(" / ".join(coords), cell) for plan in plans for coords, cell in plan.cells.items()]
+    show_plan([cell for _, cell in labelled], [label for label, _ in labelled], settings)
+
+
+def run_plans(plans: Sequence[Plan], settings: Settings, store: Store) -> None:
+    """Measure, trace and audit the cells of these reports where that is missing, then add the metrics that compare
+    cells."""
+    for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         console().print(f"left out: {reason}", highlight=False)
-    run_missing(cells, settings, traced)
-    audit_cells([cell for plan in chosen if plan.spec.audit for cell in plan.cells.values()], Store(settings.store.dir))
-    store = Store(settings.store.dir)
+    cells = distinct_cells(plans)
+    run_missing(cells, settings, traced_names(plans))
+    audit_cells([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()], store)
     add_cross_cell_metrics(cells, store)
-    made = {name: made_by(f"report={name}", *(changes if name == command.report else ()), *overrides) for name in shown}
-    render_plans(list(shown.values()), list(made.values()), folder, settings, "report")
-    refused = {" / ".join(coords): reason for plan in chosen for coords, reason in plan.refused.items()}
-    refused |= {name: reason for name in traced if (reason := TraceFolder(store.cell(name)).failure())}
-    status = print_failures(cells, settings, refused)
+
+
+def print_status(plans: Sequence[Plan], settings: Settings, store: Store) -> int:
+    """Print one line per failure and, with summary=json, the summaries. Returns the exit status: 1 after a failure."""
+    problems = {" / ".join(coords): reason for plan in plans for coords, reason in plan.refused.items()}
+    problems |= {name: reason for name in traced_names(plans) if (reason := TraceFolder(store.cell(name)).failure())}
+    cells = distinct_cells(plans)
+    status = print_failures(cells, settings, problems)
     print_summaries(cells, settings)
     return status
 
 
-def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, settings: Settings, name: str) -> None:
-    """Tables, figures and one page over all of them, each with its command; a report that cannot be drawn does not keep
-    the others back."""
-    store, items = Store(settings.store.dir), []
-    for plan, command in zip(plans, commands, strict=True):
-        grid = plan.grid(store)
-        draw: Callable[..., list[Path]] = render_table if plan.spec.kind == "table" else render
-        try:
-            paths = draw(plan.spec, grid, folder)
-        except Exception as error:  # named, and the page goes on without it
-            log.error("report %s was not drawn: %s", plan.spec.name, format_exception(error))
-            continue
-        items.append(Item(plan.spec, grid, paths, command))
-        console().print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}", highlight=False)
-    page = write_index(folder, items, environment_of(plans, store))
-    console().print(f"page: {page}", highlight=False, soft_wrap=True)
-    settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
+def distinct_cells(plans: Sequence[Plan]) -> list[Cell]:
+    """All cells of these reports with their repeats, each once."""
+    return list({cell.name: cell for plan in plans for cell in plan.all_cells()}.values())
+
+
+def traced_names(plans: Sequence[Plan]) -> set[str]:
+    """Names of the cells that a report reads traces of."""
+    return {cell.name for plan in plans if plan.spec.trace for cell in plan.cells.values()}

@@ -13,7 +13,7 @@ from bench.config.overrides import made_by
 from bench.config.schema import Section, parse
 from bench.config.settings import Settings
 from bench.reports.plan import Plan
-from bench.reports.run import render_plans
+from bench.reports.render import render_plans
 from results.metrics.catalog import METRICS
 from results.reports.axes import Entry
 from results.reports.figures import Figure

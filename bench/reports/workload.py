@@ -19,7 +19,8 @@ from bench.config.errors import ConfigError
 from bench.config.overrides import key_of, made_by
 from bench.config.settings import Settings
 from bench.dry_run.plan import show_plan
-from bench.reports.plan import Plan, environment_of, plan_of, run_missing
+from bench.reports.plan import Plan, plan_of, run_missing
+from bench.reports.render import latest_environment
 from bench.run.console import console
 from bench.run.outcome import print_failures
 from bench.run.related_cells import add_cross_cell_metrics
@@ -261,7 +262,7 @@ def grid_of(plan: Plan, found: Sequence[Setting], store: Store) -> Grid:
 def write(workload: Workload, plan: Plan, answer: Answer, settings: Settings) -> None:
     """workload.json, the table, the figure and the page."""
     folder, store, found = settings.output.dir / FOLDER, Store(settings.store.dir), answer.found
-    environment, made, grid = environment_of([plan], store), made_by(*sys.argv[1:]), grid_of(plan, found, store)
+    environment, made, grid = latest_environment([plan], store), made_by(*sys.argv[1:]), grid_of(plan, found, store)
     spec = workload.table(any(one.summary["accuracy"] is not None for one in found))
     short = {coords[1:]: outcome for coords, outcome in grid.items()}
     figure = workload.figure()

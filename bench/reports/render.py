@@ -1,0 +1,54 @@
+"""Render reports from the store: their tables, their figures, and one page over all of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.config.errors import format_exception
+from bench.config.settings import Settings
+from bench.reports.plan import Plan
+from bench.run.console import console
+from plots.render import render
+from results.reports.formats import render_table
+from results.reports.grid import Grid
+from results.reports.page import Item, write_index
+from results.reports.spec import ReportSpec
+from results.store.cells import Store
+
+log = logging.getLogger(__name__)
+
+
+def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, settings: Settings, name: str) -> None:
+    """Write every report's table or figure and <folder>/index.html, and log the files with the tracker as `name`.
+
+    `commands` has one command per plan, printed under its report. A report that cannot be drawn is logged as an error
+    and left out of the page."""
+    store, items = Store(settings.store.dir), []
+    for plan, command in zip(plans, commands, strict=True):
+        grid = plan.grid(store)
+        try:
+            paths = draw(plan.spec, grid, folder)
+        except Exception as error:  # one faulty report must not hide the others
+            log.error("report %s was not drawn: %s", plan.spec.name, format_exception(error))
+            continue
+        items.append(Item(plan.spec, grid, paths, command))
+        console().print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}", highlight=False)
+    page = write_index(folder, items, latest_environment(plans, store))
+    console().print(f"page: {page}", highlight=False, soft_wrap=True)
+    settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
+
+
+def draw(spec: ReportSpec, grid: Grid, folder: Path) -> list[Path]:
+    """Write one report's files into `folder` and return their paths."""
+    return render_table(spec, grid, folder) if spec.kind == "table" else render(spec, grid, folder)
+
+
+def latest_environment(plans: Sequence[Plan], store: Store) -> dict[str, Any]:
+    """The environment record of the cell among those shown that ran last; empty if none ran."""
+    records = [record for plan in plans for cell in plan.cells.values()
+               if (record := store.cell(cell.name).environment()) is not None]
+    latest = max(records, key=lambda record: record["since"], default={})
+    return {key: value for key, value in latest.items() if key != "earlier"}
