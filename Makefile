@@ -5,10 +5,10 @@ RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tables plots test structure bench models heads clean
+.PHONY: help setup tables plots test structure engine-speed models heads clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(READY)  ## a virtual environment in .venv with everything that is needed
 
@@ -24,7 +24,7 @@ test: $(READY)  ## the whole test suite
 structure: $(READY)  ## check the laws of the rooms: sizes, import order, circles
 	$(RUN) tests/structure.py
 
-bench: $(READY)  ## this engine beside transformers, in one interleaved run
+engine-speed: $(READY)  ## this engine beside transformers, in one interleaved run
 	$(RUN) -m bench.vs_transformers
 
 models: $(READY)  ## train the embedded pair anew into models/tiny (up to 3 hours on two cores, minutes on a GPU)

@@ -11,14 +11,15 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, Field, PositiveInt
+from pydantic import Field, PositiveInt
 
 from bench.config.command import run_yaml_command
 from bench.config.errors import ConfigError
 from bench.config.identity import digest
 from bench.config.schema import Engine, Named, Pair, Section, choose, parse, validated
 from bench.run.conversation import answer, context
-from bench.training.resumable import harvest, model_of, named, prompts_of
+from bench.run.model_pool import load_language_model
+from bench.training.resumable import map_resumable, provenance_name
 from methods import registry
 from methods.decode import Limits
 from methods.engine.language_model import LanguageModel
@@ -30,7 +31,7 @@ from plots.calibration import calibration
 from plots.render import save
 from plots.style import style
 from tasks import registry as task_registry
-from tasks.base import Prompt
+from tasks.base import Prompt, TaskOptions
 
 RELEASED = {"trim": 0.005, "slack": 0.7}
 THETA = 0.3
@@ -40,7 +41,7 @@ class Calibrate(Section):
     """conf/calibrate.yaml, checked."""
 
     pair: Pair
-    task: Named[BaseModel]
+    task: Named[TaskOptions]
     engine: Engine
     out: Path
     work: Path
@@ -92,8 +93,8 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[Position]:
                         rival=settings.rival, rng=rng)
         return [list(asdict(position).values()) for position in found]
 
-    prompts = prompts_of(task, "calibration", settings.prompts)
-    rows = harvest(settings.work / f"{digest(identity)}.jsonl", identity, prompts, work, "calibrating")
+    prompts = task.prompts_of("calibration", settings.prompts)
+    rows = map_resumable(settings.work / f"{digest(identity)}.jsonl", identity, prompts, work, "calibrating")
     return [Position(*numbers) for _, found in rows for numbers in found]
 
 
@@ -105,7 +106,7 @@ def constants_of(settings: Calibrate, target: LanguageModel, positions: list[Pos
     plain = settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair"})
     provenance = {**plain, "dtype": settings.engine.dtype, "n": len(positions), "unit": "nats",
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
-    return Constants(target=named(target), fingerprint=target.fingerprint, edges=edges, buckets=buckets,
+    return Constants(target=provenance_name(target), fingerprint=target.fingerprint, edges=edges, buckets=buckets,
                      inv_std=inverse_std(target.embedding).tolist(), provenance=provenance)
 
 
@@ -130,7 +131,7 @@ def run(config: Mapping[str, Any]) -> None:
     settings = Calibrate.from_config(config)
     if settings.engine.threads:
         torch.set_num_threads(settings.engine.threads)
-    target = model_of(settings.pair, settings.engine, "target")
+    target = load_language_model(settings.pair, settings.engine, "target")
     positions = measured(settings, target)
     found = constants_of(settings, target, positions)
     settings.out.parent.mkdir(parents=True, exist_ok=True)

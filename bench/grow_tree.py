@@ -11,7 +11,6 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,7 +27,7 @@ from methods.method import Method
 from methods.trees.static import StaticTree, best_tree, expected_length
 from results.store.cycles import Cycle
 from tasks.base import Prompt
-from tasks.mini import BENCHMARKS, examples
+from tasks.mini import BENCHMARKS, MiniTask
 
 STRICT = ["rule=greedy", "decoding.temperature=0"]
 
@@ -64,8 +63,7 @@ def measure(method: Method, prompts: Sequence[Prompt], tree: StaticTree, max_new
 
 def calibration(count: int) -> list[Prompt]:
     """`count` prompts of each embedded benchmark that are neither trained on nor tested."""
-    return [Prompt(id=example.id, turns=example.turns, reference=example.reference)
-            for name in BENCHMARKS for example in islice(examples(name, "calibration"), count)]
+    return [prompt for name in BENCHMARKS for prompt in MiniTask(name).prompts_of("calibration", count)]
 
 
 def grown(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[StaticTree, list[list[float]], list[int], Path]:

@@ -25,7 +25,7 @@ from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.training.heads.conversations import ChatPacker, Records, load_records
-from methods.training.heads.frozen import FrozenTarget
+from methods.training.heads.frozen_target import FrozenTarget
 from methods.training.heads.kinds import KINDS
 from methods.training.heads.loop import Source, measure, train
 from methods.training.packing import Conversation
@@ -97,20 +97,20 @@ def make_head(name: str, recipe: Any, target: LanguageModel, source: Source, set
         print(f"{out}: complete")
         return
     torch.manual_seed(settings.seed)
-    trainee = kind(recipe, FrozenTarget(target))
+    trainer = kind(recipe, FrozenTarget(target))
     packer = partial(ChatPacker, target.tokenizer, length=recipe.row_tokens, eos_ids=target.eos_ids)
     device = str(target.device)
     data = identity(settings) + settings.own_answers.model_dump_json()
-    train(trainee, packer(source.train), work, device=device, seed=settings.seed, name=name, identity=data)
-    ranks = measure(trainee, packer(source.held_out), device=device, seed=settings.seed, batches=settings.measure)
+    train(trainer, packer(source.train), work, device=device, seed=settings.seed, name=name, identity=data)
+    ranks = measure(trainer, packer(source.held_out), device=device, seed=settings.seed, batches=settings.measure)
     print(describe(name, ranks))
-    trainee.export(out)
+    trainer.export(out)
     if settings.pickled:
-        trainee.export(out, pickled=True)
+        trainer.export(out, pickled=True)
     curve = [json.loads(line) for line in (work / "loss.jsonl").read_text().splitlines()]
     record = {"target": target.fingerprint, "recipe": recipe.model_dump(), "data": settings.data,
               "own_answers": settings.own_answers.model_dump(), "seed": settings.seed,
-              "parameters": sum(p.numel() for p in trainee.head.parameters() if p.requires_grad),
+              "parameters": sum(p.numel() for p in trainer.head.parameters() if p.requires_grad),
               "rank_share": [[round(share, 5) for share in step] for step in ranks], "loss": curve}
     (out / "training.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
 

@@ -19,8 +19,9 @@ from bench.config.command import run_yaml_command
 from bench.config.errors import ConfigError
 from bench.config.identity import digest
 from bench.config.schema import Engine, Named, Pair, Section, choose, parse, validated
+from bench.run.model_pool import load_language_model
 from bench.training.label_mining import Miner
-from bench.training.resumable import harvest, model_of, named, prompts_of
+from bench.training.resumable import map_resumable, provenance_name
 from methods import registry
 from methods.decode import Limits
 from methods.engine.language_model import LanguageModel
@@ -29,13 +30,14 @@ from methods.rules._classifier import Classifier, Features
 from methods.sampling import Sampling
 from methods.training.rules.judge import Labelled, Trained, features, train
 from tasks import registry as task_registry
+from tasks.base import TaskOptions
 
 
 class TrainJudge(Section):
     """conf/train_judge.yaml, checked."""
 
     pair: Pair
-    task: Named[BaseModel]
+    task: Named[TaskOptions]
     engine: Engine
     kind: Literal["autojudge", "judge"]
     labels: Path | None
@@ -90,8 +92,8 @@ def mined(settings: TrainJudge, target: LanguageModel, draft: LanguageModel) -> 
     miner = Miner(greedy, draft, task, Limits(limit, target.eos_ids, task.stop), settings.most)
     identity = {"target": target.fingerprint, "draft": draft.fingerprint, "limit": limit, "most": settings.most,
                 "task": settings.task.model_dump(mode="json"), "version": task.version}
-    prompts = prompts_of(task, "train", settings.prompts)
-    rows = harvest(settings.work / f"{digest(identity)}.jsonl", identity, prompts, miner, "mining labels")
+    prompts = task.prompts_of("train", settings.prompts)
+    rows = map_resumable(settings.work / f"{digest(identity)}.jsonl", identity, prompts, miner, "mining labels")
     return [Labelled(name, row["ids"], row["important"]) for name, found in rows for row in found]
 
 
@@ -108,8 +110,8 @@ def classifier(settings: TrainJudge, target: LanguageModel, draft: LanguageModel
                   "dtype": settings.engine.dtype, "n": len(labels), "important": int(y.sum()), "c": found.c,
                   "auc": found.auc, "n_train": found.train, "n_held_out": found.held_out,
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
-    other = {} if models[1] is None else {"draft": named(draft), "draft_fingerprint": draft.fingerprint}
-    return Classifier(kind=settings.kind, target=named(target), fingerprint=target.fingerprint, **other,
+    other = {} if models[1] is None else {"draft": provenance_name(draft), "draft_fingerprint": draft.fingerprint}
+    return Classifier(kind=settings.kind, target=provenance_name(target), fingerprint=target.fingerprint, **other,
                       features=settings.features, mean=found.mean, scale=found.scale, coef=found.coef,
                       intercept=found.intercept, thresholds=found.thresholds, provenance=provenance)
 
@@ -122,8 +124,8 @@ def run(config: Mapping[str, Any]) -> None:
         torch.set_num_threads(settings.engine.threads)
     needs_draft = settings.labels is None or settings.features == "both"
     labels = None if settings.labels is None else read_labels(settings.labels)
-    target = model_of(settings.pair, settings.engine, "target")
-    draft = model_of(settings.pair, settings.engine, "draft") if needs_draft else None
+    target = load_language_model(settings.pair, settings.engine, "target")
+    draft = load_language_model(settings.pair, settings.engine, "draft") if needs_draft else None
     found = classifier(settings, target, draft, mined(settings, target, draft) if labels is None else labels)
     settings.out.parent.mkdir(parents=True, exist_ok=True)
     settings.out.write_text(json.dumps(found.model_dump(), indent=None) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`python -m bench.train_pair`: trains the embedded pair from its own benchmarks (conf/train.yaml)."""
+"""`python -m bench.train_pair`: trains the embedded pair from its own benchmarks (conf/train_pair.yaml)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def make_model(config: DictConfig, name: str, out: Path, device: str) -> None:
     (out / name / "training.json").write_text(json.dumps({"recipe": recipe.model_dump(), "loss": curve}))
 
 
-@hydra.main(version_base="1.3", config_path="../conf", config_name="train")
+@hydra.main(version_base="1.3", config_path="../conf", config_name="train_pair")
 def main(config: DictConfig) -> None:
     out, work = Path(config.out), Path(config.work)
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,10 +1,16 @@
-"""The three things every task speaks in: a `Prompt` to answer, a `Score` for an answer, a `Task` that makes both."""
+"""What every task is made of: a `Prompt` to answer, a `Score` for the answers, the `Task` that provides both."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Split = Literal["train", "calibration", "test"]
+JudgeStyle = Literal["mt_bench", "komt_bench", "alpaca_eval"]
 
 
 class TaskError(ValueError):
@@ -13,15 +19,17 @@ class TaskError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One item to answer.
+    """One item to answer. Exactly one of `turns`, `text`, `input_ids` is set.
 
-    Exactly one of `turns`, `text`, `input_ids` is set:
-    `turns` are the user's messages of a conversation, answered one after the other through the chat template
-    (an optional `system` message first); `text` is a raw prompt, tokenised as it stands; `input_ids` are token ids.
-    `prefix` are earlier (role, content) messages that precede the first turn (few-shot examples or a given history).
-    `history` are given answers to the first turns, which stand in later turns' context in place of the method's own.
-    `group` is the item's id where several prompts are samples of one item (pass@k).
-    `reference` is whatever the task's scorer needs, plain JSON data.
+    id         unique within the task; it names the prompt's random stream.
+    turns      the user's messages, answered one after the other through the chat template.
+    text       a raw prompt, tokenised as is.
+    input_ids  token ids of the target's tokenizer.
+    system     an optional system message (with `turns`).
+    prefix     (role, content) messages before the first turn: few-shot examples or a given history.
+    history    given answers to the first turns; they replace the method's own in the context of later turns.
+    group      the item's id where several prompts are samples of one item (pass@k).
+    reference  plain JSON data for the task's scorer.
     """
 
     id: str
@@ -37,43 +45,73 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`value` in [0, 1]; None where the task has no right answer (a user's own prompts).
+    """The score of the answers to one prompt.
 
-    `answer` is what was extracted from the text, for a person to read; `details` are further named numbers
-    (for example the other extraction filter)."""
+    value    in [0, 1]; None where the task has no right answer.
+    answer   the extracted answer, for people to read; None where none could be extracted.
+    details  further named scores, such as that of a second extraction filter.
+    """
 
     value: float | None
     answer: str | None = None
     details: Mapping[str, float] = field(default_factory=dict)
 
 
-class Task(Protocol):
-    """A benchmark. `metric` names the score; `proportion` says that each value is 0 or 1 (Wilson interval)."""
-
-    name: str
-    version: int
-    metric: str
-    proportion: bool
-    stop: tuple[str, ...]
-    """Decoding of a turn ends before the first of these strings."""
-
-    def prompts(self, n: int | None, seed: int) -> list[Prompt]:
-        """The first `n` prompts (all when None), always in the same order. Raises TaskError."""
-        ...
-
-    def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
-        """Score the answers to the prompt's turns (one text a turn)."""
-        ...
-
-
-Split = Literal["train", "calibration", "test"]
-
-
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A generated item of an embedded benchmark: user `turns`, the gold `answers` to them, the scorer's `reference`."""
+    """A generated item of an embedded benchmark.
+
+    id         unique within its benchmark and split.
+    turns      the user's messages.
+    answers    the gold answer to each turn.
+    reference  plain JSON data for the scorer.
+    """
 
     id: str
     turns: tuple[str, ...]
     answers: tuple[str, ...]
     reference: Mapping[str, Any]
+
+
+class TaskOptions(BaseModel):
+    """What every task's options include. `max_new_tokens`: limit of a turn where decoding.max_new_tokens is null."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_new_tokens: int = Field(ge=1)
+
+
+class Task(ABC):
+    """A benchmark.
+
+    name        its name in tables and on the command line.
+    version     raised whenever the same options give other prompts or scores.
+    metric      name of the score.
+    proportion  whether every score is 0 or 1 (Wilson interval).
+    stop        decoding of a turn ends before the first of these strings.
+    judged      the published judge prompts that grade its answers; None where no LLM judge does.
+    path        the local file or folder its rows come from, if any.
+    """
+
+    name: str
+    version: int
+    metric: str
+    proportion: bool
+    stop: tuple[str, ...] = ()
+    judged: JudgeStyle | None = None
+    path: str | None = None
+
+    @abstractmethod
+    def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
+        """The first `n` prompts (all when None), always in the same order. Raises TaskError."""
+
+    @abstractmethod
+    def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
+        """Score the answers to the prompt's turns, one text a turn. Raises TaskError."""
+
+    def prompts_of(self, split: Split, n: int) -> list[Prompt]:
+        """`n` prompts to train or calibrate on; a task without splits gives its first `n`. Raises TaskError."""
+        return self.prompts(n)
+
+    def check(self) -> None:  # noqa: B027
+        """Raises TaskError where answers could not be scored on this machine."""

@@ -17,13 +17,13 @@ from jinja2 import Environment, StrictUndefined, TemplateError
 from jinja2.exceptions import UndefinedError
 from pydantic import Field, model_validator
 
-from tasks.base import Prompt, Score, TaskError
+from tasks.base import JudgeStyle, Prompt, Score, Task, TaskError, TaskOptions
 from tasks.scorers import AnyScorer
 from tasks.shots import Shots
 from tasks.sources import Source
 
 
-class DatasetOptions(Source):
+class DatasetOptions(Source, TaskOptions):
     """The options of conf/task/dataset.yaml."""
 
     version: int = Field(ge=1)
@@ -41,7 +41,7 @@ class DatasetOptions(Source):
     references: str | None = None
     samples: int = Field(1, ge=1)
     scorer: AnyScorer
-    judged: Literal["mt_bench", "komt_bench", "alpaca_eval"] | None = None
+    judged: JudgeStyle | None = None
     max_new_tokens: int = Field(512, ge=1)
 
     @model_validator(mode="after")
@@ -50,13 +50,14 @@ class DatasetOptions(Source):
         return self
 
 
-class Dataset:
-    """A dataset as a `Task`."""
+class Dataset(Task):
+    """A benchmark from the rows of a dataset."""
 
     def __init__(self, name: str, options: DatasetOptions) -> None:
         self.name, self.options = name, options
         self.version, self.stop = options.version, options.stop
         self.metric, self.proportion = options.scorer.metric, options.scorer.proportion
+        self.judged, self.path = options.judged, options.path
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
         """The first `n` rows (all when None) in the order of the source, `samples` prompts each. Raises TaskError."""

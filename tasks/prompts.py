@@ -1,4 +1,4 @@
-"""prompts: a user's own prompts from a JSONL file. There is no right answer, so there is no score.
+"""prompts: a user's own prompts from a JSONL file. They have no right answer, so there is no score.
 
 A row has an `id` and one of
     prompt      text, tokenised as it stands
@@ -16,16 +16,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.base import Prompt, Score, TaskError
+from tasks.base import Prompt, Score, Task, TaskError, TaskOptions
 from tasks.jsonl import read_rows
 
 Text = Annotated[str, Field(min_length=1)]
 
 
-class PromptsOptions(BaseModel):
-    """path: the JSONL file. max_new_tokens: tokens a turn where decoding.max_new_tokens is null."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class PromptsOptions(TaskOptions):
+    """`path`: the JSONL file."""
 
     path: Text
     max_new_tokens: int = Field(256, ge=1)
@@ -68,29 +66,28 @@ class _Row(BaseModel):
         return Prompt(self.id, turns=turns, system=system, prefix=prefix)
 
 
-class Prompts:
-    """The rows of a file as a `Task` without a score."""
+class Prompts(Task):
+    """The rows of a file; there is no score."""
 
     name = "prompts"
     version = 1
     metric = "none"
     proportion = False
-    stop: tuple[str, ...] = ()
 
     def __init__(self, options: PromptsOptions) -> None:
-        self._path = options.path
+        self.path = options.path
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
         """The first `n` rows (all when None) in the order of the file. The whole file is checked. Raises TaskError."""
         seen: dict[str, int] = {}
         prompts = []
-        for line, row in read_rows(self._path, _Row):
+        for line, row in read_rows(self.path, _Row):
             if row.id in seen:
-                raise TaskError(f"{self._path}, line {line}: id {row.id!r} is already used on line {seen[row.id]}")
+                raise TaskError(f"{self.path}, line {line}: id {row.id!r} is already used on line {seen[row.id]}")
             seen[row.id] = line
             prompts.append(row.as_prompt())
         return prompts[:n]
 
     def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
-        """No score: nothing says what is right."""
+        """No score: the file holds no right answers."""
         return Score(None)

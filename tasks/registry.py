@@ -1,45 +1,34 @@
-"""Find a task by its name. A task is a class that takes its options, and a pydantic model of these options."""
+"""Look up a task by name: the pydantic model of its options, and the class that takes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from tasks.base import Task, TaskError
+from tasks.base import Task, TaskError, TaskOptions
 from tasks.dataset import Dataset, DatasetOptions
 from tasks.mini import BENCHMARKS, MiniTask
 from tasks.prompts import Prompts, PromptsOptions
 
-
-class MiniOptions(BaseModel):
-    """max_new_tokens: tokens a turn where decoding.max_new_tokens is null."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    max_new_tokens: int = Field(ge=1)
-
-
-_TASKS: dict[str, tuple[type[BaseModel], Callable[[Any], Task]]] = {
-    **{name: (MiniOptions, lambda _, name=name: MiniTask(name)) for name in BENCHMARKS},
+_TASKS: dict[str, tuple[type[TaskOptions], Callable[[Any], Task]]] = {
+    **{name: (TaskOptions, lambda _, name=name: MiniTask(name)) for name in BENCHMARKS},
     "prompts": (PromptsOptions, Prompts),
 }
+"""name -> (options, task made from them) of the tasks with code of their own."""
 
 
 def names(given: Mapping[str, Any] | None = None) -> list[str]:
-    """All tasks, sorted. A section that says how rows become prompts is a dataset under whatever name it has."""
+    """All task names, sorted. `given`, a task section with a `hub` key, is a dataset under any name."""
     own = {str(given.get("name"))} if isinstance(given, Mapping) and "hub" in given else set()
     return sorted({*_TASKS, "dataset", *own})
 
 
-def options(name: str) -> type[BaseModel]:
-    """The options of a task; `max_new_tokens`, its own limit on a turn, is one of them. A name that is none of the
-    tasks with code of their own is a dataset's."""
+def options(name: str) -> type[TaskOptions]:
+    """The options of a task. Any name but those of the tasks with code of their own is a dataset's."""
     return _TASKS[name][0] if name in _TASKS else DatasetOptions
 
 
-def build(name: str, options: BaseModel) -> Task:
+def build(name: str, options: TaskOptions) -> Task:
     """The task with these options. Data is read when its prompts are asked for. Raises TaskError."""
     if isinstance(options, DatasetOptions):
         return Dataset(name, options)

@@ -29,7 +29,7 @@ from methods.method import check
 from methods.pruning import Pruning
 from methods.rules.base import Rule
 from tasks import registry as task_registry
-from tasks.base import Task
+from tasks.base import Task, TaskOptions
 
 IDENTITY_VERSION = 1  # raise it when the same settings come to mean another computation
 SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "seed", "repeat",
@@ -51,7 +51,7 @@ class Cell(Section):
     pair: Pair
     drafter: Named[Drafter]
     rule: Named[Rule]
-    task: Named[BaseModel]
+    task: Named[TaskOptions]
     decoding: Decoding
     engine: Engine
     draft: DraftLength
@@ -93,8 +93,8 @@ class Cell(Section):
         try:
             check(self.drafter.options, self.drafter.name, self.rule.options, self.decoding.sampling,
                   None if self.pruning is None else self.pruning.options)
-            if getattr(self.task.options, "path", None) is not None:
-                self.load_task().prompts(self.n, self.seed)
+            if (task := self.load_task()).path is not None:
+                task.prompts(self.n, self.seed)
         except ValueError as error:
             raise ConfigError(one_line(error)) from error
         roles = self.roles

@@ -6,3 +6,5 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONF = PROJECT / "conf"
+TINY = PROJECT / "models" / "tiny"
+"""The embedded pair."""

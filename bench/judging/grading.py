@@ -45,7 +45,7 @@ def judge_cells(cells: Sequence[Cell], judge: Judge, store: Store) -> int:
     """Judge every cell whose task is meant for it, and put what came of it into its summary. 0 when all is judged."""
     status = 0
     for cell in cells:
-        if getattr(cell.task.options, "judged", None) is None:
+        if cell.load_task().judged is None:
             continue
         folder = store.cell(cell.name)
         summary = folder.summary()
@@ -66,10 +66,10 @@ def judge_cells(cells: Sequence[Cell], judge: Judge, store: Store) -> int:
 
 def judge_cell(cell: Cell, folder: CellFolder, judge: Judge, store: Store) -> dict[str, Any]:
     """Ask what has no reply yet; the numbers over all replies. Raises JudgeError, TaskError, StoreError."""
-    options = cell.task.options
-    mode = judge.mode or MODES[options.judged]
-    korean = options.judged in KOREAN if judge.language_penalty is None else judge.language_penalty
-    prompts = JudgePrompts(judge.prompts or SOURCES[options.judged])
+    style = cell.load_task().judged
+    mode = judge.mode or MODES[style]
+    korean = style in KOREAN if judge.language_penalty is None else judge.language_penalty
+    prompts = JudgePrompts(judge.prompts or SOURCES[style])
     questions = _questions(cell, folder, judge, store, mode, prompts)
     verdicts = Verdicts(folder.path)
     replies = verdicts.replies()

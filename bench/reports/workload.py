@@ -182,7 +182,7 @@ def costs_of(found: Sequence[Setting]) -> dict[str, dict[str, float | None]]:
 def basis_of(workload: Workload, plan: Plan, quality: Quality, found: Sequence[Setting]) -> list[str]:
     """What the advice stands on, in words."""
     cell = next(iter(plan.cells.values()))
-    path, limit = getattr(cell.task.options, "path", None), workload.quality_loss
+    path, limit = cell.load_task().path, workload.quality_loss
     lines = [
         f"Measured on {cell.pair.name}, {cell.task.name}{f' ({path})' if path else ''}, temperature "
         f"{cell.decoding.temperature:g}, batch {cell.batch}, at most {cell.decoding.max_new_tokens} new tokens a turn.",

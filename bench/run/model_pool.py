@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
 from bench.config.cell import Cell
 from bench.config.errors import format_exception
+from bench.config.paths import TINY
+from bench.config.schema import Engine, Pair
 from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
@@ -27,6 +30,16 @@ def load_method(cell: Cell) -> Method:
                         None if cell.pruning is None else cell.pruning.options)
 
 
+def load_language_model(pair: Pair, engine: Engine, role: str) -> LanguageModel:
+    """A causal LM of a pair; `role` is target or draft. Raises ConfigError, ModelError."""
+    pair.check(role)
+    source = pair.source(role)
+    with _naming(role, source):
+        return load_model(source, dtype=engine.dtype, device=engine.device, revision=pair.revision(role),
+                          trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
+                          shape_tokenizer=TINY / "target")
+
+
 def release_all_but(cells: Sequence[Cell]) -> None:
     """Forget the models that none of these cells' pairs has, so that their memory is free for those to come."""
     wanted = {_key(cell, role) for cell in cells for role in {"target", "draft", *cell.roles}}
@@ -38,18 +51,27 @@ def _model(cell: Cell, role: str) -> LanguageModel | Head:
     """The target, or the drafter's own model: a causal LM or a head of the target."""
     key = _key(cell, role)
     if key not in _loaded:
-        source, dtype, device, revision, trusted, template = key[:6]
-        options = {"revision": revision, "dtype": dtype, "device": device, "trust_remote_code": trusted}
-        try:
-            if role in ("target", "draft"):
-                _loaded[key] = load_model(source, chat_template=template, **options)
-            else:
-                _loaded[key] = cell.drafter.options.load(source, _model(cell, "target"), **options)
-        except ModelError:
-            raise
-        except Exception as error:  # a torn weight file, no memory: the libraries do not say which model it was
-            raise ModelError(f"pair.{role}={source}: cannot be loaded: {format_exception(error)}") from error
+        pair, engine = cell.pair, cell.engine
+        if role in ("target", "draft"):
+            _loaded[key] = load_language_model(pair, engine, role)
+        else:
+            target = _model(cell, "target")
+            with _naming(role, pair.source(role)):
+                _loaded[key] = cell.drafter.options.load(
+                    pair.source(role), target, revision=pair.revision(role), dtype=engine.dtype, device=engine.device,
+                    trust_remote_code=pair.trust_remote_code)
     return _loaded[key]
+
+
+@contextmanager
+def _naming(role: str, source: str) -> Iterator[None]:
+    """Turn whatever loading raises (a torn weight file, no memory) into a ModelError that names the model."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"pair.{role}={source}: cannot be loaded: {format_exception(error)}") from error
 
 
 def _key(cell: Cell, role: str) -> tuple:

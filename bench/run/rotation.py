@@ -28,7 +28,6 @@ from methods.method import Method
 from results.metrics.summary import summarise
 from results.store.cells import CellFolder, Store, StoreError
 from tasks.base import Prompt, Task
-from tasks.dataset import Dataset
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +95,7 @@ def _run_locked(cells: list[Cell], folders: dict[str, CellFolder]) -> None:
         for cell in cells:
             folders[cell.name].write_config(cell.record())
         task = first.load_task()
-        if isinstance(task, Dataset):
-            task.check()
+        task.check()
         prompts = task.prompts(first.n, first.seed)
         release_all_but(cells)
         for cell in cells:

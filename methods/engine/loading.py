@@ -19,11 +19,15 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "medusa_lm_head.pt")
 
 
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
-               trust_remote_code: bool = False, chat_template: Path | None = None) -> LanguageModel:
-    """Load a causal LM by hub name or local folder in eval mode; `chat_template`, a Jinja file, takes the place of its
-    tokenizer's own. Raises ModelError, one line."""
+               trust_remote_code: bool = False, chat_template: Path | None = None,
+               shape_tokenizer: Path | None = None) -> LanguageModel:
+    """Load a causal LM by hub name or local folder in eval mode.
+
+    `chat_template`: a Jinja file that replaces its tokenizer's own. `shape_tokenizer`: folder of the tokenizer for a
+    model that exists as a shape only (`random:FOLDER`). Raises ModelError, one line."""
     if is_random(source):
-        return from_shape(source, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        return from_shape(source, dtype=dtype, device=device, tokenizer=shape_tokenizer,
+                          trust_remote_code=trust_remote_code)
     try:
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=getattr(torch, dtype), revision=revision, trust_remote_code=trust_remote_code,

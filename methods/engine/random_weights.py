@@ -12,14 +12,13 @@ from methods.engine import attention
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError, folder_of
 
-TOKENIZER = Path(__file__).parents[2] / "models" / "tiny" / "target"
-"""The embedded pair's tokenizer serves models that exist as a shape only."""
 
-
-def from_shape(source: str, *, dtype: str, device: str, trust_remote_code: bool = False) -> LanguageModel:
+def from_shape(source: str, *, dtype: str, device: str, tokenizer: Path | None = None,
+               trust_remote_code: bool = False) -> LanguageModel:
     """The model that the config.json in a (`random:`) folder describes, with weights drawn from seed 0.
 
-    On the device "meta" it has sizes and no memory, and no tokenizer. Raises ModelError."""
+    `tokenizer`: folder of the tokenizer it borrows (None: it has none). On the device "meta" it has sizes and takes no
+    memory. Raises ModelError."""
     folder = folder_of(source)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
@@ -31,8 +30,8 @@ def from_shape(source: str, *, dtype: str, device: str, trust_remote_code: bool 
     except (OSError, ValueError) as error:
         raise ModelError(f"{source}: its config.json describes no causal language model: "
                          f"{str(error).splitlines()[0]}") from error
-    tokenizer = None if device == "meta" else AutoTokenizer.from_pretrained(TOKENIZER)
-    return LanguageModel(source, model.eval(), tokenizer, fingerprint_of_shape(source))
+    borrowed = None if tokenizer is None else AutoTokenizer.from_pretrained(tokenizer)
+    return LanguageModel(source, model.eval(), borrowed, fingerprint_of_shape(source))
 
 
 def fingerprint_of_shape(source: str) -> str:

@@ -51,7 +51,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn(Checkpoint):
+class RandomCheckpoint(Checkpoint):
     """A checkpoint that exists as a shape only: `tensors` lie on the meta device, none where there is but a
     config.json, and weights are drawn from seed 0 when a module is filled. A reduced draft vocabulary is the first ids
     of the target's. On the meta device nothing is drawn."""
@@ -81,7 +81,7 @@ def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIG
     except ValueError as error:
         raise ModelError(f"{config}: not JSON: {error}") from error
     if is_random(source):
-        return Drawn(source, raw, _shapes(folder_of(source), weights))
+        return RandomCheckpoint(source, raw, _shapes(folder_of(source), weights))
     for name in weights:
         file = find(source, name, revision)
         if file is not None:

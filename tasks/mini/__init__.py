@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import islice
 from types import ModuleType
 
-from tasks.base import Example, Prompt, Score, Split, TaskError
+from tasks.base import Example, Prompt, Score, Split, Task, TaskError
 from tasks.mini import chat, choice, code, gsm, instruct, recall
 from tasks.mini import sum as sum_
 
@@ -27,7 +27,7 @@ BENCHMARKS: Mapping[str, ModuleType] = {
 }
 
 EXERCISES: Mapping[str, ModuleType] = {"recall": recall}
-"""What only the training stream knows."""
+"""Examples that occur in the training stream only."""
 
 DEFAULT_PROMPTS = 200
 
@@ -47,7 +47,7 @@ def examples(name: str, split: Split, seed: int = 0) -> Iterator[Example]:
     """An endless stream of the examples of one benchmark (or exercise) and split; the same for the same seed.
 
     Test and calibration prompts do not repeat, and leave out the statements that only teach. Raises TaskError."""
-    benchmark = _source(name)
+    benchmark = _module(name, {**BENCHMARKS, **EXERCISES})
     rng = random.Random(f"{name}/{split}/{seed}")
     seen: set[str] = set()
     count = 0
@@ -75,38 +75,33 @@ def corpus(seed: int, weights: Mapping[str, float]) -> Iterator[tuple[str, Examp
         yield name, next(streams[name])
 
 
-def _benchmark(name: str) -> ModuleType:
-    return _source(name, BENCHMARKS)
+def _module(name: str, modules: Mapping[str, ModuleType]) -> ModuleType:
+    if name not in modules:
+        raise TaskError(f"no embedded benchmark {name!r}; choose one of {', '.join(modules)}")
+    return modules[name]
 
 
-def _source(name: str, among: Mapping[str, ModuleType] | None = None) -> ModuleType:
-    among = {**BENCHMARKS, **EXERCISES} if among is None else among
-    if name not in among:
-        raise TaskError(f"no embedded benchmark {name!r}; choose one of {', '.join(among)}")
-    return among[name]
-
-
-class MiniTask:
-    """One embedded benchmark as a `Task`: its test split, always in the same order."""
+class MiniTask(Task):
+    """One embedded benchmark: its test split, always in the same order."""
 
     def __init__(self, name: str) -> None:
-        benchmark = _benchmark(name)
+        benchmark = _module(name, BENCHMARKS)
         self.name = name
-        self.version: int = benchmark.VERSION
-        self.metric: str = benchmark.METRIC
-        self.proportion: bool = benchmark.PROPORTION
-        self.stop: tuple[str, ...] = ()
+        self.version, self.metric, self.proportion = benchmark.VERSION, benchmark.METRIC, benchmark.PROPORTION
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
-        """The first `n` test prompts (200 when None). `seed` is not used: every run answers the same prompts."""
+        """The first `n` test prompts (200 when None). `seed` is ignored: every run answers the same prompts."""
         wanted = DEFAULT_PROMPTS if n is None else n
         if wanted < 1:
             raise TaskError(f"{self.name}: n must be at least 1, got {n}")
-        return [
-            Prompt(id=example.id, turns=example.turns, reference=example.reference)
-            for example in islice(examples(self.name, "test"), wanted)
-        ]
+        return self.prompts_of("test", wanted)
+
+    def prompts_of(self, split: Split, n: int) -> list[Prompt]:
+        """The first `n` prompts of a split that have a right answer."""
+        asked = (e for e in examples(self.name, split) if e.reference.get("kind") != "statement")
+        return [Prompt(id=e.id, turns=e.turns, reference=e.reference) for e in islice(asked, n)]
 
     def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
         """Score the answers to the prompt's turns (one text a turn)."""
-        return BENCHMARKS[self.name].score(prompt.reference, texts)
+        scored: Score = BENCHMARKS[self.name].score(prompt.reference, texts)
+        return scored

@@ -1,7 +1,7 @@
 """HumanEval(+) and MBPP(+): code taken from the answer by evalplus, run against the tests in the project's sandbox.
 
 evalplus' own executor is not used: it says itself that it is no sandbox. pass@k over several samples a prompt
-(`task.samples`) is in the summary (results/stats.py).
+(`task.samples`) is in the summary (results/metrics/intervals.py).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from tasks.scorers.base import Scorer
 
 class Programs(Scorer):
     """timeout_s: wall time of one program. sandbox: `bubblewrap`; `limits`, resource limits without namespaces (see
-    tasks/sandbox.py), only where somebody asks for it."""
+    tasks/sandbox/run.py), only where somebody asks for it."""
 
     timeout_s: float = Field(5.0, gt=0)
     memory_mb: int = Field(1024, ge=64)

@@ -10,7 +10,6 @@ import torch
 
 from bench.config.errors import ConfigError
 from bench.training.label_mining import Miner, drafted, same_answer
-from bench.training.resumable import prompts_of
 from methods import registry
 from methods.decode import Limits
 from methods.method import build_method
@@ -141,7 +140,7 @@ def test_drafted_choices_are_teacher_forced() -> None:
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_prompts_of_every_embedded_benchmark_can_be_scored(name: str) -> None:
     task = MiniTask(name)
-    prompts = prompts_of(task, "train", 20)
+    prompts = task.prompts_of("train", 20)
     assert len({p.id for p in prompts}) == 20
     assert all(task.score(p, ["nothing"] * len(p.turns)).value == 0.0 for p in prompts if name == "mini_choice")
     assert not {p.id for p in prompts} & {p.id for p in task.prompts(20)}

@@ -164,10 +164,10 @@ def test_every_preset_names_its_parts_and_its_type() -> None:
 
 def test_random_weights_are_the_same_every_time() -> None:
     cell = cell_of("pair=synthetic_tiny", "method=ar", "engine.device=cpu")
-    one, two = (load_model(cell.pair.target, dtype="float32") for _ in range(2))
+    one, two = (load_model(cell.pair.target, dtype="float32", shape_tokenizer=TINY / "target") for _ in range(2))
     assert one.fingerprint == two.fingerprint == cell.fingerprints()["target"]
     assert all(torch.equal(a, b) for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True))
-    assert one.encode([{"role": "user", "content": "hello"}]), "the embedded pair's tokenizer serves it"
+    assert one.encode([{"role": "user", "content": "hello"}]), "the borrowed tokenizer has a chat template"
 
 
 def test_the_hub_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:

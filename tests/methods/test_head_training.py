@@ -18,7 +18,7 @@ from methods.heads.medusa import load_medusa
 from methods.sampling import Sampling
 from methods.training.heads.conversations import ChatPacker, DataError, Records, messages_of
 from methods.training.heads.eagle3 import most_frequent
-from methods.training.heads.frozen import FrozenTarget
+from methods.training.heads.frozen_target import FrozenTarget
 from methods.training.heads.kinds import KINDS
 from methods.training.heads.loop import HeadOptimiser, measure, train
 from methods.training.heads.slots import Slots, choose
@@ -67,7 +67,7 @@ def packer(target) -> ChatPacker:
     return ChatPacker(target.tokenizer, partial(stream, 0, MIX), length=192, eos_ids=target.eos_ids)
 
 
-def trainee_of(kind: str, target: LanguageModel, packer: ChatPacker | None = None, **changes):
+def trainer_of(kind: str, target: LanguageModel, packer: ChatPacker | None = None, **changes):
     torch.manual_seed(7)
     made = KINDS[kind](recipe(kind, **changes), FrozenTarget(target))
     if packer is not None:
@@ -75,25 +75,25 @@ def trainee_of(kind: str, target: LanguageModel, packer: ChatPacker | None = Non
     return made
 
 
-def shaken(trainee):
+def shaken(trainer):
     """Away from the start as the identity, so that every part of the head matters."""
     torch.manual_seed(8)
     with torch.no_grad():
-        for parameter in trainee.head.parameters():
+        for parameter in trainer.head.parameters():
             if parameter.requires_grad:
                 parameter.add_(0.15 * torch.randn_like(parameter))
-    return trainee
+    return trainer
 
 
 @pytest.fixture
 def exported(tmp_path, target, packer):
-    """A shaken head of a kind, written and read back as drafters read it, beside the trainee with the same weights."""
+    """A shaken head of a kind, written and read back as drafters read it, beside the trainer with the same weights."""
     def make(kind: str):
-        trainee = shaken(trainee_of(kind, target, packer, steps=4))
-        trainee.export(tmp_path / kind)
+        trainer = shaken(trainer_of(kind, target, packer, steps=4))
+        trainer.export(tmp_path / kind)
         head = LOADERS[kind](str(tmp_path / kind), target)
-        trainee.head.load_state_dict(head.model.state_dict())
-        return trainee, head
+        trainer.head.load_state_dict(head.model.state_dict())
+        return trainer, head
     return make
 
 
@@ -102,8 +102,8 @@ def exported(tmp_path, target, packer):
 def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer):
     """A drafter drafts chains after prefixes of a conversation; the same tokens in a training batch, behind and before
     other conversations, give the same distributions at every step."""
-    trainee, head = exported(kind)
-    layers = trainee.layers or (-1,)
+    trainer, head = exported(kind)
+    layers = trainer.layers or (-1,)
     filler, conversation = packer.batch(3, 1).input_ids[0, :23].tolist(), packer.batch(5, 1).input_ids[0, :50].tolist()
     for cut in (9, 30, 47):
         prefix = conversation[:cut + 1]  # the last one is the root
@@ -120,10 +120,10 @@ def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer
         positions = [*range(len(filler)), *range(len(prefix) + 4), *range(len(filler))]
         batch = Batch(*(torch.tensor([x]) for x in (row, positions, documents)), torch.ones(1, len(row)))
         slots = Slots(torch.tensor([[4, len(filler) + cut - 1]]), torch.ones(4, 1, 2))
-        seen = trainee.frozen.see(batch, layers)
-        embed = trainee.head.embed_tokens or target.model.get_input_embeddings()
-        states = unroll(trainee.head, embed, trainee.head.fuse(seen.features), batch, slots, 4, lambda f, *a: f(*a))
-        for step, hidden in enumerate(states):
+        target_states = trainer.frozen_target.states(batch, layers)
+        embed = trainer.head.embed_tokens or target.model.get_input_embeddings()
+        features = trainer.head.fuse(target_states.features)
+        for step, hidden in enumerate(unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a))):
             logits = proposer.over_target(head.logits(hidden))[0, 1]
             assert torch.allclose(logits.softmax(-1), draft.logits[0, step].softmax(-1), atol=1e-5), (cut, step)
             assert logits.argmax() == chain[step + 1]
@@ -132,16 +132,16 @@ def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer
 @torch.no_grad()
 def test_losses_are_those_of_single_slots(target, packer):
     """EAGLE-3's loss and ranks, slot by slot from the formula in float64."""
-    trainee = shaken(trainee_of("eagle3", target, packer))
+    trainer = shaken(trainer_of("eagle3", target, packer))
     batch = packer.batch(2, 2)
     slots = choose(batch, 4, 12, torch.Generator().manual_seed(0))
-    seen = trainee.frozen.see(batch, trainee.layers)
+    target_states = trainer.frozen_target.states(batch, trainer.layers)
     logits = target.model(input_ids=batch.input_ids, position_ids=batch.positions,
                           attention_mask=batch.attention_mask()).logits.double()
-    ids = (torch.arange(120) + trainee.head.d2t).tolist()
-    states = list(unroll(trainee.head, target.model.get_input_embeddings(), trainee.head.fuse(seen.features), batch,
-                         slots, 4, lambda f, *a: f(*a)))
-    for k, step in enumerate(trainee.steps(batch, seen, slots, torch.Generator())):
+    ids = (torch.arange(120) + trainer.head.d2t).tolist()
+    embed, features = target.model.get_input_embeddings(), trainer.head.fuse(target_states.features)
+    states = list(unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a)))
+    for k, step in enumerate(trainer.steps(batch, target_states, slots, torch.Generator())):
         total = weights = 0.0
         for r in range(2):
             for m, t in enumerate(slots.index[r].tolist()):
@@ -151,7 +151,7 @@ def test_losses_are_those_of_single_slots(target, packer):
                     continue
                 assert batch.document[r, t + 2 + k] == batch.document[r, t] and batch.weight[r, t + 2 + k] == 1
                 teacher = logits[r, t + 1 + k]
-                own = trainee.head.logits(states[k][r, m]).double()
+                own = trainer.head.logits(states[k][r, m]).double()
                 best = int(teacher.argmax())
                 if best not in ids:
                     assert step.rank[r, m] == 120
@@ -164,24 +164,24 @@ def test_losses_are_those_of_single_slots(target, packer):
 @torch.no_grad()
 def test_medusa_heads_guess_as_they_draft(target, packer):
     """At the start every head guesses what the target's LM head does; head k is judged by the token k + 2 later."""
-    trainee = trainee_of("medusa", target)
+    trainer = trainer_of("medusa", target)
     batch = packer.batch(2, 2)
     slots = choose(batch, 3, 12, torch.Generator().manual_seed(0))
     out = target.model(input_ids=batch.input_ids, position_ids=batch.positions, attention_mask=batch.attention_mask())
-    seen = trainee.frozen.see(batch)
-    assert torch.allclose(trainee.head(seen.hidden), out.logits.expand(3, -1, -1, -1), atol=1e-4)
-    hard = trainee_of("medusa", target, labels="tokens")
-    for model in (trainee, hard):
+    target_states = trainer.frozen_target.states(batch)
+    assert torch.allclose(trainer.head(target_states.hidden), out.logits.expand(3, -1, -1, -1), atol=1e-4)
+    hard = trainer_of("medusa", target, labels="tokens")
+    for model in (trainer, hard):
         shaken(model)
-        for k, step in enumerate(model.steps(batch, seen, slots, torch.Generator())):
+        for k, step in enumerate(model.steps(batch, target_states, slots, torch.Generator())):
             total = weights = 0.0
             for r, row in enumerate(slots.index.tolist()):
                 for m, t in enumerate(row):
                     if not slots.weight[k, r, m]:
                         continue
-                    own, teacher = model.head(seen.hidden[r, t])[k].double(), out.logits[r, t + 1 + k].double()
+                    own, teacher = model.head(target_states.hidden[r, t])[k].double(), out.logits[r, t + 1 + k].double()
                     assert step.rank[r, m] == (own > own[teacher.argmax()]).sum()
-                    p = teacher.softmax(-1) if model is trainee else torch.nn.functional.one_hot(
+                    p = teacher.softmax(-1) if model is trainer else torch.nn.functional.one_hot(
                         batch.input_ids[r, t + 2 + k], target.vocab_size)
                     total -= float((p * own.log_softmax(-1)).sum())
                     weights += 1
@@ -196,13 +196,13 @@ def test_the_target_sees_each_packed_conversation_alone(kind):
     ids, positions = [token for text in texts for token in text], [i for text in texts for i in range(len(text))]
     documents = [number for number, text in enumerate(texts, start=1) for _ in text]
     batch = Batch(*(torch.tensor([x]) for x in (ids, positions, documents)), torch.ones(1, len(ids)))
-    seen = FrozenTarget(target).see(batch, (2, 1))
+    target_states = FrozenTarget(target).states(batch, (2, 1))
     for number, text in enumerate(texts, start=1):
         at = batch.document[0] == number
         with torch.no_grad():
             alone = target.forward(torch.tensor([text]), target.new_cache(1, 32), hidden=True, features=(2, 1))
-        assert torch.allclose(seen.features[0, at], alone.features[0], atol=1e-4)
-        assert torch.allclose(seen.hidden[0, at], alone.hidden[0], atol=1e-4)
+        assert torch.allclose(target_states.features[0, at], alone.features[0], atol=1e-4)
+        assert torch.allclose(target_states.hidden[0, at], alone.hidden[0], atol=1e-4)
 
 
 def test_slots_are_where_drafting_happens(packer):
@@ -240,7 +240,7 @@ def killed_at(step, exercises):
 def test_a_killed_run_goes_on_to_the_same_weights(kind, target, packer, tmp_path):
     short = {"tokens": 384 * 10}
     settings = {"device": "cpu", "seed": 3, "name": kind, "identity": "mixture"}
-    whole, killed, resumed = (trainee_of(kind, target, **short) for _ in range(3))
+    whole, killed, resumed = (trainer_of(kind, target, **short) for _ in range(3))
     train(whole, packer, tmp_path / "whole", **settings)
     dying = ChatPacker(target.tokenizer, killed_at, length=192, eos_ids=target.eos_ids)
     with pytest.raises(Killed):
@@ -251,17 +251,17 @@ def test_a_killed_run_goes_on_to_the_same_weights(kind, target, packer, tmp_path
     logs = [(tmp_path / run / "loss.jsonl").read_text() for run in ("whole", "killed")]
     assert logs[0] == logs[1]
     with pytest.raises(ModelError, match="another recipe;"):
-        train(trainee_of(kind, target, tokens=384 * 12), packer, tmp_path / "killed", **settings)
+        train(trainer_of(kind, target, tokens=384 * 12), packer, tmp_path / "killed", **settings)
 
 
 @pytest.mark.parametrize("kind", list(RECIPES))
 def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_path):
-    fresh, trained = (trainee_of(kind, target, packer, lr=0.05, adam_lr=0.02) for _ in range(2))
+    fresh, trained = (trainer_of(kind, target, packer, lr=0.05, adam_lr=0.02) for _ in range(2))
     train(trained, packer, tmp_path / "work", device="cpu", seed=0, name=kind, identity="mixture")
     batch = packer.batch(99, 2)
     slots = choose(batch, trained.recipe.steps, 192, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        before, after = (t.objective(batch, t.frozen.see(batch, t.layers), slots, torch.Generator())[0]
+        before, after = (t.objective(batch, t.frozen_target.states(batch, t.layers), slots, torch.Generator())[0]
                          for t in (fresh, trained))
     assert after < 0.97 * before
     ranks = measure(trained, packer, device="cpu", seed=0, batches=1)
@@ -277,15 +277,15 @@ def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_pa
 
 
 def test_the_draft_vocabulary_is_the_most_frequent_tokens(target, packer):
-    trainee = trainee_of("eagle3", target, packer)
-    ids = torch.arange(120) + trainee.head.d2t
-    assert torch.equal(trainee.head.t2d.nonzero()[:, 0], ids)
+    trainer = trainer_of("eagle3", target, packer)
+    ids = torch.arange(120) + trainer.head.d2t
+    assert torch.equal(trainer.head.t2d.nonzero()[:, 0], ids)
     counts = torch.zeros(target.vocab_size)
     for number in range(2):
         batch = packer.batch(number, 2)
         for token, weight in zip(batch.input_ids.flatten().tolist(), batch.weight.flatten().tolist(), strict=True):
             counts[token] += weight
-    assert counts[ids].min() >= counts[~trainee.head.t2d].max() and counts[ids].sum() > 0.8 * counts.sum()
+    assert counts[ids].min() >= counts[~trainer.head.t2d].max() and counts[ids].sum() > 0.8 * counts.sum()
     assert target.tokenizer.eos_token_id in ids
     assert most_frequent(torch.tensor([3, 5, 5, 0, 3]), 3).tolist() == [0, 1, 2]
 
@@ -294,19 +294,20 @@ def test_recomputing_changes_nothing(target, packer):
     """Gradient checkpointing gives the same gradients."""
     found = []
     for checkpointing in (False, True):
-        trainee = shaken(trainee_of("eagle3", target, packer, checkpointing=checkpointing))
+        trainer = shaken(trainer_of("eagle3", target, packer, checkpointing=checkpointing))
         batch = packer.batch(1, 2)
         slots = choose(batch, 4, 20, torch.Generator().manual_seed(0))
-        trainee.objective(batch, trainee.frozen.see(batch, trainee.layers), slots, torch.Generator())[0].backward()
-        found.append([p.grad for p in trainee.head.parameters()])
+        target_states = trainer.frozen_target.states(batch, trainer.layers)
+        trainer.objective(batch, target_states, slots, torch.Generator())[0].backward()
+        found.append([p.grad for p in trainer.head.parameters()])
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*found, strict=True))
     assert all(p.grad is None for p in target.model.parameters())
 
 
 def test_the_optimiser_leaves_what_is_the_targets(target):
-    trainee = trainee_of("eagle", target)
-    held = [id(p) for part in HeadOptimiser(trainee).parts for group in part.param_groups for p in group["params"]]
-    assert sorted(held) == sorted(id(p) for p in trainee.head.parameters() if p is not trainee.head.embed_tokens.weight)
+    trainer = trainer_of("eagle", target)
+    held = [id(p) for part in HeadOptimiser(trainer).parts for group in part.param_groups for p in group["params"]]
+    assert sorted(held) == sorted(id(p) for p in trainer.head.parameters() if p is not trainer.head.embed_tokens.weight)
 
 
 def test_records_are_read_and_held_out():

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from methods.training.heads.frozen import FrozenTarget, TargetStates
+from methods.training.heads.frozen_target import FrozenTarget, TargetStates
 from methods.training.heads.slots import Slots
 from methods.training.packing import Batch
 
@@ -95,14 +95,14 @@ class HeadTrainer(ABC):
     head: nn.Module
     layers: tuple[int, ...] = ()
 
-    def __init__(self, recipe: HeadRecipe, frozen: FrozenTarget):
-        self.recipe, self.frozen = recipe, frozen
+    def __init__(self, recipe: HeadRecipe, frozen_target: FrozenTarget):
+        self.recipe, self.frozen_target = recipe, frozen_target
 
     def prepare(self, batches: Callable[[int], Batch]) -> None:  # noqa: B027
         """What has to be known of the data before training: batches(i) is the batch of update i."""
 
     @abstractmethod
-    def steps(self, batch: Batch, seen: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
         """Unroll the head from every slot, exactly as it drafts."""
 
     @abstractmethod
@@ -119,10 +119,10 @@ class HeadTrainer(ABC):
             return checkpoint(function, *args, use_reentrant=False)
         return function(*args)
 
-    def objective(self, batch: Batch, seen: TargetStates, slots: Slots,
+    def objective(self, batch: Batch, states: TargetStates, slots: Slots,
                   noise: torch.Generator) -> tuple[Tensor, Tensor]:
         """The sum over draft steps k of step_decay^k x loss, and all ranks [S, R, M]."""
-        found = list(self.steps(batch, seen, slots, noise))
+        found = list(self.steps(batch, states, slots, noise))
         loss = sum(self.recipe.step_decay ** k * step.loss for k, step in enumerate(found))
         return loss, torch.stack([step.rank for step in found])
 

@@ -18,7 +18,7 @@ from methods.heads.eagle import EagleHead
 from methods.heads.layer import head_config
 from methods.training.heads.base import DraftStep, HeadRecipe, HeadTrainer, identity, mean, rank_of, soft_cross_entropy
 from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
-from methods.training.heads.frozen import FrozenTarget, TargetStates
+from methods.training.heads.frozen_target import FrozenTarget, TargetStates
 from methods.training.heads.slots import Slots
 from methods.training.heads.unroll import unroll
 from methods.training.packing import Batch
@@ -33,13 +33,13 @@ class EagleRecipe(HeadRecipe):
     layer: dict[str, int] = Field(default_factory=dict)
 
 
-class EagleTrainee(HeadTrainer):
+class EagleTrainer(HeadTrainer):
     Recipe = EagleRecipe  # no `layers`: the feature is the target's final state
 
-    def __init__(self, recipe: EagleRecipe, frozen: FrozenTarget):
-        super().__init__(recipe, frozen)
-        self.settings = layer_settings(frozen.config) | recipe.layer
-        self.head = EagleHead(head_config(self.settings)).to(frozen.model.device)
+    def __init__(self, recipe: EagleRecipe, frozen_target: FrozenTarget):
+        super().__init__(recipe, frozen_target)
+        self.settings = layer_settings(frozen_target.config) | recipe.layer
+        self.head = EagleHead(head_config(self.settings)).to(frozen_target.model.device)
         self.start()
 
     @torch.no_grad()
@@ -47,7 +47,7 @@ class EagleTrainee(HeadTrainer):
         """The target's embedding, for good; and to begin with, the identity on the feature (block expansion: both
         output projections are zero)."""
         head, size = self.head, self.head.config.hidden_size
-        head.embed_tokens.weight.copy_(self.frozen.target.embedding)
+        head.embed_tokens.weight.copy_(self.frozen_target.target.embedding)
         head.embed_tokens.requires_grad_(False)
         identity(head.layers[0])
         head.fc.weight.normal_(0, 0.5 * size ** -0.5)
@@ -57,21 +57,21 @@ class EagleTrainee(HeadTrainer):
     def vocabulary_parameters(self) -> list[nn.Parameter]:
         return [self.head.embed_tokens.weight]
 
-    def steps(self, batch: Batch, seen: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
         head = self.head
-        features = seen.hidden.to(head.fc.weight.dtype)
+        features = states.hidden.to(head.fc.weight.dtype)
         if self.recipe.noise and torch.is_grad_enabled():
             uniform = torch.rand(features.shape, generator=noise).to(features) - 0.5
             features = features + self.recipe.noise * uniform
         outs = unroll(head, head.embed_tokens, head.fuse(features), batch, slots, self.recipe.steps, self.run)
         for k, hidden in enumerate(outs):
-            yield DraftStep(*self.run(self._loss, hidden, slots.after(seen.hidden, 1 + k), slots.weight[k]))
+            yield DraftStep(*self.run(self._loss, hidden, slots.after(states.hidden, 1 + k), slots.weight[k]))
 
     def _loss(self, hidden: Tensor, teacher: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         recipe = self.recipe
-        logits = self.frozen.target.head(hidden)
+        logits = self.frozen_target.target.head(hidden)
         with torch.no_grad():
-            truth = self.frozen.target.head(teacher)
+            truth = self.frozen_target.target.head(teacher)
             p = truth.softmax(-1)
         distance = F.smooth_l1_loss(hidden.float(), teacher.float(), reduction="none").mean(-1)
         each = recipe.feature_weight * distance + recipe.token_weight * soft_cross_entropy(logits, p)

@@ -16,7 +16,7 @@ from methods.heads.eagle3 import Eagle3Head, fused_layers
 from methods.heads.layer import head_config
 from methods.training.heads.base import DraftStep, HeadRecipe, HeadTrainer, identity, rank_of, soft_cross_entropy
 from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
-from methods.training.heads.frozen import FrozenTarget, TargetStates
+from methods.training.heads.frozen_target import FrozenTarget, TargetStates
 from methods.training.heads.slots import Slots
 from methods.training.heads.unroll import unroll
 from methods.training.packing import Batch
@@ -33,17 +33,17 @@ def most_frequent(counts: Tensor, size: int) -> Tensor:
     return counts.argsort(descending=True, stable=True)[:size].sort().values
 
 
-class Eagle3Trainee(HeadTrainer):
+class Eagle3Trainer(HeadTrainer):
     Recipe = Eagle3Recipe
 
-    def __init__(self, recipe: Eagle3Recipe, frozen: FrozenTarget):
-        super().__init__(recipe, frozen)
-        config = frozen.config
+    def __init__(self, recipe: Eagle3Recipe, frozen_target: FrozenTarget):
+        super().__init__(recipe, frozen_target)
+        config = frozen_target.config
         self.layers = fused_layers(config.num_hidden_layers)
         self.settings = layer_settings(config) | recipe.layer
         self.settings["draft_vocab_size"] = min(recipe.draft_vocab, config.vocab_size)
         self.head = Eagle3Head(head_config(self.settings), target_size=config.hidden_size,
-                               draft_vocab=self.settings["draft_vocab_size"]).to(frozen.model.device)
+                               draft_vocab=self.settings["draft_vocab_size"]).to(frozen_target.model.device)
         self.start()
 
     @torch.no_grad()
@@ -52,14 +52,14 @@ class Eagle3Trainee(HeadTrainer):
         sizes allow it."""
         head, size = self.head, self.head.config.hidden_size
         identity(head.midlayer)
-        if size == self.frozen.config.hidden_size:
+        if size == self.frozen_target.config.hidden_size:
             head.fc.weight.normal_(0, 0.5 * size ** -0.5)
             head.fc.weight[:, -size:] += torch.eye(size, device=head.fc.weight.device)
-            head.norm.weight.copy_(self.frozen.model.base_model.norm.weight)
+            head.norm.weight.copy_(self.frozen_target.model.base_model.norm.weight)
 
     def prepare(self, batches: Callable[[int], Batch]) -> None:
         """Choose the draft vocabulary: the tokens that answers contain most often."""
-        head, embedding = self.head, self.frozen.model.get_output_embeddings().weight
+        head, embedding = self.head, self.frozen_target.model.get_output_embeddings().weight
         ids = torch.arange(head.config.vocab_size)
         if head.d2t is not None:
             counts = torch.zeros(head.config.vocab_size, dtype=torch.int64)
@@ -76,20 +76,20 @@ class Eagle3Trainee(HeadTrainer):
     def vocabulary_parameters(self) -> list[nn.Parameter]:
         return [self.head.lm_head.weight]
 
-    def steps(self, batch: Batch, seen: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
         head = self.head
         ids = None if head.d2t is None else torch.arange(len(head.d2t), device=head.d2t.device) + head.d2t
-        embed = self.frozen.model.get_input_embeddings()
+        embed = self.frozen_target.model.get_input_embeddings()
         dtype = head.fc.weight.dtype
-        outs = unroll(head, lambda tokens: embed(tokens).to(dtype), head.fuse(seen.features.to(dtype)), batch, slots,
+        outs = unroll(head, lambda tokens: embed(tokens).to(dtype), head.fuse(states.features.to(dtype)), batch, slots,
                       self.recipe.steps, self.run)
         for k, hidden in enumerate(outs):
-            yield DraftStep(*self.run(self._loss, hidden, slots.after(seen.hidden, 1 + k), slots.weight[k], ids))
+            yield DraftStep(*self.run(self._loss, hidden, slots.after(states.hidden, 1 + k), slots.weight[k], ids))
 
     def _loss(self, hidden: Tensor, teacher: Tensor, weight: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
         logits = self.head.logits(hidden)
         with torch.no_grad():
-            truth = self.frozen.target.head(teacher)
+            truth = self.frozen_target.target.head(teacher)
             best = truth.argmax(-1)
             if ids is not None:
                 truth = truth[..., ids]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from methods.training.heads.base import HeadTrainer
-from methods.training.heads.eagle import EagleTrainee
-from methods.training.heads.eagle3 import Eagle3Trainee
-from methods.training.heads.medusa import MedusaTrainee
+from methods.training.heads.eagle import EagleTrainer
+from methods.training.heads.eagle3 import Eagle3Trainer
+from methods.training.heads.medusa import MedusaTrainer
 
 KINDS: dict[str, type[HeadTrainer]] = {
-    "eagle3": Eagle3Trainee, "eagle": EagleTrainee, "hass": EagleTrainee, "medusa": MedusaTrainee}
+    "eagle3": Eagle3Trainer, "eagle": EagleTrainer, "hass": EagleTrainer, "medusa": MedusaTrainer}

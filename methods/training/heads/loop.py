@@ -27,10 +27,10 @@ RANKS = 10
 class HeadOptimiser(Optimiser):
     """Muon for the head's matrices (or AdamW for all), AdamW for what has an entry a token, biases and norms."""
 
-    def __init__(self, trainee: HeadTrainer):
-        recipe = trainee.recipe
-        trained = [p for p in trainee.head.parameters() if p.requires_grad]
-        vocabulary = {id(p) for p in trainee.vocabulary_parameters()}
+    def __init__(self, trainer: HeadTrainer):
+        recipe = trainer.recipe
+        trained = [p for p in trainer.head.parameters() if p.requires_grad]
+        vocabulary = {id(p) for p in trainer.vocabulary_parameters()}
         matrices = [p for p in trained if p.ndim == 2 and id(p) not in vocabulary]
         ids = {id(p) for p in matrices}
         rest = [p for p in trained if id(p) not in ids]
@@ -55,12 +55,12 @@ class Source:
 class _Run:
     """The mutable state of a training run and its files: `work`/state.pt, `work`/loss.jsonl."""
 
-    def __init__(self, trainee: HeadTrainer, work: Path, device: str, identity: str):
-        self.trainee, self.work = trainee, work
-        self.identity = {"data": identity, "target": trainee.frozen.target.fingerprint,
-                         "recipe": trainee.recipe.model_dump_json()}
+    def __init__(self, trainer: HeadTrainer, work: Path, device: str, identity: str):
+        self.trainer, self.work = trainer, work
+        self.identity = {"data": identity, "target": trainer.frozen_target.target.fingerprint,
+                         "recipe": trainer.recipe.model_dump_json()}
         self.update = 0
-        self.optimiser = HeadOptimiser(trainee)
+        self.optimiser = HeadOptimiser(trainer)
         self.resumed = (work / "state.pt").exists()
         work.mkdir(parents=True, exist_ok=True)
         if self.resumed:
@@ -75,18 +75,18 @@ class _Run:
         if other := [key for key, value in self.identity.items() if state["identity"][key] != value]:
             raise ModelError(f"{self.work}: holds a training with another {' and '.join(other)}; remove that folder to "
                              "begin anew, or give another one with work=DIR")
-        self.trainee.head.load_state_dict(state["head"])
+        self.trainer.head.load_state_dict(state["head"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.update = state["update"]
 
     def save(self) -> None:
         state = {"update": self.update, "identity": self.identity,
-                 "head": self.trainee.head.state_dict(), "optimiser": self.optimiser.state_dict()}
+                 "head": self.trainer.head.state_dict(), "optimiser": self.optimiser.state_dict()}
         torch.save(state, self.work / "state.tmp")
         os.replace(self.work / "state.tmp", self.work / "state.pt")
 
     def log(self, loss: float, agreement: list[float]) -> None:
-        tokens = self.update * self.trainee.recipe.rows * self.trainee.recipe.row_tokens
+        tokens = self.update * self.trainer.recipe.rows * self.trainer.recipe.row_tokens
         with (self.work / "loss.jsonl").open("a") as f:
             f.write(json.dumps({"step": self.update, "tokens": tokens, "loss": round(loss, 4),
                                 "agreement": [round(a, 4) for a in agreement]}) + "\n")
@@ -106,19 +106,19 @@ def _agreement(ranks: Tensor, weight: Tensor) -> list[float]:
     return (((ranks == 0) * weight).sum((1, 2)) / weight.sum((1, 2)).clamp(min=1e-6)).tolist()
 
 
-def train(trainee: HeadTrainer, packer: Packer, work: Path, *, device: str, seed: int, name: str,
+def train(trainer: HeadTrainer, packer: Packer, work: Path, *, device: str, seed: int, name: str,
           identity: str) -> None:
-    """Train (or go on training) `trainee.head`; batch, slots and noise are functions of (seed, update).
+    """Train (or go on training) `trainer.head`; batch, slots and noise are functions of (seed, update).
 
     identity: of the data; `work` holds one run. Raises ModelError when it holds another one."""
-    recipe: HeadRecipe = trainee.recipe
-    run = _Run(trainee, work, device, identity)
+    recipe: HeadRecipe = trainer.recipe
+    run = _Run(trainer, work, device, identity)
     if not run.resumed:
-        trainee.prepare(lambda number: packer.batch(number, recipe.rows))
-    parameters = [p for p in trainee.head.parameters() if p.requires_grad]
+        trainer.prepare(lambda number: packer.batch(number, recipe.rows))
+    parameters = [p for p in trainer.head.parameters() if p.requires_grad]
     compiler = device != "cpu" or shutil.which("g++")
-    objective = torch.compile(trainee.objective) if recipe.compile and compiler else trainee.objective
-    trainee.head.train()
+    objective = torch.compile(trainer.objective) if recipe.compile and compiler else trainer.objective
+    trainer.head.train()
     columns = (TextColumn(f"{name} {{task.description}}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         bar = progress.add_task("", total=recipe.updates, completed=run.update)
@@ -127,7 +127,7 @@ def train(trainee: HeadTrainer, packer: Packer, work: Path, *, device: str, seed
             noise = _noise(seed, run.update)
             slots = choose(batch, recipe.steps, recipe.slots, noise)
             with torch.autocast("cuda", torch.bfloat16, enabled=device != "cpu"):
-                loss, ranks = objective(batch, trainee.frozen.see(batch, trainee.layers), slots, noise)
+                loss, ranks = objective(batch, trainer.frozen_target.states(batch, trainer.layers), slots, noise)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, recipe.clip)
             run.optimiser.step(recipe.rate(run.update))
@@ -139,14 +139,14 @@ def train(trainee: HeadTrainer, packer: Packer, work: Path, *, device: str, seed
                 progress.update(bar, completed=run.update, description=f"loss {loss.item():.3f} agreement {shown}")
             if run.update % recipe.save_every == 0 or run.update == recipe.updates:
                 run.save()
-    trainee.head.eval()
+    trainer.head.eval()
 
 
 @torch.no_grad()
-def measure(trainee: HeadTrainer, packer: Packer, *, device: str, seed: int, batches: int) -> list[list[float]]:
+def measure(trainer: HeadTrainer, packer: Packer, *, device: str, seed: int, batches: int) -> list[list[float]]:
     """[S][RANKS]: the share of held-out slots where the target's most likely token is the head's r-th choice at draft
     step k, all earlier drafts being right. Their first entry is the chance that a greedy draft is accepted."""
-    recipe = trainee.recipe
+    recipe = trainer.recipe
     counts = torch.zeros(recipe.steps, RANKS)
     total = torch.zeros(recipe.steps)
     for number in range(batches):
@@ -154,7 +154,7 @@ def measure(trainee: HeadTrainer, packer: Packer, *, device: str, seed: int, bat
         noise = _noise(seed, number)
         slots = choose(batch, recipe.steps, recipe.row_tokens, noise)
         with torch.autocast("cuda", torch.bfloat16, enabled=device != "cpu"):
-            _, ranks = trainee.objective(batch, trainee.frozen.see(batch, trainee.layers), slots, noise)
+            _, ranks = trainer.objective(batch, trainer.frozen_target.states(batch, trainer.layers), slots, noise)
         for rank in range(RANKS):
             counts[:, rank] += ((ranks == rank) * slots.weight).sum((1, 2)).cpu()
         total += slots.weight.sum((1, 2)).cpu()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from methods.heads.medusa import FILES, MedusaHeads
 from methods.training.heads.base import DraftStep, HeadRecipe, HeadTrainer, mean, rank_of, soft_cross_entropy
 from methods.training.heads.files import write_checkpoint
-from methods.training.heads.frozen import FrozenTarget, TargetStates
+from methods.training.heads.frozen_target import FrozenTarget, TargetStates
 from methods.training.heads.slots import Slots
 from methods.training.packing import Batch
 
@@ -28,28 +28,29 @@ class MedusaRecipe(HeadRecipe):
     labels: Literal["tokens", "target"]
 
 
-class MedusaTrainee(HeadTrainer):
+class MedusaTrainer(HeadTrainer):
     Recipe = MedusaRecipe
 
-    def __init__(self, recipe: MedusaRecipe, frozen: FrozenTarget):
-        super().__init__(recipe, frozen)
-        lm_head = frozen.model.get_output_embeddings().weight.detach()
+    def __init__(self, recipe: MedusaRecipe, frozen_target: FrozenTarget):
+        super().__init__(recipe, frozen_target)
+        lm_head = frozen_target.model.get_output_embeddings().weight.detach()
         self.head = MedusaHeads(recipe.steps, lm_head.shape[1], lm_head.shape[0], recipe.blocks)
         self.head.start_from(lm_head).to(lm_head.device)
 
     def vocabulary_parameters(self) -> list[nn.Parameter]:
         return [head[-1].weight for head in self.head]
 
-    def steps(self, batch: Batch, seen: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
-        hidden = slots.after(seen.hidden, 0).to(self.head[0][-1].weight.dtype)
+    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+        hidden = slots.after(states.hidden, 0).to(self.head[0][-1].weight.dtype)
         for k in range(self.recipe.steps):
             tokens = slots.after(batch.input_ids, 2 + k)
-            yield DraftStep(*self.run(self._loss, k, hidden, slots.after(seen.hidden, 1 + k), tokens, slots.weight[k]))
+            teacher = slots.after(states.hidden, 1 + k)
+            yield DraftStep(*self.run(self._loss, k, hidden, teacher, tokens, slots.weight[k]))
 
     def _loss(self, k: int, hidden: Tensor, teacher: Tensor, tokens: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.head[k](hidden)
         with torch.no_grad():
-            truth = self.frozen.target.head(teacher)
+            truth = self.frozen_target.target.head(teacher)
         if self.recipe.labels == "target":
             each = soft_cross_entropy(logits, truth.softmax(-1))
         else:
@@ -58,6 +59,6 @@ class MedusaTrainee(HeadTrainer):
 
     def export(self, folder: Path, *, pickled: bool = False) -> None:
         settings = {"medusa_num_heads": self.recipe.steps, "medusa_num_layers": self.recipe.blocks,
-                    "base_model_name_or_path": self.frozen.target.source, "hidden_size": self.head.size,
-                    "vocab_size": self.head.vocab, "torch_dtype": "bfloat16"}
+                    "base_model_name_or_path": self.frozen_target.target.source,
+                    "hidden_size": self.head.size, "vocab_size": self.head.vocab, "torch_dtype": "bfloat16"}
         write_checkpoint(folder, self.head.state_dict(), settings, FILES[pickled])

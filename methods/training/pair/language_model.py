@@ -32,7 +32,7 @@ class Stage(BaseModel):
 
 
 class Recipe(BaseModel):
-    """Sizes and schedule of one model; every field is explained in conf/train.yaml."""
+    """Sizes and schedule of one model; every field is explained in conf/train_pair.yaml."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     hidden: PositiveInt

@@ -29,7 +29,7 @@ class FrozenTarget:
         self.config = self.model.config.get_text_config(decoder=True)
 
     @torch.no_grad()  # not inference_mode: a head keeps these states for its backward pass
-    def see(self, batch: Batch, layers: tuple[int, ...] = ()) -> TargetStates:
+    def states(self, batch: Batch, layers: tuple[int, ...] = ()) -> TargetStates:
         """One forward over packed conversations that do not see each other. `layers`: HF hidden_states indices."""
         out = self.model.base_model(
             input_ids=batch.input_ids, position_ids=batch.positions, attention_mask=self._mask(batch), use_cache=False,
