@@ -19,8 +19,6 @@ class JudgeError(RuntimeError):
     """The endpoint cannot be used. The message is one line."""
 
 
-
-
 def ask(judge: Judge, body: Mapping[str, Any]) -> str:
     """The judge's reply. Refused connections, time-outs and the server's faults are tried again. Raises JudgeError, and
     ConfigError for a key that cannot be sent; neither shows the key."""
@@ -36,8 +34,8 @@ def ask(judge: Judge, body: Mapping[str, Any]) -> str:
             with urllib.request.urlopen(request, timeout=judge.timeout_s) as answer:
                 said = answer.read()
             try:
-                return json.loads(said)["choices"][0]["message"]["content"] or ""
-            except (ValueError, LookupError, TypeError):  # proxies report faults with status 200, or as a page
+                return _content(json.loads(said))
+            except (ValueError, LookupError, TypeError, RecursionError):  # proxies report faults with status 200
                 reason = f"not a chat completion: {_shown(said.decode(errors='replace'), key)}"
         except urllib.error.HTTPError as error:
             reason = f"HTTP {error.code} {_shown(error.read().decode(errors='replace'), key)}"
@@ -47,6 +45,14 @@ def ask(judge: Judge, body: Mapping[str, Any]) -> str:
             reason = _shown(one_line(error), key)
     raise JudgeError(f"judge.base_url={judge.base_url}: no reply from {judge.model} ({reason}); what was judged is "
                      "kept, the same command goes on")
+
+
+def _content(completion: Any) -> str:
+    """The text of a chat completion; empty where the model gave none. Raises LookupError, TypeError."""
+    content = completion["choices"][0]["message"]["content"]
+    if not isinstance(content, str | None):
+        raise TypeError(f"content must be text, got {type(content).__name__}")
+    return content or ""
 
 
 def _shown(said: str, key: str) -> str:

@@ -24,6 +24,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from results.store.json_text import json_text
+
 log = logging.getLogger(__name__)
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -117,7 +119,7 @@ class CellFolder:
         """Add one prompt's line; it is on disk when this returns. Cuts off a line that a kill left unfinished."""
         if not self._locked:
             raise StoreError(f"{self.path}: samples are only appended inside `with cell.lock():`")
-        line = json.dumps(sample, ensure_ascii=False, allow_nan=False) + "\n"
+        line = json_text(sample) + "\n"
         with open(self.path / "samples.jsonl", "a+b") as file:
             _cut_unfinished_line(file)
             file.write(line.encode())
@@ -178,7 +180,7 @@ class CellFolder:
         return self._read_json(f"{name}.json")
 
     def _write_json(self, name: str, data: Mapping[str, Any]) -> None:
-        _replace(self.path / name, json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+        _replace(self.path / name, json_text(data, indent=1) + "\n")
 
     def _read_json(self, name: str) -> dict[str, Any] | None:
         path = self.path / name

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from results.store.cells import StoreError, _cut_unfinished_line
+from results.store.json_text import json_text
 
 
 def key_of(asked: Mapping[str, Any]) -> str:
@@ -32,6 +33,8 @@ class Verdicts:
                 break
             try:
                 line = json.loads(raw)
+                if not isinstance(line["reply"], str):
+                    raise TypeError("a reply is text")
                 found[line["key"]] = line["reply"]
             except (ValueError, KeyError, TypeError) as error:
                 where = f"{self.path} line {number}"
@@ -40,7 +43,7 @@ class Verdicts:
 
     def append(self, key: str, reply: str, about: Mapping[str, Any]) -> None:
         """Add one reply; it is on disk when this returns."""
-        line = json.dumps({"key": key, **about, "reply": reply}, ensure_ascii=False) + "\n"
+        line = json_text({"key": key, **about, "reply": reply}) + "\n"
         with open(self.path, "a+b") as file:
             _cut_unfinished_line(file)
             file.write(line.encode())

@@ -90,7 +90,9 @@ def test_no_endpoint_and_a_refused_request_are_one_line(server):
     assert server.asked()[0]["key"] is None
 
 
-@pytest.mark.parametrize("said", ['{"error": "loading"}', "<p>sign in</p>", '{"choices": [{"message": null}]}', "7"])
+@pytest.mark.parametrize("said", [
+    '{"error": "loading"}', "<p>sign in</p>", '{"choices": [{"message": null}]}', "7",
+    '{"choices": [{"message": {"content": 7}}]}', '{"choices": [{"message": {"content": ["[[7]]"]}}]}'])
 def test_a_reply_that_is_no_completion_is_shown(monkeypatch, said):
     monkeypatch.setattr(urllib.request, "urlopen", lambda request, timeout: io.BytesIO(said.encode()))
     with pytest.raises(JudgeError, match=re.escape(f"no reply from own (not a chat completion: {said});")):
@@ -235,6 +237,13 @@ def test_the_win_rate_swaps_places(command, server, templates, tmp_path):
     assert command(*words[:3], "method=ar").status == 0
     found = command(*words, "judge.against=baseline").store.cell(name).summary()["judge"]
     assert (found["win_rate"], found["replies"]) == (0.5, 6), "greedy answers are the baseline's own"
+
+
+@pytest.mark.parametrize("reply", [7, ["[[7]]"], None])
+def test_a_stored_reply_that_is_not_text_is_one_line(tmp_path, reply):
+    (tmp_path / "verdicts.jsonl").write_text(json.dumps({"key": "k", "reply": reply}) + "\n")
+    with pytest.raises(StoreError, match="line 1 is not a verdict: remove the line"):
+        Verdicts(tmp_path).replies()
 
 
 def test_torn_and_foreign_lines(tmp_path):

@@ -32,6 +32,15 @@ def test_a_key_must_be_a_folder_name(tmp_path):
             Store(tmp_path).cell(key)
 
 
+def test_a_lone_surrogate_can_be_written(cell):
+    with cell.lock():
+        cell.append({"id": "p0", "text": "ok", "answer": "ValueError: \ud800"})
+        cell.write_failure("\udfff")
+    assert cell.samples()[0]["answer"] == "ValueError: \\ud800"
+    assert cell.failure() == "\\udfff"
+    assert b"\xed" not in (cell.path / "samples.jsonl").read_bytes()
+
+
 def test_samples_come_back_as_written(cell):
     samples = [{"id": f"p{i}", "text": "naïve \n τ ≥ 1", "output_ids": [1, 2, i]} for i in range(3)]
     with cell.lock():

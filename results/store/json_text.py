@@ -1,0 +1,17 @@
+"""JSON as the store writes it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def json_text(data: Any, indent: int | None = None) -> str:
+    """JSON that UTF-8 can carry: a lone surrogate (`'\\ud800'` in an error text) is written as its six characters.
+
+    Raises ValueError for NaN and infinities, TypeError for values that JSON does not know."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, indent=indent)
+    return _SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text)
