@@ -16,13 +16,15 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from tasks.base import Prompt, TaskError
+from tasks.sources import DATA
 
-FASTCHAT = "https://raw.githubusercontent.com/lm-sys/FastChat/main/fastchat/llm_judge/data/judge_prompts.jsonl"
+MT_BENCH = DATA / "mt_bench"
+"""Questions, GPT-4's reference answers and judge prompts, as FastChat publishes them."""
 KOMT = ("https://raw.githubusercontent.com/LG-AI-EXAONE/KoMT-Bench/main/FastChat/fastchat/llm_judge/data/"
         "judge_prompts_ko.jsonl")
 ALPACA = ("https://raw.githubusercontent.com/tatsu-lab/alpaca_eval/main/src/alpaca_eval/evaluators_configs/"
           "alpaca_eval_clf_gpt4_turbo/alpaca_eval_clf.txt")
-SOURCES = {"mt_bench": FASTCHAT, "komt_bench": KOMT, "alpaca_eval": ALPACA}
+SOURCES = {"mt_bench": str(MT_BENCH / "judge_prompts.jsonl"), "komt_bench": KOMT, "alpaca_eval": ALPACA}
 MODES: Mapping[str, Literal["single", "pairwise"]] = {
     "mt_bench": "single", "komt_bench": "single", "alpaca_eval": "pairwise"}
 NEED_REFERENCE = ("math", "reasoning", "coding")
@@ -112,6 +114,11 @@ class JudgePrompts:
             raise TaskError(f"judge.prompts={self.source}: has no prompt {name}; give FastChat's judge_prompts.jsonl")
         system, template = self.templates[name]
         return (("system", system), ("user", _fill(template, fields)))
+
+
+def shipped_references(path: str | None) -> str | None:
+    """The reference answers that belong to the questions in `path`; None where these are not the shipped ones."""
+    return str(MT_BENCH / "reference_answer_gpt-4.jsonl.gz") if path == str(MT_BENCH / "question.jsonl.gz") else None
 
 
 def is_penalised(question: Question) -> bool:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.base import TaskError
-from tasks.sources import Source
+from tasks.sources import DATA, Source
 
-DATA = Path(__file__).parent / "data"
 LM_EVAL = "lm_eval:"
 
 

@@ -20,6 +20,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from tasks.base import TaskError
 
+DATA = Path(__file__).parent / "data"
+"""The rows that are shipped: see its ATTRIBUTION.md."""
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
 SUFFIXES = tuple(sorted([*READERS, ".jsonl.gz", ".json.gz"]))
 

@@ -23,7 +23,15 @@ from results.store.cells import CellFolder, Store, StoreError
 from results.store.judge_replies import Verdicts, key_of
 from tasks.base import Prompt, TaskError
 from tasks.dataset import answers
-from tasks.judge_prompts import KOREAN, MODES, SOURCES, JudgePrompts, Question, is_penalised
+from tasks.judge_prompts import (
+    KOREAN,
+    MODES,
+    SOURCES,
+    JudgePrompts,
+    Question,
+    is_penalised,
+    shipped_references,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,8 @@ def judge_cell(cell: Cell, folder: CellFolder, judge: Judge, store: Store) -> di
 def _questions(cell: Cell, folder: CellFolder, judge: Judge, store: Store, mode: str,
                prompts: JudgePrompts) -> list[Question]:
     by_id = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
-    references = answers(judge.references, "judge.references") if judge.references else {}
+    given = judge.references or shipped_references(cell.task.options.path)
+    references = answers(given, "judge.references") if given else {}
     samples = [sample for sample in folder.samples() if "error" not in sample]
     if mode == "single":
         return [question for sample in samples for question in

@@ -19,6 +19,7 @@ from results.store.cells import StoreError
 from results.store.judge_replies import Verdicts, key_of
 from tasks.base import Prompt, TaskError
 from tasks.judge_prompts import JudgePrompts, Question
+from tasks.sources import DATA
 from tests.helpers.dataset_rows import QUESTIONS, write_rows
 from tests.helpers.judging import judge
 
@@ -162,9 +163,10 @@ def test_questions_show_what_they_must(templates):
 
 @pytest.mark.parametrize("name", ["mt_bench/judge_prompts.jsonl", "komt_bench/judge_prompts_ko.jsonl"])
 def test_published_prompts_have_no_gap_left(name):
-    if not (SHARED / name).is_file():
-        pytest.skip(f"no reference data at {SHARED / name}")
-    prompts = JudgePrompts(str(SHARED / name))
+    path = DATA / name if (DATA / name).is_file() else SHARED / name
+    if not path.is_file():
+        pytest.skip(f"no reference data at {path}")
+    prompts = JudgePrompts(str(path))
     for category in ("writing", "math"):
         prompt = Prompt("1", turns=("Q1?", "Q2?"), reference={"category": category})
         for question in prompts.single(prompt, ["one", "two"], ["r1", "r2"]):

@@ -17,18 +17,30 @@ from bench.config.errors import ConfigError
 from bench.config.schema import choose
 from tasks import registry
 from tasks.base import Task, TaskError
+from tasks.sources import DATA
 from tests.helpers.dataset_rows import FUNCTIONS, QUESTIONS, ROWS, WORD_PROBLEMS, write_rows
 
 ROOT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
+SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
+SHIPPED = {
+    **dict.fromkeys(("gsm8k", "gsm8k_arc", "gsm8k_dropmatch", "gsm8k_eagle", "gsm8k_mars"), 1319),
+    **dict.fromkeys(("humaneval", "humaneval_arc", "humaneval_completion", "humaneval_eagle"), 164),
+    "csqa": 1221, "ifeval": 541, "mt_bench": 80,
+}
+"""Task -> rows that come with the project."""
+ORIGINALS = {
+    "csqa/validation.jsonl.gz": "csqa/dev_rand_split.jsonl", "gsm8k/test.jsonl.gz": "gsm8k/test.jsonl",
+    "gsm8k/train.jsonl.gz": "gsm8k/train.jsonl", "humaneval/test.jsonl.gz": "humaneval/HumanEval.jsonl.gz",
+    "ifeval/input_data.jsonl.gz": "ifeval/input_data.jsonl",
+    "mt_bench/judge_prompts.jsonl": "mt_bench/judge_prompts.jsonl",
+    "mt_bench/question.jsonl.gz": "mt_bench/question.jsonl",
+    "mt_bench/reference_answer_gpt-4.jsonl.gz": "mt_bench/reference_answer_gpt-4.jsonl",
+}
+"""Shipped file -> the published one."""
 PUBLISHED = {
-    "alpaca": "eagle/alpaca/question.jsonl", "cnn_dm": "eagle/sum/question.jsonl", "csqa": "csqa/dev_rand_split.jsonl",
-    "gsm8k": "gsm8k", "gsm8k_arc": "gsm8k/test.jsonl", "gsm8k_dropmatch": "gsm8k/test.jsonl",
-    "gsm8k_eagle": "eagle/gsm8k/question.jsonl", "gsm8k_mars": "gsm8k/test.jsonl", "ifeval": "ifeval/input_data.jsonl",
-    "humaneval": "humaneval/HumanEval.jsonl.gz", "humaneval_arc": "humaneval/HumanEval.jsonl.gz",
-    "humaneval_completion": "humaneval/HumanEval.jsonl.gz", "humaneval_eagle": "eagle/humaneval/question.jsonl",
-    "komt_bench": "komt_bench/question_ko.jsonl", "mbpp": "mbpp/mbpp.jsonl", "mt_bench": "mt_bench/question.jsonl",
-    "spec_bench": "spec_bench/question.jsonl",
+    "alpaca": "eagle/alpaca/question.jsonl", "cnn_dm": "eagle/sum/question.jsonl", "gsm8k": "gsm8k",
+    "gsm8k_eagle": "eagle/gsm8k/question.jsonl", "humaneval_eagle": "eagle/humaneval/question.jsonl",
+    "komt_bench": "komt_bench/question_ko.jsonl", "mbpp": "mbpp/mbpp.jsonl", "spec_bench": "spec_bench/question.jsonl",
 }
 NOT_PUBLISHED_HERE = {"humaneval_plus", "livecodebench", "mbpp_plus", "mmlu", "mmlu_pro", "mmlu_pro_arc"}
 
@@ -58,7 +70,7 @@ def yamls() -> set[str]:
 
 
 def test_every_yaml_is_tried():
-    assert set(ROWS) == yamls() == set(PUBLISHED) | NOT_PUBLISHED_HERE
+    assert set(ROWS) == yamls() == set(SHIPPED) | set(PUBLISHED) | NOT_PUBLISHED_HERE
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))
@@ -75,11 +87,50 @@ def test_rows_of_the_published_format_become_prompts(name, load, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_published_files_load(name, load):
-    path = DATA / PUBLISHED[name]
+    path = SHARED / PUBLISHED[name]
     if not path.exists():
         pytest.skip(f"no reference data at {path}")
     prompts = load(name, path=str(path)).prompts(5)
     assert len(prompts) == 5 and all(prompt.text or prompt.turns[0] for prompt in prompts)
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_shipped_rows_need_no_path(name, load):
+    prompts = load(name).prompts()
+    assert len(prompts) == SHIPPED[name] and all(prompt.text or prompt.turns[0] for prompt in prompts)
+
+
+def test_both_splits_of_gsm8k_are_shipped(load):
+    train, test = load("gsm8k", split="train").prompts(), load("gsm8k").prompts()
+    assert len(train) == 7473 and not {p.turns for p in train} & {p.turns for p in test}
+
+
+@pytest.mark.parametrize("name", sorted(ORIGINALS))
+def test_shipped_rows_are_those_that_were_published(name):
+    if not (original := SHARED / ORIGINALS[name]).is_file():
+        pytest.skip(f"no reference data at {original}")
+    opened = [gzip.open if path.suffix == ".gz" else open for path in (DATA / name, original)]
+    with opened[0](DATA / name, "rb") as shipped, opened[1](original, "rb") as published:
+        assert shipped.read() == published.read()
+
+
+def test_every_shipped_file_is_attributed():
+    files = {str(path.relative_to(DATA)) for path in DATA.rglob("*") if path.is_file()} - {"ATTRIBUTION.md"}
+    text = (DATA / "ATTRIBUTION.md").read_text()
+    assert files == {*ORIGINALS, "gsm8k_4shot.jsonl"} and all(f"`{name}`" in text for name in files)
+
+
+def test_shipped_questions_have_their_reference_answers(load):
+    """To each question whose category is judged beside one, both turns."""
+    from tasks.dataset import answers
+    from tasks.judge_prompts import NEED_REFERENCE, SOURCES, JudgePrompts, shipped_references
+
+    task = load("mt_bench")
+    given, prompts = answers(shipped_references(task.options.path), "references"), JudgePrompts(SOURCES["mt_bench"])
+    for prompt in task.prompts():
+        assert (prompt.id in given) == (prompt.reference["category"] in NEED_REFERENCE), prompt.id
+        assert len(prompts.single(prompt, ("one", "two"), given.get(prompt.id))) == 2
+    assert shipped_references("other.jsonl") is None
 
 
 def test_templates_are_those_of_the_papers(load, tmp_path):
@@ -113,11 +164,9 @@ def test_examples_stand_in_one_text_where_there_is_no_chat(load, tmp_path):
 
 
 def test_our_examples_are_none_of_the_published_problems(load):
-    if not (DATA / "gsm8k").is_dir():
-        pytest.skip(f"no reference data at {DATA / 'gsm8k'}")
-    published = {json.loads(line)["question"] for file in (DATA / "gsm8k").glob("*.jsonl") for line in file.open()}
-    shots = [text for role, text in load("gsm8k", path=str(DATA / "gsm8k")).prompts(1)[0].prefix if role == "user"]
-    assert len(shots) == 4 and not {shot[10:-8] for shot in shots} & published
+    published = {prompt.turns for split in ("train", "test") for prompt in load("gsm8k", split=split).prompts()}
+    shots = [text for role, text in load("gsm8k").prompts(1)[0].prefix if role == "user"]
+    assert len(shots) == 4 and not {(shot,) for shot in shots} & published
 
 
 def test_rows_are_chosen_by_an_expression(load, tmp_path):
