@@ -20,7 +20,7 @@ from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.settings import Settings
 from bench.run.conversation import context
-from bench.run.model_pool import load_method
+from bench.run.model_pool import ModelPool, use_threads
 from bench.run.rotation import stream_name
 from methods.decode import Limits, Request, generate
 from methods.engine.language_model import LanguageModel
@@ -132,7 +132,8 @@ def capture(overrides: Sequence[str], prompt: int, number: int | None) -> tuple[
     chosen = task.prompts(prompt + 1, cell.seed)
     if len(chosen) <= prompt:
         raise ConfigError(f"--prompt {prompt}: task={cell.task.name} has {len(chosen)} prompts, counted from 0")
-    method = load_method(cell)
+    use_threads(cell.engine)
+    method = ModelPool().method(cell)
     ids = context(method.target, chosen[prompt], [])
     limits = Limits(cell.decoding.max_new_tokens, method.target.eos_ids, task.stop)
     name = chosen[prompt].id

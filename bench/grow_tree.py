@@ -20,7 +20,7 @@ from bench.config.errors import ConfigError
 from bench.config.settings import Settings
 from bench.cycle import record
 from bench.run.conversation import context
-from bench.run.model_pool import load_method
+from bench.run.model_pool import ModelPool, use_threads
 from methods.decode import Limits, Request
 from methods.engine.source import ModelError
 from methods.method import Method
@@ -76,7 +76,8 @@ def grown(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[StaticTre
         cell, settings = Cell.from_config(config), Settings.from_config(config)
         own = any(line.startswith("task=") for line in overrides)
         prompts = cell.load_task().prompts(args.prompts, cell.seed) if own else calibration(args.prompts)
-        cycles = measure(load_method(cell), prompts, tree, cell.decoding.max_new_tokens)
+        use_threads(cell.engine)
+        cycles = measure(ModelPool().method(cell), prompts, tree, cell.decoding.max_new_tokens)
     accuracy, asked = rank_accuracy(cycles, tree)
     rows = "; ".join(" ".join(f"{a:.3f}" for a in row) for row in accuracy)
     corpus = cell.task.name if own else "calibration prompts of the embedded benchmarks"

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
-from bench.run.model_pool import load_method
+from bench.run.model_pool import ModelPool, use_threads
 from methods.decode import Limits, Request, generate, text_of
 from methods.method import Method
 
@@ -53,7 +53,8 @@ class LeewayLM(TemplateLM):
             self.cell = Cell.from_config(hydra.point(given).config)
         self.batch_size, self.max_gen_toks = int(batch_size), max_gen_toks
         self._cut = False  # a context was cut, and that was said
-        self._methods: dict[tuple, Method] = {}
+        self._pool, self._methods = ModelPool(), dict[tuple, Method]()
+        use_threads(self.cell.engine)
         self.target = self._method({"temperature": 0.0}).target
         self.tokenizer = self.target.tokenizer
         self._device = self.target.device
@@ -108,7 +109,7 @@ class LeewayLM(TemplateLM):
         key = tuple(sorted(decoding.items()))
         if key not in self._methods:
             changed = self.cell.decoding.model_copy(update=decoding)
-            self._methods[key] = load_method(self.cell.model_copy(update={"decoding": changed}))
+            self._methods[key] = self._pool.method(self.cell.model_copy(update={"decoding": changed}))
         return self._methods[key]
 
     def _stops(self, until: list[str]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from bench.config.compose import composer
 from bench.config.environment import environment
 from bench.config.errors import ConfigError
 from bench.config.paths import PROJECT
-from bench.run.model_pool import load_method
+from bench.run.model_pool import ModelPool, use_threads
 from bench.run.profiling import Phases, now
 from methods.decode import Limits, Request, generate
 from methods.engine.language_model import LanguageModel
@@ -167,7 +167,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_intermixed_args(argv)
     try:
         cell = composed(args.overrides)
-        method, baseline = load_method(cell), load_method(cell.baseline())
+        use_threads(cell.engine)
+        pool = ModelPool()
+        method, baseline = pool.method(cell), pool.method(cell.baseline())
     except (ConfigError, ModelError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -46,7 +46,7 @@ def asks_hydra(args: argparse.Namespace) -> bool:
 @contextmanager
 def session(config_dir: str | None = None) -> Iterator[ConfigLoader]:
     """Hydra over conf/, ready to compose; `config_dir` is a user's own folder of further YAMLs. Raises ConfigError."""
-    _register_resolvers()
+    register_resolvers()
     version.setbase("1.3")
     search_path = create_config_search_path(str(CONF))
     if config_dir is not None:
@@ -69,7 +69,7 @@ def combinations(overrides: list[Override]) -> list[list[str]]:
 
 def run_hydra(job: Callable[[DictConfig], Any], name: str, args: argparse.Namespace, argv: Sequence[str]) -> None:
     """Hand the command line over to Hydra: its informative flags, or `job` on each point of conf/NAME.yaml."""
-    _register_resolvers()
+    register_resolvers()
     own, sys.argv = sys.argv, [sys.argv[0], *(word for word in argv if word not in args.overrides), *args.overrides]
     try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
         hydra_main(config_path=str(CONF), config_name=name, version_base="1.3")(job)()
@@ -77,5 +77,6 @@ def run_hydra(job: Callable[[DictConfig], Any], name: str, args: argparse.Namesp
         sys.argv = own
 
 
-def _register_resolvers() -> None:
+def register_resolvers() -> None:
+    """Make `${project:PATH}` in YAMLs stand for a path in the checkout."""
     OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)

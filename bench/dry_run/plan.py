@@ -13,7 +13,6 @@ from rich.table import Table
 
 from bench.config.cell import Cell
 from bench.config.errors import one_line
-from bench.config.settings import Settings
 from bench.dry_run.downloads import Listing, listing, size
 from bench.dry_run.memory import Estimate, estimate
 from bench.run.console import console
@@ -32,9 +31,8 @@ class DryRunEntry:
     problem: str
 
 
-def show_plan(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> None:
+def show_plan(cells: Sequence[Cell], labels: Sequence[str], store: Store) -> None:
     """Print one point in full, or many as a table with their sums."""
-    store = Store(settings.store.dir)
     once = {cell.model_dump_json(): (cell, label) for cell, label in zip(cells, labels, strict=True)}
     cells, labels = zip(*once.values(), strict=True)
     entries = [dry_run_entry(cell) for cell in cells]

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench.config.cell import Cell
 from bench.config.compose import Composer
 from bench.config.errors import ConfigError, NotInPair
 from bench.config.overrides import key_of, pair_of
-from bench.config.settings import Settings
 from bench.run.bound_audit import RECORD
-from bench.run.console import console
-from bench.run.launch import run_cells
 from bench.run.outcome import status_problem
-from bench.run.rotation import is_complete, rotations
-from bench.run.trace import trace_cells
 from results.metrics.trace_metrics import traced_metrics
 from results.reports.grid import Outcome
 from results.reports.spec import Coords, ReportSpec
@@ -89,16 +84,3 @@ def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")
-
-
-def run_missing(cells: Sequence[Cell], settings: Settings, traced: Collection[str] = ()) -> None:
-    """Complete the cells, rotation by rotation, with a line of progress for each; trace those named in `traced`."""
-    groups = rotations(cells)
-    for number, group in enumerate(groups, start=1):
-        if any(not is_complete(Store(settings.store.dir).cell(cell.name)) for cell in group):
-            first = group[0]
-            about = f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}"
-            console().print(f"{number} of {len(groups)}: {about}, {len(group)} points", highlight=False)
-        run_cells(group, settings)
-        if not settings.trace and (noted := [cell for cell in group if cell.name in traced]):
-            trace_cells(noted, Store(settings.store.dir))

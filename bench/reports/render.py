@@ -21,12 +21,13 @@ from results.store.cells import Store
 log = logging.getLogger(__name__)
 
 
-def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, settings: Settings, name: str) -> None:
+def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, settings: Settings, store: Store,
+                 name: str) -> None:
     """Write every report's table or figure and <folder>/index.html, and log the files with the tracker as `name`.
 
     `commands` has one command per plan, printed under its report. A report that cannot be drawn is logged as an error
     and left out of the page."""
-    store, items = Store(settings.store.dir), []
+    items = []
     for plan, command in zip(plans, commands, strict=True):
         grid = plan.grid(store)
         try:

@@ -19,10 +19,10 @@ from results.store.cells import Store, StoreError
 from results.store.traces import TraceFolder
 
 
-def replay_cells(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> int:
+def replay_cells(cells: Sequence[Cell], labels: Sequence[str], settings: Settings, store: Store) -> int:
     """Print, and write to <output.dir>/replay, acceptance against the threshold of each cell; 0. Raises ConfigError for
     a cell without traces or without a threshold."""
-    store, folder = Store(settings.store.dir), settings.output.dir / "replay"
+    folder = settings.output.dir / "replay"
     for cell, label in zip(cells, labels, strict=True):
         traces = TraceFolder(store.cell(cell.name))
         try:

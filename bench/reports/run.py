@@ -13,11 +13,13 @@ from bench.config.overrides import key_of, made_by, pair_of
 from bench.config.schema import validated
 from bench.config.settings import Settings
 from bench.dry_run.plan import show_plan
-from bench.reports.plan import Plan, plan_of, run_missing
+from bench.reports.plan import Plan, plan_of
 from bench.reports.render import render_plans
 from bench.reports.workload import run_workload
 from bench.run.bound_audit import audit_cells
+from bench.run.cells import run_cells
 from bench.run.console import console
+from bench.run.model_pool import ModelPool
 from bench.run.outcome import print_failures, print_summaries
 from bench.run.related_cells import add_cross_cell_metrics
 from bench.run.rotation import check_store
@@ -80,18 +82,19 @@ def run_reports(command: Command, hydra: Composer) -> int:
     folder, store = settings.output.dir / "report", Store(settings.store.dir)
     reports = load_reports(request, hydra, folder)
     if isinstance(workload := reports.get(request.name), Workload):
-        return run_workload(workload, hydra, request.overrides, settings)
+        return run_workload(workload, hydra, request.overrides, settings, store)
     specs = [report for report in reports.values() if isinstance(report, ReportSpec)]
     plans = {spec.name: plan_of(spec, hydra, request.overrides) for spec in specs}
     requested = [plans[spec.name] for spec in specs if request.names(spec)]
     check_not_empty(requested, request.name)
     if settings.dry_run:
-        show_cells(requested, settings)
+        show_cells(requested, store)
         return 0
     shown = {name: plan for name, plan in plans.items() if plan.cells or plan in requested}
     check_store([cell for plan in shown.values() for cell in plan.all_cells()], store)
     run_plans(requested, settings, store)
-    render_plans(list(shown.values()), [request.command(name) for name in shown], folder, settings, "report")
+    render_plans(list(shown.values()), [request.command(name) for name in shown], folder, settings, store,
+                 "report")
     return print_status(requested, settings, store)
 
 
@@ -127,10 +130,10 @@ def check_not_empty(plans: Sequence[Plan], name: str) -> None:
         raise ConfigError(next(refusals, f"report={name}: it has no cells"))
 
 
-def show_cells(plans: Sequence[Plan], settings: Settings) -> None:
+def show_cells(plans: Sequence[Plan], store: Store) -> None:
     """Print what the reports would run."""
     labelled = [(" / ".join(coords), cell) for plan in plans for coords, cell in plan.cells.items()]
-    show_plan([cell for _, cell in labelled], [label for label, _ in labelled], settings)
+    show_plan([cell for _, cell in labelled], [label for label, _ in labelled], store)
 
 
 def run_plans(plans: Sequence[Plan], settings: Settings, store: Store) -> None:
@@ -139,8 +142,10 @@ def run_plans(plans: Sequence[Plan], settings: Settings, store: Store) -> None:
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         console().print(f"left out: {reason}", highlight=False)
     cells = distinct_cells(plans)
-    run_missing(cells, settings, traced_names(plans))
-    audit_cells([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()], store)
+    pool = ModelPool()
+    run_cells(cells, settings, store, pool, traced_names(plans))
+    audit_cells([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()], store,
+                pool)
     add_cross_cell_metrics(cells, store)
 
 
@@ -149,8 +154,9 @@ def print_status(plans: Sequence[Plan], settings: Settings, store: Store) -> int
     problems = {" / ".join(coords): reason for plan in plans for coords, reason in plan.refused.items()}
     problems |= {name: reason for name in traced_names(plans) if (reason := TraceFolder(store.cell(name)).failure())}
     cells = distinct_cells(plans)
-    status = print_failures(cells, settings, problems)
-    print_summaries(cells, settings)
+    status = print_failures(cells, settings, store, problems)
+    if settings.summary == "json":
+        print_summaries(cells, store)
     return status
 
 

@@ -18,6 +18,7 @@ from results.metrics.catalog import METRICS
 from results.reports.axes import Entry
 from results.reports.figures import Figure
 from results.reports.spec import Coords, ReportSpec
+from results.store.cells import Store
 
 SHORT = {"draft.length": "K", "decoding.temperature": "T"}
 
@@ -54,9 +55,9 @@ def plans_of(command: Command, cells: Sequence[Cell]) -> list[Plan]:
     return [Plan(spec, dict(zip(coords, cells, strict=True)), {}) for spec in specs]
 
 
-def render_sweep(command: Command, plans: Sequence[Plan], settings: Settings) -> None:
+def render_sweep(command: Command, plans: Sequence[Plan], settings: Settings, store: Store) -> None:
     folder, made = settings.output.dir / "sweep" / str(command.sweep), made_by(*command.overrides)
-    render_plans(plans, [made] * len(plans), folder, settings, f"sweep-{command.sweep}")
+    render_plans(plans, [made] * len(plans), folder, settings, store, f"sweep-{command.sweep}")
 
 
 def _entry(key: str, value: str) -> Entry:

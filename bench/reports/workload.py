@@ -19,9 +19,11 @@ from bench.config.errors import ConfigError
 from bench.config.overrides import key_of, made_by
 from bench.config.settings import Settings
 from bench.dry_run.plan import show_plan
-from bench.reports.plan import Plan, plan_of, run_missing
+from bench.reports.plan import Plan, plan_of
 from bench.reports.render import latest_environment
+from bench.run.cells import run_cells
 from bench.run.console import console
+from bench.run.model_pool import ModelPool
 from bench.run.outcome import print_failures
 from bench.run.related_cells import add_cross_cell_metrics
 from bench.run.rotation import check_store
@@ -100,27 +102,27 @@ class Answer:
     command: str
 
 
-def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], settings: Settings) -> int:
+def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], settings: Settings,
+                 store: Store) -> int:
     """Run what is missing and say what comes of it. Exit status as for points. Raises ConfigError."""
     plan = plan_of(workload.table(), hydra, overrides)
     if not plan.cells:
         raise ConfigError(next(iter(plan.refused.values())))
     cells = list({cell.name: cell for cell in plan.cells.values()}.values())
     if settings.dry_run:
-        show_plan(list(plan.cells.values()), [" / ".join(coords[1:]) for coords in plan.cells], settings)
+        show_plan(list(plan.cells.values()), [" / ".join(coords[1:]) for coords in plan.cells], store)
         return 0
-    store = Store(settings.store.dir)
     check_store(cells, store)
-    run_missing(cells, settings)
+    run_cells(cells, settings, store, ModelPool())
     add_cross_cell_metrics(cells, store)
     found, quality = measured(plan, store, workload.quality_loss)
     advice = advise([one.candidate for one in found], workload.quality_loss, workload.min_prompts)
     answer = Answer(found, quality, advice, costs_of(found), basis_of(workload, plan, quality, found),
                     command_of(plan, found, advice, overrides))
     say(answer)
-    write(workload, plan, answer, settings)
+    write(workload, plan, answer, settings, store)
     refused = {" / ".join(coords[1:]): reason for coords, reason in plan.refused.items()}
-    return print_failures(cells, settings, refused)
+    return print_failures(cells, settings, store, refused)
 
 
 def measured(plan: Plan, store: Store, limit: float) -> tuple[list[Setting], Quality]:
@@ -259,9 +261,9 @@ def grid_of(plan: Plan, found: Sequence[Setting], store: Store) -> Grid:
             for coords, outcome in plan.grid(store).items()}
 
 
-def write(workload: Workload, plan: Plan, answer: Answer, settings: Settings) -> None:
+def write(workload: Workload, plan: Plan, answer: Answer, settings: Settings, store: Store) -> None:
     """workload.json, the table, the figure and the page."""
-    folder, store, found = settings.output.dir / FOLDER, Store(settings.store.dir), answer.found
+    folder, found = settings.output.dir / FOLDER, answer.found
     environment, made, grid = latest_environment([plan], store), made_by(*sys.argv[1:]), grid_of(plan, found, store)
     spec = workload.table(any(one.summary["accuracy"] is not None for one in found))
     short = {coords[1:]: outcome for coords, outcome in grid.items()}

@@ -15,7 +15,7 @@ import pandas as pd
 from bench.config.cell import Cell
 from bench.config.errors import format_exception
 from bench.run.conversation import context
-from bench.run.model_pool import load_method
+from bench.run.model_pool import ModelPool
 from methods.training.rules.arc import next_step_js
 from results.metrics.intervals import proportion_interval
 from results.store.cells import Store, StoreError
@@ -29,7 +29,7 @@ ACCEPTED = ("strict", "relaxed")
 COLUMNS = ["prompt", "turn", "cycle", "depth", "clause", "token", "top1", "u_emb", "u_logit"]
 
 
-def audit_cells(cells: Sequence[Cell], store: Store) -> None:
+def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
     """Audit every traced cell once; the outcome is a record in its folder. A trace without bounds is left alone."""
     for cell in cells:
         folder = store.cell(cell.name)
@@ -41,7 +41,7 @@ def audit_cells(cells: Sequence[Cell], store: Store) -> None:
             continue
         try:
             with folder.lock():
-                folder.write_record(RECORD, coverage(frame, divergences(cell, folder.samples(), frame)))
+                folder.write_record(RECORD, coverage(frame, divergences(cell, pool, folder.samples(), frame)))
         except StoreError as error:
             log.warning("%s", error)
         except Exception as error:  # of this cell alone: its table says that it was not audited
@@ -61,9 +61,10 @@ def coverage(frame: pd.DataFrame, found: Sequence[tuple[float, float]]) -> dict[
     }
 
 
-def divergences(cell: Cell, samples: Sequence[dict[str, Any]], frame: pd.DataFrame) -> list[tuple[float, float]]:
+def divergences(cell: Cell, pool: ModelPool, samples: Sequence[dict[str, Any]],
+                frame: pd.DataFrame) -> list[tuple[float, float]]:
     """(JS, bound) of every accepted draft token that is not the target's most likely one, answer by answer."""
-    target = load_method(cell).target
+    target = pool.method(cell).target
     prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
     found: list[tuple[float, float]] = []
     for sample in samples:

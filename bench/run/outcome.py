@@ -17,10 +17,9 @@ from results.store.cells import CellFolder, Store, StoreError
 from results.store.traces import TraceFolder
 
 
-def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settings) -> int:
+def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settings, store: Store) -> int:
     """Print the closing table, what relaxed points gain over lossless ones where both are known, the failures and, if
     wanted, the summaries. Exit status: 0 when every cell is whole."""
-    store = Store(settings.store.dir)
     columns = ("point", "τ", "speedup", "accuracy", "tokens/s", "n")
     table = Table(*columns, title=f"results in {store.root}", title_justify="left")
     summaries = [(label, store.cell(cell.name).summary()) for cell, label in zip(cells, labels, strict=True)]
@@ -29,14 +28,15 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
     console().print(table)
     for line in findings([(label, summary) for label, summary in summaries if summary is not None]):
         console().print(f"- {line}", highlight=False, markup=False)
-    status = print_failures(cells, settings)
-    print_summaries(cells, settings)
+    status = print_failures(cells, settings, store)
+    if settings.summary == "json":
+        print_summaries(cells, store)
     return status
 
 
-def print_failures(cells: Sequence[Cell], settings: Settings, others: Mapping[str, str] | None = None) -> int:
+def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
+                   others: Mapping[str, str] | None = None) -> int:
     """One line on the error stream for each cell that is not whole and each of `others`: 1 if there are any, else 0."""
-    store = Store(settings.store.dir)
     problems = {cell.name: problem for cell in cells if (problem := status_problem(store.cell(cell.name)))}
     for cell in cells if settings.trace else ():
         if cell.name not in problems and (reason := TraceFolder(store.cell(cell.name)).failure()):
@@ -47,11 +47,8 @@ def print_failures(cells: Sequence[Cell], settings: Settings, others: Mapping[st
     return 1 if problems else 0
 
 
-def print_summaries(cells: Sequence[Cell], settings: Settings) -> None:
-    """With summary=json: one JSON line a cell, the last lines of the standard output."""
-    if settings.summary != "json":
-        return
-    store = Store(settings.store.dir)
+def print_summaries(cells: Sequence[Cell], store: Store) -> None:
+    """Print one JSON line a cell (summary=json); they are the last lines of the standard output."""
     for cell in cells:
         folder = store.cell(cell.name)
         summary = folder.summary()

@@ -20,7 +20,7 @@ from bench.config.errors import ConfigError, format_exception
 from bench.config.schema import Pair
 from bench.run.conversation import Answer, answer
 from bench.run.likelihood import add_nll
-from bench.run.model_pool import load_method, release_all_but
+from bench.run.model_pool import ModelPool, use_threads
 from bench.run.profiling import PROMPTS, profiles
 from bench.run.progress import Bars
 from methods.decode import Limits
@@ -69,7 +69,7 @@ def is_complete(folder: CellFolder) -> bool:
     return summary is not None and summary["failed"] == 0
 
 
-def run_rotation(cells: Sequence[Cell], store: Store) -> None:
+def run_rotation(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
     """Bring the cells of one rotation to completion. What goes wrong is recorded in their folders, not raised."""
     with ExitStack() as locks:
         folders: dict[str, CellFolder] = {}
@@ -86,10 +86,10 @@ def run_rotation(cells: Sequence[Cell], store: Store) -> None:
                 folder.clear_failure()
                 folders[cell.name] = folder
         if folders:
-            _run_locked([cell for cell in cells if cell.name in folders], folders)
+            _run_locked([cell for cell in cells if cell.name in folders], folders, pool)
 
 
-def _run_locked(cells: list[Cell], folders: dict[str, CellFolder]) -> None:
+def _run_locked(cells: list[Cell], folders: dict[str, CellFolder], pool: ModelPool) -> None:
     first = cells[0]
     try:
         for cell in cells:
@@ -97,10 +97,11 @@ def _run_locked(cells: list[Cell], folders: dict[str, CellFolder]) -> None:
         task = first.load_task()
         task.check()
         prompts = task.prompts(first.n, first.seed)
-        release_all_but(cells)
+        pool.keep_only(cells)
+        use_threads(first.engine)
         for cell in cells:
             folders[cell.name].write_environment(environment(sys.argv, first.engine.device, cell.fingerprints()))
-        baseline = load_method(first.baseline())
+        baseline = pool.method(first.baseline())
     except Exception as error:  # nothing of this rotation can run: every cell says why
         for folder in folders.values():
             folder.write_failure(format_exception(error))
@@ -110,7 +111,7 @@ def _run_locked(cells: list[Cell], folders: dict[str, CellFolder]) -> None:
     for cell in cells:
         folder = folders[cell.name]
         try:
-            method = baseline if cell.is_autoregressive else load_method(cell)
+            method = baseline if cell.is_autoregressive else pool.method(cell)
             done = {sample["id"] for sample in folder.samples() if "error" not in sample}
         except Exception as error:  # this cell alone cannot run
             folder.write_failure(format_exception(error))

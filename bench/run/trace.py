@@ -15,7 +15,7 @@ import numpy as np
 from bench.config.cell import Cell, display_names
 from bench.config.errors import format_exception
 from bench.run.conversation import Answer, answer
-from bench.run.model_pool import load_method, release_all_but
+from bench.run.model_pool import ModelPool
 from bench.run.progress import Bars
 from bench.run.rotation import chunked, stream_name
 from methods.decode import Limits
@@ -33,9 +33,9 @@ class TraceMismatch(RuntimeError):
     """The untimed pass decoded something else. The message is one line."""
 
 
-def trace_cells(cells: Sequence[Cell], store: Store) -> None:
+def trace_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
     """Trace every cell that has been measured. What goes wrong is recorded in its trace folder, not raised."""
-    release_all_but(cells)
+    pool.keep_only(cells)
     for cell in cells:
         folder = store.cell(cell.name)
         if folder.summary() is None:
@@ -44,7 +44,7 @@ def trace_cells(cells: Sequence[Cell], store: Store) -> None:
         try:
             with folder.lock():
                 traces.clear_failure()
-                _trace(cell, folder, traces)
+                _trace(cell, folder, traces, pool)
         except StoreError as error:
             log.warning("%s", error)
         except Exception as error:  # of this cell alone
@@ -52,7 +52,7 @@ def trace_cells(cells: Sequence[Cell], store: Store) -> None:
             log.debug("trace failed", exc_info=True)
 
 
-def _trace(cell: Cell, folder: CellFolder, traces: TraceFolder) -> None:
+def _trace(cell: Cell, folder: CellFolder, traces: TraceFolder, pool: ModelPool) -> None:
     task = cell.load_task()
     samples = {sample["id"]: sample for sample in folder.samples() if "error" not in sample}
     chunks = chunked(task.prompts(cell.n, cell.seed), cell.batch)
@@ -60,7 +60,7 @@ def _trace(cell: Cell, folder: CellFolder, traces: TraceFolder) -> None:
     pending = [number for number, ids in enumerate(wanted) if ids and traces.prompts(number) != ids]
     if not pending:
         return
-    method = load_method(cell)
+    method = pool.method(cell)
     limits = Limits(cell.decoding.max_new_tokens, method.target.eos_ids, task.stop)
     done = len(samples) - sum(len(wanted[number]) for number in pending)
     with Bars([f"tracing {name}" for name in display_names([cell])], [done], len(samples)) as bars:

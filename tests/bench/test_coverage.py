@@ -15,6 +15,7 @@ from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.run.bound_audit import COLUMNS, RECORD, audit_cells, coverage, divergences
 from bench.run.conversation import context
+from bench.run.model_pool import ModelPool
 from methods.engine.loading import fingerprint, load_model
 from results.metrics.intervals import proportion_interval
 from results.store.traces import TraceFolder
@@ -49,7 +50,7 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
         cell = Cell.from_config(hydra.point([*pair, *options]).config)
     assert cell.name == result.cell.key
     frame, samples = TraceFolder(result.cell).frame(COLUMNS), result.cell.samples()
-    found = divergences(cell, samples, frame)
+    found = divergences(cell, ModelPool(), samples, frame)
     target = load_model(str(pair_folder / "target"))
     prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
     expected = []
@@ -67,7 +68,7 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
             start += tokens
     assert len(found) > 5
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
-    audit_cells([cell], result.store)
+    audit_cells([cell], result.store, ModelPool())
     record = result.cell.record(RECORD)
     assert record == json.loads(json.dumps(coverage(frame, found))) and record["differing"] == len(found)
 

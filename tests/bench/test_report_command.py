@@ -11,7 +11,7 @@ import yaml
 
 from bench.config.compose import composer
 from bench.reports.plan import plan_of
-from bench.run import rotation as runner
+from bench.run.model_pool import ModelPool
 from results.reports.spec import ReportSpec
 
 FIGURE = {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"]}
@@ -49,7 +49,7 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
     rows = list(csv.DictReader((out / "own_table.csv").open()))
     measured = {row["Method"]: row for row in rows if row["value_name"] == "tau" and row["Task"] == "gsm"}
     assert float(measured["AR"]["value"]) == 1.0 and float(measured["SpS"]["value"]) > 1
-    monkeypatch.setattr(runner, "load_method", lambda cell: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
     assert command("report=own_table", "n=2", flags=flags).status == 0
 
 
@@ -66,14 +66,14 @@ def test_figure_joins_the_page(command, own_conf: Path, tmp_path: Path) -> None:
 
 def test_report_goes_on_when_cells_fail(command, own_conf: Path, tmp_path: Path,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    real = runner.load_method
+    real = ModelPool.method
 
-    def load(cell):
+    def load(pool, cell):
         if cell.drafter.name == "model":
             raise MemoryError("the draft does not fit")
-        return real(cell)
+        return real(pool, cell)
 
-    monkeypatch.setattr(runner, "load_method", load)
+    monkeypatch.setattr(ModelPool, "method", load)
     result = command("report=own_table", "n=2", flags=["-cd", str(own_conf)])
     assert result.status == 1
     assert len(result.err.splitlines()) == 2 and "the draft does not fit" in result.err
@@ -106,6 +106,17 @@ def test_the_draft_alone_stays_the_draft(pair: list[str]) -> None:
     targets = {coords[1]: Path(cell.pair.target).name for coords, cell in plan.cells.items()}
     assert (targets["M_D"], targets["M_T"], targets["SD"]) == ("draft", "target", "target")
     assert len({cell.name for cell in plan.cells.values()}) == len(plan.cells)
+
+
+def test_a_sweep_is_drawn_from_complete_summaries(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figure of a sweep shows metrics across cells (here, τ at temperature 0), as a report does."""
+    seen: list[dict] = []
+    monkeypatch.setattr("bench.reports.render.draw", lambda spec, grid, folder: seen.append(grid) or [])
+    result = command("+sweep=mars_k_temperature", "n=1", "decoding.max_new_tokens=4", "task=mini_gsm",
+                     "decoding.temperature=0,1", "draft.length=2,3")
+    assert result.status == 0, result.err
+    warm = [outcome.summary for outcome in seen[0].values() if "greedy_tau" in outcome.summary]
+    assert len(warm) == 2
 
 
 def test_sweep_draws_its_plot(command, tmp_path: Path) -> None:

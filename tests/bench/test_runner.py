@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from bench.config.cell import Cell
+from bench.config.compose import composer
 from bench.config.paths import PROJECT
 from bench.run import rotation as runner
+from bench.run.model_pool import ModelPool
 from methods.engine.loading import load_model
 from results.store.cells import Store
 
@@ -65,7 +68,7 @@ def test_a_cell_on_disk(command) -> None:
 def test_a_whole_cell_is_not_run_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
     first = command("method=sps")
     before = first.cell.summary(), (first.cell.path / "samples.jsonl").read_bytes()
-    monkeypatch.setattr(runner, "load_method", lambda cell: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
     again = command("method=sps")
     assert again.status == 0 and (again.cell.summary(), (again.cell.path / "samples.jsonl").read_bytes()) == before
 
@@ -233,7 +236,6 @@ def test_each_point_alone_where_a_launcher_spreads_them(command, pair, tmp_path:
     """What a worker of joblib or submitit does with its one point."""
     from omegaconf import OmegaConf
 
-    from bench.config.compose import composer
     from bench.run.launch import run_point
 
     store = tmp_path / "workers"
@@ -241,7 +243,7 @@ def test_each_point_alone_where_a_launcher_spreads_them(command, pair, tmp_path:
         lines = [*pair, "n=2", "decoding.max_new_tokens=8", f"store.dir={store}"]
         points = [hydra.point([*lines, method]) for method in ("method=sps", "method=ar")]
     for point in points:
-        run_point(OmegaConf.create(point.config), None, set())
+        run_point(OmegaConf.create(point.config))
     assert [cell.summary()["n"] for cell in Store(store).cells()] == [2, 2]
 
 
@@ -251,11 +253,23 @@ def test_models_are_loaded_once_and_let_go(command, monkeypatch: pytest.MonkeyPa
     loads: list[str] = []
     real = models.load_model
     monkeypatch.setattr(models, "load_model", lambda path, **kw: loads.append(Path(path).name) or real(path, **kw))
-    models.release_all_but([])
+    kept: list[int] = []
+    real_keep = ModelPool.keep_only
+    monkeypatch.setattr(ModelPool, "keep_only", lambda pool, cells: kept.append(len(pool)) or real_keep(pool, cells))
     result = command("method=sps,mars", "task=mini_gsm,mini_chat", "n=2", flags=["-m"])
     assert result.status == 0 and sorted(loads) == ["draft", "target"]
-    models.release_all_but([])
-    assert not models._loaded
+    assert kept == [0, 2], "the second task finds both models in the pool"
+
+
+def test_a_pool_keeps_what_the_next_cells_need(pair: list[str]) -> None:
+    with composer() as hydra:
+        cell, other = (Cell.from_config(hydra.point([*pair, "method=sps", *more]).config)
+                       for more in ((), ("engine.dtype=float64",)))
+    pool = ModelPool()
+    method = pool.method(cell)
+    assert pool.method(cell.baseline()).target is method.target and len(pool) == 2
+    pool.keep_only([other])
+    assert len(pool) == 0
 
 
 def test_a_torn_sample_file_stops_its_rotation_alone(command) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bench.run import trace as tracing
+from bench.run.model_pool import ModelPool
 from results.metrics.replay import COLUMNS, kept_at, replay, walked
 from results.store.traces import ON_PATH, TESTED, TraceFolder
 
@@ -52,7 +53,7 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch: p
     command(*asked)
     assert seen == traces.prompts(1), "only what was missing is traced again"
     assert part_times(traces)["00000.parquet"] == times["00000.parquet"]
-    monkeypatch.setattr(tracing, "load_method", lambda cell: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
     assert command(*asked).status == 0
 
 

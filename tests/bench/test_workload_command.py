@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.config.paths import CONF
-from bench.run import rotation as runner
+from bench.run.model_pool import ModelPool
 
 PROMPTS = [{"id": str(i), "prompt": f"Tom has {i} apples."} for i in range(3)]
 SMALL = ("report=workload", "report.lengths=[2]", "report.methods.mars.values=[0.5]", "report.min_prompts=2")
@@ -40,7 +40,7 @@ def test_text_page_and_json(command, prompts: Path, tmp_path: Path, monkeypatch:
     assert headline[:60] in result.out and " ".join(written["advice"]["overrides"]) in result.out
     assert "all 3 settings together" in page and "98.33%" in result.out and written["level_alone"] == 0.95
     assert all(one["items"] == 3 and one["together"]["speedup"] for one in settings.values())
-    monkeypatch.setattr(runner, "load_method", lambda cell: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
     again = command(*SMALL, f"task.path={prompts}", "decoding.max_new_tokens=8", "summary=json")
     assert again.status == 0 and again.last_line["settings"] == written["settings"], "the store holds all"
     line = written["advice"]["command"]

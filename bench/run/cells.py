@@ -1,0 +1,42 @@
+"""Complete cells: measure what is missing, trace it where wanted, log it. Commands, sweeps and reports all end here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from bench.config.cell import Cell
+from bench.config.settings import Settings
+from bench.run.console import console
+from bench.run.model_pool import ModelPool
+from bench.run.rotation import is_complete, rotations, run_rotation
+from bench.run.trace import trace_cells
+from results.store.cells import Store
+
+
+def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
+              traced: Collection[str] = ()) -> None:
+    """Complete the cells, one rotation after the other. Cells named in `traced` are traced even without trace=true.
+
+    A cell that fails does not stop the others: its folder says why."""
+    groups = rotations(cells)
+    for number, rotation in enumerate(groups, start=1):
+        if len(groups) > 1 and not all(is_complete(store.cell(cell.name)) for cell in rotation):
+            console().print(f"{number} of {len(groups)}: {_title(rotation)}", highlight=False)
+        run_rotation(rotation, store, pool)
+        if to_trace := [cell for cell in rotation if settings.trace or cell.name in traced]:
+            trace_cells(to_trace, store, pool)
+        _log_cells(rotation, settings, store)
+
+
+def _title(rotation: Sequence[Cell]) -> str:
+    first = rotation[0]
+    points = f"{len(rotation)} point{'s' if len(rotation) > 1 else ''}"
+    return f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}, {points}"
+
+
+def _log_cells(cells: Sequence[Cell], settings: Settings, store: Store) -> None:
+    """Hand every measured cell to the tracker."""
+    for cell in cells:
+        folder = store.cell(cell.name)
+        if (summary := folder.summary()) is not None:
+            settings.tracker.options.log_cell(cell.name, folder.config() or {}, folder.samples(), summary)
