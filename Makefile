@@ -1,45 +1,72 @@
-# `make` or `make help` lists what there is.
+# `make` or `make help` lists the targets.
 PYTHON ?= python3
+TORCH  ?= torch==2.13.0
 VENV   := .venv
 RUN    := $(VENV)/bin/python
+PIP    := $(RUN) -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
+PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto
+LONG   := slow or cluster or attack or latex
+BUDGET ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tables plots test structure engine-speed models heads clean
+.PHONY: help setup demo tables plots test test-fast test-long lint structure golden engine-speed models heads lock clean
 
-help:  ## this list
+help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(READY)  ## a virtual environment in .venv with everything that is needed
+setup: $(READY)  ## create .venv with every dependency at its locked version
 
-tables: $(READY)  ## every table and figure into outputs/report/; goes on where it was interrupted
+demo: $(READY)  ## one figure and one answer with coloured tokens, in two minutes
+	$(RUN) -m bench.demo
+
+tables: $(READY)  ## write every table and figure to outputs/report/; an interrupted run resumes
 	$(RUN) -m bench report=all
 
-plots: $(READY)  ## the figures alone: MARS' accuracy and speedup against its threshold
+plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against its threshold
 	$(RUN) -m bench report=mars_fig4
 
-test: $(READY)  ## the whole test suite
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist loadfile
+test: $(READY)  ## run the whole test suite
+	$(PYTEST) --dist loadfile
+
+test-fast: $(READY)  ## run the tests for the inner loop: under three minutes on two cores
+	$(PYTEST) --dist loadfile -m "not ($(LONG))"
+
+test-long: $(READY)  ## run the other tests in a fixed order; BUDGET=600 seconds, the rest is listed
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "$(LONG)" --budget $(BUDGET)
+
+lint: $(READY)  ## ruff and mypy
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
 
 structure: $(READY)  ## check the laws of the rooms: sizes, import order, circles
-	$(RUN) tests/structure.py
+	$(RUN) -m tests.structure
 
-engine-speed: $(READY)  ## this engine beside transformers, in one interleaved run
+golden: $(READY)  ## recompute tests/golden from the float64 references
+	$(RUN) -m tests.golden.make
+
+engine-speed: $(READY)  ## compare this engine with transformers in one interleaved run
 	$(RUN) -m bench.vs_transformers
 
-models: $(READY)  ## train the embedded pair anew into models/tiny (up to 3 hours on two cores, minutes on a GPU)
+models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours on two cores, minutes on a GPU)
 	$(RUN) -m bench.train_pair
 
 heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny
 	$(RUN) -m bench.train_heads
 
-clean:  ## remove what runs have written (not the environment, not the models)
-	rm -rf outputs .pytest_cache .hypothesis .ruff_cache
+lock:  ## resolve requirements.lock from pyproject.toml (needs uv); existing pins stay unless UPGRADE=--upgrade
+	uv pip compile pyproject.toml --extra dev --python-version 3.11 --torch-backend cpu --no-emit-package torch \
+		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" $(UPGRADE) \
+		--output-file requirements.lock
 
-# torch first and alone: what depends on it must not choose another build
-$(READY): pyproject.toml constraints.txt
+clean:  ## remove what runs have written (not the environment, not the models)
+	rm -rf outputs .pytest_cache .hypothesis .mypy_cache .ruff_cache
+
+# The lock holds all but torch, whose build (and so its hash) depends on the machine: TORCH='torch==2.13.0+cpu' chooses one.
+$(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else f"Python {v[0]}.{v[1]} found; Leeway needs 3.11 to 3.13: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --require-hashes --no-deps --requirement requirements.lock
+	$(PIP) '$(TORCH)'
+	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $(READY)

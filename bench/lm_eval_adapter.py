@@ -1,4 +1,4 @@
-"""Any lm-eval task through any method: `lm_eval --model leeway --model_args method=mars,pair=tiny --tasks gsm8k`.
+"""Any lm-eval task, any method: `leeway-lm-eval --model leeway --model_args method=mars,pair=tiny --tasks ifeval`.
 
 `model_args` are overrides of `python -m bench`: method, pair, drafter.KEY, rule.KEY, draft.length, engine.KEY, seed ….
 lm-eval has no plug-ins: this project's `lm_eval` command registers the model and hands over to lm-eval's own

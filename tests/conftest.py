@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from methods.training.pair.tokenizer import save_tokenizer, train_tokenizer
 from tasks.mini import corpus
 
+pytest_plugins = ("tests.helpers.ci",)
 torch.set_num_threads(1)
 VOCAB = 320
 

@@ -1,4 +1,4 @@
-"""Check the laws of the rooms: sizes, import order, circles. `make structure`, or `python tests/structure.py`.
+"""Check the laws of the rooms: sizes, import order, circles. `make structure`, or `python -m tests.structure`.
 
 Prints every count beside its limit and one line for each breach. Exit status 1 when a limit is exceeded. The program
 reads source text only; nothing of the project is imported.
