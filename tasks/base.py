@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Split = Literal["train", "calibration", "test"]
 JudgeStyle = Literal["mt_bench", "komt_bench", "alpaca_eval"]
@@ -73,6 +74,16 @@ class Example:
     reference: Mapping[str, Any]
 
 
+def _local_path(given: object) -> object:
+    if given == "":
+        raise ValueError("must name a file or a folder")
+    return Path(given).expanduser() if isinstance(given, str) else given
+
+
+LocalFile = Annotated[Path, BeforeValidator(_local_path)]
+"""An option that is a file or folder of this machine: its content decides the result, its place does not."""
+
+
 class TaskOptions(BaseModel):
     """What every task's options include. `max_new_tokens`: limit of a turn where decoding.max_new_tokens is null."""
 
@@ -99,7 +110,7 @@ class Task(ABC):
     proportion: bool
     stop: tuple[str, ...] = ()
     judged: JudgeStyle | None = None
-    path: str | None = None
+    path: Path | None = None
 
     @abstractmethod
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 from jinja2 import Environment, StrictUndefined, TemplateError
 from jinja2.exceptions import UndefinedError
 from pydantic import Field, model_validator
 
-from tasks.base import JudgeStyle, Prompt, Score, Task, TaskError, TaskOptions
+from tasks.base import JudgeStyle, LocalFile, Prompt, Score, Task, TaskError, TaskOptions
 from tasks.scorers import AnyScorer
 from tasks.shots import Shots
 from tasks.sources import Source
@@ -38,7 +39,7 @@ class DatasetOptions(Source, TaskOptions):
     system: str | None = None
     stop: tuple[str, ...] = ()
     history: Literal["own", "reference"] = "own"
-    references: str | None = None
+    references: LocalFile | None = None
     samples: int = Field(1, ge=1)
     scorer: AnyScorer
     judged: JudgeStyle | None = None
@@ -147,7 +148,7 @@ class Dataset(Task):
         return f"{self.options.path or self.options.hub or self.options.files}, row {number}"
 
 
-def answers(path: str, key: str) -> dict[str, tuple[str, ...]]:
+def answers(path: Path, key: str) -> dict[str, tuple[str, ...]]:
     """Question id -> the answers to its turns, from a file in FastChat's answer format, given as `key`. Raises
     TaskError."""
     found = {}

@@ -116,9 +116,9 @@ class JudgePrompts:
         return (("system", system), ("user", _fill(template, fields)))
 
 
-def shipped_references(path: str | None) -> str | None:
+def shipped_references(path: Path | None) -> Path | None:
     """The reference answers that belong to the questions in `path`; None where these are not the shipped ones."""
-    return str(MT_BENCH / "reference_answer_gpt-4.jsonl.gz") if path == str(MT_BENCH / "question.jsonl.gz") else None
+    return MT_BENCH / "reference_answer_gpt-4.jsonl.gz" if path == MT_BENCH / "question.jsonl.gz" else None
 
 
 def is_penalised(question: Question) -> bool:

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.base import Prompt, Score, Task, TaskError, TaskOptions
+from tasks.base import LocalFile, Prompt, Score, Task, TaskError, TaskOptions
 from tasks.jsonl import read_rows
 
 Text = Annotated[str, Field(min_length=1)]
@@ -25,7 +25,7 @@ Text = Annotated[str, Field(min_length=1)]
 class PromptsOptions(TaskOptions):
     """`path`: the JSONL file."""
 
-    path: Text
+    path: LocalFile
     max_new_tokens: int = Field(256, ge=1)
 
 

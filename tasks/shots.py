@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from tasks.base import TaskError
 from tasks.sources import DATA, Source
 
 LM_EVAL = "lm_eval:"
+
+
+def _file_or_task(source: object) -> object:
+    """A file as its path, those of tasks/data by their name alone; a task of lm-eval as text."""
+    if not isinstance(source, str) or source.startswith(LM_EVAL):
+        return source
+    own = DATA / source
+    return own if own.is_file() else Path(source).expanduser()
+
+
+ShotSource = Annotated[Path | str, BeforeValidator(_file_or_task)]
 
 
 class Shots(BaseModel):
@@ -21,7 +33,7 @@ class Shots(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     count: int = Field(0, ge=0)
-    source: str | None = None
+    source: ShotSource | None = None
     target: str = "{{ answer }}"
 
     def messages(self, prompt: str, fill: Callable[[str, Mapping[str, Any]], str]) -> list[tuple[str, str]]:
@@ -36,12 +48,11 @@ class Shots(BaseModel):
     def _rows(self) -> list[dict[str, Any]]:
         if self.source is None:
             raise TaskError(f"task.shots.count={self.count}: needs task.shots.source=FILE.jsonl")
-        if self.source.startswith(LM_EVAL):
+        if isinstance(self.source, str):
             from tasks.scorers.harness import task_file
 
             found = task_file(self.source.removeprefix(LM_EVAL)).get("fewshot_config", {}).get("samples")
             if not found:
                 raise TaskError(f"task.shots.source={self.source}: this task of lm-eval lists no examples")
             return found
-        own = DATA / self.source
-        return list(Source(path=str(own if own.is_file() else self.source)).rows("the examples", "task.shots.source"))
+        return list(Source(path=self.source).rows("the examples", "task.shots.source"))

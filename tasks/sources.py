@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from tasks.base import TaskError
+from tasks.base import LocalFile, TaskError
 
 DATA = Path(__file__).parent / "data"
 """The rows that are shipped: see its ATTRIBUTION.md."""
@@ -32,7 +32,7 @@ class Source(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    path: str | None = None
+    path: LocalFile | None = None
     hub: str | None = None
     subset: str | None = None
     files: str | None = None
@@ -55,7 +55,7 @@ class Source(BaseModel):
         return ({field: value for field, value in row.items() if value is not None} for row in found)
 
     def _local(self, task: str, key: str) -> list[Mapping[str, Any]]:
-        path = Path(self.path).expanduser()
+        path = self.path
         if not path.exists():
             wanted = f"{task}'s {self.split} data" if self.splits else task
             raise TaskError(f"{key}={self.path}: no such file or folder; give {wanted} as {', '.join(SUFFIXES)}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field
 
 from bench.config.errors import ConfigError, one_line
-from bench.config.identity import _name_contents, contents, digest, flat
+from bench.config.identity import by_content, contents, digest, flat
 from bench.config.schema import (
     Decoding,
     DraftLength,
@@ -100,9 +99,9 @@ class Cell(Section):
         roles = self.roles
         for role in roles:
             self.pair.check(role)
-        sizes = {role: vocabulary(self.pair.source(role)) for role in roles}
+        sizes = {role: vocabulary(self.pair.checkpoint(role).source) for role in roles}
         if len({size for size in sizes.values() if size is not None}) > 1:
-            source, size = self.pair.source(roles[1]), sizes[roles[1]]
+            source, size = self.pair.checkpoint(roles[1]).source, sizes[roles[1]]
             raise ConfigError(f"pair.{roles[1]}={source}: its vocabulary has {size} entries, the target's "
                               f"{sizes['target']}; draft and target must share one vocabulary")
 
@@ -147,31 +146,27 @@ class Cell(Section):
     @cached_property
     def rotation_key(self) -> str:
         """Equal for cells that can run beside one baseline: all but drafter, rule and draft length."""
-        return digest(self.baseline().identity())
+        return digest({**self.baseline().identity(), "n": self.n, "engine": self.engine.model_dump()})
 
     def fingerprints(self) -> dict[str, str]:
         """Role -> content fingerprint of each model that the cell runs. Raises ModelError."""
         from methods.engine.loading import fingerprint
 
-        return {role: fingerprint(self.pair.source(role), self.pair.revision(role)) for role in self.roles}
+        checkpoints = {role: self.pair.checkpoint(role) for role in self.roles}
+        return {role: fingerprint(found.source, found.revision) for role, found in checkpoints.items()}
 
     def identity(self) -> dict[str, Any]:
-        """All that decides the result, machine paths replaced by what lies there. Raises ModelError, TaskError."""
-        plain = self.model_dump(mode="json")
+        """All that decides the tokens, with the content of every file in place of its path. Raises ModelError,
+        TaskError."""
+        plain = by_content(self.model_dump(mode="json"), self.model_dump())
         plain["pair"] = {"name": self.pair.name, **self.fingerprints()}
         if self.pair.chat_template is not None:
             plain["pair"]["chat_template"] = contents(self.pair.chat_template)
-        task = plain["task"]
-        del task["max_new_tokens"]  # decoding.max_new_tokens holds the limit that counts
-        for key in ("path", "references"):
-            if task.get(key) is not None:
-                task[key] = contents(Path(task[key]).expanduser())
-        if (tree := str(plain["drafter"].get("tree"))).endswith(".yaml"):  # a tree of one's own
-            plain["drafter"]["tree"] = contents(Path(tree).expanduser())
-        _name_contents(plain["rule"], self.rule.options.model_dump())
+        plain["engine"] = {"device": self.engine.device.partition(":")[0], "dtype": self.engine.dtype}
+        plain["task"]["version"] = self.load_task().version
+        del plain["task"]["max_new_tokens"]  # decoding.max_new_tokens holds the limit that counts
         if self.pruning is None:
             del plain["pruning"]
-        task["version"] = self.load_task().version
         if self.is_autoregressive:
             del plain["rule"], plain["draft"]  # nothing is drafted, so neither can matter
         return {"version": IDENTITY_VERSION, **plain}
@@ -190,11 +185,3 @@ def display_names(cells: Sequence[Cell]) -> list[str]:
         own = [f"{key}={value}" for key, value in row.items() if any(other.get(key) != value for other in alike)]
         names.append(" ".join([cell.task.name, cell.label, *own]))
     return names
-
-
-
-
-
-
-
-

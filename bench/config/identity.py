@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from bench.config.errors import ConfigError
 
 
 def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -18,23 +21,35 @@ def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def contents(path: Path) -> str:
-    """What lies at a path: the SHA-256 of a file, or of all files of a folder with their names."""
-    if path.is_file():
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    found = hashlib.sha256()
-    for file in sorted(path.rglob("*")):
-        if file.is_file():
-            found.update(f"{file.relative_to(path)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
-    return found.hexdigest()
+    """SHA-256 of a file, or of all files of a folder with their names. Raises ConfigError where there is none."""
+    if path.is_dir():
+        folder = hashlib.sha256()
+        for file in sorted(file for file in path.rglob("*") if file.is_file()):
+            folder.update(f"{file.relative_to(path)}\0".encode() + bytes.fromhex(contents(file)))
+        return folder.hexdigest()
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise ConfigError(f"{path}: no such file") from error
+    return _sha256(path, state.st_mtime_ns, state.st_size)
 
 
-def _name_contents(plain: dict[str, Any], options: Mapping[str, Any]) -> None:
-    """Put the contents of files in the place of their paths, in `plain`, the JSON form of `options`."""
-    for key, value in options.items():
-        if isinstance(value, Path):
-            plain[key] = contents(value)
-        elif isinstance(value, Mapping):
-            _name_contents(plain[key], value)
+@cache
+def _sha256(path: Path, mtime_ns: int, size: int) -> str:
+    """Of a file that has not changed since: a report names it for each of its cells."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def by_content(plain: Any, values: Any) -> Any:
+    """`plain`, JSON data, with the content of files in place of their paths. `values` is the same data in Python's
+    types, where exactly the paths are `Path`s."""
+    if isinstance(values, Path):
+        return contents(values)
+    if isinstance(values, Mapping):
+        return {key: by_content(one, value) for (key, one), value in zip(plain.items(), values.values(), strict=True)}
+    if isinstance(values, list | tuple):
+        return [by_content(one, value) for one, value in zip(plain, values, strict=True)]
+    return plain
 
 
 def digest(plain: Mapping[str, Any]) -> str:

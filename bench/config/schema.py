@@ -15,6 +15,7 @@ from pydantic import (
     ValidationError,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
 from bench.config.errors import ConfigError, NotInPair, format_validation, unknown_key
@@ -29,38 +30,75 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Pair(Section):
-    """Where the models are: folders or hub names; `random:FOLDER` has that folder's shape and random weights.
+class Checkpoint(Section):
+    """One model of a pair.
 
-    `target` is measured; the others draft for it: `draft` is a smaller language model, the rest are trained heads. A
-    part may stay unset where no drafter wants it. `arc`, `autojudge` and `judge` are files measured on this pair, which
-    presets of methods hand to their rules. `revision`s are for hub names; `dtype` is the one that the pair's makers run
-    it in, engine.dtype follows it unless given. `chat_template`, a Jinja file, replaces that of the target's tokenizer,
-    or stands in where it has none. `nodes` (of a dynamic tree, root included), `eagle_tree` and `medusa_tree` are the
-    trees that reports draft for it: what pays on a GPU does not on a CPU."""
+    source    a folder, a name on the hub, or `random:FOLDER`: that folder's shape with random weights.
+    revision  of a hub name: branch, tag or commit; None is the default branch.
+    """
+
+    source: str
+    revision: str | None = None
+
+
+ROLES = ("target", "draft", "eagle3", "eagle", "hass", "medusa")
+
+
+class Pair(Section):
+    """The models that belong together. A role is given as `pair.ROLE=SOURCE` and `pair.ROLE_revision=REVISION`.
+
+    name               of the pair, a part of the cells' names.
+    target             the model that is measured.
+    draft              a smaller language model with the target's vocabulary.
+    eagle3 … medusa    trained heads of the target; a role may stay unset where no drafter needs it.
+    arc … judge        files measured on this pair, which conf/method hands to the rules of these names.
+    dtype              what engine.dtype is unless it is given.
+    chat_template      a Jinja file in place of the chat template of the target's tokenizer.
+    nodes              nodes of the dynamic trees that reports draft, root included.
+    eagle_tree         the static tree that reports draft with EAGLE,
+    medusa_tree        and with Medusa.
+    trust_remote_code  whether model code that comes with a checkpoint may run.
+    """
 
     name: str = Field(pattern=r"^[\w.-]+$")
-    target: str
-    draft: str | None = None
-    eagle3: str | None = None
-    eagle: str | None = None
-    hass: str | None = None
-    medusa: str | None = None
-    target_revision: str | None = None
-    draft_revision: str | None = None
-    eagle3_revision: str | None = None
-    eagle_revision: str | None = None
-    hass_revision: str | None = None
-    medusa_revision: str | None = None
-    arc: str | None = None
-    autojudge: str | None = None
-    judge: str | None = None
+    target: Checkpoint
+    draft: Checkpoint | None = None
+    eagle3: Checkpoint | None = None
+    eagle: Checkpoint | None = None
+    hass: Checkpoint | None = None
+    medusa: Checkpoint | None = None
+    arc: Path | None = None
+    autojudge: Path | None = None
+    judge: Path | None = None
     dtype: DType = "float32"
     chat_template: Path | None = None
     nodes: int = Field(60, ge=2)
     eagle_tree: str = "eagle_25"
     medusa_tree: str = "medusa_63"
     trust_remote_code: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_flat(cls, given: Any) -> Any:
+        """`draft` and `draft_revision` of the command line become one checkpoint."""
+        if not isinstance(given, Mapping):
+            return given
+        plain = dict(given)
+        for role in ROLES:
+            revision = plain.pop(f"{role}_revision", None)
+            if isinstance(plain.get(role), str):
+                plain[role] = {"source": plain[role], "revision": revision}
+            elif revision is not None:
+                raise ValueError(f"pair.{role}_revision={revision}: pair.{role} is not set; give pair.{role}=NAME")
+        return plain
+
+    @model_serializer(mode="wrap")
+    def _flat(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        plain = handler(self)
+        for role in ROLES:
+            checkpoint = plain[role] or {"source": None, "revision": None}
+            plain |= {role: checkpoint["source"], f"{role}_revision": checkpoint["revision"]}
+        return plain
 
     @field_validator("chat_template")
     @classmethod
@@ -70,17 +108,22 @@ class Pair(Section):
         return path
 
     @property
-    def parts(self) -> dict[str, str]:
-        """Role -> source of every part that is set."""
-        roles = (name.removesuffix("_revision") for name in type(self).model_fields if name.endswith("_revision"))
-        return {role: source for role in roles if (source := self.source(role)) is not None}
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """Role -> checkpoint of every role that is set."""
+        return {role: checkpoint for role in ROLES if (checkpoint := getattr(self, role)) is not None}
+
+    def checkpoint(self, role: str) -> Checkpoint:
+        """The model in a role: target, draft, eagle3, … Raises NotInPair if it is not set."""
+        try:
+            return self.checkpoints[role]
+        except KeyError:
+            known = ", ".join(f"pair.{other}" for other in self.checkpoints)
+            raise NotInPair(f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has "
+                            f"{known})") from None
 
     def check(self, role: str) -> None:
-        """What looks like a folder must be one. Raises ConfigError."""
-        source = self.source(role)
-        if source is None:
-            has = ", ".join(f"pair.{part}" for part in self.parts)
-            raise NotInPair(f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has {has})")
+        """Raises ConfigError for a role that is not set, and for a source that looks like a folder and is none."""
+        source = self.checkpoint(role).source
         if is_random(source):
             if not (folder_of(source) / "config.json").is_file():
                 raise ConfigError(f"pair.{role}={source}: no config.json in this folder; random: needs the shape")
@@ -89,13 +132,6 @@ class Pair(Section):
         looks_local = source.startswith((".", "/", "~")) or len(parts) != 2 or Path(parts[0]).is_dir()
         if looks_local and not Path(source).is_dir():
             raise ConfigError(f"pair.{role}={source}: no such folder; give a checkpoint or a hub name org/model")
-
-    def source(self, role: str) -> str | None:
-        """Folder or hub name of the model in a role: target, draft, eagle3, …"""
-        return getattr(self, role)
-
-    def revision(self, role: str) -> str | None:
-        return getattr(self, f"{role}_revision")
 
 
 class Decoding(Section):

@@ -72,7 +72,7 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
     for role, model in models.items():
         held = model.new_cache(cell.batch, slots) if hasattr(model, "new_cache") else None
         size = 0 if held is None else held.keys.nbytes + held.values.nbytes
-        parts.append(Part(role, cell.pair.source(role), nbytes(model.model), size))
+        parts.append(Part(role, cell.pair.checkpoint(role).source, nbytes(model.model), size))
     wanted = len(cell.drafter.options.features(target))
     return Estimate(tuple(parts), cell.batch, slots, nodes,
                     max(_working(target, cell.batch, prompt, slots, 1, wanted),

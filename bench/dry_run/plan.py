@@ -52,9 +52,10 @@ def dry_run_entry(cell: Cell) -> DryRunEntry:
     """Ask what the cell's models are; a hub model that cannot be asked makes the answer unknown, not an error."""
     folders = {}
     for role in cell.roles:
-        folder = config_folder(cell.pair.source(role), cell.pair.revision(role))
+        checkpoint = cell.pair.checkpoint(role)
+        folder = config_folder(checkpoint.source, checkpoint.revision)
         if isinstance(folder, str):
-            return DryRunEntry(cell, None, None, f"pair.{role}={cell.pair.source(role)}: {folder}")
+            return DryRunEntry(cell, None, None, f"pair.{role}={checkpoint.source}: {folder}")
         folders[role] = folder
     try:
         return DryRunEntry(cell, cell.name, estimate(cell, folders), "")
@@ -118,7 +119,7 @@ def _show_downloads(cells: Sequence[Cell]) -> None:
     found: dict[tuple[str, str | None], Listing] = {}
     for cell in cells:
         for role in cell.roles:
-            source, revision = cell.pair.source(role), cell.pair.revision(role)
+            source, revision = cell.pair.checkpoint(role).source, cell.pair.checkpoint(role).revision
             if not folder_of(source).is_dir():
                 found[source, revision] = listing(source, revision)
     if not found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import torch
 
@@ -50,28 +51,27 @@ class ModelPool:
     def _model(self, cell: Cell, role: str) -> LanguageModel | Head:
         key = _key(cell, role)
         if key not in self._models:
-            source = cell.pair.source(role)
             try:
                 self._models[key] = self._load(cell, role)
             except ModelError:
                 raise
             except Exception as error:  # a torn weight file, no memory: the libraries do not name the model
+                source = cell.pair.checkpoint(role).source
                 raise ModelError(f"pair.{role}={source}: cannot be loaded: {format_exception(error)}") from error
         return self._models[key]
 
     def _load(self, cell: Cell, role: str) -> LanguageModel | Head:
         """The target, or the drafter's own model: a causal LM or a head of the target."""
-        pair, engine = cell.pair, cell.engine
-        source, options = pair.source(role), {"revision": pair.revision(role), "dtype": engine.dtype,
-                                              "device": engine.device, "trust_remote_code": pair.trust_remote_code}
+        pair, engine, checkpoint = cell.pair, cell.engine, cell.pair.checkpoint(role)
+        options: dict[str, Any] = {"revision": checkpoint.revision, "dtype": engine.dtype, "device": engine.device,
+                                   "trust_remote_code": pair.trust_remote_code}
         if role in ("target", "draft"):
-            return load_model(source, chat_template=pair.chat_template, **options)
-        return cell.drafter.options.load(source, self._model(cell, "target"), **options)
+            return load_model(checkpoint.source, chat_template=pair.chat_template, **options)
+        return cell.drafter.options.load(checkpoint.source, self._model(cell, "target"), **options)
 
 
 def _key(cell: Cell, role: str) -> Hashable:
     """A causal LM is the same model in every role; a head belongs to the target whose embedding it shares."""
     pair, engine = cell.pair, cell.engine
-    key = (pair.source(role), engine.dtype, engine.device, pair.revision(role), pair.trust_remote_code,
-           pair.chat_template)
+    key = (pair.checkpoints.get(role), engine.dtype, engine.device, pair.trust_remote_code, pair.chat_template)
     return key if role in ("target", "draft") else (*key, role, _key(cell, "target"))

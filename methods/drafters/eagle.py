@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import field_validator
-
 from methods.drafters._eagle import FeatureLevel
 from methods.drafters.base import DraftSettings, Proposer
 from methods.trees import static
@@ -18,13 +16,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 class Eagle(FeatureLevel):
     """tree: one of methods/trees/shapes by name, or a YAML file of your own."""
 
-    tree: str = "eagle_25"
-
-    @field_validator("tree")
-    @classmethod
-    def _there(cls, tree: str) -> str:
-        static.load(tree)
-        return tree
+    tree: static.TreeOption = "eagle_25"
 
     def nodes(self, length: int) -> int:
         return static.load(self.tree).nodes

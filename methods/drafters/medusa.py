@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from pydantic import field_validator
 from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
@@ -28,13 +27,7 @@ class MedusaDrafter(Drafter):
 
     model_role = "medusa"
     has_q = True
-    tree: str = "medusa_63"
-
-    @field_validator("tree")
-    @classmethod
-    def _there(cls, tree: str) -> str:
-        static.load(tree)
-        return tree
+    tree: static.TreeOption = "medusa_63"
 
     @classmethod
     def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,

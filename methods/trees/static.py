@@ -18,8 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Annotated
 
 import yaml
+from pydantic import AfterValidator, BeforeValidator
 
 FOLDER = Path(__file__).parent / "shapes"
 RankPath = tuple[int, ...]
@@ -108,12 +110,26 @@ def names() -> list[str]:
 
 
 @cache
-def load(name: str) -> StaticTree:
+def load(name: str | Path) -> StaticTree:
     """A shipped tree by its name, or the one in a file of yours (`*.yaml`). Raises TreeError."""
-    file = Path(name).expanduser() if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
+    file = Path(name).expanduser() if str(name).endswith(".yaml") else FOLDER / f"{name}.yaml"
     if not file.is_file():
         raise TreeError(f"{name}: no such tree; there are {', '.join(names())}, or give the path of a .yaml file")
-    return parse(name, file.read_text(encoding="utf-8"))
+    return parse(str(name), file.read_text(encoding="utf-8"))
+
+
+def _name_or_file(tree: object) -> object:
+    """A file is an option of another type than a name, so that its content counts and its place does not."""
+    return Path(tree) if isinstance(tree, str) and tree.endswith(".yaml") else tree
+
+
+def _there(tree: Path | str) -> Path | str:
+    load(tree)
+    return tree
+
+
+TreeOption = Annotated[Path | str, BeforeValidator(_name_or_file), AfterValidator(_there)]
+"""A shipped tree by its name, or a YAML file of your own."""
 
 
 def parse(name: str, text: str) -> StaticTree:

@@ -30,7 +30,7 @@ def test_name_is_readable_and_repeats(cell_of) -> None:
 
 @pytest.mark.parametrize("override", [
     "store.dir=elsewhere", "output.dir=elsewhere", "summary=json", "tracker=wandb", "dry_run=true", "method=mars",
-    "engine.device=cpu", "rule.theta=0.90",
+    "engine.device=cpu", "rule.theta=0.90", "engine.threads=1",
 ])
 def test_name_ignores(cell_of, override: str) -> None:
     assert cell_of(override).name == cell_of().name
@@ -46,7 +46,7 @@ def test_limit_counts_wherever_it_is_set(cell_of) -> None:
 @pytest.mark.parametrize("override", [
     "rule.theta=0.91", "rule.variant=sampling", "rule=lossless", "drafter.sample=false", "draft.length=6", "method=ar",
     "n=4", "n=null", "seed=1", "repeat=1", "batch=2", "task=mini_chat", "decoding.temperature=1", "decoding.top_p=0.9",
-    "decoding.top_k=5", "decoding.max_new_tokens=9", "engine.dtype=bfloat16", "engine.threads=1",
+    "decoding.top_k=5", "decoding.max_new_tokens=9", "engine.dtype=bfloat16",
 ])
 def test_name_depends_on(cell_of, override: str) -> None:
     assert cell_of(override).name != cell_of().name
@@ -83,6 +83,36 @@ def test_contents_count_and_places_do_not(cell_of, pair_folder: Path, tmp_path: 
     moved = tmp_path / "moved"  # fingerprints are remembered a process long, for a folder that does not change
     shutil.move(tmp_path / "copy", moved)
     assert name(moved, "a.jsonl") != original
+
+
+@pytest.mark.parametrize(("overrides", "option"), [
+    (["task=prompts"], "task.path={}.jsonl"),
+    (["task=mt_bench"], "task.references={}.jsonl"),
+    (["task=gsm8k"], "task.shots.source={}.jsonl"),
+    (["method=eagle", "drafter.tree=eagle_25"], "drafter.tree={}.yaml"),
+    (["method=medusa"], "drafter.tree={}.yaml"),
+    (["rule=arc"], "rule.constants={}.json"),
+    (["rule=autojudge"], "rule.classifier={}.json"),
+    (["rule=either", "rule.second.name=autojudge"], "+rule.second.classifier={}.json"),
+])
+def test_every_file_counts_by_its_content(cell_of, pair_folder: Path, tmp_path: Path, overrides: list[str],
+                                          option: str) -> None:
+    rows = "".join(f'{{"id": "{i}", "prompt": "Hello", "question": "q", "answer": "1 #### 2"}}\n' for i in range(4))
+    text = "source: mine\npaths: |\n  0 1\n" if option.endswith("yaml") else rows
+    suffix = option.rpartition("}")[2]
+    for name, content in (("a", text), ("b", text), ("c", text.replace("1\n", "1 2\n").replace("Hello", "Bye"))):
+        (tmp_path / f"{name}{suffix}").write_text(content)
+    heads = [f"pair.{head}=random:{pair_folder / head}" for head in ("eagle", "medusa")]
+    same, moved, changed = (cell_of(*heads, *overrides, option.format(tmp_path / name)).name for name in "abc")
+    assert same == moved != changed
+
+
+def test_a_checkpoint_has_its_revision(cell_of) -> None:
+    pair = cell_of("pair.draft_revision=abc").pair
+    assert (pair.draft.revision, pair.target.revision) == ("abc", None)
+    assert pair.model_dump()["draft_revision"] == "abc" and pair.model_dump()["draft"] == pair.draft.source
+    with pytest.raises(ConfigError, match=r"pair\.hass_revision=abc.*pair\.hass is not set"):
+        cell_of("pair.hass_revision=abc")
 
 
 def test_the_chat_template_counts_and_its_place_does_not(cell_of, tmp_path: Path) -> None:

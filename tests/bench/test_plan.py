@@ -47,7 +47,7 @@ def cell_of(*overrides: str) -> Cell:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_and_cache_are_those_of_the_real_pair(dtype: str) -> None:
     cell = cell_of("pair=tiny", "method=sps", f"engine.dtype={dtype}", "batch=3", "engine.device=cpu")
-    folders = {role: Path(cell.pair.source(role)) for role in cell.roles}
+    folders = {role: Path(cell.pair.checkpoint(role).source) for role in cell.roles}
     found = estimate(cell, folders, prompt=40)
     assert [part.role for part in found.parts] == ["target", "draft"]
     assert found.slots == 40 + cell.decoding.max_new_tokens + 6 + 1 and found.rows == 3
@@ -154,17 +154,18 @@ def test_every_preset_names_its_parts_and_its_type() -> None:
     assert {name: cell.pair.name for name, cell in pairs.items()} == {name: name for name in pairs}
     for name, cell in pairs.items():
         assert cell.engine.dtype == cell.pair.dtype, name
-        for role, source in cell.pair.parts.items():
+        for role, checkpoint in cell.pair.checkpoints.items():
+            source = checkpoint.source
             own = source.startswith(("random:", str(TINY)))
             if not own or "random:" in source:
                 cell.pair.check(role)  # the embedded pair's heads may still have to be trained
             assert own or re.fullmatch(r"[\w.-]+/[\w.-]+", source), f"{name}.{role}"
-    assert pairs["vicuna_13b"].pair.parts.keys() == {"target", "draft", "eagle3", "eagle", "medusa"}
+    assert pairs["vicuna_13b"].pair.checkpoints.keys() == {"target", "draft", "eagle3", "eagle", "medusa"}
 
 
 def test_random_weights_are_the_same_every_time() -> None:
     cell = cell_of("pair=synthetic_tiny", "method=ar", "engine.device=cpu")
-    one, two = (load_model(cell.pair.target, dtype="float32", shape_tokenizer=TINY / "target") for _ in range(2))
+    one, two = (load_model(cell.pair.target.source, dtype="float32", shape_tokenizer=TINY / "target") for _ in range(2))
     assert one.fingerprint == two.fingerprint == cell.fingerprints()["target"]
     assert all(torch.equal(a, b) for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True))
     assert one.encode([{"role": "user", "content": "hello"}]), "the borrowed tokenizer has a chat template"

@@ -103,7 +103,7 @@ def test_the_draft_alone_stays_the_draft(pair: list[str]) -> None:
     with composer() as hydra:
         spec = ReportSpec.model_validate(hydra.section("report", "fsd_table2"))
         plan = plan_of(spec, hydra, pair)
-    targets = {coords[1]: Path(cell.pair.target).name for coords, cell in plan.cells.items()}
+    targets = {coords[1]: Path(cell.pair.target.source).name for coords, cell in plan.cells.items()}
     assert (targets["M_D"], targets["M_T"], targets["SD"]) == ("draft", "target", "target")
     assert len({cell.name for cell in plan.cells.values()}) == len(plan.cells)
 
