@@ -8,11 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from bench.config.cell import Cell
@@ -26,75 +23,56 @@ from methods.decode import Limits, Request, generate
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 from methods.method import Method
-from methods.rules.base import Rule
+from methods.rules import clause as rules_clause
 from methods.rules.verification import Verification
-from methods.rules.walk import Decision, walk
-from results.store.cycles import Clause, Cycle, Node
+from methods.rules.walk import Decision, Walk
+from results.store.clauses import KEPT, Clause
+from results.store.cycles import Cycle, Node
 
 BEFORE = 60
 """Tokens of context that are written down."""
 
 
-class Recording:
-    """Stands in for a method's rule, decides as it does, and keeps every cycle of a batch of one."""
+class CycleRecorder:
+    """An observer that keeps every cycle of a batch of one.
 
-    def __init__(self, rule: Rule, target: LanguageModel, ids: list[int], settings: dict[str, str]):
-        self.rule, self.target, self.ids, self.settings = rule, target, list(ids), settings
+    ids       the committed tokens so far, the prompt's first.
+    settings  what runs, for the caption.
+    """
+
+    def __init__(self, target: LanguageModel, ids: list[int], settings: dict[str, str]):
+        self.target, self.ids, self.settings = target, list(ids), settings
         self.cycles: list[Cycle] = []
-        self.decision: Decision | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.rule, name)
-
-    def decide(self, v: Verification) -> Decision:
-        self.decision = self.rule.decide(v)
-        return self.decision
-
-    def next_token(self, v: Verification, node: Tensor, u: Tensor) -> Tensor:
-        token = self.rule.next_token(v, node, u)
-        nodes = tree_nodes(v, self.decision, self.target)
+    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, _: Tensor) -> None:
+        nodes = tree_nodes(v, decision, path, self.target)
         self.ids.append(nodes[0].token)
-        before, drawn = piece(self.target, self.ids[-BEFORE:]), self._drawn(v, int(node), int(token))
+        before, drawn = piece(self.target, self.ids[-BEFORE:]), self._drawn(v, int(path.last), int(token))
         self.cycles.append(Cycle(self.settings, len(self.cycles) + 1, before, nodes, drawn))
-        self.ids += [n.token for n in nodes if n.clause in ("strict", "relaxed")]
-        return token
+        self.ids += [node.token for node in nodes if node.clause in KEPT]
 
     def _drawn(self, v: Verification, last: int, token: int) -> Node:
         p = probabilities(v)[0, last]
         parent = int(v.draft.valid[0, :last].sum())  # its place among the valid nodes
         rank = int((p > p[token]).sum())
-        return Node(token, piece(self.target, [token]), parent, None, float(p[token]), rank, "drawn")
+        return Node(token, piece(self.target, [token]), parent, None, float(p[token]), rank, Clause.DRAWN)
 
 
-def tree_nodes(v: Verification, decision: Decision, target: LanguageModel) -> tuple[Node, ...]:
-    """The valid nodes of the only row, with what both models and the rule made of them."""
-    draft = v.draft
-    kept = walk(v, decision).kept[0].tolist()
+def tree_nodes(v: Verification, decision: Decision, path: Walk, target: LanguageModel) -> tuple[Node, ...]:
+    """The valid nodes of the only row, with their probabilities and clauses."""
+    draft, p = v.draft, probabilities(v)
     parents = draft.parents.expand(draft.tokens.shape)[0].tolist()
-    strict = torch.ones_like(draft.valid) if decision.lossless_accept is None else decision.lossless_accept
-    strict = strict[0].tolist()
     q = None if draft.q is None else draft.q[0].tolist()
-    p = probabilities(v)
     p_token, rank = v.of_token(p)[0].tolist(), _ranks(v, p)
-    found: list[Node] = []
+    words = [Clause(rules_clause.Clause(code).word) for code in rules_clause.clauses(v, decision, path)[0].tolist()]
+    nodes: list[Node] = []
     tokens, valid = draft.tokens[0].tolist(), draft.valid[0].tolist()
     place = {-1: -1}  # of the valid nodes among themselves
     for i in (i for i, ok in enumerate(valid) if ok):
-        place[i] = len(found)
+        place[i] = len(nodes)
         chances = (None, None, None) if i == 0 else (q and q[i], p_token[i], rank[i])
-        found.append(Node(tokens[i], piece(target, [tokens[i]]), place[parents[i]], *chances,
-                          _clause(i, parents, kept, strict)))
-    return tuple(found)
-
-
-def _clause(i: int, parents: list[int], kept: list[bool], strict: list[bool]) -> Clause:
-    """A sibling behind the kept one was never tested."""
-    if i == 0:
-        return "root"
-    if kept[i]:
-        return "strict" if strict[i] else "relaxed"
-    earlier_kept = any(kept[j] and parents[j] == parents[i] for j in range(1, i))
-    return "rejected" if kept[parents[i]] and not earlier_kept else "unreached"
+        nodes.append(Node(tokens[i], piece(target, [tokens[i]]), place[parents[i]], *chances, words[i]))
+    return tuple(nodes)
 
 
 def probabilities(v: Verification) -> Tensor:
@@ -114,9 +92,9 @@ def piece(target: LanguageModel, ids: list[int]) -> str:
 
 def record(method: Method, request: Request, limits: Limits, settings: dict[str, str]) -> list[Cycle]:
     """Every cycle of one answer."""
-    recording = Recording(method.rule, method.target, request.input_ids, settings)
-    generate(replace(method, rule=recording), [request], limits)
-    return recording.cycles
+    recorder = CycleRecorder(method.target, request.input_ids, settings)
+    generate(method, [request], limits, observer=recorder)
+    return recorder.cycles
 
 
 def most_telling(cycles: Sequence[Cycle]) -> Cycle:

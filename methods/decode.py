@@ -5,9 +5,10 @@ Autoregressive decoding is the same loop with an empty draft, so a speedup never
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -15,11 +16,14 @@ from torch import Tensor
 from methods.engine.cache import SlotCache
 from methods.method import Method
 from methods.prompt_rng import PromptRng
-from methods.pruning import root_entropy
+from methods.rules.base import Rule
 from methods.rules.verification import Verification
-from methods.rules.walk import walk
+from methods.rules.walk import Decision, Walk, walk
 from methods.sampling import draw
 from methods.trees.draft import Draft
+
+if TYPE_CHECKING:  # transformers is slow to import
+    from methods.engine.language_model import LanguageModel
 
 
 class TooLong(IndexError):
@@ -50,38 +54,51 @@ class Generation:
     output_ids  emitted tokens, the end-of-sequence token included; the first comes from the prefill.
     committed   tokens committed in each cycle, correction or bonus included: len(output_ids) == 1 + sum(committed).
     accepted    draft tokens accepted in each cycle.
-    counts      "relaxed": emitted tokens that the strict rule would have rejected; "drafted" and "pruned" tokens,
-                where drafts are pruned; and whatever else the rule notes of the contexts of emitted tokens.
-    prefill_s, decode_s  seconds of wall time, the batch's divided by its rows.
+    relaxed     emitted draft tokens that the lossless test rejects and that are not the target's argmax.
+    greedier    emitted draft tokens that the lossless test rejects although they are the target's argmax.
+    drafted     draft tokens before pruning, 0 without pruning.
+    pruned      those of them that pruning dropped.
+    flags       name of a rule's flag -> in how many contexts of emitted tokens it was set.
+    prefill_s   seconds of wall time until the first token, the batch's divided by its rows.
+    decode_s    seconds of wall time after that, the batch's divided by its rows.
     finish      "eos", "length" or "stop".
     """
 
     output_ids: list[int] = field(default_factory=list)
     committed: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
+    relaxed: int = 0
+    greedier: int = 0
+    drafted: int = 0
+    pruned: int = 0
+    flags: dict[str, int] = field(default_factory=dict)
     prefill_s: float = 0.0
     decode_s: float = 0.0
     finish: str = ""
 
-    @property
-    def relaxed(self) -> int:
-        return self.counts.get("relaxed", 0)
 
-
-Probe = Callable[[str], AbstractContextManager]
+Probe = Callable[[str], AbstractContextManager[None]]
 """Called with a phase's name ("draft", "verify", "accept", "commit"); the timed pass uses one that does nothing."""
-
-
-def no_probe(_: str) -> AbstractContextManager:
-    return _NOTHING
-
 
 _NOTHING = nullcontext()
 
 
+def no_probe(_: str) -> AbstractContextManager[None]:
+    """A probe that does nothing."""
+    return _NOTHING
+
+
+class Observer(Protocol):
+    """Watches a decode from outside: for untimed passes such as traces. It may wait for the device."""
+
+    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, u: Tensor) -> None:
+        """Called once a cycle, after the rule decided and before anything is committed: `token` [B] is the token after
+        the kept path, drawn with `u` [B]. Rows that have ended are still in the batch."""
+
+
 @torch.inference_mode()
-def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = no_probe) -> list[Generation]:
+def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = no_probe,
+             observer: Observer | None = None) -> list[Generation]:
     """Decode one batch. Raises TooLong when a prompt and its answer do not fit the model's positions."""
     target, rows = method.target, [list(request.input_ids) for request in requests]
     slots = _slots(method, rows, limits)
@@ -93,10 +110,10 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(target)
     first = target.prefill(rows, cache, features=wanted)
     token = draw(method.sampling.probs(first.logits[:, 0]), rng.cycle()[:, -1])
-    entropy = None if method.pruning is None else root_entropy(first.logits[:, 0])
-    proposer = method.drafter.start(target, method.model, method.draft, rows, slots)
+    proposer = method.proposer(rows, slots)
     proposer.attach_target_cache(cache)
-    if wanted:
+    proposer.on_logits(first.logits, torch.zeros_like(token))
+    if first.features is not None:
         proposer.on_features(first.features, [range(len(row)) for row in rows])
     for row, generation, new in zip(rows, generations, token.tolist(), strict=True):
         _emit(row, generation, [new], limits, target)
@@ -106,36 +123,25 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         u = rng.cycle()
         with probe("draft"):
             draft = proposer.propose(rows, u[:, nodes + 1:])
-            if method.pruning is not None:
-                draft = prune(method, draft, entropy, generations)
         with probe("verify"):
-            v, features, answers = verify(method, draft, cache, u, wanted)
+            v, features, extra_argmax = verify(method, draft, cache, u, wanted)
         with probe("accept"):
-            paths = accept(method, v, u[:, nodes], answers)
-            if method.pruning is not None:
-                entropy = root_entropy(v.at(v.logits, torch.tensor([p.nodes[-1] for p in paths], device=target.device)))
+            decision, path, token = accept(method.rule, v, u[:, nodes])
+            outcomes = read_outcomes(v, path, token, extra_argmax)
+            proposer.on_logits(v.logits, path.last)
+        if observer is not None:
+            observer.on_cycle(v, decision, path, token, u[:, nodes])
         with probe("commit"):
-            kept = commit(rows, generations, cache, paths, limits, method)
-            if wanted:
+            kept = commit(rows, generations, cache, outcomes, limits, target)
+            if features is not None:
                 proposer.on_features(features, kept)
             if draft.extra_nodes:
-                proposer.on_extra_outputs([path.answers for path in paths])
-    ended = _clock(target.device)
-    for generation in generations:
-        generation.prefill_s = (began - start) / len(rows)
-        generation.decode_s = (ended - began) / len(rows)
+                proposer.on_extra_outputs([outcome.extra_argmax for outcome in outcomes])
+    seconds = (began - start) / len(rows), (_clock(target.device) - began) / len(rows)
+    for row, generation in enumerate(generations):
+        generation.prefill_s, generation.decode_s = seconds
+        generation.drafted, generation.pruned = proposer.pruning_counts(row, len(generation.committed))
     return generations
-
-
-def prune(method: Method, draft: Draft, entropy: Tensor, generations: list[Generation]) -> Draft:
-    """The draft without its unlikely branches, `entropy` [B] being the target's where the root was predicted; counts
-    "drafted" and "pruned" tokens of the rows at work."""
-    pruned = method.pruning.prune(draft, entropy)
-    for generation, drafted, dropped in zip(generations, pruned.drafted, pruned.dropped, strict=True):
-        if not generation.finish:
-            for name, count in (("drafted", drafted), ("pruned", dropped)):
-                generation.counts[name] = generation.counts.get(name, 0) + count
-    return pruned.draft
 
 
 def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor,
@@ -144,66 +150,90 @@ def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor,
     [B, N, F*H] and the target's argmax behind each extra node [B, E]."""
     tree = {} if draft.chain else {"ancestors": draft.ancestors, "depth": draft.depth}
     out = method.target.forward(draft.tokens, cache, hidden=method.rule.needs_hidden, features=features, **tree)
-    logits, hidden, answers = out.logits, out.hidden, None
+    logits, hidden, extra_argmax = out.logits, out.hidden, None
     if draft.extra_nodes:
         draft = draft.candidates()
-        answers = logits[:, draft.nodes:].argmax(-1)
+        extra_argmax = logits[:, draft.nodes:].argmax(-1)
         logits, hidden = logits[:, :draft.nodes], None if hidden is None else hidden[:, :draft.nodes]
-    return Verification(draft, logits, method.sampling, u[:, :draft.nodes], hidden), out.features, answers
+    return Verification(draft, logits, method.sampling, u[:, :draft.nodes], hidden), out.features, extra_argmax
+
+
+def accept(rule: Rule, v: Verification, u: Tensor) -> tuple[Decision, Walk, Tensor]:
+    """The rule's decision, the kept path, and the token [B] after it, drawn with `u` [B]. Nothing here waits for the
+    device."""
+    decision = rule.decide(v)
+    path = walk(v, decision)
+    return decision, path, rule.next_token(v, path.last, u)
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """One row's outcome of a cycle: the kept node indices (root first), the tokens to commit (accepted drafts, then the
-    correction or bonus), for each mark of the walk which of those tokens have it, and what the target says behind the
-    draft's extra nodes."""
+class Outcome:
+    """One row's outcome of a cycle, on the host.
+
+    nodes         indices of the kept nodes, root first.
+    tokens        tokens to commit: the accepted draft tokens, then the correction or bonus.
+    relaxed       for each accepted draft token: the lossless test rejects it, and it is not the target's argmax.
+    greedier      for each accepted draft token: the lossless test rejects it, and it is the target's argmax.
+    flags         name of a rule's flag -> for each of `tokens`, whether it was set in the token's context.
+    extra_argmax  the target's argmax behind each of the draft's extra nodes.
+    """
 
     nodes: list[int]
     tokens: list[int]
+    relaxed: list[bool]
+    greedier: list[bool]
     flags: dict[str, list[bool]]
-    answers: list[int]
+    extra_argmax: list[int]
 
 
-def accept(method: Method, v: Verification, u: Tensor, answers: Tensor | None = None) -> list[Path]:
-    """The rule's decision, the walk, and the token after it. The cycle's one wait for the device is here."""
-    path = walk(v, method.rule.decide(v))
-    token = method.rule.next_token(v, path.last, u)
-    drafted = torch.where(path.kept, v.draft.tokens, -1)
-    columns = [drafted, token[:, None], *path.flags.values()]
-    table = torch.cat(columns if answers is None else [*columns, answers], 1).tolist()
-    size, found = v.draft.nodes, []
-    ends = range(size + 1, size + 1 + size * len(path.flags) + 1, size)
-    for row in table:
-        kept = [i for i, t in enumerate(row[:size]) if t >= 0]
-        marks = {}
-        for name, begin in zip(path.flags, ends[:-1], strict=True):
-            at = [bool(row[begin + i]) for i in kept]
-            marks[name] = [*at[1:], False] if name == "relaxed" else at
-        found.append(Path(kept, [row[i] for i in kept[1:]] + [row[size]], marks, row[ends[-1]:]))
-    return found
+def read_outcomes(v: Verification, path: Walk, token: Tensor, extra_argmax: Tensor | None = None) -> list[Outcome]:
+    """Bring a cycle's outcome to the host, row by row. The cycle's one wait for the device is here."""
+    kept_tokens = torch.where(path.kept, v.draft.tokens, -1)
+    nothing = kept_tokens[:, :0]
+    columns = [kept_tokens, token[:, None], nothing if extra_argmax is None else extra_argmax,
+               nothing if path.relaxed is None else path.relaxed,
+               nothing if path.greedier is None else path.greedier, *path.flags.values()]
+    outcomes = []
+    for drafted, [after], extra, relaxed, greedier, *flags in _to_host(columns):
+        nodes = [node for node, drafted_token in enumerate(drafted) if drafted_token >= 0]
+        outcomes.append(Outcome(
+            nodes, [*(drafted[node] for node in nodes[1:]), after],
+            [bool(relaxed[node]) for node in nodes[1:]] if relaxed else [],
+            [bool(greedier[node]) for node in nodes[1:]] if greedier else [],
+            {name: [bool(flag[node]) for node in nodes] for name, flag in zip(path.flags, flags, strict=True)}, extra))
+    return outcomes
 
 
-def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache,
-           paths: list[Path], limits: Limits, method: Method) -> list[list[int]]:
+def _to_host(columns: Sequence[Tensor]) -> Iterator[tuple[list[int], ...]]:
+    """Several integer or bool tensors [B, width of its own] in one copy: for each row, its part of each as a list."""
+    table = torch.cat([column.long() for column in columns], 1).cpu()
+    parts = table.split([column.shape[1] for column in columns], 1)
+    return zip(*(part.tolist() for part in parts), strict=True)
+
+
+def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache, outcomes: list[Outcome],
+           limits: Limits, target: LanguageModel) -> list[list[int]]:
     """Append what was accepted to the rows, their statistics and the cache. Finished rows stay as they are.
 
     Returns the node indices that the cache keeps in each row."""
-    kept = []
-    for row, generation, path in zip(rows, generations, paths, strict=True):
+    kept: list[list[int]] = []
+    for row, generation, outcome in zip(rows, generations, outcomes, strict=True):
         if generation.finish:
             kept.append([])
             continue
-        emitted = _emit(row, generation, path.tokens, limits, method.target)
+        emitted = _emit(row, generation, outcome.tokens, limits, target)
         generation.committed.append(emitted)
-        generation.accepted.append(min(emitted, len(path.tokens) - 1))
-        for name, marked in path.flags.items():
-            generation.counts[name] = generation.counts.get(name, 0) + sum(marked[:emitted])
-        kept.append([] if generation.finish else path.nodes)
+        generation.accepted.append(min(emitted, len(outcome.tokens) - 1))
+        generation.relaxed += sum(outcome.relaxed[:emitted])
+        generation.greedier += sum(outcome.greedier[:emitted])
+        for name, flag in outcome.flags.items():
+            generation.flags[name] = generation.flags.get(name, 0) + sum(flag[:emitted])
+        kept.append([] if generation.finish else outcome.nodes)
     cache.commit(kept)
     return kept
 
 
-def _emit(row: list[int], generation: Generation, tokens: list[int], limits: Limits, target) -> int:
+def _emit(row: list[int], generation: Generation, tokens: list[int], limits: Limits, target: LanguageModel) -> int:
     """Append `tokens` up to the generation's end; returns how many were kept."""
     before = len(generation.output_ids)
     for token in tokens:
@@ -220,7 +250,8 @@ def _emit(row: list[int], generation: Generation, tokens: list[int], limits: Lim
     return len(generation.output_ids) - before
 
 
-def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], target) -> None:
+def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...],
+                 target: LanguageModel) -> None:
     """End at the token that completes a stop string; the text is cut before the string when it is read."""
     text = target.decode(generation.output_ids)
     if not any(s in text for s in stop):
@@ -233,7 +264,7 @@ def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], tar
             return
 
 
-def text_of(generation: Generation, stop: tuple[str, ...], target) -> str:
+def text_of(generation: Generation, stop: tuple[str, ...], target: LanguageModel) -> str:
     """The generation's text, special tokens left out, ended before the first stop string."""
     text = target.decode(generation.output_ids)
     return text[:min((text.find(s) for s in stop if s in text), default=len(text))]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from methods.drafters.base import Drafter, DraftSettings
-from methods.pruning import Pruning
+from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.pruning import PrunedProposer, Pruning
 from methods.rules.base import DraftCapabilities, Rule
 from methods.sampling import Sampling
 
@@ -29,6 +29,12 @@ class Method:
     @property
     def sampling(self) -> Sampling:
         return self.draft.sampling
+
+    def proposer(self, rows: list[list[int]], slots: int) -> Proposer:
+        """The drafter at work on the prompts `rows`, its drafts pruned where the method prunes; at most `slots` tokens
+        a row will ever be held."""
+        proposer = self.drafter.start(self.target, self.model, self.draft, rows, slots)
+        return proposer if self.pruning is None else PrunedProposer(proposer, self.pruning)
 
 
 def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling, pruning: Pruning | None = None) -> None:

@@ -22,15 +22,20 @@ Source: section 3.2 and Appendix A.3.5; the paper's run has epsilon 0.05 per dep
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from methods.drafters.base import Proposer
 from methods.rules.base import DraftCapabilities
 from methods.trees.draft import Draft
+
+if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from methods.engine.cache import SlotCache
 
 Score = Literal["entropy", "accum_prob", "depth", "depth_exp"]
 TIE = 1e-6
@@ -121,6 +126,39 @@ class Pruning(BaseModel):
             case _:
                 found = (path + self.alpha * depth).exp()
         return torch.where(draft.valid, found, 0.0)
+
+
+class PrunedProposer(Proposer):
+    """A proposer whose drafts are pruned before they are verified."""
+
+    def __init__(self, proposer: Proposer, pruning: Pruning):
+        self.proposer, self.pruning = proposer, pruning
+        self.entropy: Tensor | None = None
+        self.drafted: list[list[int]] = []
+        self.dropped: list[list[int]] = []
+
+    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+        pruned = self.pruning.prune(self.proposer.propose(rows, u), self.entropy)
+        self.drafted.append(pruned.drafted)
+        self.dropped.append(pruned.dropped)
+        return pruned.draft
+
+    def on_logits(self, logits: Tensor, node: Tensor) -> None:
+        self.entropy = root_entropy(logits[torch.arange(len(node), device=node.device), node])
+        self.proposer.on_logits(logits, node)
+
+    def pruning_counts(self, row: int, cycles: int) -> tuple[int, int]:
+        drafted, dropped = (sum(cycle[row] for cycle in counts[:cycles]) for counts in (self.drafted, self.dropped))
+        return drafted, dropped
+
+    def attach_target_cache(self, cache: SlotCache) -> None:
+        self.proposer.attach_target_cache(cache)
+
+    def on_extra_outputs(self, answers: Sequence[Sequence[int]]) -> None:
+        self.proposer.on_extra_outputs(answers)
+
+    def on_features(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:
+        self.proposer.on_features(features, kept)
 
 
 def clearly_above(score: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ BASES = {"rules": "Rule", "drafters": "Drafter"}
 """Folder of methods/ -> the class in its base.py that every other file subclasses once."""
 
 
-HELPERS = {"base", "verification", "walk"}
+HELPERS = {"base", "clause", "verification", "walk"}
 """Modules of these folders that define no rule or drafter, beside those whose name starts with an underscore."""
 
 

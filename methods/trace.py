@@ -1,131 +1,152 @@
-"""What a decode's verification looked like, position by position: a rule that takes notes, for passes without a clock.
+"""Record every verified position of a decode, in an untimed pass.
 
-A row is a verified position: every node of a draft, and behind the last kept one the token that was drawn; what lies
-behind the end of an answer is left out. Columns
-  cycle, node, parent, depth, rank   the cycle of the answer and the place in its tree, where the root is node 0 and has
-                      no row; rank counts the siblings before it. The drawn token is node -1 behind the last kept node
-  token               its id
-  top1, top2, z1, z2, p1, p2   the target's two likeliest tokens there, their raw logits and raw probabilities
-  p0, p, q            probability of the token: raw under the target, processed (at temperature 0 a point mass), and
+A row is a verified position: every node of a draft, and after the last kept one the token that was drawn. Positions
+past the end of an answer are left out. Columns:
+
+  cycle               number of the cycle in the answer, from 0
+  node, parent, depth place in the cycle's tree; the root is node 0 and has no row. The drawn token is node -1, its
+                      parent the last kept node
+  rank                siblings before the node
+  token               token id
+  top1, top2, z1, z2, p1, p2   the target's two likeliest tokens in the context, their raw logits and probabilities
+  p0, p, q            probability of the token: raw under the target, processed (a point mass at temperature 0), and
                       under the draft as `Draft.q`
-  js, js_released, kl, tv   divergence of target and draft there, raw softmax, as `methods.rules.fsd` (nats; tv a share)
-  u                   the random number of its test
-  accept, strict      what the rule, and the strict rule, say of the token if it is tested
-  clause              strict: kept, by the strict rule as well. relaxed: kept by the relaxation alone. rejected: tested
-                      and not kept. unreached: never tested. drawn: no draft token, correction or bonus
+  js, js_released, kl, tv   divergence of target and draft in the context, raw softmax, as `methods.rules.fsd` (nats; tv
+                      a share)
+  u                   the random number of the test or draw
+  accept              the rule accepts the token if it is tested
+  strict (S)          the lossless test accepts it with the same u, if it is tested
+  argmax (A)          the token is the target's argmax
+  by_threshold (R)    the rule accepts it only because of its threshold (`Rule.by_threshold`)
+  clause              code of `methods.rules.clause.Clause`
   score, inside, outside   the rule's `threshold_view`
-and what the rule itself adds (`Rule.statistics`). What does not exist, such as q without a draft distribution, is NaN.
+
+and what the rule itself adds (`Rule.statistics`). A number that does not exist, such as q without a draft distribution,
+is NaN; accept, strict and by_threshold of a drawn token are False.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from methods.decode import Generation, Limits, Request, generate
 from methods.method import Method
-from methods.rules.base import Rule
+from methods.rules.base import Relation, Rule
+from methods.rules.clause import Clause, clauses
 from methods.rules.fsd import divergence
 from methods.rules.verification import Verification
-from methods.rules.walk import Decision, walk
+from methods.rules.walk import Decision, Walk
 
-CLAUSES = ("strict", "relaxed", "rejected", "unreached", "drawn")
-STRICT, RELAXED, REJECTED, UNREACHED, DRAWN = range(len(CLAUSES))
-DIVERGENCES = ("js", "js_released", "kl", "tv")
+DIVERGENCES: tuple[Literal["js", "js_released", "kl", "tv"], ...] = ("js", "js_released", "kl", "tv")
 
-Columns = dict[str, np.ndarray]
+Columns = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """The threshold that a trace was made at: it was `score relation value`."""
+class TracedThreshold:
+    """The threshold that a trace was made at: `score relation value`.
+
+    name      the rule's option.
+    relation  how the score is compared with it.
+    value     where it stood.
+    """
 
     name: str
-    relation: str
+    relation: Relation
     value: float
-
-
-class Recorder:
-    """Stands in for a method's rule and decides as it does; `cycles` holds the columns [B, N] of each cycle."""
-
-    def __init__(self, rule: Rule):
-        self.rule, self.cycles, self.setting = rule, [], None
-        self._decision: Decision | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.rule, name)
-
-    def decide(self, v: Verification) -> Decision:
-        self._decision = self.rule.decide(v)
-        return self._decision
-
-    def next_token(self, v: Verification, node: Tensor, u: Tensor) -> Tensor:
-        token = self.rule.next_token(v, node, u)
-        found = {**_of_target(v, node, token), **_of_draft(v, node), **_of_decision(v, node, self._decision)}
-        if v.draft.nodes > 1:
-            dial = self.rule.threshold_view(v)
-            if dial is not None:
-                self.setting = Setting(dial.name, dial.relation, float(dial.value))
-                found |= {name: _with_drawn(getattr(dial, name)) for name in ("score", "inside", "outside")}
-            found |= {name: _with_drawn(numbers) for name, numbers in self.rule.statistics(v).items()}
-        found["u"] = torch.cat([v.u[:, 1:], u[:, None]], 1)
-        found["valid"] = torch.cat([v.draft.valid[:, 1:], torch.ones_like(u, dtype=torch.bool)[:, None]], 1)
-        self.cycles.append({name: column.cpu().numpy() for name, column in found.items()})
-        return token
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """One generation with its trace: columns [rows], in the order of the cycles. `setting` is None for a rule without a
-    threshold."""
+    """One generation with its trace.
+
+    generation  what `generate` returns.
+    columns     name -> [rows], in the order of the cycles.
+    threshold   None for a rule without a threshold.
+    """
 
     generation: Generation
     columns: Columns
-    setting: Setting | None
+    threshold: TracedThreshold | None
+
+
+class TraceRecorder:
+    """An observer that collects the columns of every cycle.
+
+    cycles     name -> [B, N] per cycle: the draft nodes without the root, then the drawn token.
+    threshold  the rule's, None for a rule without one.
+    """
+
+    def __init__(self, rule: Rule):
+        self.rule = rule
+        self.cycles: list[Columns] = []
+        self.threshold: TracedThreshold | None = None
+
+    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, u: Tensor) -> None:
+        columns = {**_target_columns(v, path.last, token), **_draft_columns(v, path.last),
+                   **_place_columns(v, path.last), **self._rule_columns(v, decision, path)}
+        columns["argmax"] = _with_drawn(v.is_argmax, token == v.at(v.argmax, path.last))
+        columns["u"] = _with_drawn(v.u, u)
+        columns["valid"] = _with_drawn(v.draft.valid, torch.ones_like(u))
+        self.cycles.append({name: column.cpu().numpy() for name, column in columns.items()})
+
+    def _rule_columns(self, v: Verification, decision: Decision, path: Walk) -> dict[str, Tensor]:
+        drawn = torch.full_like(path.last, Clause.DRAWN)
+        columns = {"accept": _with_drawn(decision.accept), "strict": _with_drawn(decision.strict),
+                   "clause": _with_drawn(clauses(v, decision, path), drawn)}
+        if v.draft.nodes == 1:
+            return columns | {"by_threshold": torch.zeros_like(columns["accept"])}
+        columns["by_threshold"] = _with_drawn(self.rule.by_threshold(v))
+        if (view := self.rule.threshold_view(v)) is not None:
+            self.threshold = TracedThreshold(view.name, view.relation, float(view.value))
+            columns |= {"score": _with_drawn(view.score), "inside": _with_drawn(view.inside),
+                        "outside": _with_drawn(view.outside)}
+        return columns | {name: _with_drawn(numbers) for name, numbers in self.rule.statistics(v).items()}
 
 
 def traced(method: Method, requests: Sequence[Request], limits: Limits) -> list[Traced]:
-    """Decode a batch as `generate` does, with the same tokens, and note every cycle of every row until its end.
+    """Decode a batch as `generate` does, with the same tokens, and record every cycle of every row until its end.
 
-    Drafts are made to carry their distribution where the drafter has one; that changes no token."""
-    recorder = Recorder(method.rule)
-    noting = replace(method, rule=recorder, draft=replace(method.draft, needs_q=method.drafter.has_q))
-    generations = generate(noting, requests, limits)
-    return [Traced(one, _rows(recorder.cycles[:len(one.committed)], row, sum(one.committed[-1:])), recorder.setting)
-            for row, one in enumerate(generations)]
+    Drafts carry their distribution where the drafter has one; that changes no token."""
+    recorder = TraceRecorder(method.rule)
+    method = replace(method, draft=replace(method.draft, needs_q=method.drafter.has_q))
+    generations = generate(method, requests, limits, observer=recorder)
+    return [Traced(generation, _rows(recorder.cycles[:len(generation.committed)], row, sum(generation.committed[-1:])),
+                   recorder.threshold) for row, generation in enumerate(generations)]
 
 
-def decoder(found: dict[str, Traced]) -> Callable[[Method, Sequence[Request], Limits], list[Generation]]:
-    """`generate` for a caller that knows nothing of traces; they end up in `found`, by the name of the stream."""
+def decoder(traces: dict[str, Traced]) -> Callable[[Method, Sequence[Request], Limits], list[Generation]]:
+    """A function with the signature of `generate` that also stores a trace in `traces` under each request's key."""
     def decode(method: Method, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        traces = traced(method, requests, limits)
-        found.update(zip((request.key for request in requests), traces, strict=True))
-        return [trace.generation for trace in traces]
+        batch = traced(method, requests, limits)
+        traces.update(zip((request.key for request in requests), batch, strict=True))
+        return [trace.generation for trace in batch]
     return decode
 
 
 def _rows(cycles: Sequence[Columns], row: int, last: int) -> Columns:
-    """The valid positions of one row of the batch, all cycles one behind the other, up to the answer's end: where that
-    cuts the last cycle, which emitted `last` tokens, what lies deeper was never said."""
+    """The valid positions of one row of the batch, all cycles in order, up to the answer's end: the last cycle emitted
+    `last` tokens, and positions deeper than that are dropped."""
     if not cycles:
         return {}
-    found: Columns = {}
     masks = [cycle["valid"][row] for cycle in cycles]
     depth = cycles[-1]["depth"][row]
-    if depth[-1] > last:  # of the drawn token, which stands behind all that was kept
+    if depth[-1] > last:  # the drawn token's depth: the end cut the last cycle
         masks[-1] = masks[-1] & (depth <= last)
-    names = list(dict.fromkeys(name for cycle in cycles for name in cycle if name != "valid"))
-    for name in names:
+    columns: Columns = {}
+    for name in dict.fromkeys(name for cycle in cycles for name in cycle if name != "valid"):
         parts = [cycle[name][row][mask] if name in cycle else np.full(mask.sum(), np.nan, np.float32)
                  for cycle, mask in zip(cycles, masks, strict=True)]
-        found[name] = np.concatenate(parts)
-    found["cycle"] = np.repeat(np.arange(len(cycles), dtype=np.int32), [mask.sum() for mask in masks])
-    return found
+        columns[name] = np.concatenate(parts)
+    columns["cycle"] = np.repeat(np.arange(len(cycles), dtype=np.int32), [mask.sum() for mask in masks])
+    return columns
 
 
 def _with_drawn(per_node: Tensor, drawn: Tensor | None = None) -> Tensor:
@@ -135,41 +156,40 @@ def _with_drawn(per_node: Tensor, drawn: Tensor | None = None) -> Tensor:
     return torch.cat([per_node[:, 1:], drawn[:, None].to(per_node.dtype)], 1)
 
 
-def _of_target(v: Verification, node: Tensor, token: Tensor) -> dict[str, Tensor]:
-    (z, ids), mass = v.top2, v.logits.logsumexp(-1)
+def _target_columns(v: Verification, last: Tensor, token: Tensor) -> dict[str, Tensor]:
+    """What the target's distribution says of each token and its context."""
+    (z, ids), log_mass = v.top2, v.logits.logsumexp(-1)
     contexts = {"top1": ids[..., 0], "top2": ids[..., 1], "z1": z[..., 0], "z2": z[..., 1],
-                "p1": (z[..., 0] - mass).exp(), "p2": (z[..., 1] - mass).exp()}
-    found = {name: _with_drawn(v.at_parent(x), v.at(x, node)) for name, x in contexts.items()}
-    here = v.at(v.logits, node).gather(1, token[:, None])[:, 0]
-    found["token"] = _with_drawn(v.draft.tokens, token)
-    found["p0"] = _with_drawn((v.of_token(v.logits) - v.at_parent(mass)).exp(), (here - v.at(mass, node)).exp())
-    found["p"] = _with_drawn(v.p_token, v.p_at(node).gather(1, token[:, None])[:, 0])
-    return found
+                "p1": (z[..., 0] - log_mass).exp(), "p2": (z[..., 1] - log_mass).exp()}
+    columns = {name: _with_drawn(v.at_parent(x), v.at(x, last)) for name, x in contexts.items()}
+    drawn_logit = v.at(v.logits, last).gather(1, token[:, None])[:, 0]
+    columns["token"] = _with_drawn(v.draft.tokens, token)
+    columns["p0"] = _with_drawn((v.of_token(v.logits) - v.at_parent(log_mass)).exp(),
+                                (drawn_logit - v.at(log_mass, last)).exp())
+    columns["p"] = _with_drawn(v.p_token, v.p_at(last).gather(1, token[:, None])[:, 0])
+    return columns
 
 
-def _of_draft(v: Verification, node: Tensor) -> dict[str, Tensor]:
-    """NaN without a distribution; what a drafter did not expand is unspecified and becomes NaN as well."""
+def _draft_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
+    """NaN without a draft distribution, and in contexts that the drafter did not expand."""
     unknown = torch.full_like(v.u, torch.nan)
-    found = {"q": _with_drawn(unknown if v.draft.q is None else v.draft.q.to(v.u.dtype))}
+    columns = {"q": _with_drawn(unknown if v.draft.q is None else v.draft.q.to(v.u.dtype))}
     if v.draft.logits is None or v.draft.nodes == 1:
-        return found | dict.fromkeys(DIVERGENCES, unknown)
+        return columns | dict.fromkeys(DIVERGENCES, unknown)
     p, q = v.logits.softmax(-1), v.draft.logits.softmax(-1)
-    expanded = v.children_of(node).any(1)
+    expanded = v.children_of(last).any(1)
     for kind in DIVERGENCES:
-        apart = divergence(kind, p, q)
-        found[kind] = _with_drawn(v.at_parent(apart), torch.where(expanded, v.at(apart, node), torch.nan))
-    return found
+        per_context = divergence(kind, p, q)
+        columns[kind] = _with_drawn(v.at_parent(per_context),
+                                    torch.where(expanded, v.at(per_context, last), torch.nan))
+    return columns
 
 
-def _of_decision(v: Verification, node: Tensor, decision: Decision) -> dict[str, Tensor]:
-    draft, kept = v.draft, walk(v, decision).kept
-    strict = decision.accept if decision.lossless_accept is None else decision.lossless_accept
-    place = torch.arange(draft.nodes, device=node.device).expand(draft.tokens.shape)
-    behind_kept = (v.earlier_siblings & kept[:, None, :]).any(-1)
-    tested = v.at_parent(kept) & ~behind_kept
-    clause = torch.where(kept, torch.where(strict, STRICT, RELAXED), torch.where(tested, REJECTED, UNREACHED))
-    depth, one = draft.depth.expand(draft.tokens.shape), torch.ones_like(node)
-    return {"node": _with_drawn(place, -one), "parent": _with_drawn(v.parent, node),
-            "depth": _with_drawn(depth, v.at(depth, node) + 1),
-            "rank": _with_drawn(v.earlier_siblings.sum(-1), 0 * one), "clause": _with_drawn(clause, DRAWN * one),
-            "accept": _with_drawn(decision.accept), "strict": _with_drawn(strict)}
+def _place_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
+    """Where each position stands in the cycle's tree."""
+    tokens, one = v.draft.tokens, torch.ones_like(last)
+    node = torch.arange(v.draft.nodes, device=last.device).expand(tokens.shape)
+    depth = v.draft.depth.expand(tokens.shape)
+    return {"node": _with_drawn(node, -one), "parent": _with_drawn(v.parent, last),
+            "depth": _with_drawn(depth, v.at(depth, last) + 1),
+            "rank": _with_drawn(v.earlier_siblings.sum(-1), 0 * one)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from string import ascii_lowercase
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,9 +17,10 @@ from results.metrics.trace_metrics import QUANTITIES, quantities
 from results.reports.figures import Traced, View
 from results.reports.grid import Grid, outcome
 from results.reports.spec import ReportSpec
+from results.store.clauses import Clause
 
-_KEPT = (("strict", "kept", PURPLE, "o"), ("relaxed", "kept by relaxation", VERMILLION, "."),
-         ("drawn", "drawn by the target", SOFT, "x"))
+_EMITTED = (("kept", PURPLE, "o"), ("kept only by the threshold", VERMILLION, "."), ("drawn by the target", SOFT, "x"))
+"""Label, colour and marker of the emitted tokens: draft tokens of two kinds, and the tokens after them."""
 
 
 def draw(traced: Traced, spec: ReportSpec, grid: Grid) -> Figure:
@@ -46,14 +48,15 @@ def _panel(ax: Axes, view: View, spec: ReportSpec, grid: Grid, at: Mapping[str, 
         values(ax, frame[view.x], label=QUANTITIES[view.x].label, mark=view.mark, total=total, span=view.x_range)
         ax.text(1.0, 1.02, f"n = {total:,}", ha="right", va="bottom", transform=ax.transAxes, color=SOFT)
     elif view.points == "kept":
-        for clause, label, colour, marker in _KEPT:
-            rows = frame[frame["clause"] == clause]
+        kind = np.where(frame["clause"] == Clause.DRAWN, 2, np.where(frame["by_threshold"], 1, 0))
+        for number, (label, colour, marker) in enumerate(_EMITTED):
+            rows = frame[kind == number]
             ax.plot(rows[view.x], rows[view.y], marker, color=colour, markersize=3.5, alpha=0.7, label=label)
         ax.legend(loc="upper left")
         ax.set_xlabel(QUANTITIES[view.x].label)
         ax.set_ylabel(QUANTITIES[view.y].label)
     else:
-        chosen = frame["clause"] == "relaxed" if view.points == "relaxed" else None
+        chosen = frame["by_threshold"] if view.points == "by_threshold" else None
         plane(ax, frame[view.x], frame[view.y], labels=(QUANTITIES[view.x].label, QUANTITIES[view.y].label),
               chosen=chosen)
     if view.x_range is not None:

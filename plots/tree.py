@@ -15,7 +15,8 @@ from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path as Curve
 
 from plots.style import BLUE, GREEN, GRID, INK, ORANGE, SOFT, VERMILLION
-from results.store.cycles import Clause, Cycle, Node
+from results.store.clauses import EMITTED, Clause
+from results.store.cycles import Cycle, Node
 
 POINTS = 8.5
 LETTER = 0.602 * POINTS / 72  # inches; DejaVu Sans Mono is 0.602 em wide
@@ -39,14 +40,15 @@ class Paint(NamedTuple):
 
 
 PAINT: dict[Clause, Paint] = {
-    "root": Paint(INK, INK, "white", "bold", "-", 1.0, "", "root: last committed token"),
-    "strict": Paint(BLUE, BLUE, "white", "bold", "-", 1.0, "✓", "accepted"),
-    "relaxed": Paint("#FBE3B4", ORANGE, INK, "bold", "-", 1.8, "≈", "accepted by relaxation alone"),
-    "rejected": Paint("white", VERMILLION, INK, "normal", (0, (2.4, 1.6)), 1.1, "×", "tested and rejected"),
-    "unreached": Paint("white", GRID, SOFT, "normal", "-", 0.6, "", "not reached"),
-    "drawn": Paint("#D9F0E7", GREEN, INK, "bold", "-", 1.8, "+", "drawn from the target"),
+    Clause.ROOT: Paint(INK, INK, "white", "bold", "-", 1.0, "", "root: last committed token"),
+    Clause.STRICT: Paint(BLUE, BLUE, "white", "bold", "-", 1.0, "✓", "accepted, as by the lossless test"),
+    Clause.ARGMAX: Paint("#D3E6F3", BLUE, INK, "bold", "-", 1.8, "=", "accepted as the target's argmax"),
+    Clause.RELAXED: Paint("#FBE3B4", ORANGE, INK, "bold", "-", 1.8, "≈", "accepted by relaxation alone"),
+    Clause.REJECTED: Paint("white", VERMILLION, INK, "normal", (0, (2.4, 1.6)), 1.1, "×", "tested and rejected"),
+    Clause.UNREACHED: Paint("white", GRID, SOFT, "normal", "-", 0.6, "", "not reached"),
+    Clause.DRAWN: Paint("#D9F0E7", GREEN, INK, "bold", "-", 1.8, "+", "drawn from the target"),
 }
-KEPT = ("root", "strict", "relaxed", "drawn")
+ON_PATH = (Clause.ROOT, *EMITTED)
 
 
 class Place(NamedTuple):
@@ -143,7 +145,7 @@ def _hundredths(p: float) -> str:
 def _draw_edges(ax: Axes, nodes: Sequence[Node], places: Sequence[Place]) -> None:
     """Siblings hang on one trunk in front of their column; what was kept is drawn over it."""
     for node, place in zip(nodes[1:], places[1:], strict=True):
-        kept = node.clause in KEPT
+        kept = node.clause in ON_PATH
         ax.add_patch(PathPatch(_edge(places[node.parent], place), fill=False, lw=1.9 if kept else 0.8, capstyle="round",
                                edgecolor=PAINT[node.clause].edge if kept else GRID, zorder=2 if kept else 1))
 
@@ -164,8 +166,8 @@ def _draw_node(ax: Axes, node: Node, place: Place) -> None:
     _box(ax, place.x, place.y, place.width, LINE * 0.74, paint)
     ax.text(place.x + PAD, place.y, label(node), color=paint.text, weight=paint.weight, va="center_baseline", zorder=4,
             family="DejaVu Sans Mono", fontsize=POINTS, parse_math=False)
-    ax.text(place.x + place.width + 0.05, place.y, numbers(node), color=INK if node.clause in KEPT else SOFT, zorder=4,
-            va="center_baseline", family="DejaVu Sans Mono", fontsize=POINTS, parse_math=False)
+    ax.text(place.x + place.width + 0.05, place.y, numbers(node), color=INK if node.clause in ON_PATH else SOFT,
+            zorder=4, va="center_baseline", family="DejaVu Sans Mono", fontsize=POINTS, parse_math=False)
 
 
 def _box(ax: Axes, x: float, y: float, width: float, height: float, paint: Paint) -> None:

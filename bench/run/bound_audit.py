@@ -19,13 +19,13 @@ from bench.run.model_pool import ModelPool
 from methods.training.rules.arc import next_step_js
 from results.metrics.intervals import proportion_interval
 from results.store.cells import Store, StoreError
-from results.store.traces import ON_PATH, TraceFolder
+from results.store.clauses import EMITTED, KEPT
+from results.store.traces import TraceFolder
 from tasks.base import Prompt
 
 log = logging.getLogger(__name__)
 TOP = 128
 RECORD = "coverage"
-ACCEPTED = ("strict", "relaxed")
 COLUMNS = ["prompt", "turn", "cycle", "depth", "clause", "token", "top1", "u_emb", "u_logit"]
 
 
@@ -50,7 +50,7 @@ def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
 
 def coverage(frame: pd.DataFrame, found: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """Shares with Wilson intervals, of all accepted tokens and of those `found` that are not the target's choice."""
-    accepted, differing = int(frame["clause"].isin(ACCEPTED).sum()), len(found)
+    accepted, differing = int(frame["clause"].isin(KEPT).sum()), len(found)
     broken = sum(js > bound for js, bound in found)
     return {
         "accepted": accepted, "differing": differing,
@@ -71,7 +71,7 @@ def divergences(cell: Cell, pool: ModelPool, samples: Sequence[dict[str, Any]],
         if "error" in sample:
             continue
         for ids, answer, path in _turns(target, prompts[sample["id"]], sample, frame[frame["prompt"] == sample["id"]]):
-            chosen = path[path["clause"].isin(ACCEPTED) & (path["token"] != path["top1"])]
+            chosen = path[path["clause"].isin(KEPT) & (path["token"] != path["top1"])]
             rivals = {int(at): int(token) for at, token in chosen["top1"].items()}
             js = next_step_js(target, ids, answer, rivals, TOP)
             bound = chosen[["u_emb", "u_logit"]].min(axis=1)
@@ -85,7 +85,7 @@ def _turns(target: Any, prompt: Prompt, sample: dict[str, Any],
     start = 0
     for turn, tokens in enumerate(sample["turn_tokens"]):
         answer = sample["output_ids"][start:start + tokens]
-        own = frame[(frame["turn"] == turn) & frame["clause"].isin(ON_PATH)]
+        own = frame[(frame["turn"] == turn) & frame["clause"].isin(EMITTED)]
         path = own.sort_values(["cycle", "depth"], kind="stable").head(tokens - 1)
         path.index = range(1, len(path) + 1)  # the first token comes from the prefill
         yield context(target, prompt, sample["texts"][:turn]), answer, path

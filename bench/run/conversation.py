@@ -27,7 +27,10 @@ class Answer:
     accepted: list[int] = field(default_factory=list)
     finish: list[str] = field(default_factory=list)
     relaxed: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
+    greedier: int = 0
+    drafted: int = 0
+    pruned: int = 0
+    flags: dict[str, int] = field(default_factory=dict)
     prompt_tokens: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
@@ -42,9 +45,11 @@ class Answer:
         self.accepted += generation.accepted
         self.finish.append(generation.finish)
         self.relaxed += generation.relaxed
-        for name, count in generation.counts.items():
-            if name != "relaxed":
-                self.counts[name] = self.counts.get(name, 0) + count
+        self.greedier += generation.greedier
+        self.drafted += generation.drafted
+        self.pruned += generation.pruned
+        for name, count in generation.flags.items():
+            self.flags[name] = self.flags.get(name, 0) + count
         self.prompt_tokens += prompt_tokens
         self.prefill_s += generation.prefill_s
         self.decode_s += generation.decode_s

@@ -220,9 +220,10 @@ def _sample(run: Answer, score: dict[str, Any], seed: int, baseline: dict[str, A
     return {
         "id": run.prompt.id, "output_ids": run.output_ids, "text": "\n\n".join(run.texts), "texts": run.texts,
         "turn_tokens": run.turn_tokens, "committed": run.committed, "accepted": run.accepted, "relaxed": run.relaxed,
+        "greedier": run.greedier, "drafted": run.drafted, "pruned": run.pruned,
         "prefill_s": run.prefill_s, "decode_s": run.decode_s, "finish": run.finish, **score, "seed": seed,
         "nll": run.nll, "prompt_tokens": run.prompt_tokens, "baseline": baseline,
-        **({"counts": run.counts} if run.counts else {}),
+        **({"flags": run.flags} if run.flags else {}),
         **({} if run.prompt.group is None else {"group": run.prompt.group}),
     }
 

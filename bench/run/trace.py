@@ -20,13 +20,15 @@ from bench.run.progress import Bars
 from bench.run.rotation import chunked, stream_name
 from methods.decode import Limits
 from methods.method import Method
-from methods.trace import CLAUSES, Traced, decoder
+from methods.rules.clause import Clause
+from methods.trace import Traced, decoder
 from results.store.cells import CellFolder, Store, StoreError
 from results.store.traces import Threshold, TraceFolder
 from tasks.base import Prompt, Task
 
 log = logging.getLogger(__name__)
-SAME = ("output_ids", "committed", "accepted", "relaxed")
+SAME = ("output_ids", "committed", "accepted", "relaxed", "greedier")
+WORDS = np.array([clause.word for clause in Clause])
 
 
 class TraceMismatch(RuntimeError):
@@ -84,10 +86,10 @@ def _decode(cell: Cell, task: Task, method: Method, limits: Limits,
     for run in runs:
         for turn in range(len(run.turn_tokens)):
             trace = found[stream_name(cell, task, run.prompt, turn)]
-            if trace.setting is not None:
-                threshold = Threshold(**asdict(trace.setting))
+            if trace.threshold is not None:
+                threshold = Threshold(**asdict(trace.threshold))
             if trace.columns:
-                words = np.array(CLAUSES)[trace.columns["clause"]]
+                words = WORDS[trace.columns["clause"]]
                 columns.append({"prompt": run.prompt.id, "turn": turn, **trace.columns, "clause": words})
     return runs, columns, threshold
 

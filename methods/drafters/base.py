@@ -46,6 +46,15 @@ class Proposer(ABC):
         Before each draft it holds all committed tokens of a row but the root. What a drafter writes behind them, the
         verification writes again; `cache.lengths` must be as before when `propose` returns."""
 
+    def on_logits(self, logits: Tensor, node: Tensor) -> None:  # noqa: B027
+        """The target's raw logits [B, N, V] of its last forward, and the node [B] in whose context the next root is
+        predicted. Called after the prefill (N = 1) and after each cycle's acceptance."""
+
+    def pruning_counts(self, row: int, cycles: int) -> tuple[int, int]:
+        """How many tokens were drafted in the first `cycles` cycles of a row, and how many of them pruned; (0, 0) for
+        drafts that are not pruned."""
+        return 0, 0
+
     def on_extra_outputs(self, answers: Sequence[Sequence[int]]) -> None:  # noqa: B027
         """The target's argmax behind each extra node of the last draft (`Draft.extra_nodes`), a list a row."""
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 Relation = Literal[">", ">=", "<", "<="]
+_COMPARE = {">": torch.gt, ">=": torch.ge, "<": torch.lt, "<=": torch.le}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class ThresholdView:
     score: Tensor
     inside: Tensor
     outside: Tensor
+
+    @property
+    def holds(self) -> Tensor:
+        """[B, N] bool: `score relation value`."""
+        return _COMPARE[self.relation](self.score, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,18 @@ class Rule(BaseModel, ABC):
         """The decision as a function of the rule's threshold; None for a rule without one. Only asked for in an untimed
         pass; at the threshold of the run it is what `decide` says."""
         return None
+
+    def by_threshold(self, v: Verification) -> Tensor:
+        """[B, N] bool: the node is accepted only because of the rule's threshold; without it the rule would not accept
+        the token, whatever the lossless test says. Only called in an untimed pass.
+
+        Default: what the `threshold_view` adds to its `outside`; for a rule without a view, what the rule accepts and
+        the lossless test does not."""
+        view = self.threshold_view(v)
+        if view is None:
+            decision = self.decide(v)
+            return decision.accept & ~decision.strict
+        return view.holds & view.inside & ~view.outside
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         """Weights [B, V], unnormalised, in the context of the last kept node [B]. Default: the target's p."""

@@ -77,8 +77,15 @@ class Either(Rule):
 
     def decide(self, v: Verification) -> Decision:
         one, other = (rule.decide(v) for rule in self._rules)
-        strict = other.strict if one.strict is None else one.strict
-        return Decision(one.accept | other.accept, strict, {**one.notes, **other.notes})
+        lossless = other.lossless_accept if one.lossless_accept is None else one.lossless_accept
+        return Decision(one.accept | other.accept, lossless, {**one.flags, **other.flags})
+
+    def by_threshold(self, v: Verification) -> Tensor:
+        """Accepted, and by neither rule without its threshold."""
+        accepted = [rule.decide(v).accept for rule in self._rules]
+        relaxed = [rule.by_threshold(v) for rule in self._rules]
+        without = [accept & ~only for accept, only in zip(accepted, relaxed, strict=True)]
+        return (accepted[0] | accepted[1]) & ~without[0] & ~without[1]
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
         return {name: numbers for rule in self._rules for name, numbers in rule.statistics(v).items()}

@@ -101,5 +101,9 @@ class Lossless(Rule):
         strict = lossless_test(v) if self.q_mode == "draft" else None
         return Decision(lossless_test(v, self.q_mode), strict)
 
+    def by_threshold(self, v: Verification) -> Tensor:
+        """Nowhere: the rule has no threshold, q_mode=draft is a bias of the test itself."""
+        return torch.zeros_like(v.draft.tokens, dtype=torch.bool)
+
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return residual(v, node)

@@ -14,43 +14,59 @@ from methods.rules.verification import Verification
 class Decision:
     """A rule's local decisions, all nodes at once.
 
-    accept  [B, N] bool  the node is kept if it is tested, i.e. if its parent was kept and its earlier siblings were
-                         not. The root's entry is ignored.
+    accept           [B, N] bool  the node is kept if it is tested, i.e. if its parent was kept and its earlier siblings
+                                  were not. The root's entry is ignored.
     lossless_accept  [B, N] bool  what the lossless test (greedy matching at T=0) decides with the same random numbers;
-                         None when the rule is itself lossless.
-    flags   name -> [B, N] bool per context: events worth counting, such as a threshold that has no meaning there.
+                                  None for a rule that is lossless itself.
+    flags            name -> [B, N] bool per context: events worth counting, such as a threshold that has no meaning
+                                  there. Any name is allowed.
     """
 
     accept: Tensor
     lossless_accept: Tensor | None = None
     flags: dict[str, Tensor] = field(default_factory=dict)
 
+    @property
+    def strict(self) -> Tensor:
+        """[B, N] bool: the lossless test accepts the node."""
+        return self.accept if self.lossless_accept is None else self.lossless_accept
+
 
 @dataclass(slots=True)
 class Walk:
-    """The path that was kept.
+    """The kept path.
 
-    kept     [B, N] bool  its nodes, root included.
-    last     [B] int64    its deepest node.
-    length   [B] int64    accepted draft tokens, the root not counted.
-    flags    name -> [B, N] bool on the path: "relaxed", where the strict rule would have rejected the node; every other
-             name is a note of the rule, where it was set for the node's context.
+    kept      [B, N] bool  its nodes, root included.
+    last      [B] int64    its deepest node.
+    length    [B] int64    accepted draft tokens, the root not counted.
+    relaxed   [B, N] bool  kept nodes that the lossless test rejects and whose token is not the target's argmax; None
+                           for a rule that is lossless itself.
+    greedier  [B, N] bool  kept nodes that the lossless test rejects although their token is the target's argmax; None
+                           likewise.
+    flags     name -> [B, N] bool  the rule's flags in the contexts of the path.
     """
 
     kept: Tensor
     last: Tensor
     length: Tensor
+    relaxed: Tensor | None = None
+    greedier: Tensor | None = None
     flags: dict[str, Tensor] = field(default_factory=dict)
 
     @property
-    def relaxed(self) -> Tensor:
-        """[B] int64: accepted draft tokens that the strict rule would have rejected."""
-        return self.flags["relaxed"].sum(1) if "relaxed" in self.flags else torch.zeros_like(self.length)
+    def relaxed_count(self) -> Tensor:
+        """[B] int64: accepted draft tokens that are relaxed."""
+        return torch.zeros_like(self.length) if self.relaxed is None else self.relaxed.sum(1)
 
     @property
-    def notes(self) -> dict[str, Tensor]:
-        """name -> [B] int64: on how many contexts of the path the rule's note was set."""
-        return {name: mark.sum(1) for name, mark in self.flags.items() if name != "relaxed"}
+    def greedier_count(self) -> Tensor:
+        """[B] int64: accepted draft tokens that are greedier."""
+        return torch.zeros_like(self.length) if self.greedier is None else self.greedier.sum(1)
+
+    @property
+    def flag_counts(self) -> dict[str, Tensor]:
+        """name -> [B] int64: on how many contexts of the path the rule's flag is set."""
+        return {name: flag.sum(1) for name, flag in self.flags.items()}
 
 
 def walk(v: Verification, decision: Decision) -> Walk:
@@ -68,7 +84,8 @@ def walk(v: Verification, decision: Decision) -> Walk:
         kept = ~(draft.ancestors & ~first[:, None, :]).any(-1)
         length = kept.sum(1) - 1
         last = torch.where(kept, draft.depth, -1).argmax(1)
-    marks = {name: kept & note for name, note in decision.flags.items()}
+    path = Walk(kept, last, length, flags={name: kept & flag for name, flag in decision.flags.items()})
     if decision.lossless_accept is not None:
-        marks["relaxed"] = kept & ~decision.lossless_accept & (draft.depth > 0)
-    return Walk(kept, last, length, marks)
+        not_strict = kept & ~decision.lossless_accept & (draft.depth > 0)
+        path.relaxed, path.greedier = not_strict & ~v.is_argmax, not_strict & v.is_argmax
+    return path

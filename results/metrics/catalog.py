@@ -51,7 +51,11 @@ _ALL = (
     Metric("accept_len", "Accepted length", "", 2, "higher", "Accepted draft tokens per cycle, without the bonus."),
     Metric("draft_share", "From the draft", "%", 1, None, "Emitted tokens that came from the draft, over all emitted."),
     Metric("relaxed_share", "Relaxed", "%", 1, None,
-           "Emitted tokens that were accepted although the strict rule, with the same random numbers, rejects them."),
+           "Accepted draft tokens that the lossless test rejects with the same random numbers and that are not the "
+           "target's argmax, over all emitted tokens."),
+    Metric("greedier_share", "Greedier", "%", 1, None,
+           "Accepted draft tokens that the lossless test rejects with the same random numbers although they are the "
+           "target's argmax, over all emitted tokens: no relaxation, but greedier than the temperature asks for."),
     Metric("pruned_share", "Pruned ρ", "%", 1, None, "Drafted tokens dropped before verification, over all drafted."),
     Metric("tokens_per_s", "Speed", "tok/s", 1, "higher",
            "Emitted tokens over decode wall time; prefill and tokenisation are outside."),

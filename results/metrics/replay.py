@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from results.metrics import intervals
-from results.store.traces import TESTED, Threshold
+from results.store.clauses import TESTED
+from results.store.traces import Threshold
 
 COLUMNS = ("prompt", "turn", "cycle", "node", "parent", "depth", "clause", "accept", "score", "inside", "outside")
 _COMPARE = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}

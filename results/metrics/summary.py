@@ -73,6 +73,7 @@ def _cycles(samples: Sequence[Sample]) -> dict[str, Any]:
         # An end-of-text token inside a draft cuts the cycle: what was accepted behind it is never emitted.
         "draft_share": _ratio(np.minimum(accepted, committed).sum(), tokens),
         "relaxed_share": _ratio(sum(sample["relaxed"] for sample in samples), tokens),
+        "greedier_share": _ratio(sum(sample["greedier"] for sample in samples), tokens),
         "accept_histogram": histogram.tolist(),
         "accept_by_position": [float(count / cycles) for count in at_least[1:]],
         "tokens": tokens,
@@ -81,13 +82,13 @@ def _cycles(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _events(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Drafted tokens that were pruned, over all drafted; and how often what the rule notes happened."""
-    counts: dict[str, int] = {}
+    """Drafted tokens that were pruned, over all drafted; and how often each flag of the rule was set."""
+    pruned, drafted = (sum(sample[name] for sample in samples) for name in ("pruned", "drafted"))
+    flags: dict[str, int] = {}
     for sample in samples:
-        for name, count in sample.get("counts", {}).items():
-            counts[name] = counts.get(name, 0) + count
-    pruned, drafted = counts.pop("pruned", 0), counts.pop("drafted", 0)
-    return {**({"pruned_share": pruned / drafted} if drafted else {}), **({"events": counts} if counts else {})}
+        for name, count in sample.get("flags", {}).items():
+            flags[name] = flags.get(name, 0) + count
+    return {**({"pruned_share": pruned / drafted} if drafted else {}), **({"events": flags} if flags else {})}
 
 
 def _speed(samples: Sequence[Sample], base: Sequence[Sample], own: bool) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from results.store.cells import StoreError
-from results.store.traces import ON_PATH, TESTED, TraceFolder
+from results.store.clauses import EMITTED, TESTED
+from results.store.traces import TraceFolder
 
 HEADS = 5
 """Dropout heads of the papers' tables."""
@@ -46,18 +47,18 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 
 def quantities(traces: TraceFolder, names: tuple[str, ...]) -> pd.DataFrame:
-    """Columns `names` and `clause`, a row a position; positions where one of them does not exist are left out. Raises
-    StoreError without traces, ValueError for quantities of different rows."""
+    """Columns `names`, `clause` and `by_threshold`, one row per position; positions where a quantity does not exist are
+    left out. Raises StoreError without traces, ValueError for quantities of different rows."""
     chosen = [QUANTITIES[name] for name in names]
     kinds = {quantity.rows for quantity in chosen}
     if len(kinds) > 1:
         raise ValueError(f"{', '.join(names)}: quantities of emitted tokens and of drafted contexts in one panel")
-    read = {"clause", "rank"}.union(*(quantity.columns for quantity in chosen))
+    read = {"clause", "rank", "by_threshold"}.union(*(quantity.columns for quantity in chosen))
     frame = traces.frame(sorted(read))
-    frame = _contexts(frame) if kinds == {"contexts"} else frame[frame["clause"].isin(ON_PATH)]
-    found = pd.DataFrame({name: quantity.of(frame) for name, quantity in zip(names, chosen, strict=True)})
-    there = np.isfinite(found).all(axis=1)
-    return found[there].assign(clause=frame["clause"][there])
+    frame = _contexts(frame) if kinds == {"contexts"} else frame[frame["clause"].isin(EMITTED)]
+    numbers = pd.DataFrame({name: quantity.of(frame) for name, quantity in zip(names, chosen, strict=True)})
+    exists = np.isfinite(numbers).all(axis=1)
+    return numbers[exists].assign(clause=frame["clause"][exists], by_threshold=frame["by_threshold"][exists])
 
 
 def traced_metrics(traces: TraceFolder) -> dict[str, Any]:

@@ -106,9 +106,9 @@ class Histogram(_Figure):
 
 
 class View(Frozen):
-    """One panel of traced positions: the distribution of `x`, or `x` against `y`. `mark` is a threshold on x. `points`:
-    over the plane, those kept by relaxation; or points alone, told apart by what kept them. Positions outside a range
-    are left out."""
+    """One panel of traced positions: the distribution of `x`, or `x` against `y`. `mark` is a threshold on x.
+    `points`: over the plane, the draft tokens kept only because of the rule's threshold; or all emitted tokens as
+    points, coloured by what kept them. Positions outside a range are left out."""
 
     x: QuantityName
     y: QuantityName | None = None
@@ -116,7 +116,7 @@ class View(Frozen):
     mark: float | None = None
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
-    points: Literal["relaxed", "kept"] | None = None
+    points: Literal["by_threshold", "kept"] | None = None
 
 
 class Traced(_Figure):

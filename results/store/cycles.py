@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
-Clause = Literal["root", "strict", "relaxed", "rejected", "unreached", "drawn"]
-"""root: the last committed token. strict: kept, and the strict rule keeps it too with the same random numbers. relaxed:
-kept by the relaxation alone. rejected: its parent was kept, it was tested, and it was not. unreached: never tested.
-drawn: no draft token but the one after the kept path, correction or bonus."""
+from results.store.clauses import KEPT, Clause
 
 
 class CycleError(ValueError):
@@ -47,12 +43,12 @@ class Cycle:
     @property
     def accepted(self) -> int:
         """Draft tokens kept."""
-        return sum(node.clause in ("strict", "relaxed") for node in self.nodes)
+        return sum(node.clause in KEPT for node in self.nodes)
 
     @property
     def relaxed(self) -> int:
-        """Draft tokens that the relaxation alone kept."""
-        return sum(node.clause == "relaxed" for node in self.nodes)
+        """Draft tokens kept that the lossless test rejects and that are not the target's argmax."""
+        return sum(node.clause == Clause.RELAXED for node in self.nodes)
 
     @property
     def complete(self) -> bool:
@@ -78,7 +74,7 @@ def read_cycle(file: Path) -> Cycle:
                          "python -m bench.cycle writes one") from error
     for i, node in enumerate(cycle.nodes):
         in_order = node.parent == -1 if i == 0 else 0 <= node.parent < i
-        if not in_order or node.clause not in get_args(Clause):
+        if not in_order or node.clause not in list(Clause):
             raise CycleError(f"{file}: node {i} has parent {node.parent} and clause {node.clause}: parents stand before"
-                             f" their children, clauses are {', '.join(get_args(Clause))}")
+                             f" their children, clauses are {', '.join(Clause)}")
     return cycle

@@ -23,11 +23,8 @@ import pyarrow.parquet as pq
 
 from results.store.cells import CellFolder, StoreError
 
-ON_PATH = ("strict", "relaxed", "drawn")
-"""Clauses of the tokens that were emitted (the end of an answer may have cut the last few)."""
-TESTED = ("strict", "relaxed", "rejected")
 META = b"leeway"
-BOOLS = ("accept", "strict", "inside", "outside")
+BOOLS = ("accept", "strict", "argmax", "by_threshold", "inside", "outside")
 WORDS = ("prompt", "clause")
 WHOLE = ("turn", "cycle", "node", "parent", "depth", "rank", "token", "top1", "top2")
 

@@ -18,6 +18,7 @@ from bench.run.conversation import context
 from bench.run.model_pool import ModelPool
 from methods.engine.loading import fingerprint, load_model
 from results.metrics.intervals import proportion_interval
+from results.store.clauses import EMITTED
 from results.store.traces import TraceFolder
 
 
@@ -60,7 +61,7 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
             text = context(target, prompts[sample["id"]], sample["texts"][:turn])
             text += sample["output_ids"][start:start + 1]
             own = frame[(frame["prompt"] == sample["id"]) & (frame["turn"] == turn)]
-            rows = own[own["clause"].isin(("strict", "relaxed", "drawn"))].sort_values(["cycle", "depth"])
+            rows = own[own["clause"].isin(EMITTED)].sort_values(["cycle", "depth"])
             for row in rows.head(tokens - 1).itertuples():
                 if row.clause != "drawn" and row.token != row.top1:
                     expected.append((divergence(target.model, text, row.token, row.top1), min(row.u_emb, row.u_logit)))
@@ -74,7 +75,7 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
 
 
 def test_shares_by_hand() -> None:
-    frame = pd.DataFrame({"clause": ["strict"] * 6 + ["relaxed"] * 4 + ["rejected", "drawn"]})
+    frame = pd.DataFrame({"clause": ["strict"] * 5 + ["argmax"] + ["relaxed"] * 4 + ["rejected", "drawn"]})
     found = coverage(frame, [(0.1, 0.2), (0.3, 0.2), (0.0, 0.0), (0.5, 0.6)])
     assert (found["accepted"], found["differing"]) == (10, 4)
     assert found["coverage"] == pytest.approx(0.9) and found["coverage_differing"] == 0.75

@@ -11,6 +11,7 @@ from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import build_method
 from methods.sampling import Sampling
+from results.store.clauses import KEPT
 from tests.helpers.fitted_heads import fitted_medusa
 from tests.helpers.tiny_models import language_model, prompts
 
@@ -46,7 +47,7 @@ def test_every_node_is_accounted_for(models, rule):
     ids = [*prompt, plain.output_ids[0]]
     for number, (cycle, accepted) in enumerate(zip(cycles, plain.accepted, strict=True), start=1):
         assert cycle.number == number and cycle.nodes[0].token == ids[-1] and len(cycle.nodes) == 11
-        kept = [i for i, node in enumerate(cycle.nodes) if node.clause in ("root", "strict", "relaxed")]
+        kept = [i for i, node in enumerate(cycle.nodes) if node.clause in ("root", *KEPT)]
         assert all(cycle.nodes[i].parent == above for above, i in pairwise(kept))
         assert cycle.follow.parent == kept[-1] and cycle.follow.clause == "drawn"
         assert cycle.accepted >= accepted  # the length limit may cut the last cycle
@@ -55,7 +56,9 @@ def test_every_node_is_accounted_for(models, rule):
             tested = node.parent in kept and not any(j in kept for j in before)
             assert (node.clause == "unreached") == (i not in kept and not tested)
             assert 0 <= node.target <= 1 and node.rank >= 0
-            assert (node.clause != "relaxed") or rule != "lossless"
+            assert node.clause not in ("relaxed", "argmax") or rule != "lossless"
+            assert node.clause != "argmax" or node.rank == 0
+            assert node.clause != "relaxed" or node.rank > 0
         ids += [cycle.nodes[i].token for i in kept[1:]] + [cycle.follow.token]
     assert ids[len(prompt):][:NEW] == plain.output_ids
     assert sum(cycle.relaxed for cycle in cycles) >= plain.relaxed

@@ -18,8 +18,9 @@ from bench.run.model_pool import ModelPool
 from methods.engine.loading import load_model
 from results.store.cells import Store
 
-DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "finish", "score", "turn_tokens")
-SAMPLE = {"id", "output_ids", "text", "texts", "turn_tokens", "committed", "accepted", "relaxed", "prefill_s",
+DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "greedier", "finish", "score", "turn_tokens")
+SAMPLE = {"id", "output_ids", "text", "texts", "turn_tokens", "committed", "accepted", "relaxed", "greedier",
+          "drafted", "pruned", "prefill_s",
           "decode_s", "finish", "score", "answer", "details", "seed", "prompt_tokens", "baseline", "nll"}
 
 
@@ -51,7 +52,7 @@ def test_a_cell_on_disk(command) -> None:
     samples = cell.samples()
     assert [sample["id"] for sample in samples] == [f"mini_gsm-test-{i:05d}" for i in range(3)]
     for sample in samples:
-        assert set(sample) == SAMPLE | {"counts"} and sample["seed"] == 3
+        assert set(sample) == SAMPLE | {"flags"} and sample["seed"] == 3
         assert sample["decode_s"] > 0 < sample["prefill_s"]
         assert len(sample["output_ids"]) == 1 + sum(sample["committed"]) <= 12
         assert len(sample["committed"]) == len(sample["accepted"]) and sample["baseline"]["output_ids"]

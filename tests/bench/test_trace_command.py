@@ -11,7 +11,8 @@ import pytest
 from bench.run import trace as tracing
 from bench.run.model_pool import ModelPool
 from results.metrics.replay import COLUMNS, kept_at, replay, walked
-from results.store.traces import ON_PATH, TESTED, TraceFolder
+from results.store.clauses import EMITTED, KEPT, TESTED
+from results.store.traces import TraceFolder
 
 RUN = ("decoding.temperature=1", "decoding.max_new_tokens=10", "draft.length=3")
 
@@ -37,10 +38,10 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch: p
         start, first = 0, 0
         for turn, tokens in enumerate(sample["turn_tokens"]):
             own = frame[(frame["prompt"] == sample["id"]) & (frame["turn"] == turn)]
-            path = own[own["clause"].isin(ON_PATH)].sort_values(["cycle", "depth"], kind="stable")
+            path = own[own["clause"].isin(EMITTED)].sort_values(["cycle", "depth"], kind="stable")
             assert path["token"].tolist()[:tokens - 1] == sample["output_ids"][start + 1:start + tokens]
             cycles = own["cycle"].nunique()
-            by_cycle = own[own["clause"].isin(("strict", "relaxed"))].groupby("cycle").size()
+            by_cycle = own[own["clause"].isin(KEPT)].groupby("cycle").size()
             accepted = by_cycle.reindex(range(cycles), fill_value=0).tolist()
             assert accepted == sample["accepted"][first:first + cycles]
             start, first = start + tokens, first + cycles
@@ -80,11 +81,11 @@ def test_replay_at_the_traced_threshold_is_the_trace(command, method) -> None:
     drafted = frame[frame["clause"] != "drawn"]
     kept = kept_at(drafted, threshold, threshold.value)
     assert kept.tolist() == drafted["accept"].tolist() and len(set(kept)) == 2
-    assert walked(drafted, kept).tolist() == drafted["clause"].isin(("strict", "relaxed")).tolist()
+    assert walked(drafted, kept).tolist() == drafted["clause"].isin(KEPT).tolist()
     [row] = replay(traces.frame(COLUMNS), threshold, [threshold.value]).itertuples()
     assert row.acceptance == drafted[drafted["clause"].isin(TESTED)]["accept"].mean()
     cycles = frame.groupby(["prompt", "turn", "cycle"]).ngroups
-    assert row.accept_len == drafted["clause"].isin(("strict", "relaxed")).sum() / cycles
+    assert row.accept_len == drafted["clause"].isin(KEPT).sum() / cycles
     ends = replay(frame, threshold, [-np.inf, np.inf])["acceptance"].tolist()
     wide = drafted[drafted["clause"].isin(TESTED)]
     sides = [wide["inside"].mean(), wide["outside"].mean()]

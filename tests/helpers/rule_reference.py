@@ -74,16 +74,18 @@ def contexts(v: Verification, row: int) -> Tree:
     return found
 
 
-def walk(tree: Tree, local: Local) -> tuple[list[int], np.ndarray, int]:
-    """Path of kept nodes, emitted distribution, and how many path nodes the strict rule would have rejected."""
-    path, relaxed = [0], 0
+def walk(tree: Tree, local: Local) -> tuple[list[int], np.ndarray, tuple[int, int]]:
+    """Path of kept nodes, emitted distribution, and of the path nodes that the lossless test rejects the number whose
+    token is not the target's argmax (relaxed) and the number whose token is (greedier)."""
+    path, not_strict = [0], [0, 0]
     while True:
         context, children = tree[path[-1]]
         child, weights = local(context, children)
         if child is None:
-            return path, weights / weights.sum(), relaxed
+            return path, weights / weights.sum(), tuple(not_strict)
         before = children[:children.index(child)]
-        relaxed += not strict_accepts(context, before, child)
+        if not strict_accepts(context, before, child):
+            not_strict[int(child.token == context.z.argmax())] += 1
         path.append(child.node)
 
 

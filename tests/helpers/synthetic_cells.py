@@ -22,7 +22,8 @@ def made_up(*, speedup: float = 2.0, right: int = 3, n: int = 4, accepted: int =
         base = {"output_ids": ids, "decode_s": seconds, "prefill_s": 0.1, "score": 1.0, "finish": ["eos"]}
         samples.append({
             "id": f"p{i}", "output_ids": ids, "committed": [accepted + 1] * 10, "accepted": [accepted] * 10,
-            "relaxed": 0, "prefill_s": 0.1, "decode_s": seconds / (1 if autoregressive else speedup * (1 + i / 50)),
+            "relaxed": 0, "greedier": 0, "drafted": 0, "pruned": 0,
+            "prefill_s": 0.1, "decode_s": seconds / (1 if autoregressive else speedup * (1 + i / 50)),
             "score": float(i < right), "finish": ["eos"], "baseline": None if autoregressive else base,
         })
     samples += [{"id": f"f{i}", "error": "boom"} for i in range(failed)]

@@ -207,5 +207,5 @@ def test_greedy_decoding_stays_what_it_is(score: str) -> None:
         found = [g for at in range(0, 4, batch)
                  for g in generate(method, [Request(ids, "x") for ids in rows[at:at + batch]], Limits(24, frozenset()))]
         assert [g.output_ids for g in found] == wanted
-        assert all(0 < g.counts["pruned"] < g.counts["drafted"] == 12 * len(g.committed) for g in found)
+        assert all(0 < g.pruned < g.drafted == 12 * len(g.committed) for g in found)
         assert sum(sum(g.accepted) for g in found) > 0

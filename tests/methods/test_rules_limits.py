@@ -109,7 +109,7 @@ def test_padding_is_never_kept_nor_seen(v: Verification, among_themselves: bool)
     noisy = Verification(other, torch.where(draft.valid[..., None], v.logits, torch.nan), v.sampling, v.u)
     for rule in (Lossless(), Lossless(q_mode="draft"), Mars(), Mars(variant="released"), Fsd(), Random()):
         expected, found = walk(v, rule.decide(v)), walk(noisy, rule.decide(noisy))
-        assert torch.equal(expected.kept, found.kept) and torch.equal(expected.relaxed, found.relaxed)
+        assert torch.equal(expected.kept, found.kept) and torch.equal(expected.relaxed_count, found.relaxed_count)
         assert not (found.kept & ~draft.valid).any()
         assert torch.equal(rule.emit(v, expected.last), rule.emit(noisy, found.last))
 
@@ -138,7 +138,7 @@ def test_mars_relaxes_the_runner_up_only() -> None:
     assert accepted(Mars(theta=0.9), v) == [False, True]
     assert accepted(Mars(theta=0.95), v) == [False, False]  # the ratio is exactly theta
     kept = walk(v, Mars(theta=0.9).decide(v))
-    assert (int(kept.last), int(kept.relaxed)) == (2, 1)
+    assert (int(kept.last), int(kept.relaxed_count), int(kept.greedier_count)) == (2, 1, 0)
     v = one_context([1.0, 10.0, 9.5, 9.4], [2, 1], [0.99] * 2)
     v.draft.valid[0, 2] = False
     assert accepted(Mars(theta=0.9), v)[0]  # v1 among the padding does not win
@@ -150,11 +150,11 @@ def test_mars_is_strict_and_counts_where_the_ratio_means_nothing() -> None:
         for variant in ("algorithm1", "sampling"):
             rule = Mars(variant=variant)
             assert accepted(rule, v) == [False]
-            assert int(walk(v, rule.decide(v)).notes["nonpositive_top1"]) == 1
+            assert int(walk(v, rule.decide(v)).flag_counts["nonpositive_top1"]) == 1
     v = one_context([-9.0, -1.0, -1.01], [2], [0.999])
     assert accepted(Mars(variant="released"), v) == [True]
     assert accepted(Mars(indicator="prob_ratio"), v) == [True]
-    assert walk(v, Mars(indicator="prob_ratio").decide(v)).notes == {}
+    assert walk(v, Mars(indicator="prob_ratio").decide(v)).flags == {}
 
 
 def test_mars_released_skips_others_untested() -> None:
@@ -243,13 +243,14 @@ def test_fsd_correction() -> None:
     assert Fsd(correction="greedy").emit(v, root).tolist() == [[0.0, 1.0, 0.0]]
 
 
-def test_walk_counts_notes_along_the_path() -> None:
+def test_walk_counts_flags_along_the_path() -> None:
     draft = Draft.of_chain(torch.zeros(2, 4, dtype=torch.long))
     v = Verification(draft, torch.zeros(2, 4, 3), WARM, torch.zeros(2, 4))
     accept = torch.tensor([[True, True, False, True], [True, True, True, True]])
-    found = walk(v, Decision(accept, lossless_accept=torch.zeros_like(accept), flags={"seen": torch.ones_like(accept)}))
-    assert found.length.tolist() == found.last.tolist() == found.relaxed.tolist() == [1, 3]
-    assert found.notes["seen"].tolist() == [2, 4]
+    flags = {"relaxed": torch.ones_like(accept)}
+    found = walk(v, Decision(accept, lossless_accept=torch.zeros_like(accept), flags=flags))
+    assert found.length.tolist() == found.last.tolist() == found.greedier_count.tolist() == [1, 3]
+    assert found.flag_counts["relaxed"].tolist() == [2, 4] and found.relaxed_count.tolist() == [0, 0]
 
 
 LOOKUP = DraftCapabilities("prompt_lookup", has_q=False, sampled=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,19 @@ from methods.rules._classifier import Classifier, Linear
 from methods.rules.arc import Arc, Bucket, Constants
 from methods.rules.autojudge import Autojudge
 from methods.rules.base import Rule
+from methods.rules.clause import KEPT, Clause, clauses
 from methods.rules.dropmatch import Dropmatch
+from methods.rules.either import Either
 from methods.rules.fsd import Fsd
 from methods.rules.judge import Judge
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
 from methods.rules.verification import Verification
+from methods.rules.walk import Decision, walk
 from methods.sampling import Sampling
-from methods.trace import DRAWN, REJECTED, RELAXED, STRICT, UNREACHED, traced
+from methods.trace import traced
+from methods.trees.draft import Draft
 from tests.helpers.rule_cases import random_case
 from tests.helpers.tiny_models import language_model, prompts
 
@@ -68,19 +73,20 @@ def test_a_traced_batch_decodes_the_same_and_tells_it_all(rule: Rule) -> None:
     plain, noted = generate(method, requests, limits), traced(method, requests, limits)
     for one, trace in zip(plain, noted, strict=True):
         other, columns = trace.generation, trace.columns
-        assert (one.output_ids, one.committed, one.accepted, one.counts) == (
-            other.output_ids, other.committed, other.accepted, other.counts)
+        assert (one.output_ids, one.committed, one.accepted, one.relaxed, one.greedier, one.flags) == (
+            other.output_ids, other.committed, other.accepted, other.relaxed, other.greedier, other.flags)
         if not one.committed:
             continue
-        kept = np.isin(columns["clause"], (STRICT, RELAXED))
-        emitted = columns["token"][kept | (columns["clause"] == DRAWN)].tolist()
+        kept = np.isin(columns["clause"], KEPT)
+        emitted = columns["token"][kept | (columns["clause"] == Clause.DRAWN)].tolist()
         assert emitted == one.output_ids[1:], "also where the end cuts the last cycle"
         assert np.bincount(columns["cycle"][kept], minlength=len(one.committed)).tolist() == one.accepted
-        assert (columns["clause"] == RELAXED).sum() == one.relaxed
-        assert columns["accept"][kept].all() and not columns["accept"][columns["clause"] == REJECTED].any()
-        assert columns["clause"][(columns["rank"] == 0) & (columns["parent"] == 0)].max() != UNREACHED
+        assert (columns["clause"] == Clause.RELAXED).sum() == one.relaxed
+        assert (columns["clause"] == Clause.ARGMAX).sum() == one.greedier
+        assert columns["accept"][kept].all() and not columns["accept"][columns["clause"] == Clause.REJECTED].any()
+        assert columns["clause"][(columns["rank"] == 0) & (columns["parent"] == 0)].max() != Clause.UNREACHED
         assert (columns["z1"] >= columns["z2"]).all() and (columns["p1"] + columns["p2"] <= 1 + 1e-5).all()
-        drafted = columns["clause"] != DRAWN
+        drafted = columns["clause"] != Clause.DRAWN
         assert np.isfinite(columns["js"][drafted]).all() and np.isnan(columns["q"][~drafted]).all()
 
 
@@ -93,7 +99,7 @@ def test_what_lies_behind_the_end_does_not_count(limit: int) -> None:
     for trace in traced(method, requests, Limits(limit, frozenset())):
         one, clauses = trace.generation, trace.columns["clause"]
         assert sum(one.committed) == sum(one.accepted) == limit - 1
-        assert one.relaxed == (clauses == RELAXED).sum() <= sum(one.accepted)
+        assert one.relaxed == (clauses == Clause.RELAXED).sum() <= sum(one.accepted)
         assert len(clauses) == limit - 1, "one chain, all of it kept"
 
 
@@ -139,8 +145,8 @@ def test_divergences_and_bounds_are_what_plain_forwards_say(tmp_path: Path) -> N
     answer, columns = trace.generation.output_ids, trace.columns
     with torch.inference_mode():
         z, z_draft = (m.model(torch.tensor([ids + answer])).logits[0, len(ids):-1].double() for m in (target, model))
-    on_path = np.flatnonzero(np.isin(columns["clause"], (STRICT, RELAXED, DRAWN)))
-    drafted = columns["clause"][on_path] != DRAWN
+    on_path = np.flatnonzero(np.isin(columns["clause"], (*KEPT, Clause.DRAWN)))
+    drafted = columns["clause"][on_path] != Clause.DRAWN
     assert drafted.sum() > 5, "there must be draft tokens to look at"
     p, q = z.softmax(-1), z_draft.softmax(-1)
     processed, token, best = sampling.probs(z.float()).double(), torch.tensor(answer[1:]), z.argmax(-1)
@@ -170,10 +176,80 @@ def test_what_is_noted_is_what_a_plain_forward_says() -> None:
     with torch.inference_mode():
         logits = target.model(torch.tensor([ids + answer])).logits[0, len(ids):-1].double()
     p = logits.softmax(-1)
-    on_path = np.flatnonzero(np.isin(columns["clause"], (STRICT, RELAXED, DRAWN)))[:len(answer) - 1]
+    on_path = np.flatnonzero(np.isin(columns["clause"], (*KEPT, Clause.DRAWN)))[:len(answer) - 1]
     index = torch.arange(len(on_path))
     top = logits.topk(2, -1)
     assert columns["p0"][on_path] == pytest.approx(p[index, answer[1:]].numpy(), abs=1e-5)
     assert columns["z1"][on_path] == pytest.approx(top.values[:, 0].numpy(), abs=1e-4)
     assert columns["p2"][on_path] == pytest.approx(p.topk(2, -1).values[:, 1].numpy(), abs=1e-5)
     assert columns["top1"][on_path].tolist() == top.indices[:, 0].tolist()
+
+
+def chain_case(logits: list[float], token: int, u: float, temperature: float = 1.0) -> Verification:
+    """A chain of one drafted `token`, whose test has the random number `u`, after raw target `logits`."""
+    draft = Draft.of_chain(torch.tensor([[0, token]]))
+    return Verification(draft, torch.tensor([[logits, logits]]), Sampling(temperature), torch.tensor([[0.0, u]]))
+
+
+def bits(rule: Rule, v: Verification) -> tuple[bool, bool, bool, Clause]:
+    """S, A, R and the clause of the drafted token."""
+    decision = rule.decide(v)
+    path = walk(v, decision)
+    s, a, r = (bool(x[0, 1]) for x in (decision.strict, v.is_argmax, rule.by_threshold(v)))
+    return s, a, r, Clause(int(clauses(v, decision, path)[0, 1]))
+
+
+LOGITS = [2.0, 1.9, -3.0]
+"""p = 0.52, 0.47, 0.004; the ratio of the two largest logits is 0.95."""
+
+
+@pytest.mark.parametrize(("token", "u", "temperature", "expected"), [
+    (0, 0.1, 1.0, (True, True, False, Clause.STRICT)),
+    (0, 0.9, 1.0, (False, True, False, Clause.ARGMAX)),   # an exact match that sampling refuses is no relaxation
+    (1, 0.1, 1.0, (True, False, True, Clause.STRICT)),    # kept by the threshold; that S holds as well is luck
+    (1, 0.9, 1.0, (False, False, True, Clause.RELAXED)),
+    (2, 0.9, 1.0, (False, False, False, Clause.REJECTED)),
+    (0, 0.9, 0.0, (True, True, False, Clause.STRICT)),
+    (1, 0.9, 0.0, (False, False, True, Clause.RELAXED)),
+])
+def test_the_three_bits_of_mars(token: int, u: float, temperature: float, expected: tuple) -> None:
+    v = chain_case(LOGITS, token, u, temperature)
+    assert bits(Mars(theta=0.9), v) == expected
+    path = walk(v, Mars(theta=0.9).decide(v))
+    counts = int(path.relaxed_count), int(path.greedier_count)
+    assert counts == (int(expected[3] == Clause.RELAXED), int(expected[3] == Clause.ARGMAX))
+
+
+@pytest.mark.parametrize(("rule", "expected"), [
+    (Mars(theta=1.0), False), (Lossless(), False), (Lossless(q_mode="draft"), False), (Random(rate=1.0), True),
+    (Mars(variant="sampling", theta=0.9), True), (Mars(variant="released", theta=0.9), True),
+    (Either(first={"name": "mars", "theta": 0.9}, second={"name": "random", "rate": 1.0}), True),
+    (Either(first={"name": "mars", "theta": 0.9}, second={"name": "lossless"}), True),
+    (Either(first={"name": "mars", "theta": 0.9}, second={"name": "greedy"}), True)], ids=repr)
+def test_what_only_a_threshold_keeps(rule: Rule, expected: bool) -> None:
+    """The runner-up, refused by the lossless test."""
+    v = chain_case(LOGITS, 1, 0.9)
+    v.draft.q = torch.ones(1, 2)
+    assert bool(rule.by_threshold(v)[0, 1]) == expected
+
+
+def test_what_another_rule_keeps_without_a_threshold_is_not_by_threshold() -> None:
+    both = Either(first={"name": "mars", "theta": 0.9}, second={"name": "lossless"})
+    assert bits(both, chain_case(LOGITS, 1, 0.1)) == (True, False, False, Clause.STRICT)
+
+
+class Collision(Mars):
+    """A rule that flags every context, under a name that the loop counts by itself."""
+
+    def decide(self, v: Verification) -> Decision:
+        return replace(super().decide(v), flags={name: torch.ones_like(v.is_argmax) for name in ("relaxed", "pruned")})
+
+
+def test_a_flag_may_have_any_name() -> None:
+    target, model = language_model("llama", seed=0), language_model("llama", layers=1, seed=0)
+    requests = [Request(ids, f"row {i}") for i, ids in enumerate(prompts(3, seed=1))]
+    plain, flagged = (generate(build_method(target, model, ModelDrafter(), rule(theta=0.5), Sampling(1.0), 4), requests,
+                               Limits(20, frozenset())) for rule in (Mars, Collision))
+    for one, other in zip(plain, flagged, strict=True):
+        assert (one.output_ids, one.relaxed, one.greedier) == (other.output_ids, other.relaxed, other.greedier)
+        assert other.flags == {"relaxed": sum(other.committed), "pruned": sum(other.committed)} and other.pruned == 0

@@ -11,7 +11,8 @@ from results.metrics.phases import NAMES
 from results.metrics.summary import summarise
 
 KEYS = {
-    "tau", "tau_ci95", "accept_len", "accept_len_ci95", "draft_share", "relaxed_share", "accept_histogram",
+    "tau", "tau_ci95", "accept_len", "accept_len_ci95", "draft_share", "relaxed_share", "greedier_share",
+    "accept_histogram",
     "accept_by_position", "tokens_per_s", "tokens_per_s_ci95", "baseline_tokens_per_s", "speedup", "speedup_ci95",
     "speedup_mean_of_ratios", "e2e_tokens_per_s", "accuracy", "accuracy_ci95", "baseline_accuracy",
     "baseline_accuracy_ci95", "recovery", "mcnemar_p", "precision", "edit_similarity", "metric", "n", "failed",
@@ -20,11 +21,12 @@ KEYS = {
 }
 
 
-def sample(id, committed, accepted, *, decode_s=1.0, score=1.0, relaxed=0, ids=None, baseline="same"):
+def sample(id, committed, accepted, *, decode_s=1.0, score=1.0, relaxed=0, greedier=0, ids=None, baseline="same"):
     ids = list(range(1 + sum(committed))) if ids is None else ids
     if baseline == "same":
         baseline = {"output_ids": ids, "decode_s": 2.0, "prefill_s": 0.5, "score": score, "finish": ["eos"]}
     return {"id": id, "output_ids": ids, "committed": committed, "accepted": accepted, "relaxed": relaxed,
+            "greedier": greedier, "drafted": 0, "pruned": 0,
             "prefill_s": 0.5, "decode_s": decode_s, "finish": ["eos"], "score": score, "baseline": baseline}
 
 
@@ -35,7 +37,7 @@ def summary(samples, metric="exact_match", proportion=True):
 def test_by_hand():
     found = summary([
         sample("a", [3, 1, 4], [2, 0, 3], decode_s=1.0, relaxed=1),        # 9 tokens
-        sample("b", [2, 2], [1, 1], decode_s=3.0, score=0.0,               # 5 tokens
+        sample("b", [2, 2], [1, 1], decode_s=3.0, score=0.0, greedier=2,   # 5 tokens
                baseline={"output_ids": [0, 1, 2, 9], "decode_s": 2.0, "prefill_s": 0.5, "score": 1.0}),
         {"id": "c", "error": "prompt longer than the context"},
     ])
@@ -45,7 +47,8 @@ def test_by_hand():
     assert found["tau_ci95"] == pytest.approx([2.0, 8 / 3]), "two prompts: both b or both a"
     assert found["accept_len_ci95"] == pytest.approx([1.0, 5 / 3])
     assert found["tokens_per_s_ci95"] == pytest.approx([5 / 3, 9.0])
-    assert found["draft_share"] == pytest.approx(7 / 14) and found["relaxed_share"] == pytest.approx(1 / 14)
+    assert found["draft_share"] == pytest.approx(7 / 14)
+    assert found["relaxed_share"] == pytest.approx(1 / 14) and found["greedier_share"] == pytest.approx(2 / 14)
     assert found["accept_histogram"] == [1, 2, 1, 1]
     assert found["accept_by_position"] == pytest.approx([4 / 5, 2 / 5, 1 / 5])
     assert found["tokens_per_s"] == pytest.approx(14 / 4) and found["baseline_tokens_per_s"] == pytest.approx(13 / 4)

@@ -21,7 +21,7 @@ TREE = {"turn": 0, "cycle": [0, 0, 0, 0, 1, 1], "node": [1, 2, 3, -1, 1, -1], "p
         "clause": ["rejected", "relaxed", "unreached", "drawn", "rejected", "drawn"], "token": np.arange(N)}
 """Two cycles: of two siblings the second is kept, and the child of the first is never reached; then one is rejected."""
 NUMBERS = {"z1": np.arange(2.0, 8.0), "z2": np.arange(1.0, 7.0), "p1": np.full(N, 0.5), "p2": np.full(N, 0.25),
-           "js": [0.1, 0.1, 0.2, np.nan, 0.5, 0.3]}
+           "js": [0.1, 0.1, 0.2, np.nan, 0.5, 0.3], "by_threshold": [False, True, False, False, False, False]}
 DIAL = {"accept": [False, True, True, False, False, False], "strict": [False] * N,
         "score": [0.2, 0.8, 0.9, np.nan, 0.5, np.nan],
         "inside": [True, True, True, False, True, False], "outside": [False] * N}
@@ -67,6 +67,7 @@ def test_quantities_and_table_numbers_by_hand(traces) -> None:
     emitted = quantities(traces, ("ratio", "prob_ratio"))
     assert len(emitted) == 6 and set(emitted["prob_ratio"]) == {0.5}
     assert emitted["ratio"].iloc[0] == pytest.approx(2 / 3)
+    assert emitted["by_threshold"].tolist() == [True, False, False] * 2
     assert quantities(traces, ("js",))["js"].tolist() == pytest.approx([0.1, 0.5, 0.1, 0.5])
     with pytest.raises(ValueError, match="one panel"):
         quantities(traces, ("js", "z1"))
@@ -80,7 +81,7 @@ def test_quantities_and_table_numbers_by_hand(traces) -> None:
 
 
 def test_a_figure_of_traces(traces, tmp_path) -> None:
-    views = [{"x": "z1", "mark": 0}, {"x": "z1", "y": "z2", "points": "relaxed"}, {"x": "js", "x_range": [0, 0.3]},
+    views = [{"x": "z1", "mark": 0}, {"x": "z1", "y": "z2", "points": "by_threshold"}, {"x": "js", "x_range": [0, 0.3]},
              {"x": "ratio", "y": "prob_ratio", "points": "kept", "x_range": [0.5, 1.0]}]
     spec = ReportSpec.model_validate({
         "name": "traced", "title": "Traced", "kind": "figure", "trace": True,
@@ -90,6 +91,7 @@ def test_a_figure_of_traces(traces, tmp_path) -> None:
     paths = render(spec, grid, tmp_path)
     assert [path.suffix for path in paths] == [".png", ".pdf", ".svg"] and paths[0].stat().st_size > 5000
     svg = paths[2].read_text()
+    assert svg.count("kept only by the threshold") == 1
     assert svg.count("no traced positions") == 4 and "logit ratio" in svg
     with pytest.raises(ValueError, match="unknown quantity"):
         ReportSpec.model_validate(spec.model_dump() | {"figure": {"kind": "traced", "panels": ["Model"],
