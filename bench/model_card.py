@@ -185,7 +185,7 @@ def scores() -> dict[str, dict[str, Any]]:
     for (model, task), outcome in plan.grid(Store(settings.store.dir)).items():
         if outcome.summary is None:
             raise SystemExit(f"laboratory: {model} on {task} was not measured: {outcome.reason}")
-        found.setdefault(task, {})[names[model]] = dict(outcome.summary)
+        found.setdefault(task, {})[names[model]] = outcome.summary.plain()
     return found
 
 

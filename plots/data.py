@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import product
 from math import nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from results.metrics.catalog import metric
 from results.reports.axes import Entry
 from results.reports.grid import Grid, outcome
 from results.reports.spec import ReportSpec
+from results.store.summary import Summary
 
 
 class Measured(NamedTuple):
@@ -36,19 +37,19 @@ def panels(spec: ReportSpec, axes: tuple[str, ...]) -> list[tuple[str, dict[str,
     return [(", ".join(at[axis] for axis in axes if len(spec.axes[axis]) > 1), at) for at in places]
 
 
-def summary(spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> dict[str, Any] | None:
+def summary(spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> Summary | None:
     """The summary at the given labels, {axis: label} for every axis; None where it was not measured."""
-    found = outcome(grid, tuple(at[axis] for axis in spec.axes)).summary
-    return None if found is None else dict(found)
+    return outcome(grid, tuple(at[axis] for axis in spec.axes)).summary
 
 
-def measured(found: dict[str, Any] | None, name: str) -> Measured | None:
+def measured(found: Summary | None, name: str) -> Measured | None:
     """A metric of a summary; None where the cell or the value is unknown."""
-    if found is None or found.get(name) is None:
-        return None
     of = metric(name)
-    low, high = of.interval(found) or (found[name], found[name])
-    return Measured(of.shown(found[name]), of.shown(low), of.shown(high))
+    value = None if found is None else of.value(found)
+    if found is None or value is None:
+        return None
+    low, high = of.interval(found) or (value, value)
+    return Measured(of.shown(value), of.shown(low), of.shown(high))
 
 
 def _labels(axis: tuple[Entry, ...]) -> list[str]:

@@ -38,7 +38,7 @@ def draw(histogram: Histogram, spec: ReportSpec, grid: Grid) -> Figure:
 def _panel(ax: Axes, histogram: Histogram, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> None:
     for i, entry in enumerate(entry for entry in spec.axes[histogram.series] if not entry.baseline):
         found = summary(spec, grid, {**at, histogram.series: entry.label})
-        counts = np.array(found["accept_histogram"] if found else [], dtype=float)
+        counts = np.array(found.accept_histogram if found else [], dtype=float)
         seen = look(i)
         share = 100 * counts / counts.sum() if counts.sum() else counts
         ax.plot(range(len(share)), share, color=seen.colour, marker=seen.marker, linestyle=seen.dash,

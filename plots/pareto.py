@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -15,6 +15,7 @@ from results.metrics.catalog import metric
 from results.reports.figures import Pareto
 from results.reports.grid import Grid
 from results.reports.spec import ReportSpec
+from results.store.summary import Summary
 
 
 def draw(pareto: Pareto, spec: ReportSpec, grid: Grid) -> Figure:
@@ -51,13 +52,13 @@ def _panel(ax: Axes, pareto: Pareto, spec: ReportSpec, grid: Grid, at: Mapping[s
                 _draw_point(ax, x, y, i, label)
 
 
-def _told_apart(pareto: Pareto, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> dict[str, list[Any]]:
+def _told_apart(pareto: Pareto, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> dict[str, list[Summary | None]]:
     """The summaries, None where there is none, by the label that tells them apart; those of a line in its order."""
     series = [entry.label for entry in spec.axes[pareto.series]]
     if not pareto.lines:
         return {label: [summary(spec, grid, {**at, pareto.series: label})] for label in series}
     asked = {point.coords for point in spec.points()}
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[Summary | None]] = {}
     for line in spec.axes[pareto.lines]:
         places = [{**at, pareto.lines: line.label, pareto.series: label} for label in dict.fromkeys(series)]
         places = [place for place in places if tuple(place[axis] for axis in spec.axes) in asked]
@@ -76,7 +77,7 @@ _MIXED = ("accuracy", "tokens_per_s")
 
 
 def random_allocation(
-    draft: Mapping[str, Any], target: Mapping[str, Any], x: str, y: str, steps: int = 51
+    draft: Summary, target: Summary, x: str, y: str, steps: int = 51
 ) -> tuple[np.ndarray, np.ndarray]:
     """Accuracy and tokens/s, in printed units, if a share 0…1 of the prompts is answered by the draft model alone and
     the rest by the target alone. Accuracies mix by prompts, speeds by total tokens over total time."""
@@ -84,16 +85,16 @@ def random_allocation(
 
     def mixed(total: str) -> np.ndarray:
         """[steps] mean per prompt of a quantity that the summary holds as a total."""
-        return share * draft[total] / draft["n"] + (1 - share) * target[total] / target["n"]
+        return share * getattr(draft, total) / draft.n + (1 - share) * getattr(target, total) / target.n
 
     curves = {
-        "accuracy": metric("accuracy").shown(1) * (share * draft["accuracy"] + (1 - share) * target["accuracy"]),
+        "accuracy": metric("accuracy").shown(1) * (share * draft.accuracy + (1 - share) * target.accuracy),
         "tokens_per_s": mixed("tokens") / mixed("decode_s"),
     }
     return curves[x], curves[y]
 
 
-def _legend(axes: list[Axes]) -> tuple[list[Any], list[str]]:
+def _legend(axes: list[Axes]) -> tuple[list[Artist], list[str]]:
     """Each series once, though not every panel may hold it."""
     held = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     return list(held.values()), list(held)

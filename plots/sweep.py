@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,6 +16,7 @@ from results.reports.axes import Entry
 from results.reports.figures import Sweep
 from results.reports.grid import Grid
 from results.reports.spec import ReportSpec
+from results.store.summary import Summary
 
 _BASELINE_OF = {"accuracy": "baseline_accuracy", "tokens_per_s": "baseline_tokens_per_s"}
 _BASELINE_DASH = (0, (1, 2))
@@ -60,7 +61,7 @@ def _sides(ax: Axes, count: int) -> list[Axes]:
 def _draw_scale(
     ax: Axes, scale: _Scale, sweep: Sweep, spec: ReportSpec, grid: Grid, at: Mapping[str, str]
 ) -> None:
-    found: list[dict[str, Any]] = []
+    found: list[Summary] = []
     for i, line in enumerate(_lines(sweep, spec)):
         here = at if line is None else {**at, sweep.lines: line.label}
         cells = {x.value: summary(spec, grid, {**here, sweep.x: x.label}) for x in spec.axes[sweep.x]}
@@ -83,13 +84,13 @@ def _lines(sweep: Sweep, spec: ReportSpec) -> Iterable[Entry | None]:
     return spec.axes[sweep.lines] if sweep.lines else (None,)
 
 
-def _baselines(found: list[dict[str, Any]], name: str) -> list[float]:
+def _baselines(found: list[Summary], name: str) -> list[float]:
     """The baseline's level on a metric's scale: one level, or several where the baselines of the cells differ."""
     if name in ("speedup", "recovery"):
         return [metric(name).shown(1.0)] if found else []
     other = _BASELINE_OF.get(name)
-    levels = {cell[other] for cell in found if cell[other] is not None} if other else set()
-    return sorted(metric(name).shown(level) for level in levels)
+    levels = {metric(other).value(cell) for cell in found} if other else set()
+    return sorted(metric(name).shown(level) for level in levels if level is not None)
 
 
 def _legend(scales: list[_Scale], lines: Iterable[Entry | None]) -> list[Line2D]:

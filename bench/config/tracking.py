@@ -13,6 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from bench.config.errors import one_line
+from results.store.sample import FailedSample, Record
+from results.store.summary import Summary
 
 log = logging.getLogger(__name__)
 _given_up = threading.Event()
@@ -26,8 +28,8 @@ class Tracker(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @abstractmethod
-    def log_cell(self, name: str, config: Mapping[str, Any], samples: Sequence[Mapping[str, Any]],
-                 summary: Mapping[str, Any]) -> None:
+    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record],
+                 summary: Summary) -> None:
         """One complete cell: its configuration, its prompts, its metrics."""
 
     @abstractmethod
@@ -38,8 +40,8 @@ class Tracker(BaseModel, ABC):
 class NoTracker(Tracker):
     """Results stay in the store."""
 
-    def log_cell(self, name: str, config: Mapping[str, Any], samples: Sequence[Mapping[str, Any]],
-                 summary: Mapping[str, Any]) -> None:
+    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record],
+                 summary: Summary) -> None:
         pass
 
     def log_files(self, name: str, files: Sequence[Path]) -> None:
@@ -53,15 +55,15 @@ class Wandb(Tracker):
     entity: str | None = None
     timeout: float = Field(60, gt=0)
 
-    def log_cell(self, name: str, config: Mapping[str, Any], samples: Sequence[Mapping[str, Any]],
-                 summary: Mapping[str, Any]) -> None:
+    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record],
+                 summary: Summary) -> None:
         def log_run(run: Any, wandb: Any) -> None:
-            rows = [per_prompt(sample) for sample in samples]
+            rows = [per_prompt(record) for record in records]
             for step, row in enumerate(rows):
                 run.log({f"prompt/{key}": x for key, x in row.items() if isinstance(x, int | float)}, step=step)
             table = [[row.get(column) for column in PER_PROMPT] for row in rows]
             run.log({"prompts": wandb.Table(columns=list(PER_PROMPT), data=table)})
-            run.summary.update({key: value for key, value in summary.items() if value is not None})
+            run.summary.update({key: value for key, value in summary.plain().items() if value is not None})
 
         self._guarded(name, dict(config), log_run)
 
@@ -108,17 +110,17 @@ class Wandb(Tracker):
 TRACKERS: dict[str, type[Tracker]] = {"none": NoTracker, "wandb": Wandb}
 
 
-def per_prompt(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of one prompt: what the sample says and its ratios; metrics without a value are left out."""
-    if "error" in sample:
-        return {"id": sample["id"], "error": sample["error"]}
-    tokens, cycles, seconds = len(sample["output_ids"]), len(sample["committed"]), sample["decode_s"]
-    row = {key: sample[key] for key in ("id", "text", "score", "answer", "prefill_s", "decode_s")} | {"tokens": tokens}
+def per_prompt(record: Record) -> dict[str, Any]:
+    """The row of one prompt: its sample and the ratios of it; metrics without a value are left out."""
+    if isinstance(record, FailedSample):
+        return {"id": record.id, "error": record.error}
+    tokens, cycles, seconds, base = len(record.output_ids), len(record.committed), record.decode_s, record.baseline
+    row = {name: getattr(record, name) for name in ("id", "text", "score", "answer", "prefill_s", "decode_s")}
+    row["tokens"] = tokens
     if cycles:
-        row |= {"tau": sum(sample["committed"]) / cycles, "accept_len": sum(sample["accepted"]) / cycles}
+        row |= {"tau": sum(record.committed) / cycles, "accept_len": sum(record.accepted) / cycles}
     if seconds:
         row["tokens_per_s"] = tokens / seconds
-    base = sample["baseline"]
-    if base is not None and seconds and base["decode_s"] and base["output_ids"]:
-        row["speedup"] = row["tokens_per_s"] / (len(base["output_ids"]) / base["decode_s"])
+    if base is not None and seconds and base.decode_s and base.output_ids:
+        row["speedup"] = row["tokens_per_s"] / (len(base.output_ids) / base.decode_s)
     return {key: value for key, value in row.items() if value is not None}

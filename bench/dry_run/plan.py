@@ -140,5 +140,5 @@ def _show_downloads(cells: Sequence[Cell]) -> None:
 def _state(folder: CellFolder) -> str:
     if folder.summary() is not None and status_problem(folder) is None:
         return "complete"
-    done = sum("error" not in sample for sample in folder.samples())
+    done = len(folder.good_samples())
     return f"{done} prompts done" if done else "nothing"

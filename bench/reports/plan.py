@@ -15,6 +15,7 @@ from results.metrics.trace_metrics import traced_metrics
 from results.reports.grid import Outcome
 from results.reports.spec import Coords, ReportSpec
 from results.store.cells import CellFolder, Store
+from results.store.summary import Summary
 from results.store.traces import TraceFolder
 
 
@@ -76,11 +77,12 @@ def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:
 def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
     """A cell as a report shows it: its summary (with `trace`, also the metrics of its trace), or why it has none."""
     summary, problem = folder.summary(), status_problem(folder)
-    if summary is not None and summary["n"]:
+    if summary is not None and summary.n:
         traces = TraceFolder(folder)
         if not trace:
             return Outcome.measured(summary)
-        return Outcome.measured({**summary, **traced_metrics(traces), **(folder.record(RECORD) or {})}, traces)
+        audited = {name: value for name, value in (folder.record(RECORD) or {}).items() if name in Summary.model_fields}
+        return Outcome.measured(summary.with_values(**traced_metrics(traces), **audited), traces)
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")

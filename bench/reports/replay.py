@@ -15,7 +15,8 @@ from plots.render import save
 from plots.replay import draw
 from plots.style import style
 from results.metrics.replay import COLUMNS, default_values, replay
-from results.store.cells import Store, StoreError
+from results.store.cells import Store
+from results.store.errors import StoreError
 from results.store.traces import TraceFolder
 
 
@@ -27,7 +28,7 @@ def replay_cells(cells: Sequence[Cell], labels: Sequence[str], settings: Setting
         traces = TraceFolder(store.cell(cell.name))
         try:
             threshold, trace = traces.threshold(), traces.frame(COLUMNS)
-            measured = {sample["id"] for sample in store.cell(cell.name).samples() if "error" not in sample}
+            measured = {sample.id for sample in store.cell(cell.name).good_samples()}
         except StoreError as error:
             raise ConfigError(str(error)) from error
         if missing := len(measured - set(trace["prompt"].unique())):

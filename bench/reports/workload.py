@@ -29,24 +29,25 @@ from bench.run.related_cells import add_cross_cell_metrics
 from bench.run.rotation import check_store
 from plots.render import render
 from results.metrics.intervals import LEVEL, together
-from results.reports.advice import Advice, Candidate, Estimate, advise, share, times
+from results.metrics.quality_loss import (
+    Estimate,
+    agreement_pairs,
+    baseline_right,
+    fewest_right,
+    quality_measure,
+    relative_loss,
+    score_pairs,
+    speedup_estimate,
+)
+from results.reports.advice import Advice, Candidate, advise, share, times
 from results.reports.formats import render_table
 from results.reports.grid import Grid, Outcome
 from results.reports.page import Item, advice_section, write_index
 from results.reports.spec import Coords
-from results.reports.workload import (
-    MEASURES,
-    Sample,
-    Workload,
-    agreement_pairs,
-    least_right,
-    loss_of,
-    measure_of,
-    right_of,
-    score_pairs,
-    speed_of,
-)
+from results.reports.workload import MEASURES, Workload
 from results.store.cells import Store
+from results.store.sample import Sample
+from results.store.summary import Summary
 
 FOLDER = "workload"
 COSTS = ("Setting", "draft", "verify", "other", "cycle", "plain token", "prefill", "speedup", "ideal")
@@ -67,7 +68,7 @@ class Setting:
     coords: Coords
     overrides: tuple[str, ...]
     cell: Cell
-    summary: dict[str, Any]
+    summary: Summary
     candidate: Candidate
 
     @property
@@ -79,9 +80,9 @@ class Setting:
         shown = ("n", "failed", "tau", "tau_ci95", "speedup", "precision", "edit_similarity", "accuracy",
                  "accuracy_ci95", "baseline_accuracy", "nll", "baseline_nll", "tokens_per_s",
                  "baseline_tokens_per_s")
-        one = self.candidate
+        one, plain = self.candidate, self.summary.plain()
         return {"label": one.label, "overrides": list(self.overrides), "cell": self.cell.name, "exact": one.exact,
-                **{name: self.summary.get(name) for name in shown}, **self.clustered(), "items": one.n,
+                **{name: plain.get(name) for name in shown}, **self.clustered(), "items": one.n,
                 "together": {"speedup": one.speedup.interval, "quality_loss": one.loss.interval}}
 
     def clustered(self) -> dict[str, Any]:
@@ -130,10 +131,10 @@ def measured(plan: Plan, store: Store, limit: float) -> tuple[list[Setting], Qua
     samples: dict[Coords, list[Sample]] = {}
     for coords, cell in plan.cells.items():
         folder = store.cell(cell.name)
-        if (summary := folder.summary()) is not None and summary["n"] and not folder.failure():
-            samples[coords] = folder.samples()
-    right = right_of(list(samples.values()))
-    quality = Quality(measure_of(right, limit), right)
+        if (summary := folder.summary()) is not None and summary.n and not folder.failure():
+            samples[coords] = folder.good_samples()
+    right = baseline_right(list(samples.values()))
+    quality = Quality(quality_measure(right, limit), right)
     exact = [samples[coords] for coords in samples if is_exact(plan.cells[coords])]
     given = {point.coords: point.overrides[len(plan.spec.base):] for point in plan.spec.points()}
     found = []
@@ -143,11 +144,12 @@ def measured(plan: Plan, store: Store, limit: float) -> tuple[list[Setting], Qua
         if is_exact(cell):
             loss = Estimate(0.0)
         elif quality.measure == "score":
-            loss = loss_of(score_pairs(lines), len(samples))
+            loss = relative_loss(score_pairs(lines), len(samples))
         else:  # at temperature 0 no answer agrees more than fully
-            loss = loss_of(agreement_pairs(lines, exact, greedy), len(samples), (1.0, 1.0) if greedy else (0.0, 1.0))
-        speed, items = speed_of(lines, summary["speedup"], len(samples))
-        candidate = Candidate(", ".join(coords[1:]), is_exact(cell), summary["tau"], speed, loss, items)
+            best = (1.0, 1.0) if greedy else (0.0, 1.0)
+            loss = relative_loss(agreement_pairs(lines, exact, greedy), len(samples), best)
+        speed, items = speedup_estimate(lines, summary.speedup, len(samples))
+        candidate = Candidate(", ".join(coords[1:]), is_exact(cell), summary.tau, speed, loss, items)
         found.append(Setting(coords, given[coords], cell, summary, candidate))
     return found, quality
 
@@ -169,14 +171,14 @@ def costs_of(found: Sequence[Setting]) -> dict[str, dict[str, float | None]]:
         best[one.method] = one
     costs = {}
     for one in (one for one in found if one in best.values()):
-        phases, ideal = one.summary.get("phases"), one.summary.get("speedup_ideal")
+        phases, ideal = one.summary.phases, one.summary.speedup_ideal
         if not phases or not ideal:
             continue  # no answer of the pass had a cycle
         draft, verify = 1e3 * phases["draft"], 1e3 * phases["verify"]
         costs[one.candidate.label] = {
             "draft_ms": draft, "verify_ms": verify, "other_ms": 1e3 * (phases["accept"] + phases["commit"]),
-            "cycle_ms": 1e3 * phases["cycle"], "token_ms": ideal * (draft + verify) / one.summary["tau"],
-            "prefill_ms": 1e3 * phases["prefill"], "speedup": one.summary["speedup"], "speedup_ideal": ideal,
+            "cycle_ms": 1e3 * phases["cycle"], "token_ms": ideal * (draft + verify) / one.summary.tau,
+            "prefill_ms": 1e3 * phases["prefill"], "speedup": one.summary.speedup, "speedup_ideal": ideal,
         }
     return costs
 
@@ -193,7 +195,7 @@ def basis_of(workload: Workload, plan: Plan, quality: Quality, found: Sequence[S
     if quality.measure == "agreement" and quality.right is not None:
         items = max(one.candidate.n for one in found)
         lines.append(f"The task's score decides nothing here: plain decoding reaches {quality.right:.3g} of {items}, "
-                     f"and below {least_right(limit)} a single right answer that is lost is more than {limit:.0%}.")
+                     f"and below {fewest_right(limit)} a single right answer that is lost is more than {limit:.0%}.")
     many = len(found)
     holds = "are 95% intervals" if many < 2 else (
         f"hold at 95% for all {many} settings together (each at {together(many):.2%}, Bonferroni), since the best of "
@@ -235,8 +237,8 @@ def say(answer: Answer) -> None:
         tau = "–" if candidate.tau is None else f"{candidate.tau:.2f}"
         speed = times(candidate.speedup.by_itself()) if candidate.speedup.value else "–"
         loss = "none (lossless)" if candidate.exact else share(candidate.loss.by_itself())
-        table.add_row(candidate.label, speed, tau, loss, f"{summary['precision']:.0%}",
-                      f"{summary['tokens_per_s'] or 0:.1f}", str(candidate.n))
+        table.add_row(candidate.label, speed, tau, loss, f"{summary.precision:.0%}",
+                      f"{summary.tokens_per_s or 0:.1f}", str(candidate.n))
     out.print(table)
     head, *lines = cost_rows(answer.costs)
     if lines:
@@ -256,7 +258,7 @@ def say(answer: Answer) -> None:
 
 def grid_of(plan: Plan, found: Sequence[Setting], store: Store) -> Grid:
     """The store's outcomes, with what each setting loses."""
-    lost = {one.coords: one.summary | one.clustered() for one in found}
+    lost = {one.coords: one.summary.with_values(**one.clustered()) for one in found}
     return {coords: Outcome.measured(lost[coords]) if coords in lost else outcome
             for coords, outcome in plan.grid(store).items()}
 
@@ -265,7 +267,7 @@ def write(workload: Workload, plan: Plan, answer: Answer, settings: Settings, st
     """workload.json, the table, the figure and the page."""
     folder, found = settings.output.dir / FOLDER, answer.found
     environment, made, grid = latest_environment([plan], store), made_by(*sys.argv[1:]), grid_of(plan, found, store)
-    spec = workload.table(any(one.summary["accuracy"] is not None for one in found))
+    spec = workload.table(any(one.summary.accuracy is not None for one in found))
     short = {coords[1:]: outcome for coords, outcome in grid.items()}
     figure = workload.figure()
     items = [Item(spec, grid, render_table(spec, grid, folder), made),

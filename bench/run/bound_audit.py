@@ -18,8 +18,10 @@ from bench.run.conversation import context
 from bench.run.model_pool import ModelPool
 from methods.training.rules.arc import next_step_js
 from results.metrics.intervals import proportion_interval
-from results.store.cells import Store, StoreError
+from results.store.cells import Store
 from results.store.clauses import EMITTED, KEPT
+from results.store.errors import StoreError
+from results.store.sample import Sample
 from results.store.traces import TraceFolder
 from tasks.base import Prompt
 
@@ -41,7 +43,7 @@ def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
             continue
         try:
             with folder.lock():
-                folder.write_record(RECORD, coverage(frame, divergences(cell, pool, folder.samples(), frame)))
+                folder.write_record(RECORD, coverage(frame, divergences(cell, pool, folder.good_samples(), frame)))
         except StoreError as error:
             log.warning("%s", error)
         except Exception as error:  # of this cell alone: its table says that it was not audited
@@ -61,16 +63,14 @@ def coverage(frame: pd.DataFrame, found: Sequence[tuple[float, float]]) -> dict[
     }
 
 
-def divergences(cell: Cell, pool: ModelPool, samples: Sequence[dict[str, Any]],
+def divergences(cell: Cell, pool: ModelPool, samples: Sequence[Sample],
                 frame: pd.DataFrame) -> list[tuple[float, float]]:
     """(JS, bound) of every accepted draft token that is not the target's most likely one, answer by answer."""
     target = pool.method(cell).target
     prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
     found: list[tuple[float, float]] = []
     for sample in samples:
-        if "error" in sample:
-            continue
-        for ids, answer, path in _turns(target, prompts[sample["id"]], sample, frame[frame["prompt"] == sample["id"]]):
+        for ids, answer, path in _turns(target, prompts[sample.id], sample, frame[frame["prompt"] == sample.id]):
             chosen = path[path["clause"].isin(KEPT) & (path["token"] != path["top1"])]
             rivals = {int(at): int(token) for at, token in chosen["top1"].items()}
             js = next_step_js(target, ids, answer, rivals, TOP)
@@ -79,14 +79,14 @@ def divergences(cell: Cell, pool: ModelPool, samples: Sequence[dict[str, Any]],
     return found
 
 
-def _turns(target: Any, prompt: Prompt, sample: dict[str, Any],
+def _turns(target: Any, prompt: Prompt, sample: Sample,
            frame: pd.DataFrame) -> Iterator[tuple[list[int], list[int], pd.DataFrame]]:
     """Of each turn its context, its answer, and the trace of the emitted tokens, indexed by their place in it."""
     start = 0
-    for turn, tokens in enumerate(sample["turn_tokens"]):
-        answer = sample["output_ids"][start:start + tokens]
+    for turn, tokens in enumerate(sample.turn_tokens):
+        answer = sample.output_ids[start:start + tokens]
         own = frame[(frame["turn"] == turn) & frame["clause"].isin(EMITTED)]
         path = own.sort_values(["cycle", "depth"], kind="stable").head(tokens - 1)
         path.index = range(1, len(path) + 1)  # the first token comes from the prefill
-        yield context(target, prompt, sample["texts"][:turn]), answer, path
+        yield context(target, prompt, sample.texts[:turn]), answer, path
         start += tokens

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.table import Table
 
@@ -13,7 +12,9 @@ from bench.config.cell import Cell
 from bench.config.settings import Settings
 from bench.run.console import console
 from results.metrics.tau_gain import findings
-from results.store.cells import CellFolder, Store, StoreError
+from results.store.cells import CellFolder, Store
+from results.store.errors import StoreError
+from results.store.summary import Summary
 from results.store.traces import TraceFolder
 
 
@@ -52,7 +53,7 @@ def print_summaries(cells: Sequence[Cell], store: Store) -> None:
     for cell in cells:
         folder = store.cell(cell.name)
         summary = folder.summary()
-        print(json.dumps({"cell": cell.name, "error": status_problem(folder)} if summary is None else summary))
+        print(json.dumps({"cell": cell.name, "error": status_problem(folder)} if summary is None else summary.plain()))
 
 
 def status_problem(folder: CellFolder) -> str | None:
@@ -66,13 +67,12 @@ def status_problem(folder: CellFolder) -> str | None:
         if summary is None:
             with folder.lock():  # raises, naming the process that has it
                 return "was not finished"
-        if not summary["failed"]:
+        if not summary.failed:
             return None
-        first = next(sample for sample in folder.samples() if "error" in sample)
+        first = folder.failed_samples()[0]
     except StoreError as error:
         return str(error)
-    return (f"{summary['failed']} of {summary['failed'] + summary['n']} prompts failed; first {first['id']}: "
-            f"{first['error']}")
+    return (f"{summary.failed} of {summary.failed + summary.n} prompts failed; first {first.id}: {first.error}")
 
 
 def labels_of(points: Sequence[Sequence[str]], cells: Sequence[Cell]) -> list[str]:
@@ -82,12 +82,12 @@ def labels_of(points: Sequence[Sequence[str]], cells: Sequence[Cell]) -> list[st
     return [own or f"{cell.label} {cell.task.name}" for own, cell in zip(varying, cells, strict=True)]
 
 
-def _figures(summary: dict[str, Any] | None) -> list[str]:
+def _figures(summary: Summary | None) -> list[str]:
     if summary is None:
         return ["—"] * 5
-    return [_number(summary["tau"], ".2f"), _number(summary["speedup"], ".2f", "×", summary["speedup_ci95"]),
-            _number(summary["accuracy"], ".1%", "", summary["accuracy_ci95"]), _number(summary["tokens_per_s"], ".1f"),
-            f"{summary['n']}" + (f" ({summary['failed']} failed)" if summary["failed"] else "")]
+    return [_number(summary.tau, ".2f"), _number(summary.speedup, ".2f", "×", summary.speedup_ci95),
+            _number(summary.accuracy, ".1%", "", summary.accuracy_ci95), _number(summary.tokens_per_s, ".1f"),
+            f"{summary.n}" + (f" ({summary.failed} failed)" if summary.failed else "")]
 
 
 def _number(value: float | None, form: str, unit: str = "", interval: Sequence[float] | None = None) -> str:

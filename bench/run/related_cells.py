@@ -30,17 +30,18 @@ def add_cross_cell_metrics(cells: Sequence[Cell], store: Store) -> None:
         summary = folder.summary()
         if summary is None:
             continue
-        found: dict[str, Any] = {}
-        runs = [store.cell(name).samples() for name in _repeats(cell, store)]
+        values: dict[str, Any] = {}
+        runs = [store.cell(name).good_samples() for name in _repeats(cell, store)]
         if len(runs) > 1:
-            found |= diversity([sample for run in runs for sample in run if "error" not in sample])
+            values |= diversity([sample for run in runs for sample in run])
         for name, twin in control_cells(cell):
             other = store.cell(twin.name).summary()
             if other is not None:
-                found |= {f"{name}_{metric}": other[metric] for metric in TWIN_METRICS}
-        found |= _over_lossless(cell, store)
-        if any(summary.get(name) != value for name, value in found.items()):
-            folder.write_summary({**summary, **found})
+                values |= {f"{name}_{metric}": getattr(other, metric) for metric in TWIN_METRICS}
+        values |= _over_lossless(cell, store)
+        completed = summary.with_values(**values)
+        if completed.plain() != summary.plain():
+            folder.write_summary(completed)
 
 
 def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
@@ -55,8 +56,8 @@ def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
     summaries = {name: found for name, folder in folders.items() if (found := folder.summary()) is not None}
     if not {"own", "lossless"} <= set(summaries):
         return {}
-    found = gains({name: [s for s in folders[name].samples() if "error" not in s] for name in summaries})
-    return found | {"lossless_accuracy": summaries["lossless"]["accuracy"]}
+    values = gains({name: folders[name].good_samples() for name in summaries})
+    return values | {"lossless_accuracy": summaries["lossless"].accuracy}
 
 
 def _repeats(cell: Cell, store: Store) -> Iterator[str]:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from bench.config.cell import Cell, display_names
 from bench.config.environment import environment
@@ -26,8 +25,10 @@ from bench.run.progress import Bars
 from methods.decode import Limits
 from methods.method import Method
 from results.metrics.summary import summarise
-from results.store.cells import CellFolder, Store, StoreError
-from tasks.base import Prompt, Task
+from results.store.cells import CellFolder, Store
+from results.store.errors import StoreError
+from results.store.sample import Baseline, FailedSample, Sample
+from tasks.base import Prompt, Score, Task
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def check_store(cells: Iterable[Cell], store: Store) -> None:
 def is_complete(folder: CellFolder) -> bool:
     """Every prompt of the cell was measured; failed prompts are tried again."""
     summary = folder.summary()
-    return summary is not None and summary["failed"] == 0
+    return summary is not None and summary.failed == 0
 
 
 def run_rotation(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
@@ -112,7 +113,7 @@ def _run_locked(cells: list[Cell], folders: dict[str, CellFolder], pool: ModelPo
         folder = folders[cell.name]
         try:
             method = baseline if cell.is_autoregressive else pool.method(cell)
-            done = {sample["id"] for sample in folder.samples() if "error" not in sample}
+            done = {sample.id for sample in folder.good_samples()}
         except Exception as error:  # this cell alone cannot run
             folder.write_failure(format_exception(error))
             continue
@@ -155,7 +156,7 @@ class Rotation:
 
     def _profiles(self) -> list[dict[str, float] | None]:
         """Of the baseline and of every arm, on the first prompts that were measured."""
-        good = {sample["id"] for sample in self.arms[0].folder.samples() if "error" not in sample}
+        good = {sample.id for sample in self.arms[0].folder.good_samples()}
         prompts = [prompt for chunk in self.chunks for prompt in chunk if prompt.id in good][:PROMPTS]
         methods = [arm.method for arm in self.arms if not arm.cell.is_autoregressive]
         base, *others = profiles([self.baseline, *methods], prompts, self.limits, self._stream)
@@ -180,23 +181,22 @@ class Rotation:
                     continue
                 error = run.error or (base_run.error and f"baseline: {base_run.error}")
                 if error:
-                    arm.folder.append({"id": prompt.id, "error": error})
+                    arm.folder.append(FailedSample(prompt.id, error))
                 else:
                     beside = None if own else _baseline(base_run, base_score)
                     arm.folder.append(_sample(run, score, arm.cell.seed, beside))
                 bars.advance(self.arms.index(arm), run)
 
-    def _ask(self, method: Method, chunk: list[Prompt]) -> list[tuple[Answer, dict[str, Any]]]:
+    def _ask(self, method: Method, chunk: list[Prompt]) -> list[tuple[Answer, Score]]:
         """The answers with their scores and likelihoods; a scorer that raises makes the answer a failed one."""
         scored = []
         runs = answer(method, chunk, self.limits, self._stream)
         add_nll(method.target, runs)
         for run in runs:
-            score: dict[str, Any] = {}
+            score = Score(None)
             if run.error is None:
                 try:
-                    found = self.task.score(run.prompt, run.texts)
-                    score = {"score": found.value, "answer": found.answer, "details": dict(found.details)}
+                    score = self.task.score(run.prompt, run.texts)
                 except Exception as error:  # recorded with the prompt, and the cell goes on
                     run.error = f"scoring: {format_exception(error)}"
             scored.append((run, score))
@@ -216,18 +216,15 @@ def stream_name(cell: Cell, task: Task, prompt: Prompt, turn: int) -> str:
     return f"{cell.seed}/{task.name}/{prompt.id}/{cell.repeat}/{turn}"
 
 
-def _sample(run: Answer, score: dict[str, Any], seed: int, baseline: dict[str, Any] | None) -> dict[str, Any]:
-    return {
-        "id": run.prompt.id, "output_ids": run.output_ids, "text": "\n\n".join(run.texts), "texts": run.texts,
-        "turn_tokens": run.turn_tokens, "committed": run.committed, "accepted": run.accepted, "relaxed": run.relaxed,
-        "greedier": run.greedier, "drafted": run.drafted, "pruned": run.pruned,
-        "prefill_s": run.prefill_s, "decode_s": run.decode_s, "finish": run.finish, **score, "seed": seed,
-        "nll": run.nll, "prompt_tokens": run.prompt_tokens, "baseline": baseline,
-        **({"flags": run.flags} if run.flags else {}),
-        **({} if run.prompt.group is None else {"group": run.prompt.group}),
-    }
+def _sample(run: Answer, score: Score, seed: int, baseline: Baseline | None) -> Sample:
+    return Sample(
+        id=run.prompt.id, output_ids=run.output_ids, text="\n\n".join(run.texts), texts=run.texts,
+        turn_tokens=run.turn_tokens, committed=run.committed, accepted=run.accepted, relaxed=run.relaxed,
+        greedier=run.greedier, drafted=run.drafted, pruned=run.pruned, prefill_s=run.prefill_s, decode_s=run.decode_s,
+        finish=run.finish, score=score.value, answer=score.answer, details=dict(score.details), seed=seed, nll=run.nll,
+        prompt_tokens=run.prompt_tokens, baseline=baseline, flags=run.flags, group=run.prompt.group,
+    )
 
 
-def _baseline(run: Answer, score: dict[str, Any]) -> dict[str, Any]:
-    return {"output_ids": run.output_ids, "decode_s": run.decode_s, "prefill_s": run.prefill_s,
-            "score": score["score"], "finish": run.finish, "nll": run.nll}
+def _baseline(run: Answer, score: Score) -> Baseline:
+    return Baseline(run.output_ids, run.decode_s, run.prefill_s, score.value, run.finish, run.nll)

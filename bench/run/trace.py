@@ -22,7 +22,9 @@ from methods.decode import Limits
 from methods.method import Method
 from methods.rules.clause import Clause
 from methods.trace import Traced, decoder
-from results.store.cells import CellFolder, Store, StoreError
+from results.store.cells import CellFolder, Store
+from results.store.errors import StoreError
+from results.store.sample import Sample
 from results.store.traces import Threshold, TraceFolder
 from tasks.base import Prompt, Task
 
@@ -56,7 +58,7 @@ def trace_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
 
 def _trace(cell: Cell, folder: CellFolder, traces: TraceFolder, pool: ModelPool) -> None:
     task = cell.load_task()
-    samples = {sample["id"]: sample for sample in folder.samples() if "error" not in sample}
+    samples = {sample.id: sample for sample in folder.good_samples()}
     chunks = chunked(task.prompts(cell.n, cell.seed), cell.batch)
     wanted = [[prompt.id for prompt in chunk if prompt.id in samples] for chunk in chunks]
     pending = [number for number, ids in enumerate(wanted) if ids and traces.prompts(number) != ids]
@@ -94,12 +96,12 @@ def _decode(cell: Cell, task: Task, method: Method, limits: Limits,
     return runs, columns, threshold
 
 
-def check_same(run: Answer, sample: dict[str, Any]) -> None:
+def check_same(run: Answer, sample: Sample) -> None:
     """Raise TraceMismatch if the two passes differ in what they decoded."""
     if run.error is not None:
         raise TraceMismatch(f"{run.prompt.id}: {run.error}")
     for name in SAME:
-        if getattr(run, name) != sample[name]:
+        if getattr(run, name) != getattr(sample, name):
             raise TraceMismatch(f"{run.prompt.id}: the untimed pass differs from the timed one in {name}: models or "
                                 "kernels are no longer those of the measurement; remove the cell's folder to measure "
                                 "it anew")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from results.store.summary import Interval, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,15 @@ class Metric:
         """A stored value in the unit it is printed in."""
         return 100 * value if self.unit == "%" else value
 
-    def interval(self, summary: Mapping[str, Any]) -> tuple[float, float] | None:
-        """The 95% interval that the summary holds for this metric, None where it has none."""
-        found = summary.get(f"{self.name}_ci95")
-        return None if found is None else (found[0], found[1])
+    def value(self, summary: Summary) -> float | None:
+        """This metric of a cell, in the unit it is stored in; None where it was not measured."""
+        stored: float | None = getattr(summary, self.name)
+        return stored
+
+    def interval(self, summary: Summary) -> Interval | None:
+        """The 95% interval of this metric, in the unit it is stored in; None where it has none."""
+        stored: Interval | None = getattr(summary, f"{self.name}_ci95", None)
+        return stored
 
 
 _ALL = (

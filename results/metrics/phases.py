@@ -1,4 +1,4 @@
-"""What a cell's time was spent on: its timed prefill and decoding, split as a profiling pass found a cycle's parts."""
+"""How a cell's time divides: its timed prefill and decoding, split by the phases that a profiling pass measured."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ NAMES = ("prefill_share", "draft_time_share", "verify_share", "accept_share", "c
          "head_share")
 
 
-def spent(prefill_s: float, decode_s: float, phases: Mapping[str, float] | None) -> dict[str, float | None]:
-    """Shares of the time of prefill and decoding together, and milliseconds of a cycle's parts.
+def time_shares(prefill_s: float, decode_s: float, phases: Mapping[str, float] | None) -> dict[str, float | None]:
+    """Shares of prefill and decode time together, and milliseconds of the parts of a cycle; `NAMES` are the keys.
 
-    `phases` are median seconds a cycle: draft, verify, accept, commit and, where the pass could tell it apart, head,
-    the LM head's part of verify. Without phases everything is None.
+    `phases` are median seconds per cycle: draft, verify, accept, commit and, where the pass measured it, head, the
+    LM head's part of verify. Without phases every value is None.
 
-    forward_ms   verify and accept: the target's forward with the decision on the draft
+    forward_ms   verify and accept: the target's forward and the decision on the draft
     head_ms      of that, head and accept; head_share is its share of forward_ms"""
     if phases is None or prefill_s + decode_s <= 0:
         return dict.fromkeys(NAMES)

@@ -6,18 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from results.metrics import intervals
+from results.store.sample import Sample
+from results.store.summary import Summary
 
-Samples = Sequence[Mapping[str, Any]]
 PARTS = {"tau_gain_relaxed": "relaxation", "tau_gain_greedier": "greedier decoding", "tau_gain_q": "q_mode: draft"}
-"""The parts of `tau_gain`, which they add up to, as a reader calls them."""
+"""The parts of `tau_gain`, which add up to it, and their names in sentences."""
 RUNS = ("own", "lossless", "exact", "lossless_greedy")
+TauAndNll = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-def gains(runs: Mapping[str, Samples]) -> dict[str, Any]:
-    """Differences of τ between samples of one point, each with `_ci95`, a paired bootstrap over the prompts that took a
-    cycle in every run and failed in none.
+def gains(runs: Mapping[str, Sequence[Sample]]) -> dict[str, Any]:
+    """Differences of τ between runs of one cell, each with `_ci95`, a paired bootstrap over the prompts that took a
+    cycle in every run. Empty where no prompt did.
 
     `runs`: "own" and "lossless"; for the parts also "exact" (own with q_mode exact; own where it has no other) and
     "lossless_greedy" (lossless at temperature 0).
@@ -28,29 +31,30 @@ def gains(runs: Mapping[str, Samples]) -> dict[str, Any]:
                            has gone from that of `lossless` to that of `lossless_greedy`
         tau_gain_relaxed   the rest: what no decoder that is merely that much greedier would gain
     """
-    counted = {name: {s["id"]: (sum(s["committed"]), len(s["committed"]), s["nll"], len(s["output_ids"]))
-                      for s in samples if s.get("committed")} for name, samples in runs.items()}
-    ids = sorted(set.intersection(*(set(found) for found in counted.values())))
+    totals = {name: {sample.id: (sum(sample.committed), len(sample.committed), sample.nll, len(sample.output_ids))
+                     for sample in samples if sample.committed} for name, samples in runs.items()}
+    ids = sorted(set.intersection(*(set(by_id) for by_id in totals.values())))
     if not ids:
         return {}
-    arrays = [column for name in runs for column in np.array([counted[name][i] for i in ids], float).T]
-    named = {"tau_gain": lambda at: at["own"][0] - at["lossless"][0]}
+    arrays = [column for name in runs for column in np.array([totals[name][i] for i in ids], float).T]
+    parts: dict[str, Callable[[Mapping[str, TauAndNll]], NDArray[np.float64]]] = {
+        "tau_gain": lambda at: at["own"][0] - at["lossless"][0]}
     if set(RUNS) <= set(runs):
-        named |= {"tau_gain_q": lambda at: at["own"][0] - at["exact"][0], "tau_gain_greedier": _greedier,
+        parts |= {"tau_gain_q": lambda at: at["own"][0] - at["exact"][0], "tau_gain_greedier": _greedier,
                   "tau_gain_relaxed": lambda at: at["exact"][0] - at["lossless"][0] - _greedier(at)}
-    found: dict[str, Any] = {}
-    for name, part in named.items():
-        statistic = _of(part, list(runs))
-        found[name] = float(statistic(*arrays, axis=-1))
-        interval = intervals.paired_interval(arrays, statistic)
-        found[f"{name}_ci95"] = None if interval is None else list(interval)
-    return found
+    values: dict[str, Any] = {}
+    for name, part in parts.items():
+        statistic = _statistic(part, list(runs))
+        values[name] = float(statistic(*arrays, axis=-1))
+        values[f"{name}_ci95"] = intervals.paired_interval(arrays, statistic)
+    return values
 
 
-def _of(part: Callable[[dict[str, tuple]], np.ndarray], names: Sequence[str]) -> Callable[..., np.ndarray]:
-    """`part` of each run's (τ, NLL), as a statistic of four numbers a prompt and run: tokens committed, cycles, nats,
-    tokens emitted."""
-    def statistic(*data: np.ndarray, axis: int) -> np.ndarray:
+def _statistic(part: Callable[[Mapping[str, TauAndNll]], NDArray[np.float64]],
+               names: Sequence[str]) -> Callable[..., NDArray[np.float64]]:
+    """`part`, a function of each run's (τ, NLL), as a statistic of four numbers per prompt and run: tokens committed,
+    cycles, nats, tokens emitted."""
+    def statistic(*data: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
         sums = [column.sum(axis) for column in data]
         return part({name: (sums[4 * i] / sums[4 * i + 1], sums[4 * i + 2] / sums[4 * i + 3])
                      for i, name in enumerate(names)})
@@ -58,44 +62,48 @@ def _of(part: Callable[[dict[str, tuple]], np.ndarray], names: Sequence[str]) ->
     return statistic
 
 
-def _greedier(at: dict[str, tuple]) -> np.ndarray:
-    """Where the lossless rule's own NLL does not fall with the temperature nothing can be told apart: g is 0."""
+def _greedier(at: Mapping[str, TauAndNll]) -> NDArray[np.float64]:
+    """g (τ(lossless_greedy) − τ(lossless)). Where the lossless rule's NLL does not fall with the temperature, the NLL
+    tells nothing about greediness and g is 0."""
     room = at["lossless"][1] - at["lossless_greedy"][1]
     gone = (at["lossless"][1] - at["exact"][1]) / np.where(room > 0, room, np.inf)
-    return np.clip(gone, 0, 1) * (at["lossless_greedy"][0] - at["lossless"][0])
+    return np.asarray(np.clip(gone, 0, 1) * (at["lossless_greedy"][0] - at["lossless"][0]))
 
 
-def findings(points: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """What the measured points of one task come to: a sentence on each that differs from the lossless rule, and one on
-    all that do not. `points`: names and summaries; those without parts are left out."""
-    told, alike = [], []
-    for name, summary in points:
-        interval = summary.get("tau_gain_ci95")
-        if interval is None or "tau_gain_relaxed" not in summary:
+def findings(cells: Sequence[tuple[str, Summary]]) -> list[str]:
+    """Sentences on the measured cells of one task: one for each that differs from the lossless rule in τ, and one for
+    all that do not. `cells`: names and summaries; those without the parts of Δτ are left out."""
+    differing, alike = [], []
+    for name, summary in cells:
+        gain, interval = summary.tau_gain, summary.tau_gain_ci95
+        if gain is None or interval is None or summary.tau_gain_relaxed is None:
             continue
+        named = f"{_signed(gain)} [{_signed(interval[0])}, {_signed(interval[1])}]"
         if interval[0] <= 0 <= interval[1]:
-            alike.append(f"{name} {_with_interval(summary)}")
+            alike.append(f"{name} {named}")
         else:
-            told.append(_finding(name, summary))
+            verb, parts = ("gains", _parts(summary)) if gain > 0 else ("loses", _split(summary))
+            differing.append(f"{name} {verb} τ over the lossless rule, {named}{parts}{_accuracies(summary)}.")
     if alike:
-        n = max(summary["n"] for _, summary in points)
-        told.append(f"{n} prompts show no difference in τ from the lossless rule for {'; '.join(alike)}.")
-    return told
+        n = max(summary.n for _, summary in cells)
+        differing.append(f"{n} prompts show no difference in τ from the lossless rule for {'; '.join(alike)}.")
+    return differing
 
 
-def _finding(name: str, summary: Mapping[str, Any]) -> str:
-    parts = {what: summary[part] for part, what in PARTS.items()}
-    split = ", ".join(f"{what} {_signed(value)}" for what, value in parts.items())
-    most = f", most of it {max(parts, key=parts.__getitem__)}" if summary["tau_gain"] > 0 else ""
-    says = (f"{name} {'gains' if summary['tau_gain'] > 0 else 'loses'} τ over the lossless rule, "
-            f"{_with_interval(summary)}{most} ({split})")
-    own, lossless = summary.get("accuracy"), summary.get("lossless_accuracy")
-    return f"{says}." if own is None or lossless is None else f"{says}; accuracy {own:.1%}, lossless {lossless:.1%}."
+def _split(summary: Summary) -> str:
+    return f" ({', '.join(f'{words} {_signed(getattr(summary, part))}' for part, words in PARTS.items())})"
 
 
-def _with_interval(summary: Mapping[str, Any]) -> str:
-    low, high = summary["tau_gain_ci95"]
-    return f"{_signed(summary['tau_gain'])} [{_signed(low)}, {_signed(high)}]"
+def _parts(summary: Summary) -> str:
+    """The largest part of a gain, then all of them."""
+    largest = max(PARTS, key=lambda part: float(getattr(summary, part)))
+    return f", most of it {PARTS[largest]}{_split(summary)}"
+
+
+def _accuracies(summary: Summary) -> str:
+    if summary.accuracy is None or summary.lossless_accuracy is None:
+        return ""
+    return f"; accuracy {summary.accuracy:.1%}, lossless {summary.lossless_accuracy:.1%}"
 
 
 def _signed(value: float) -> str:

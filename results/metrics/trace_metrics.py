@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from results.store.cells import StoreError
 from results.store.clauses import EMITTED, TESTED
+from results.store.errors import StoreError
 from results.store.traces import TraceFolder
 
 HEADS = 5

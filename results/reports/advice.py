@@ -12,26 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from results.metrics.intervals import Interval, fewest_to_show, together
+from results.metrics.intervals import fewest_to_show, together
+from results.metrics.quality_loss import Estimate
 
 NOT_WORTH, WORTH = 2.0, 3.0
 """τ below and above which the overview article calls speculative decoding not worth it and worth it."""
 
 Kind = Literal["gain", "gain above the limit", "no gain", "undecided"]
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number over prompts with its intervals: `interval` holds at 95% for all settings together and decides, `alone`
-    for this setting. None where it could not be measured; a speedup has no interval for one prompt."""
-
-    value: float | None = None
-    interval: Interval | None = None
-    alone: Interval | None = None
-
-    def by_itself(self) -> Estimate:
-        """As tables show it."""
-        return Estimate(self.value, self.alone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from results.reports.spec import Coords, ReportSpec
+from results.store.summary import Summary
 from results.store.traces import TraceFolder
 
 
@@ -16,12 +17,12 @@ class Outcome:
     `failed` or `missing`."""
 
     state: Literal["measured", "failed", "missing"]
-    summary: Mapping[str, Any] | None = None
+    summary: Summary | None = None
     reason: str = ""
     trace: TraceFolder | None = None
 
     @classmethod
-    def measured(cls, summary: Mapping[str, Any], trace: TraceFolder | None = None) -> Outcome:
+    def measured(cls, summary: Summary, trace: TraceFolder | None = None) -> Outcome:
         return cls("measured", summary, trace=trace)
 
     @classmethod
@@ -44,7 +45,7 @@ def outcome(grid: Grid, coords: Coords) -> Outcome:
 
 def sizes(grid: Grid) -> str:
     """`n = 24 prompts a cell`, or the range where cells differ; empty without a measured cell."""
-    found = sorted({held.summary["n"] for held in grid.values() if held.summary is not None})
+    found = sorted({held.summary.n for held in grid.values() if held.summary is not None})
     if not found:
         return ""
     return f"n = {found[0]} prompts a cell" if len(found) == 1 else f"n = {found[0]} to {found[-1]} prompts a cell"

@@ -13,8 +13,8 @@ from results.metrics.tau_gain import findings
 from results.reports.grid import Grid, outcome, sizes
 from results.reports.published import Numbers, load_published
 from results.reports.spec import Coords, ReportSpec, Value
+from results.store.summary import Interval, Summary
 
-Interval = tuple[float, float]
 EVENTS = {
     "vacuous_bound": "the calibrated tolerance is at least ln 2, the largest divergence there is: the certified bound "
                      "says nothing here",
@@ -134,7 +134,7 @@ def lay_out(spec: ReportSpec, grid: Grid) -> Table:
 
 def _findings(spec: ReportSpec, grid: Grid, at: Mapping[tuple[Coords, Coords], Coords]) -> list[str]:
     """What the relaxed points come to, by groups of rows that share all labels but the last."""
-    groups: dict[Coords, list[tuple[str, Mapping[str, Any]]]] = {}
+    groups: dict[Coords, list[tuple[str, Summary]]] = {}
     for (row, column), coords in at.items():
         summary = outcome(grid, coords).summary
         if summary is not None:
@@ -161,12 +161,12 @@ def _cell(spec: ReportSpec, grid: Grid, coords: Coords | None, published: Number
         note = _note(notes, f"{found.state}: {found.reason}")
         return Cell(found.state, at, numbers, reason=found.reason, notes=(note,))
     numbers = tuple(
-        Number(value, found.summary.get(value.metric), value.of.interval(found.summary), known)
+        Number(value, value.of.value(found.summary), value.of.interval(found.summary), known)
         for value, known in zip(spec.values, paper, strict=True)
     )
-    n, failed = found.summary["n"], found.summary["failed"]
+    n, failed = found.summary.n, found.summary.failed
     said = [f"{failed} of {n + failed} prompts failed and are left out"] if failed else []
-    said += [text for event, text in EVENTS.items() if found.summary.get("events", {}).get(event)]
+    said += [text for event, text in EVENTS.items() if found.summary.events.get(event)]
     return Cell("measured", at, numbers, n, failed, notes=tuple(_note(notes, text) for text in said))
 
 
@@ -247,7 +247,7 @@ def _caption(spec: ReportSpec, grid: Grid) -> list[str]:
 def _scores(spec: ReportSpec, grid: Grid) -> str:
     """`exact_match (mini_gsm), pass@1 (mini_code)`: the scores, and the entries of the axis they go with."""
     held = {point.coords: outcome(grid, point.coords).summary for point in spec.points()}
-    scores = {coords: summary["metric"] for coords, summary in held.items() if summary is not None}
+    scores = {coords: summary.metric for coords, summary in held.items() if summary is not None}
     names = list(dict.fromkeys(scores.values()))
     for i in range(len(spec.axes)) if len(names) > 1 else ():
         if len({(coords[i], score) for coords, score in scores.items()}) == len({coords[i] for coords in scores}):

@@ -3,21 +3,13 @@ and what comes of it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
-from results.metrics import intervals
-from results.reports.advice import Estimate
 from results.reports.axes import Frozen
 from results.reports.spec import ReportSpec
-
-Sample = Mapping[str, Any]
-Pairs = dict[str, tuple[float, float]]
-"""Item -> its quality with plain decoding and with the method, both in [0, 1]. Several samples of an item are one."""
 
 FIGURE = {"kind": "sweep", "x": "K", "x_label": "draft length K", "left": "speedup", "panels": ["Method"]}
 MEASURES = {
@@ -96,88 +88,3 @@ class Workload(Frozen):
 def spec_of(section: Mapping[str, Any]) -> type[ReportSpec] | type[Workload]:
     """The model that a report's YAML is to be read with."""
     return Workload if section.get("kind") == "workload" else ReportSpec
-
-
-def right_of(cells: Sequence[Sequence[Sample]]) -> float | None:
-    """How many items plain decoding gets right (the sum of their scores), where most of them were measured; None where
-    nothing has a score."""
-    known = [pairs for samples in cells if (pairs := score_pairs(samples))]
-    return max((sum(plain for plain, _ in pairs.values()) for pairs in known), default=None)
-
-
-def least_right(limit: float) -> int:
-    """With fewer right, one right answer that is lost is already more than the limit."""
-    return math.ceil(round(1 / limit, 9)) if limit else 1
-
-
-def measure_of(right: float | None, limit: float) -> Literal["score", "agreement"]:
-    """What quality is here: the task's score, where plain decoding gets enough right for the limit to mean anything;
-    else agreement with plain decoding's own answers."""
-    return "agreement" if right is None or right < least_right(limit) else "score"
-
-
-def score_pairs(samples: Sequence[Sample]) -> Pairs:
-    """Of the items that both have a score."""
-    return _items((sample, sample["baseline"]["score"], sample["score"]) for sample in _good(samples)
-                  if None not in (sample["score"], sample["baseline"]["score"]))
-
-
-def agreement(samples: Sequence[Sample]) -> dict[str, float]:
-    """Sample id -> similarity to plain decoding's answer."""
-    return {sample["id"]: intervals.edit_similarity(sample["output_ids"], sample["baseline"]["output_ids"])
-            for sample in _good(samples)}
-
-
-def agreement_pairs(samples: Sequence[Sample], exact: Sequence[Sequence[Sample]], greedy: bool) -> Pairs | None:
-    """How far the answers of lossless methods agree with plain decoding's, and how far these do.
-
-    At temperature 0 (`greedy`) a lossless method agrees fully. Above, two samples of one distribution differ, and how
-    far they agree is measured: the mean over the lossless methods `exact` at the same prompt. None without one."""
-    if not greedy and not exact:
-        return None
-    own, found = agreement(samples), [agreement(cell) for cell in exact]
-    ceiling = {name: [1.0] if greedy else [cell[name] for cell in found if name in cell] for name in own}
-    return _items((sample, float(np.mean(ceiling[sample["id"]])), own[sample["id"]]) for sample in _good(samples)
-                  if ceiling[sample["id"]])
-
-
-def loss_of(pairs: Pairs | None, tried: int, best: tuple[float, float] = (0.0, 1.0)) -> Estimate:
-    """The share of the quality of plain decoding that is lost, as one of `tried` settings. `best`: the pair in which
-    the method does best."""
-    if not pairs or not any(plain for plain, _ in pairs.values()):
-        return Estimate()
-    reference, own = zip(*(pairs[name] for name in sorted(pairs)), strict=True)
-    among, alone = intervals.loss_intervals(reference, own, [intervals.together(tried), intervals.LEVEL], best)
-    return Estimate(1 - sum(own) / sum(reference), among, alone)
-
-
-def speed_of(samples: Sequence[Sample], pooled: float | None, tried: int) -> tuple[Estimate, int]:
-    """The `pooled` speedup as one of `tried` settings, and over how many items: an item's samples depend on one
-    another, so their tokens and seconds are added up."""
-    items: dict[str, np.ndarray] = {}
-    for sample in _good(samples):
-        arms = [(len(run["output_ids"]), run["decode_s"]) for run in (sample, sample["baseline"])]
-        items[_item(sample)] = items.get(_item(sample), 0) + np.ravel(arms).astype(float)
-    # An item answered by the token of the prefill alone took no decode time.
-    timed = [arms for _, arms in sorted(items.items()) if (arms > 0).all()]
-    if len(timed) < 2:
-        return Estimate(pooled), len(items)
-    arms = np.array(timed).T
-    among = intervals.speedup_t_interval(*arms, intervals.together(tried))
-    return Estimate(pooled, among, intervals.speedup_interval(*arms)), len(items)
-
-
-def _items(found: Iterable[tuple[Sample, float, float]]) -> Pairs:
-    """The means of an item's samples."""
-    pairs: dict[str, list[tuple[float, float]]] = {}
-    for sample, plain, own in found:
-        pairs.setdefault(_item(sample), []).append((plain, own))
-    return {name: tuple(np.mean(values, axis=0).tolist()) for name, values in pairs.items()}
-
-
-def _item(sample: Sample) -> str:
-    return sample.get("group") or sample["id"]
-
-
-def _good(samples: Sequence[Sample]) -> list[Sample]:
-    return [sample for sample in samples if "error" not in sample and sample["baseline"] is not None]

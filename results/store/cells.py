@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 import re
 import socket
@@ -19,19 +18,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 import yaml
+from pydantic import ValidationError
 
+from results.store.errors import StoreError, first_fault
 from results.store.json_text import json_text
+from results.store.sample import FailedSample, Record, Sample, SampleCache, to_line
+from results.store.summary import Summary
 
-log = logging.getLogger(__name__)
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-class StoreError(RuntimeError):
-    """The store cannot be read or written. The message is one line: which file, what is wrong, how to fix it."""
+_SAMPLES = SampleCache(limit=64 << 20)
 
 
 class Store:
@@ -51,13 +50,14 @@ class Store:
         return [CellFolder(path.parent) for path in sorted(self.root.glob("*/cell.yaml"))]
 
     def find(self) -> pd.DataFrame:
-        """One row a cell, index = key: the configuration flattened to dotted columns (`rule.theta`), the summary's
+        """One row per cell, index = key: the configuration flattened to dotted columns (`rule.theta`), the summary's
         metrics under `summary.`, and `failure` (None where there was none). Empty when nothing is stored."""
-        rows = {}
+        rows = []
         for cell in self.cells():
-            summary = {f"summary.{name}": value for name, value in (cell.summary() or {}).items()}
-            rows[cell.key] = {**_flat(cell.config() or {}), **summary, "failure": cell.failure()}
-        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("key")
+            summary = cell.summary()
+            metrics = {} if summary is None else {"summary": summary.plain()}
+            rows.append({"key": cell.key, **(cell.config() or {}), **metrics, "failure": cell.failure()})
+        return pd.json_normalize(rows).set_index("key") if rows else pd.DataFrame()
 
 
 class CellFolder:
@@ -115,41 +115,40 @@ class CellFolder:
     def environment(self) -> dict[str, Any] | None:
         return self._read_json("environment.json")
 
-    def append(self, sample: Mapping[str, Any]) -> None:
-        """Add one prompt's line; it is on disk when this returns. Cuts off a line that a kill left unfinished."""
+    def append(self, record: Record) -> None:
+        """Add the line of one prompt; it is on disk when this returns. Cuts off a line that a kill left unfinished.
+
+        Raises ValueError for a number that JSON does not have."""
         if not self._locked:
             raise StoreError(f"{self.path}: samples are only appended inside `with cell.lock():`")
-        line = json_text(sample) + "\n"
-        with open(self.path / "samples.jsonl", "a+b") as file:
-            _cut_unfinished_line(file)
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path / "samples.jsonl", to_line(record))
 
-    def samples(self) -> list[dict[str, Any]]:
-        """One sample a prompt, in the order first written. A later line of the same prompt replaces a failed one.
+    def samples(self) -> list[Record]:
+        """One record per prompt, in the order first written. A later line of a prompt replaces a failed one.
 
-        A last line without its newline is still being written, or was when the process was killed: it is left out with
-        a warning, and the next `append` removes it. Any other line that is not a sample raises StoreError."""
-        path = self.path / "samples.jsonl"
-        samples: dict[str, dict[str, Any]] = {}
-        for number, raw in enumerate(path.read_bytes().splitlines(keepends=True) if path.exists() else (), start=1):
-            where = f"{path} line {number}"
-            if not raw.endswith(b"\n"):
-                log.warning("%s is unfinished and left out; the prompt will be decoded again", where)
-                break
-            sample = _parse(raw, where)
-            known = samples.get(sample["id"])
-            if known is not None and "error" not in known:
-                raise StoreError(f"{where} repeats prompt {sample['id']!r}, which is already measured: remove the line")
-            samples[sample["id"]] = sample
-        return list(samples.values())
+        An unfinished last line is left out with a warning, and the next `append` removes it. Raises StoreError for any
+        other line that is no record. The file is read again only when it has changed."""
+        return _SAMPLES.read(self.path / "samples.jsonl")
 
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        self._write_json("summary.json", summary)
+    def good_samples(self) -> list[Sample]:
+        """The prompts that were decoded and scored."""
+        return [record for record in self.samples() if isinstance(record, Sample)]
 
-    def summary(self) -> dict[str, Any] | None:
-        return self._read_json("summary.json")
+    def failed_samples(self) -> list[FailedSample]:
+        """The prompts that failed; they are tried again when the cell is run again."""
+        return [record for record in self.samples() if isinstance(record, FailedSample)]
+
+    def write_summary(self, summary: Summary) -> None:
+        """Write summary.json, which says that the cell is complete."""
+        self._write_json("summary.json", summary.plain())
+
+    def summary(self) -> Summary | None:
+        """None while the cell is not complete. Raises StoreError for a file that holds no summary."""
+        path = self.path / "summary.json"
+        try:
+            return Summary.model_validate_json(path.read_bytes()) if path.exists() else None
+        except ValidationError as error:
+            raise StoreError(f"{path} is no summary ({first_fault(error)}): remove it to write it again") from error
 
     def write_failure(self, reason: str) -> None:
         """Say why the cell could not be finished, in one line."""
@@ -190,18 +189,17 @@ class CellFolder:
             raise StoreError(f"{path} is not JSON ({_one_line(error)}): remove it to write it anew") from error
 
 
-def _parse(raw: bytes, where: str) -> dict[str, Any]:
-    try:
-        sample = json.loads(raw)
-    except ValueError as error:
-        raise StoreError(f"{where} is not JSON ({_one_line(error)}): remove it to decode the prompt again") from error
-    if not isinstance(sample, dict) or not isinstance(sample.get("id"), str):
-        raise StoreError(f"{where} is not a sample (an object with an 'id'): remove the line")
-    return sample
+def append_line(path: Path, line: bytes) -> None:
+    """Append a line to a file and wait until it is on disk. Cuts off what follows the file's last newline."""
+    with open(path, "a+b") as file:
+        _cut_unfinished_line(file)
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
 
 
-def _cut_unfinished_line(file: Any) -> None:
-    """Truncate a binary file, open for append, behind its last newline."""
+def _cut_unfinished_line(file: BinaryIO) -> None:
+    """Truncate a file that is open for append behind its last newline."""
     end = position = file.seek(0, os.SEEK_END)
     while position > 0:
         start = max(0, position - 65536)
@@ -230,13 +228,6 @@ def _replace(path: Path, text: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {f"{prefix}{name}": value}
-    return flat
 
 
 def _one_line(error: object) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from results.store.cells import StoreError, _cut_unfinished_line
+from results.store.cells import append_line
+from results.store.errors import StoreError
 from results.store.json_text import json_text
 
 
@@ -43,9 +43,4 @@ class Verdicts:
 
     def append(self, key: str, reply: str, about: Mapping[str, Any]) -> None:
         """Add one reply; it is on disk when this returns."""
-        line = json_text({"key": key, **about, "reply": reply}) + "\n"
-        with open(self.path, "a+b") as file:
-            _cut_unfinished_line(file)
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path, (json_text({"key": key, **about, "reply": reply}) + "\n").encode())

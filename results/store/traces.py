@@ -21,7 +21,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from results.store.cells import CellFolder, StoreError
+from results.store.cells import CellFolder
+from results.store.errors import StoreError
 
 META = b"leeway"
 BOOLS = ("accept", "strict", "argmax", "by_threshold", "inside", "outside")

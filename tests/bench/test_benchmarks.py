@@ -15,17 +15,17 @@ def test_several_samples_of_a_prompt_give_pass_at_k(command, tmp_path):
                      "task.samples=4", f"task.scorer.sandbox={SANDBOX}", "method=sps", "decoding.temperature=1")
     assert result.status == 0, result.err
     samples, summary = result.cell.samples(), result.cell.summary()
-    assert [one["group"] for one in samples] == ["HumanEval/1"] * 4 + ["HumanEval/2"] * 4
-    assert len({tuple(one["output_ids"]) for one in samples[:4]}) > 1, "each sample draws from its own stream"
-    assert summary["metric"] == "pass@1" and summary["pass_at_k"] == {"1": 0.0, "4": 0.0}
-    assert all(one["answer"] for one in samples), "why it failed"
+    assert [one.group for one in samples] == ["HumanEval/1"] * 4 + ["HumanEval/2"] * 4
+    assert len({tuple(one.output_ids) for one in samples[:4]}) > 1, "each sample draws from its own stream"
+    assert summary.metric == "pass@1" and summary.pass_at_k == {"1": 0.0, "4": 0.0}
+    assert all(one.answer for one in samples), "why it failed"
 
 
 def test_both_filters_are_recorded(command, tmp_path):
     result = command(f"task.path={write_rows(tmp_path, 'gsm8k_eagle')}", "task=gsm8k_eagle", "task.system=null",
                      "method=sps")
     assert result.status == 0, result.err
-    assert set(result.cell.samples()[0]["details"]) == {"strict-match", "flexible-extract"}
+    assert set(result.cell.samples()[0].details) == {"strict-match", "flexible-extract"}
 
 
 def test_a_given_history_asks_all_methods_the_same(command, tmp_path):
@@ -38,7 +38,7 @@ def test_a_given_history_asks_all_methods_the_same(command, tmp_path):
     def prompt_tokens(*more):
         result = command(*words, *more)
         assert result.status == 0, result.err
-        return [one["prompt_tokens"] for one in sorted(result.store.cells(), key=lambda c: c.path.stat().st_mtime)[-1]
+        return [one.prompt_tokens for one in sorted(result.store.cells(), key=lambda c: c.path.stat().st_mtime)[-1]
                 .samples()]
 
     assert prompt_tokens(*given, "method=sps") == prompt_tokens(*given, "method=mars", "rule.theta=0.1")
@@ -50,9 +50,9 @@ def test_a_token_outside_the_vocabulary_fails_its_prompt_alone(command, tmp_path
     path = write_rows(tmp_path, "own", rows)
     result = command(f"task.path={path}", "task=prompts", "method=sps", "n=null", "batch=2")
     assert result.status == 1
-    errors = {one["id"]: one.get("error") for one in result.cell.samples()}
-    assert errors["good"] is None
-    assert "has no token 999999; give ids below 320" in errors["bad"] and errors["bad"].startswith("input_ids: ")
+    assert [sample.id for sample in result.cell.good_samples()] == ["good"]
+    [bad] = result.cell.failed_samples()
+    assert "has no token 999999; give ids below 320" in bad.error and bad.error.startswith("input_ids: ")
 
 
 @pytest.mark.parametrize(("words", "error"), [

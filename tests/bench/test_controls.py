@@ -20,35 +20,35 @@ def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder) -> No
     prompts = {prompt.id: prompt for prompt in MiniTask("mini_chat").prompts(2)}
     nats = tokens = 0
     for sample in result.cell.samples():
-        expected, rest = 0.0, list(sample["output_ids"])
-        for turn, size in enumerate(sample["turn_tokens"]):
-            before, own = context(target, prompts[sample["id"]], sample["texts"][:turn]), rest[:size]
+        expected, rest = 0.0, list(sample.output_ids)
+        for turn, size in enumerate(sample.turn_tokens):
+            before, own = context(target, prompts[sample.id], sample.texts[:turn]), rest[:size]
             with torch.inference_mode():
                 log_p = stock(torch.tensor([before + own])).logits[0].double().log_softmax(-1)
             expected -= sum(float(log_p[len(before) - 1 + i, token]) for i, token in enumerate(own))
             del rest[:size]
-        assert sample["nll"] == pytest.approx(expected, abs=1e-3)
-        nats, tokens = nats + sample["nll"], tokens + len(sample["output_ids"])
+        assert sample.nll == pytest.approx(expected, abs=1e-3)
+        nats, tokens = nats + sample.nll, tokens + len(sample.output_ids)
     summary = result.cell.summary()
-    assert summary["nll"] == pytest.approx(nats / tokens) and summary["baseline_nll"] > 0
+    assert summary.nll == pytest.approx(nats / tokens) and summary.baseline_nll > 0
 
 
 def test_repeats_and_twins_meet_in_the_summaries(command) -> None:
     alone = command("method=mars_sampling", *WARM).cell.summary()
-    assert (alone["repeats"], alone["self_agreement"]) == (1, None) and "greedy_tau" not in alone
+    assert (alone.repeats, alone.self_agreement) == (1, None) and alone.greedy_tau is None
     result = command("method=mars_sampling", "repeat=0,1", "decoding.temperature=0,1", *WARM[1:], flags=["-m"])
     assert result.status == 0
     by_point = {(cell.config()["decoding"]["temperature"], cell.config()["repeat"]): cell.summary()
                 for cell in result.store.cells()}
-    assert {summary["repeats"] for summary in by_point.values()} == {2}
-    assert by_point[0, 0]["self_agreement"] == by_point[0, 1]["self_agreement"] == 1.0, "greedy answers repeat"
-    assert by_point[1, 0]["self_agreement"] == by_point[1, 1]["self_agreement"] < 1.0
-    assert by_point[1, 1]["greedy_tau"] == by_point[0, 1]["tau"] and "greedy_tau" not in by_point[0, 0]
-    assert by_point[0, 0]["nll"] < by_point[1, 0]["nll"], "greedy decoding is likelier than sampling"
+    assert {summary.repeats for summary in by_point.values()} == {2}
+    assert by_point[0, 0].self_agreement == by_point[0, 1].self_agreement == 1.0, "greedy answers repeat"
+    assert by_point[1, 0].self_agreement == by_point[1, 1].self_agreement < 1.0
+    assert by_point[1, 1].greedy_tau == by_point[0, 1].tau and by_point[0, 0].greedy_tau is None
+    assert by_point[0, 0].nll < by_point[1, 0].nll, "greedy decoding is likelier than sampling"
     both = command("method=mars_sampling", "drafter=eagle3", "rule.q_mode=exact,draft", *WARM, flags=["-m"])
     taus = {cell.config()["rule"]["q_mode"]: cell.summary() for cell in both.store.cells()
             if cell.config()["drafter"]["name"] == "eagle3"}
-    assert taus["exact"]["other_q_tau"] == taus["draft"]["tau"] and taus["draft"]["other_q_tau"] == taus["exact"]["tau"]
+    assert taus["exact"].other_q_tau == taus["draft"].tau and taus["draft"].other_q_tau == taus["exact"].tau
 
 
 def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
@@ -58,29 +58,29 @@ def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
     assert result.status == 0 and "τ" in result.out and "the lossless rule" in result.out, "said in words, too"
     found = {(cell.config()["rule"]["name"], cell.config()["rule"]["q_mode"], cell.config()["decoding"]["temperature"]):
              cell.summary() for cell in result.store.cells()}
-    tau = {key: summary["tau"] for key, summary in found.items()}
+    tau = {key: summary.tau for key, summary in found.items()}
     own = found["mars", "draft", 1]
-    assert own["tau_gain"] == pytest.approx(tau["mars", "draft", 1] - tau["lossless", "exact", 1])
-    assert own["tau_gain_q"] == pytest.approx(tau["mars", "draft", 1] - tau["mars", "exact", 1])
-    nll = {key: summary["nll"] for key, summary in found.items()}
+    assert own.tau_gain == pytest.approx(tau["mars", "draft", 1] - tau["lossless", "exact", 1])
+    assert own.tau_gain_q == pytest.approx(tau["mars", "draft", 1] - tau["mars", "exact", 1])
+    nll = {key: summary.nll for key, summary in found.items()}
     hot, cold = ("lossless", "exact", 1), ("lossless", "exact", 0)
     gone = min(1.0, max(0.0, (nll[hot] - nll["mars", "exact", 1]) / (nll[hot] - nll[cold])))
-    assert nll[hot] > nll[cold] and own["tau_gain_greedier"] == pytest.approx(gone * (tau[cold] - tau[hot]))
-    assert own["tau_gain"] == pytest.approx(own["tau_gain_q"] + own["tau_gain_relaxed"] + own["tau_gain_greedier"])
-    assert own["lossless_accuracy"] == found[hot]["accuracy"]
-    assert found["mars", "exact", 1]["tau_gain_q"] == 0.0, "the same cell on both sides"
-    assert "tau_gain" in found["mars", "exact", 0] and "tau_gain_relaxed" not in found["mars", "exact", 0]
-    assert "tau_gain" not in found["lossless", "exact", 1]
+    assert nll[hot] > nll[cold] and own.tau_gain_greedier == pytest.approx(gone * (tau[cold] - tau[hot]))
+    assert own.tau_gain == pytest.approx(own.tau_gain_q + own.tau_gain_relaxed + own.tau_gain_greedier)
+    assert own.lossless_accuracy == found[hot].accuracy
+    assert found["mars", "exact", 1].tau_gain_q == 0.0, "the same cell on both sides"
+    assert found["mars", "exact", 0].tau_gain is not None and found["mars", "exact", 0].tau_gain_relaxed is None
+    assert found["lossless", "exact", 1].tau_gain is None
 
 
 def test_what_the_accepted_length_would_give(command) -> None:
     result = command("method=ar,sps", *WARM, flags=["-m"])
     ar, sps = (next(cell.summary() for cell in result.store.cells() if f"-{label}-" in cell.key)
                for label in ("ar", "lossless"))
-    parts = sps["phases"]
+    parts = sps.phases
     assert 0 < parts["head"] < parts["verify"]
-    assert sps["head_ms"] == pytest.approx(1e3 * (parts["head"] + parts["accept"])) and 0 < sps["prefill_share"] < 1
-    ideal = sps["tau"] * ar["phases"]["cycle"] / (parts["draft"] + parts["verify"])
-    assert sps["speedup_ideal"] == pytest.approx(ideal, rel=1e-6), "one baseline profile serves the rotation"
-    assert sps["efficiency"] == pytest.approx(sps["speedup"] / ideal)
+    assert sps.head_ms == pytest.approx(1e3 * (parts["head"] + parts["accept"])) and 0 < sps.prefill_share < 1
+    ideal = sps.tau * ar.phases["cycle"] / (parts["draft"] + parts["verify"])
+    assert sps.speedup_ideal == pytest.approx(ideal, rel=1e-6), "one baseline profile serves the rotation"
+    assert sps.efficiency == pytest.approx(sps.speedup / ideal)
     assert set(parts) == {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"} and min(parts.values()) > 0

@@ -57,10 +57,10 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
     expected = []
     for sample in samples:
         start = 0
-        for turn, tokens in enumerate(sample["turn_tokens"]):
-            text = context(target, prompts[sample["id"]], sample["texts"][:turn])
-            text += sample["output_ids"][start:start + 1]
-            own = frame[(frame["prompt"] == sample["id"]) & (frame["turn"] == turn)]
+        for turn, tokens in enumerate(sample.turn_tokens):
+            text = context(target, prompts[sample.id], sample.texts[:turn])
+            text += sample.output_ids[start:start + 1]
+            own = frame[(frame["prompt"] == sample.id) & (frame["turn"] == turn)]
             rows = own[own["clause"].isin(EMITTED)].sort_values(["cycle", "depth"])
             for row in rows.head(tokens - 1).itertuples():
                 if row.clause != "drawn" and row.token != row.top1:

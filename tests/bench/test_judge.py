@@ -14,8 +14,8 @@ import pytest
 
 from bench.config.errors import ConfigError
 from bench.judging.client import JudgeError, ask
-from bench.judging.grading import Judged, described_numbers, numbers
-from results.store.cells import StoreError
+from bench.judging.scores import Verdict, format_judge_summary, judge_summary
+from results.store.errors import StoreError
 from results.store.judge_replies import Verdicts, key_of
 from tasks.base import Prompt, TaskError
 from tasks.judge_prompts import JudgePrompts, Question
@@ -55,7 +55,7 @@ def test_a_server_that_dies_half_way_is_resumed_and_nothing_is_judged_twice(
     server.start(die_after=5)
     first = command(*words)
     assert first.status == 1 and f"judge.base_url={server.url}: no reply from own" in first.err
-    assert "judge" not in first.cell.summary() and len(server.asked()) == 5
+    assert first.cell.summary().judge is None and len(server.asked()) == 5
     server.process.wait()
     server.start()
     second = command(*words, "summary=json")
@@ -64,12 +64,13 @@ def test_a_server_that_dies_half_way_is_resumed_and_nothing_is_judged_twice(
     assert len(asked) == 8 and len({json.dumps(one["messages"]) for one in asked}) == 8
     assert {one["key"] for one in asked} == {"Bearer s3cret"}
     assert {one["path"] for one in asked} == {"/v1/chat/completions"}
-    found = second.last_line["judge"]
-    assert (found["model"], found["mode"], found["n"], found["replies"], found["unread"]) == ("own", "single", 4, 8, 0)
-    assert found["score"] == pytest.approx((found["turn_1"] + found["turn_2"]) / 2)
+    found = second.cell.summary().judge
+    assert found.model_dump(mode="json", exclude_unset=True) == second.last_line["judge"]
+    assert (found.model, found.mode, found.n, found.replies, found.unread) == ("own", "single", 4, 8, 0)
+    assert found.score == pytest.approx(sum(found.turns.values()) / 2)
     assert "s3cret" not in "".join(path.read_text() for path in second.cell.path.iterdir())
     third = command(*words)
-    assert third.status == 0 and len(server.asked()) == 8 and third.cell.summary()["judge"] == found
+    assert third.status == 0 and len(server.asked()) == 8 and third.cell.summary().judge == found
     assert "score" in third.out and "4 prompts, turn 1" in third.out
 
 
@@ -177,32 +178,33 @@ def test_published_prompts_have_no_gap_left(name):
 
 def test_an_order_that_decides_is_a_tie():
     def game(name, straight, swapped):
-        return [Judged(Question(name, 0, False, ()), straight), Judged(Question(name, 0, True, ()), swapped)]
+        return [Verdict(Question(name, 0, False, ()), straight), Verdict(Question(name, 0, True, ()), swapped)]
 
-    found = numbers([*game("won", 1.0, 1.0), *game("lost", 0.0, 0.0), *game("first place", 1.0, 0.0),
-                     *game("nearly", 1.0, 0.5), *game("mute", None, None)], "pairwise")
-    assert (found["win_rate"], found["n"], found["left_out"], found["unread"]) == (0.5, 4, 1, 2)
-    assert described_numbers(found | {"model": "own"}).startswith("win rate 50.0% [")
-    found = numbers([*game("half read", 1.0, None), *game("half", None, 1.0), *game("lost", 0.0, 0.0)], "pairwise")
-    assert (found["win_rate"], found["n"], found["left_out"], found["unread"]) == (0.0, 1, 2, 2)
-    assert described_numbers(found | {"model": "own"}) == (
+    found = judge_summary([*game("won", 1.0, 1.0), *game("lost", 0.0, 0.0), *game("first place", 1.0, 0.0),
+                           *game("nearly", 1.0, 0.5), *game("mute", None, None)], "own", "pairwise")
+    assert (found.win_rate, found.n, found.left_out, found.unread) == (0.5, 4, 1, 2)
+    assert format_judge_summary(found).startswith("win rate 50.0% [")
+    found = judge_summary([*game("half read", 1.0, None), *game("half", None, 1.0), *game("lost", 0.0, 0.0)],
+                          "own", "pairwise")
+    assert (found.win_rate, found.n, found.left_out, found.unread) == (0.0, 1, 2, 2)
+    assert format_judge_summary(found) == (
         "win rate 0.0% by own, 1 prompts, 2 left out, without a verdict in both orders, "
         "2 of 6 replies without a verdict")
-    found = numbers(game("half read", 1.0, None), "pairwise")
-    assert (found["win_rate"], found["ci95"], found["n"], found["left_out"]) == (None, None, 0, 1)
-    assert described_numbers(found | {"model": "own"}) == (
+    found = judge_summary(game("half read", 1.0, None), "own", "pairwise")
+    assert (found.win_rate, found.ci95, found.n, found.left_out) == (None, None, 0, 1)
+    assert format_judge_summary(found) == (
         "no prompt with a verdict in both orders in 2 replies of own")
 
 
 def test_an_answer_that_is_not_korean_counts_by_its_root():
     def graded(turn, value, penalised):
-        return Judged(Question("1", turn, False, ()), value, penalised)
+        return Verdict(Question("1", turn, False, ()), value, penalised)
 
-    found = numbers([graded(0, 9.0, True), graded(1, 4.0, False), graded(1, None, True)], "single")
-    assert (found["score"], found["turn_1"], found["turn_2"]) == (3.5, 3.0, 4.0)
-    assert (found["unpenalised"], found["penalised"], found["unread"]) == (6.5, 1, 1)
-    assert "1 of 3 grades penalised as not Korean (6.50 without)" in described_numbers(found | {"model": "own"})
-    assert "unpenalised" not in numbers([graded(0, 9.0, None)], "single")
+    found = judge_summary([graded(0, 9.0, True), graded(1, 4.0, False), graded(1, None, True)], "own", "single")
+    assert (found.score, found.turns) == (3.5, {"turn_1": 3.0, "turn_2": 4.0})
+    assert (found.unpenalised, found.penalised, found.unread) == (6.5, 1, 1)
+    assert "1 of 3 grades penalised as not Korean (6.50 without)" in format_judge_summary(found)
+    assert judge_summary([graded(0, 9.0, None)], "own", "single").unpenalised is None
 
 
 def test_grades_in_komt_bench_depend_on_the_language(command, server, templates, tmp_path):
@@ -213,15 +215,15 @@ def test_grades_in_komt_bench_depend_on_the_language(command, server, templates,
              f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={templates}"]
     result = command(*words)
     assert result.status == 0, result.err
-    found = result.cell.summary()["judge"]
+    found = result.cell.summary().judge
     replies = [json.loads(line) for line in Verdicts(result.cell.path).path.read_text().splitlines()]
     grades = [(one["id"], float(re.search(r"\[\[(\d+)", one["reply"]).group(1))) for one in replies]
     counted = [grade ** 0.5 if name == "137" else grade for name, grade in grades]
-    assert (found["penalised"], found["score"]) == (2, pytest.approx(sum(counted) / 6))
-    assert found["unpenalised"] == pytest.approx(sum(grade for _, grade in grades) / 6)
+    assert (found.penalised, found.score) == (2, pytest.approx(sum(counted) / 6))
+    assert found.unpenalised == pytest.approx(sum(grade for _, grade in grades) / 6)
     assert command(*words, "judge.language_penalty=false").status == 0
-    plain = result.cell.summary()["judge"]
-    assert plain["score"] == pytest.approx(found["unpenalised"]) and "penalised" not in plain
+    plain = result.cell.summary().judge
+    assert plain.score == pytest.approx(found.unpenalised) and plain.penalised == 0
     assert len(server.asked()) == 6, "nothing was asked again"
 
 
@@ -232,13 +234,13 @@ def test_the_win_rate_swaps_places(command, server, templates, tmp_path):
              f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={templates}"]
     result = command(*words)
     assert result.status == 0, result.err
-    name, found = result.cell.path.name, result.cell.summary()["judge"]
-    assert (found["mode"], found["win_rate"], found["n"], found["replies"]) == ("pairwise", 0.0, 3, 6)
+    name, found = result.cell.path.name, result.cell.summary().judge
+    assert (found.mode, found.win_rate, found.n, found.replies) == ("pairwise", 0.0, 3, 6)
     missing = command(*words, "judge.against=baseline")
     assert missing.status == 1 and "run method=ar with the same settings" in missing.err
     assert command(*words[:3], "method=ar").status == 0
-    found = command(*words, "judge.against=baseline").store.cell(name).summary()["judge"]
-    assert (found["win_rate"], found["replies"]) == (0.5, 6), "greedy answers are the baseline's own"
+    found = command(*words, "judge.against=baseline").store.cell(name).summary().judge
+    assert (found.win_rate, found.replies) == (0.5, 6), "greedy answers are the baseline's own"
 
 
 @pytest.mark.parametrize("reply", [7, ["[[7]]"], None])

@@ -44,7 +44,7 @@ def test_every_column_is_measured(command, tmp_path: Path) -> None:
         assert 1 <= float(tau["value"]) <= 8
         scored = bool(numbers[task, "SpS", "accuracy"]["value"])
         assert scored == (task in ("HumanEval", "GSM8K", "CNN/DM, short"))
-    asked = {sample["id"] for cell in result.store.cells() if cell.config()["task"]["name"] == "cnn_dm"
+    asked = {sample.id for cell in result.store.cells() if cell.config()["task"]["name"] == "cnn_dm"
              for sample in cell.samples()}
     assert asked == {"0", "2", "3"}, "an article that is too long is not asked"
     page = (tmp_path / "out" / "report" / "index.html").read_text()

@@ -47,24 +47,24 @@ def test_arc_runs_with_its_constants_and_pruning(command, constants: Path, capsy
                     "pruning.score=accum_prob", "pruning.epsilon=0.3", "rule.theta=-1000")
     assert found.status == 0, found.err
     summary = found.cell.summary()
-    assert summary["failed"] == 0 and 0 < summary["pruned_share"] < 1 and summary["relaxed_share"] > 0
+    assert summary.failed == 0 and 0 < summary.pruned_share < 1 and summary.relaxed_share > 0
     if max(b["tau"] for b in json.loads(constants.read_text())["buckets"]) >= 0.6932:
-        assert summary["events"]["vacuous_bound"] > 0
+        assert summary.events["vacuous_bound"] > 0
     again = command(*SHORT, "drafter=model_greedy", "rule=arc", f"rule.constants={constants}", "rule.theta=1",
                     store=constants.parent / "other")
-    assert again.cell.summary()["tau"] < summary["tau"] and "pruned_share" not in again.cell.summary()
+    assert again.cell.summary().tau < summary.tau and again.cell.summary().pruned_share is None
 
 
 @pytest.mark.parametrize("options", [["method=dropmatch"], ["method=dropmatch", "rule.variant=naive", "batch=3"],
                                      ["method=coarse", "rule.similarity=0.3"]], ids=str)
 def test_rules_that_need_no_file(command, options: list[str]) -> None:
     found = command(*SHORT, *options)
-    assert found.status == 0 and found.cell.summary()["failed"] == 0 and found.cell.summary()["cycles"] > 0, found.err
+    assert found.status == 0 and found.cell.summary().failed == 0 and found.cell.summary().cycles > 0, found.err
 
 
 def test_results_of_dropmatch_do_not_depend_on_the_batch(command, tmp_path: Path) -> None:
     runs = [command(*SHORT, "method=dropmatch", f"batch={batch}", store=tmp_path / str(batch)) for batch in (1, 3)]
-    one, other = ([sample["output_ids"] for sample in run.cell.samples()] for run in runs)
+    one, other = ([sample.output_ids for sample in run.cell.samples()] for run in runs)
     assert one == other
 
 
@@ -86,9 +86,9 @@ def test_autojudge_alone_and_with_dropmatch(command, classifier: Path, tmp_path:
                                                         ["method=autojudge_dropmatch", "rule.second.threshold=0.4"]]))
     assert alone.status == strict.status == both.status == 0, both.err
     # nothing matters there; the last cycle of an answer may be cut short by its end
-    assert all(n == 3 for sample in alone.cell.samples() for n in sample["accepted"][:-1])
-    assert strict.cell.summary()["relaxed_share"] == 0.0  # P = 0.5 of all tokens is above the threshold
-    assert both.cell.summary()["tau"] >= strict.cell.summary()["tau"]
+    assert all(n == 3 for sample in alone.cell.samples() for n in sample.accepted[:-1])
+    assert strict.cell.summary().relaxed_share == 0.0  # P = 0.5 of all tokens is above the threshold
+    assert both.cell.summary().tau >= strict.cell.summary().tau
 
 
 def test_the_shipped_files_name_the_shipped_models() -> None:

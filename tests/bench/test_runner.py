@@ -19,14 +19,11 @@ from methods.engine.loading import load_model
 from results.store.cells import Store
 
 DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "greedier", "finish", "score", "turn_tokens")
-SAMPLE = {"id", "output_ids", "text", "texts", "turn_tokens", "committed", "accepted", "relaxed", "greedier",
-          "drafted", "pruned", "prefill_s",
-          "decode_s", "finish", "score", "answer", "details", "seed", "prompt_tokens", "baseline", "nll"}
 
 
 def decoded(store: Store, label: str) -> dict[str, list]:
     """What was decoded for each prompt by the cells of one method."""
-    return {sample["id"]: [sample[key] for key in DECODED]
+    return {sample.id: [getattr(sample, key) for key in DECODED]
             for cell in store.cells() if f"-{label}-" in cell.key for sample in cell.samples()}
 
 
@@ -50,14 +47,14 @@ def test_a_cell_on_disk(command) -> None:
     assert files >= {"cell.yaml", "environment.json", "samples.jsonl", "summary.json"} and "failure.json" not in files
     assert cell.config()["rule"]["theta"] == 0.5 and cell.config()["name"] == cell.key
     samples = cell.samples()
-    assert [sample["id"] for sample in samples] == [f"mini_gsm-test-{i:05d}" for i in range(3)]
+    assert [sample.id for sample in samples] == [f"mini_gsm-test-{i:05d}" for i in range(3)]
     for sample in samples:
-        assert set(sample) == SAMPLE | {"flags"} and sample["seed"] == 3
-        assert sample["decode_s"] > 0 < sample["prefill_s"]
-        assert len(sample["output_ids"]) == 1 + sum(sample["committed"]) <= 12
-        assert len(sample["committed"]) == len(sample["accepted"]) and sample["baseline"]["output_ids"]
+        assert sample.seed == 3 and sample.drafted == sample.pruned == 0 and sample.flags
+        assert sample.decode_s > 0 < sample.prefill_s
+        assert len(sample.output_ids) == 1 + sum(sample.committed) <= 12
+        assert len(sample.committed) == len(sample.accepted) and sample.baseline.output_ids
     summary = result.last_line
-    assert summary == cell.summary()
+    assert summary == cell.summary().plain()
     assert (summary["n"], summary["failed"], summary["metric"]) == (3, 0, "exact_match")
     assert 1 <= summary["tau"] <= 6 and summary["speedup"] > 0 and len(summary["speedup_ci95"]) == 2
     environment = cell.environment()
@@ -83,9 +80,9 @@ def test_greedy_sps_equals_the_baseline(command) -> None:
     for cell in result.store.cells():
         for sample in cell.samples():
             if "-ar-" in cell.key:
-                assert sample["baseline"] is None and set(sample["committed"]) <= {1}
+                assert sample.baseline is None and set(sample.committed) <= {1}
             else:
-                assert sample["baseline"]["output_ids"] == baseline[sample["id"]][0]
+                assert sample.baseline.output_ids == baseline[sample.id][0]
 
 
 def test_tokens_do_not_depend_on_order_batch_or_company(command, tmp_path: Path) -> None:
@@ -111,7 +108,8 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder: 
     config.write_text(json.dumps(kept | {"bos_token": "<|user|>"}))  # any token that the vocabulary has
     given = "method=ar", "task=mini_chat", "n=1", f"pair.target={bare}"
     without = command(*given)
-    assert without.status == 1 and "give pair.chat_template=FILE" in without.cell.samples()[0]["error"]
+    [failed] = without.cell.failed_samples()
+    assert without.status == 1 and "give pair.chat_template=FILE" in failed.error
     vicuna = PROJECT / "conf" / "chat" / "vicuna.jinja"
     result = command(*given, f"pair.chat_template={vicuna}", store=tmp_path / "with")
     assert result.status == 0
@@ -121,8 +119,8 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder: 
     tokenizer = AutoTokenizer.from_pretrained(bare)
     first = ("<|user|>A chat between a curious user and an artificial intelligence assistant. The assistant gives "
              "helpful, detailed, and polite answers to the user's questions. USER: " + prompt.turns[0] + " ASSISTANT:")
-    second = f"{first} {sample['texts'][0]}{tokenizer.eos_token}USER: {prompt.turns[1]} ASSISTANT:"
-    assert sample["prompt_tokens"] == sum(len(tokenizer.encode(text, add_special_tokens=False))
+    second = f"{first} {sample.texts[0]}{tokenizer.eos_token}USER: {prompt.turns[1]} ASSISTANT:"
+    assert sample.prompt_tokens == sum(len(tokenizer.encode(text, add_special_tokens=False))
                                           for text in (first, second))
 
 
@@ -133,13 +131,13 @@ def test_second_turn_hears_the_first_answer(command, pair_folder: Path) -> None:
     from tasks.mini import MiniTask
 
     for sample, prompt in zip(result.cell.samples(), MiniTask("mini_chat").prompts(2), strict=True):
-        first, second = sample["texts"]
+        first, second = sample.texts
         talk = [{"role": "user", "content": prompt.turns[0]}]
         tokens = len(target.encode(talk))
         talk += [{"role": "assistant", "content": first}, {"role": "user", "content": prompt.turns[1]}]
-        assert sample["prompt_tokens"] == tokens + len(target.encode(talk))
-        assert sample["text"] == f"{first}\n\n{second}" and sum(sample["turn_tokens"]) == len(sample["output_ids"])
-        assert tokenizer.decode(sample["output_ids"][:sample["turn_tokens"][0]], skip_special_tokens=True) == first
+        assert sample.prompt_tokens == tokens + len(target.encode(talk))
+        assert sample.text == f"{first}\n\n{second}" and sum(sample.turn_tokens) == len(sample.output_ids)
+        assert tokenizer.decode(sample.output_ids[:sample.turn_tokens[0]], skip_special_tokens=True) == first
 
 
 def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
@@ -148,15 +146,14 @@ def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
     [line] = result.err.splitlines()
     assert line.startswith("failed: ") and "1 of 4 prompts failed" in line and "long" in line
     assert line.endswith("or take a model with more positions")
-    samples = {sample["id"]: sample for sample in result.cell.samples()}
-    assert set(samples["long"]) == {"id", "error"}
-    assert all("output_ids" in samples[key] for key in ("plain", "talk", "ids"))
-    assert samples["ids"]["prompt_tokens"] == 3 and samples["plain"]["score"] is None
+    samples = {sample.id: sample for sample in result.cell.samples()}
+    measured = {sample.id: sample for sample in result.cell.good_samples()}
+    assert set(samples) - set(measured) == {"long"}
+    assert measured["ids"].prompt_tokens == 3 and measured["plain"].score is None
     summary = result.cell.summary()
-    assert (summary["n"], summary["failed"], summary["accuracy"]) == (3, 1, None)
-    measured = {key: value for key, value in samples.items() if key != "long"}
+    assert (summary.n, summary.failed, summary.accuracy) == (3, 1, None)
     again = command("task=prompts", f"task.path={prompts_file}", "n=null", "method=sps", "batch=4")
-    assert again.status == 1 and {s["id"]: s for s in again.cell.samples() if s["id"] != "long"} == measured
+    assert again.status == 1 and {sample.id: sample for sample in again.cell.good_samples()} == measured
 
 
 def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_path: Path) -> None:
@@ -189,8 +186,7 @@ def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch: pytest.Monk
     result = command("method=sps")
     assert result.status == 1 and "scoring: ZeroDivisionError: no right answer" in result.err
     monkeypatch.undo()
-    failed = [sample for sample in result.cell.samples() if "error" in sample]
-    assert [sample["id"] for sample in failed] == ["mini_gsm-test-00001"]
+    assert [sample.id for sample in result.cell.failed_samples()] == ["mini_gsm-test-00001"]
 
 
 def test_failed_prompts_are_tried_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +195,7 @@ def test_failed_prompts_are_tried_again(command, monkeypatch: pytest.MonkeyPatch
     assert command("method=sps").status == 1
     monkeypatch.setattr(runner, "answer", real)
     result = command("method=sps")
-    assert result.status == 0 and result.cell.summary()["n"] == 3 and result.cell.failure() is None
+    assert result.status == 0 and result.cell.summary().n == 3 and result.cell.failure() is None
 
 
 def _failed(run):
@@ -245,7 +241,7 @@ def test_each_point_alone_where_a_launcher_spreads_them(command, pair, tmp_path:
         points = [hydra.point([*lines, method]) for method in ("method=sps", "method=ar")]
     for point in points:
         run_point(OmegaConf.create(point.config))
-    assert [cell.summary()["n"] for cell in Store(store).cells()] == [2, 2]
+    assert [cell.summary().n for cell in Store(store).cells()] == [2, 2]
 
 
 def test_models_are_loaded_once_and_let_go(command, monkeypatch: pytest.MonkeyPatch) -> None:

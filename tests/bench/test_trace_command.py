@@ -32,20 +32,20 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch: p
     traces = TraceFolder(result.cell)
     frame, threshold = traces.frame(), traces.threshold()
     assert (threshold.name, threshold.relation, threshold.value) == ("theta", ">", 0.3)
-    assert [traces.prompts(0), traces.prompts(1)] == [[s["id"] for s in result.cell.samples()][:2],
-                                                      [s["id"] for s in result.cell.samples()][2:]]
+    assert [traces.prompts(0), traces.prompts(1)] == [[s.id for s in result.cell.samples()][:2],
+                                                      [s.id for s in result.cell.samples()][2:]]
     for sample in result.cell.samples():
         start, first = 0, 0
-        for turn, tokens in enumerate(sample["turn_tokens"]):
-            own = frame[(frame["prompt"] == sample["id"]) & (frame["turn"] == turn)]
+        for turn, tokens in enumerate(sample.turn_tokens):
+            own = frame[(frame["prompt"] == sample.id) & (frame["turn"] == turn)]
             path = own[own["clause"].isin(EMITTED)].sort_values(["cycle", "depth"], kind="stable")
-            assert path["token"].tolist()[:tokens - 1] == sample["output_ids"][start + 1:start + tokens]
+            assert path["token"].tolist()[:tokens - 1] == sample.output_ids[start + 1:start + tokens]
             cycles = own["cycle"].nunique()
             by_cycle = own[own["clause"].isin(KEPT)].groupby("cycle").size()
             accepted = by_cycle.reindex(range(cycles), fill_value=0).tolist()
-            assert accepted == sample["accepted"][first:first + cycles]
+            assert accepted == sample.accepted[first:first + cycles]
             start, first = start + tokens, first + cycles
-        assert (frame[frame["prompt"] == sample["id"]]["clause"] == "relaxed").sum() == sample["relaxed"]
+        assert (frame[frame["prompt"] == sample.id]["clause"] == "relaxed").sum() == sample.relaxed
 
     times = part_times(traces)
     traces.part(1).unlink()

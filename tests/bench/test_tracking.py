@@ -6,12 +6,15 @@ import json
 import logging
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import wandb
 
 from bench.config import tracking
+from results.store.sample import FailedSample
+from tests.helpers.synthetic_cells import baseline, sample
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +36,7 @@ def test_offline_run(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     [table] = run.rglob("*.table.json")
     rows = json.loads(table.read_text())
     assert rows["columns"] == list(tracking.PER_PROMPT)
-    assert [row[0] for row in rows["data"]] == [sample["id"] for sample in result.cell.samples()]
+    assert [row[0] for row in rows["data"]] == [sample.id for sample in result.cell.samples()]
 
 
 @pytest.mark.parametrize("service", ["broken", "hanging"])
@@ -50,18 +53,17 @@ def test_run_is_not_hurt(command, monkeypatch: pytest.MonkeyPatch, caplog: pytes
     monkeypatch.setattr(wandb, "init", init)
     with caplog.at_level(logging.WARNING):
         result = command("method=sps,pld", "tracker=wandb", "tracker.timeout=0.2", flags=["-m"])
-    assert result.status == 0 and [cell.summary()["n"] for cell in result.store.cells()] == [3, 3]
+    assert result.status == 0 and [cell.summary().n for cell in result.store.cells()] == [3, 3]
     [warning] = [record.getMessage() for record in caplog.records if record.name == "bench.config.tracking"]
     assert "\n" not in warning and ("nobody there" in warning or "no answer" in warning)
     assert len(tried) == 1, "it is not tried again"
 
 
 def test_row_of_a_prompt() -> None:
-    sample = {"id": "a", "text": "t", "score": 1.0, "answer": "4", "prefill_s": 0.5, "decode_s": 2.0,
-              "output_ids": [1] * 9, "committed": [3, 5], "accepted": [2, 4],
-              "baseline": {"output_ids": [1] * 8, "decode_s": 4.0}}
-    row = tracking.per_prompt(sample)
+    measured = sample("a", [1] * 9, decode_s=2.0, committed=[3, 5], accepted=[2, 4],
+                      baseline=baseline([1] * 8, decode_s=4.0))
+    row = tracking.per_prompt(measured)
     named = ("tokens", "tau", "accept_len", "tokens_per_s", "speedup")
     assert [row[name] for name in named] == [9, 4.0, 3.0, 4.5, 2.25]
-    assert tracking.per_prompt({"id": "b", "error": "no"}) == {"id": "b", "error": "no"}
-    assert "speedup" not in tracking.per_prompt(sample | {"baseline": None})
+    assert tracking.per_prompt(FailedSample("b", "no")) == {"id": "b", "error": "no"}
+    assert "speedup" not in tracking.per_prompt(replace(measured, baseline=None))

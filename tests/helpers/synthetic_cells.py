@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from results.metrics.summary import summarise
 from results.reports.grid import Outcome
 from results.reports.spec import ReportSpec
+from results.store.sample import Baseline, FailedSample, Record, Sample
+
+
+def sample(id: str, output_ids: Sequence[int] = (0,), **fields: Any) -> Sample:
+    """A sample without cycles, decoded in 1 s, prefilled in 0.5 s, scored 1 and without a baseline, where `fields` say
+    nothing else."""
+    ids = list(output_ids)
+    return replace(Sample(
+        id=id, output_ids=ids, text="", texts=[""], turn_tokens=[len(ids)], committed=[], accepted=[], relaxed=0,
+        greedier=0, drafted=0, pruned=0, prefill_s=0.5, decode_s=1.0, finish=["eos"], score=1.0, answer=None,
+        details={}, seed=0, nll=None, prompt_tokens=1, baseline=None), **fields)
+
+
+def baseline(output_ids: Sequence[int] = (0,), **fields: Any) -> Baseline:
+    """A baseline decoded in 2 s, prefilled in 0.5 s and scored 1, where `fields` say nothing else."""
+    return replace(Baseline(list(output_ids), decode_s=2.0, prefill_s=0.5, score=1.0, finish=["eos"]), **fields)
 
 
 @cache
@@ -14,20 +33,18 @@ def made_up(*, speedup: float = 2.0, right: int = 3, n: int = 4, accepted: int =
             autoregressive: bool = False, metric: str = "exact_match") -> Outcome:
     """A measured cell: `n` prompts of ten cycles with `accepted` draft tokens each, of which the first `right` are
     answered rightly; autoregressive decoding makes 100 tokens/s and answers all rightly."""
-    samples = []
+    records: list[Record] = []
     accepted = 0 if autoregressive else accepted
     for i in range(n):
         ids = list(range(1 + 10 * (accepted + 1)))
         seconds = len(ids) / 100 * (1 + i / 10)
-        base = {"output_ids": ids, "decode_s": seconds, "prefill_s": 0.1, "score": 1.0, "finish": ["eos"]}
-        samples.append({
-            "id": f"p{i}", "output_ids": ids, "committed": [accepted + 1] * 10, "accepted": [accepted] * 10,
-            "relaxed": 0, "greedier": 0, "drafted": 0, "pruned": 0,
-            "prefill_s": 0.1, "decode_s": seconds / (1 if autoregressive else speedup * (1 + i / 50)),
-            "score": float(i < right), "finish": ["eos"], "baseline": None if autoregressive else base,
-        })
-    samples += [{"id": f"f{i}", "error": "boom"} for i in range(failed)]
-    return Outcome.measured(summarise(samples, metric=metric, proportion=True))
+        records.append(sample(
+            f"p{i}", ids, committed=[accepted + 1] * 10, accepted=[accepted] * 10, prefill_s=0.1,
+            decode_s=seconds / (1 if autoregressive else speedup * (1 + i / 50)), score=float(i < right),
+            baseline=None if autoregressive else baseline(ids, decode_s=seconds, prefill_s=0.1),
+        ))
+    records += [FailedSample(f"f{i}", "boom") for i in range(failed)]
+    return Outcome.measured(summarise(records, metric=metric, proportion=True))
 
 
 def table_spec(**changes) -> ReportSpec:

@@ -90,11 +90,11 @@ def test_a_sweep_draws_the_measured_values_with_bands_on_two_scales():
     assert (left.get_ylabel(), right.get_ylabel()) == ("Accuracy (%)", "Speedup (×)")
     assert [ax.get_title(loc="left") for ax in figure.axes[:2]] == ["GSM8K", "mini_code"]
     cells = [grid["GSM8K", "K = 10", str(theta)].summary for theta in THETAS["values"]]
-    np.testing.assert_allclose(lines(left, 2)[1].get_ydata(), [100 * cell["accuracy"] for cell in cells])
-    np.testing.assert_allclose(lines(right, 2)[1].get_ydata(), [cell["speedup"] for cell in cells])
+    np.testing.assert_allclose(lines(left, 2)[1].get_ydata(), [100 * cell.accuracy for cell in cells])
+    np.testing.assert_allclose(lines(right, 2)[1].get_ydata(), [cell.speedup for cell in cells])
     np.testing.assert_allclose(lines(right, 2)[1].get_xdata(), THETAS["values"])
     band = right.collections[1].get_paths()[0].vertices[:, 1]
-    ends = [end for cell in cells for end in cell["speedup_ci95"]]
+    ends = [end for cell in cells for end in cell.speedup_ci95]
     assert (band.min(), band.max()) == pytest.approx((min(ends), max(ends)))
     level = [line for line in right.lines if len(line.get_xdata()) == 2]
     assert [line.get_ydata()[0] for line in level] == [1.0], "the baseline"
@@ -137,9 +137,9 @@ def test_pareto_points_and_error_bars_are_the_measured_ones():
     ax = drawn("pareto", grid).axes[0]
     cell = grid["Alpha", "SpS", "GSM8K"].summary
     points = {line.get_xdata()[0]: line.get_ydata()[0] for line in ax.lines if len(line.get_xdata()) == 1}
-    assert points[cell["tokens_per_s"]] == pytest.approx(100 * cell["accuracy"])
+    assert points[cell.tokens_per_s] == pytest.approx(100 * cell.accuracy)
     spans = [path.vertices for bar in ax.collections for path in bar.get_paths()]
-    low, high = cell["tokens_per_s_ci95"]
+    low, high = cell.tokens_per_s_ci95
     assert any(np.allclose(span[:, 0], (low, high)) for span in spans)
 
 
@@ -156,7 +156,7 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
     with style():
         ax = pareto.draw(spec.figure, spec, grid).axes[0]
     joined = [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2]
-    assert joined == [[grid[rule, level].summary["tokens_per_s"] for level in ("low", "high")] for rule in ("a", "b")]
+    assert joined == [[grid[rule, level].summary.tokens_per_s for level in ("low", "high")] for rule in ("a", "b")]
     markers = [line.get_marker() for line in ax.lines if len(line.get_xdata()) == 1 and line.get_marker() != "None"]
     assert sorted(map(markers.count, set(markers))) == [1, 2, 2], "a marker for each line"
     with pytest.raises(ValueError, match="leave out 'connect'"):
@@ -167,8 +167,8 @@ def test_random_allocation_mixes_prompts_not_speeds():
     draft, target = made_up(speedup=4.0, right=2).summary, made_up(autoregressive=True, right=4).summary
     accuracy, speed = pareto.random_allocation(draft, target, "accuracy", "tokens_per_s", steps=3)
     assert accuracy == pytest.approx([100, 75, 50])
-    assert (speed[0], speed[2]) == pytest.approx((target["tokens_per_s"], draft["tokens_per_s"]))
-    tokens, seconds = (target[key] + draft[key] for key in ("tokens", "decode_s"))
+    assert (speed[0], speed[2]) == pytest.approx((target.tokens_per_s, draft.tokens_per_s))
+    tokens, seconds = (getattr(target, key) + getattr(draft, key) for key in ("tokens", "decode_s"))
     assert speed[1] == pytest.approx(tokens / seconds), "half the prompts each: all tokens over all time"
     assert speed[1] < (speed[0] + speed[2]) / 2
 
@@ -179,7 +179,7 @@ def test_bars_have_the_measured_heights_and_a_gap_where_there_is_none():
     del grid["Alpha", "SpS", "mini_code"]
     figure = drawn("bars", grid)
     heights = [bar.get_height() for bar in figure.axes[0].patches]
-    there = [grid[coords].summary["speedup"] for coords in
+    there = [grid[coords].summary.speedup for coords in
              (("Alpha", method, task) for method in ("AR", "SpS", "MARS & co") for task in ("GSM8K", "mini_code"))
              if coords in grid]
     assert heights == pytest.approx(there)
@@ -194,10 +194,10 @@ def test_histogram_is_in_shares_of_cycles_and_leaves_out_what_drafts_nothing():
     steps = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
     assert set(steps) == {"SpS", "MARS & co"}
     for label, line in steps.items():
-        counts = np.array(grid["Alpha", label, "GSM8K"].summary["accept_histogram"])
+        counts = np.array(grid["Alpha", label, "GSM8K"].summary.accept_histogram)
         np.testing.assert_allclose(line.get_ydata(), 100 * counts / counts.sum())
     means = sorted(line.get_xdata()[0] for line in ax.lines if line.get_label().startswith("_"))
-    assert means == pytest.approx(sorted(grid["Alpha", m, "GSM8K"].summary["accept_len"] for m in steps))
+    assert means == pytest.approx(sorted(grid["Alpha", m, "GSM8K"].summary.accept_len for m in steps))
 
 
 def test_traced_values_in_one_and_two_dimensions(tmp_path):
@@ -217,8 +217,9 @@ def test_traced_values_in_one_and_two_dimensions(tmp_path):
 def test_an_interval_is_in_the_axis_unit_and_never_negative():
     point = measured(made_up().summary, "accuracy")
     assert point.value == 75.0 and point.low < 75 < point.high
-    assert min(measured({"tau": 2.0, "tau_ci95": [2.1, 2.2]}, "tau").below_above) == 0.0
-    assert measured(None, "tau") is None and measured({"recovery": None}, "recovery") is None
+    outside = made_up().summary.with_values(tau=2.0, tau_ci95=(2.1, 2.2))
+    assert min(measured(outside, "tau").below_above) == 0.0
+    assert measured(None, "tau") is None and measured(made_up().summary.with_values(recovery=None), "recovery") is None
 
 
 def test_a_table_cannot_be_drawn(tmp_path):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from results.reports.advice import Candidate, Estimate, advise, needed, thumb
+from results.metrics.quality_loss import Estimate
+from results.reports.advice import Candidate, advise, needed, thumb
 
 LIMIT, MIN = 0.05, 20
 

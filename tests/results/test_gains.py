@@ -7,17 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.metrics.tau_gain import PARTS, RUNS, findings, gains
-from tests.helpers.synthetic_cells import full_grid, table_spec
+from results.store.sample import Sample
+from results.store.summary import Summary
+from tests.helpers.synthetic_cells import full_grid, made_up, sample, table_spec
 
 
-def run(cycles: list[list[int]], nll: float = 0.1) -> list[dict]:
+def run(cycles: list[list[int]], nll: float = 0.1) -> list[Sample]:
     """One sample a prompt, of these committed tokens, `nll` nats each."""
-    return [{"id": f"p{i}", "committed": own, "output_ids": [0] * (1 + sum(own)), "nll": nll * (1 + sum(own))}
+    return [sample(f"p{i}", [0] * (1 + sum(own)), committed=own, nll=nll * (1 + sum(own)))
             for i, own in enumerate(cycles)]
 
 
-def tau(samples: list[dict]) -> float:
-    return sum(sum(s["committed"]) for s in samples) / sum(len(s["committed"]) for s in samples)
+def tau(samples: list[Sample]) -> float:
+    return sum(sum(s.committed) for s in samples) / sum(len(s.committed) for s in samples)
 
 
 one_run = st.tuples(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=6), min_size=4, max_size=4),
@@ -61,21 +63,21 @@ def test_the_interval_is_paired() -> None:
 
 
 def test_prompts_without_a_cycle_in_every_run_are_left_out() -> None:
-    own, lossless = run([[4], [2], [9]]), run([[2], [2]])
-    lossless.append({"id": "p2", "error": "boom"})
+    own, lossless = run([[4], [2], [9]]), run([[2], [2], []])
     assert gains({"own": own, "lossless": lossless})["tau_gain"] == pytest.approx(1.0)
     assert gains({"own": own[2:], "lossless": lossless}) == {}
 
 
-def summary(relaxed: float, greedier: float, q: float, width: float) -> dict:
+def summary(relaxed: float, greedier: float, q: float, width: float) -> Summary:
     gain = relaxed + greedier + q
-    return {"n": 12, "tau_gain": gain, "tau_gain_ci95": [gain - width, gain + width], "tau_gain_relaxed": relaxed,
-            "tau_gain_greedier": greedier, "tau_gain_q": q, "accuracy": 0.5, "lossless_accuracy": 0.75}
+    return made_up(n=12, right=6).summary.with_values(
+        tau_gain=gain, tau_gain_ci95=(gain - width, gain + width), tau_gain_relaxed=relaxed,
+        tau_gain_greedier=greedier, tau_gain_q=q, lossless_accuracy=0.75)
 
 
 def test_findings_name_the_largest_part_only_where_there_is_a_gain() -> None:
     said = findings([
-        ("EAGLE-3", {"n": 12}), ("A", summary(0.1, 0.2, 0.0, 0.1)), ("B", summary(0.1, 0.0, 0.0, 0.2)),
+        ("EAGLE-3", made_up().summary), ("A", summary(0.1, 0.2, 0.0, 0.1)), ("B", summary(0.1, 0.0, 0.0, 0.2)),
         ("C", summary(-1.5, 0.0, 0.5, 0.5)), ("D", summary(0.0, -0.1, 0.05, 0.2)),
     ])
     assert said == [
@@ -89,4 +91,5 @@ def test_findings_name_the_largest_part_only_where_there_is_a_gain() -> None:
 
 def test_no_finding_without_parts() -> None:
     points = [("x", held.summary) for held in full_grid(table_spec(mean=None)).values()]
-    assert findings([*points, ("y", {"tau_gain": 0.1, "tau_gain_ci95": [0.05, 0.2]})]) == []
+    gained = made_up().summary.with_values(tau_gain=0.1, tau_gain_ci95=(0.05, 0.2))
+    assert findings([*points, ("y", gained)]) == []

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from results.store.cells import Store, StoreError
+from results.store.cells import Store
+from results.store.errors import StoreError
+from results.store.sample import FailedSample, SampleCache, to_line
+from tests.helpers.synthetic_cells import baseline, made_up, sample
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,36 +37,39 @@ def test_a_key_must_be_a_folder_name(tmp_path):
 
 def test_a_lone_surrogate_can_be_written(cell):
     with cell.lock():
-        cell.append({"id": "p0", "text": "ok", "answer": "ValueError: \ud800"})
+        cell.append(sample("p0", answer="ValueError: \ud800"))
         cell.write_failure("\udfff")
-    assert cell.samples()[0]["answer"] == "ValueError: \\ud800"
+    assert cell.good_samples()[0].answer == "ValueError: \\ud800"
     assert cell.failure() == "\\udfff"
     assert b"\xed" not in (cell.path / "samples.jsonl").read_bytes()
 
 
 def test_samples_come_back_as_written(cell):
-    samples = [{"id": f"p{i}", "text": "naïve \n τ ≥ 1", "output_ids": [1, 2, i]} for i in range(3)]
+    good = [sample(f"p{i}", [1, 2, i], text="naïve \n τ ≥ 1", baseline=baseline(score=None)) for i in range(2)]
+    good.append(sample("p2", group="g", flags={"vacuous_bound": 2}, details={"strict": 1.0}, score=None))
+    failed = FailedSample("p3", "prompt longer than the context")
     with cell.lock():
-        for sample in samples:
-            cell.append(sample)
-    assert cell.samples() == samples
+        for record in (*good, failed):
+            cell.append(record)
+    assert cell.samples() == [*good, failed]
+    assert cell.good_samples() == good and cell.failed_samples() == [failed]
 
 
 def test_appending_needs_the_lock(cell):
     with pytest.raises(StoreError, match="lock"):
-        cell.append({"id": "p0"})
+        cell.append(sample("p0"))
     with cell.lock():
-        cell.append({"id": "p0"})
+        cell.append(sample("p0"))
     with pytest.raises(StoreError, match="lock"):
-        cell.append({"id": "p1"})
+        cell.append(sample("p1"))
 
 
 def test_a_sample_that_is_not_json_leaves_no_trace(cell):
     with cell.lock():
         with pytest.raises(ValueError):
-            cell.append({"id": "p0", "score": float("nan")})
-        cell.append({"id": "p1"})
-    assert [sample["id"] for sample in cell.samples()] == ["p1"]
+            cell.append(sample("p0", score=float("nan")))
+        cell.append(sample("p1"))
+    assert [record.id for record in cell.samples()] == ["p1"]
 
 
 HALF_A_LETTER = '{"id": "p2", "text": "é'.encode()[:-1]
@@ -72,65 +78,92 @@ HALF_A_LETTER = '{"id": "p2", "text": "é'.encode()[:-1]
 @pytest.mark.parametrize("torn", [b'{"id": "p2", "te', b'{"id": "p2"}', b"{", HALF_A_LETTER])
 def test_an_unfinished_last_line_is_left_out_aloud_and_cut_on_append(cell, caplog, torn):
     with cell.lock():
-        cell.append({"id": "p0"})
-        cell.append({"id": "p1"})
+        cell.append(sample("p0"))
+        cell.append(sample("p1"))
     path = cell.path / "samples.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
-    assert [sample["id"] for sample in cell.samples()] == ["p0", "p1"]
+    assert [record.id for record in cell.samples()] == ["p0", "p1"]
     assert "line 3 is unfinished" in caplog.text
     assert path.read_bytes() != whole, "reading must not change the file"
     with cell.lock():
-        cell.append({"id": "p2", "second": True})
-    assert path.read_bytes() == whole + b'{"id": "p2", "second": true}\n'
+        cell.append(sample("p2"))
+    assert path.read_bytes() == whole + to_line(sample("p2"))
 
 
 def test_a_torn_only_line_longer_than_a_read_block_is_cut(cell):
     cell.path.mkdir()
     (cell.path / "samples.jsonl").write_bytes(b'{"id": "' + b"x" * 200_000)
     with cell.lock():
-        cell.append({"id": "p0"})
-    assert cell.samples() == [{"id": "p0"}]
+        cell.append(sample("p0"))
+    assert cell.samples() == [sample("p0")]
 
 
 def test_a_torn_line_behind_a_long_line_is_cut(cell):
     with cell.lock():
-        cell.append({"id": "p0", "text": "y" * 200_000})
+        cell.append(sample("p0", text="y" * 200_000))
     with open(cell.path / "samples.jsonl", "ab") as file:
         file.write(b'{"id": "' + b"x" * 70_000)
     with cell.lock():
-        cell.append({"id": "p1"})
-    assert [sample["id"] for sample in cell.samples()] == ["p0", "p1"]
+        cell.append(sample("p1"))
+    assert [record.id for record in cell.samples()] == ["p0", "p1"]
 
 
-@pytest.mark.parametrize("bad", ['{"id": "p1", "te', "[1, 2]", '{"no": "id"}', "", "\x00\x00"])
+@pytest.mark.parametrize("bad", [
+    '{"id": "p1", "te', "[1, 2]", '{"no": "id"}', "", "\x00\x00", '{"id": "p1", "error": 7}', '{"id": "p1"}',
+    to_line(sample("p1")).decode().replace('"relaxed": 0', '"relaxed": "0"').strip(),
+    to_line(sample("p1")).decode().replace('"relaxed": 0', '"relaxed": 0, "counts": {}').strip(),
+])
 def test_a_malformed_line_in_the_middle_is_an_error_that_names_it(cell, bad):
     cell.path.mkdir()
-    (cell.path / "samples.jsonl").write_text('{"id": "p0"}\n' + bad + '\n{"id": "p2"}\n')
+    lines = to_line(sample("p0")), bad.encode() + b"\n", to_line(sample("p2"))
+    (cell.path / "samples.jsonl").write_bytes(b"".join(lines))
     with pytest.raises(StoreError, match=r"samples\.jsonl line 2 "):
         cell.samples()
 
 
 def test_a_later_line_replaces_only_a_failed_prompt(cell):
     with cell.lock():
-        cell.append({"id": "p0", "error": "out of memory"})
-        cell.append({"id": "p1"})
-        cell.append({"id": "p0", "score": 1.0})
-    assert cell.samples() == [{"id": "p0", "score": 1.0}, {"id": "p1"}]
+        cell.append(FailedSample("p0", "out of memory"))
+        cell.append(sample("p1"))
+        cell.append(sample("p0"))
+    assert cell.samples() == [sample("p0"), sample("p1")]
     with cell.lock():
-        cell.append({"id": "p1"})
+        cell.append(sample("p1"))
     with pytest.raises(StoreError, match="line 4 repeats prompt 'p1'"):
         cell.samples()
+
+
+def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
+    reads = []
+    monkeypatch.setattr("results.store.sample.read_records", lambda path: reads.append(path.name) or [])
+    files = [tmp_path / name for name in "abc"]
+    for file in files:
+        file.write_bytes(b"x" * 10)
+    cache = SampleCache(limit=20)
+    assert cache.read(tmp_path / "none") == []
+    for file in (files[0], files[0], files[1], files[0]):
+        cache.read(file)
+    assert reads == ["a", "b"]
+    cache.read(files[2])  # 30 bytes: b, used longest ago, is dropped
+    for file in (files[0], files[1]):
+        cache.read(file)
+    assert reads == ["a", "b", "c", "b"]
+    files[1].write_bytes(b"x" * 100)
+    for _ in range(2):
+        cache.read(files[1])
+    assert reads == ["a", "b", "c", "b", "b"], "a file above the limit is kept until another one is read"
 
 
 def test_sigkill_while_appending_loses_at_most_the_line_being_written(cell):
     """A child writes long numbered lines as fast as it can and is killed; another run continues where it stopped."""
     child = python(f"""
         from results.store.cells import Store
+        from results.store.sample import FailedSample
         cell = Store({str(cell.path.parent)!r}).cell("abc123")
         with cell.lock():
             for i in range(100_000):
-                cell.append({{"id": f"p{{i}}", "text": "x" * 200_000}})
+                cell.append(FailedSample(f"p{{i}}", "x" * 200_000))
     """)
     path = cell.path / "samples.jsonl"
     deadline = time.monotonic() + 60
@@ -141,16 +174,17 @@ def test_sigkill_while_appending_loses_at_most_the_line_being_written(cell):
     assert child.wait() == -signal.SIGKILL
     child.communicate()
     complete = path.read_bytes().count(b"\n")
-    assert [sample["id"] for sample in cell.samples()] == [f"p{i}" for i in range(complete)]
+    assert [record.id for record in cell.samples()] == [f"p{i}" for i in range(complete)]
     with cell.lock():  # the dead process holds nothing
-        cell.append({"id": f"p{complete}", "text": "resumed"})
+        cell.append(sample(f"p{complete}", text="resumed"))
     assert len(cell.samples()) == complete + 1
     assert all(json.loads(line)["id"] == f"p{i}" for i, line in enumerate(path.read_text().splitlines()))
 
 
 def test_a_second_process_gets_one_line_naming_the_first(cell):
     contender = f"""
-        from results.store.cells import Store, StoreError
+        from results.store.cells import Store
+        from results.store.errors import StoreError
         try:
             with Store({str(cell.path.parent)!r}).cell("abc123").lock():
                 print("got it")
@@ -186,14 +220,17 @@ def test_failure_is_one_line_and_can_be_cleared(cell):
 
 
 def test_a_summary_is_replaced_whole_or_not_at_all(cell):
-    cell.write_summary({"tau": 2.0})
+    summary = made_up().summary
+    cell.write_summary(summary)
     with pytest.raises(ValueError):
-        cell.write_summary({"tau": float("inf")})
-    assert cell.summary() == {"tau": 2.0}
+        cell.write_summary(summary.model_copy(update={"tau": float("inf")}))
+    assert cell.summary() == summary
     assert {path.name for path in cell.path.iterdir()} == {"summary.json"}, "no temporary file stays behind"
-    (cell.path / "summary.json").write_text("{")
-    with pytest.raises(StoreError, match=r"summary\.json is not JSON"):
-        cell.summary()
+    for content, fault in (("{", "Invalid JSON"), ('{"n": 3}', "failed: Field required"),
+                           (json.dumps(summary.plain() | {"tempo": 1}), "tempo: Extra inputs")):
+        (cell.path / "summary.json").write_text(content)
+        with pytest.raises(StoreError, match=rf"summary\.json is no summary \({fault}"):
+            cell.summary()
 
 
 def test_find_lists_cells_with_configuration_and_metrics(tmp_path):
@@ -201,10 +238,11 @@ def test_find_lists_cells_with_configuration_and_metrics(tmp_path):
     assert store.find().empty
     for key, theta in (("b", 0.9), ("a", 0.8)):
         store.cell(key).write_config({"rule": {"name": "mars", "theta": theta}, "k": 7, "tags": []})
-    store.cell("b").write_summary({"tau": 3.0, "speedup_ci95": [1.0, 2.0]})
+    summary = made_up().summary
+    store.cell("b").write_summary(summary)
     store.cell("a").write_failure("no memory")
     found = store.find()
     assert list(found.index) == ["a", "b"]
-    assert found.loc["b", "rule.theta"] == 0.9 and found.loc["b", "summary.tau"] == 3.0
-    assert found.loc["b", "summary.speedup_ci95"] == [1.0, 2.0]
+    assert found.loc["b", "rule.theta"] == 0.9 and found.loc["b", "summary.tau"] == summary.tau
+    assert found.loc["b", "summary.speedup_ci95"] == list(summary.speedup_ci95)
     assert found.loc["a", "failure"] == "no memory"

@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.phases import NAMES
-from results.metrics.summary import summarise
+from results.metrics.summary import diversity, summarise
+from results.store.sample import FailedSample
+from results.store.summary import Summary
+from tests.helpers import synthetic_cells
 
 KEYS = {
     "tau", "tau_ci95", "accept_len", "accept_len_ci95", "draft_share", "relaxed_share", "greedier_share",
@@ -21,13 +24,11 @@ KEYS = {
 }
 
 
-def sample(id, committed, accepted, *, decode_s=1.0, score=1.0, relaxed=0, greedier=0, ids=None, baseline="same"):
+def sample(id, committed, accepted, *, ids=None, score=1.0, baseline="same", **fields):
     ids = list(range(1 + sum(committed))) if ids is None else ids
-    if baseline == "same":
-        baseline = {"output_ids": ids, "decode_s": 2.0, "prefill_s": 0.5, "score": score, "finish": ["eos"]}
-    return {"id": id, "output_ids": ids, "committed": committed, "accepted": accepted, "relaxed": relaxed,
-            "greedier": greedier, "drafted": 0, "pruned": 0,
-            "prefill_s": 0.5, "decode_s": decode_s, "finish": ["eos"], "score": score, "baseline": baseline}
+    baseline = synthetic_cells.baseline(ids, score=score) if baseline == "same" else baseline
+    return synthetic_cells.sample(id, ids, committed=committed, accepted=accepted, score=score, baseline=baseline,
+                                  **fields)
 
 
 def summary(samples, metric="exact_match", proportion=True):
@@ -38,84 +39,84 @@ def test_by_hand():
     found = summary([
         sample("a", [3, 1, 4], [2, 0, 3], decode_s=1.0, relaxed=1),        # 9 tokens
         sample("b", [2, 2], [1, 1], decode_s=3.0, score=0.0, greedier=2,   # 5 tokens
-               baseline={"output_ids": [0, 1, 2, 9], "decode_s": 2.0, "prefill_s": 0.5, "score": 1.0}),
-        {"id": "c", "error": "prompt longer than the context"},
+               baseline=synthetic_cells.baseline([0, 1, 2, 9])),
+        FailedSample("c", "prompt longer than the context"),
     ])
-    assert set(found) == KEYS
-    assert (found["n"], found["failed"], found["tokens"], found["cycles"]) == (2, 1, 14, 5)
-    assert found["tau"] == pytest.approx(12 / 5) and found["accept_len"] == pytest.approx(7 / 5)
-    assert found["tau_ci95"] == pytest.approx([2.0, 8 / 3]), "two prompts: both b or both a"
-    assert found["accept_len_ci95"] == pytest.approx([1.0, 5 / 3])
-    assert found["tokens_per_s_ci95"] == pytest.approx([5 / 3, 9.0])
-    assert found["draft_share"] == pytest.approx(7 / 14)
-    assert found["relaxed_share"] == pytest.approx(1 / 14) and found["greedier_share"] == pytest.approx(2 / 14)
-    assert found["accept_histogram"] == [1, 2, 1, 1]
-    assert found["accept_by_position"] == pytest.approx([4 / 5, 2 / 5, 1 / 5])
-    assert found["tokens_per_s"] == pytest.approx(14 / 4) and found["baseline_tokens_per_s"] == pytest.approx(13 / 4)
-    assert found["speedup"] == pytest.approx(14 / 13)
-    assert found["speedup_mean_of_ratios"] == pytest.approx(((9 / 1) / (9 / 2) + (5 / 3) / (4 / 2)) / 2)
-    assert found["e2e_tokens_per_s"] == pytest.approx(14 / 5)
-    assert (found["accuracy"], found["baseline_accuracy"], found["recovery"]) == (0.5, 1.0, 0.5)
-    assert found["mcnemar_p"] == 1.0, "one disagreement says nothing"
-    assert found["precision"] == 0.5
-    assert found["edit_similarity"] == pytest.approx((1 + 3 / 5) / 2)
-    assert found["accuracy_ci95"][0] < 0.5 < found["accuracy_ci95"][1]
+    assert found.model_fields_set == KEYS
+    assert (found.n, found.failed, found.tokens, found.cycles) == (2, 1, 14, 5)
+    assert found.tau == pytest.approx(12 / 5) and found.accept_len == pytest.approx(7 / 5)
+    assert found.tau_ci95 == pytest.approx([2.0, 8 / 3]), "two prompts: both b or both a"
+    assert found.accept_len_ci95 == pytest.approx([1.0, 5 / 3])
+    assert found.tokens_per_s_ci95 == pytest.approx([5 / 3, 9.0])
+    assert found.draft_share == pytest.approx(7 / 14)
+    assert found.relaxed_share == pytest.approx(1 / 14) and found.greedier_share == pytest.approx(2 / 14)
+    assert found.accept_histogram == [1, 2, 1, 1]
+    assert found.accept_by_position == pytest.approx([4 / 5, 2 / 5, 1 / 5])
+    assert found.tokens_per_s == pytest.approx(14 / 4) and found.baseline_tokens_per_s == pytest.approx(13 / 4)
+    assert found.speedup == pytest.approx(14 / 13)
+    assert found.speedup_mean_of_ratios == pytest.approx(((9 / 1) / (9 / 2) + (5 / 3) / (4 / 2)) / 2)
+    assert found.e2e_tokens_per_s == pytest.approx(14 / 5)
+    assert (found.accuracy, found.baseline_accuracy, found.recovery) == (0.5, 1.0, 0.5)
+    assert found.mcnemar_p == 1.0, "one disagreement says nothing"
+    assert found.precision == 0.5
+    assert found.edit_similarity == pytest.approx((1 + 3 / 5) / 2)
+    assert found.accuracy_ci95[0] < 0.5 < found.accuracy_ci95[1]
 
 
 def test_several_samples_of_an_item_give_pass_at_k():
     def of(item, *scores):
-        return [{**sample(f"{item}/{i}", [2], [1], score=score), "group": item} for i, score in enumerate(scores)]
+        return [sample(f"{item}/{i}", [2], [1], score=score, group=item) for i, score in enumerate(scores)]
 
     found = summary([*of("a", 1.0, 0.0, 0.0, 0.0), *of("b", 1.0, 1.0, 0.0, 1.0)])
-    assert set(found) == KEYS | {"pass_at_k", "baseline_pass_at_k"}
-    assert found["pass_at_k"] == found["baseline_pass_at_k"] == pytest.approx({"1": 0.5, "4": 1.0})
-    assert found["accuracy"] == 0.5 and found["mcnemar_p"] is None
+    assert found.model_fields_set == KEYS | {"pass_at_k", "baseline_pass_at_k"}
+    assert found.pass_at_k == found.baseline_pass_at_k == pytest.approx({"1": 0.5, "4": 1.0})
+    assert found.accuracy == 0.5 and found.mcnemar_p is None
     ten = summary([*of("a", *[1.0] * 3, *[0.0] * 7), *of("b", *[0.0] * 10)])
-    assert ten["pass_at_k"] == pytest.approx({"1": 0.15, "4": (1 - 35 / 210) / 2, "10": 0.5})
+    assert ten.pass_at_k == pytest.approx({"1": 0.15, "4": (1 - 35 / 210) / 2, "10": 0.5})
 
 
 def test_the_autoregressive_cell_is_its_own_baseline():
     found = summary([sample(i, [1] * 5, [0] * 5, baseline=None) for i in "abc"])
-    assert found["tau"] == 1.0 and found["accept_len"] == 0.0 and found["draft_share"] == 0.0
-    assert found["accept_histogram"] == [15] and found["accept_by_position"] == []
-    assert found["speedup"] == found["speedup_mean_of_ratios"] == found["recovery"] == found["precision"] == 1.0
-    assert found["speedup_ci95"] is None and found["mcnemar_p"] is None
-    assert found["baseline_tokens_per_s"] == found["tokens_per_s"]
-    assert found["baseline_accuracy_ci95"] == found["accuracy_ci95"]
+    assert found.tau == 1.0 and found.accept_len == 0.0 and found.draft_share == 0.0
+    assert found.accept_histogram == [15] and found.accept_by_position == []
+    assert found.speedup == found.speedup_mean_of_ratios == found.recovery == found.precision == 1.0
+    assert found.speedup_ci95 is None and found.mcnemar_p is None
+    assert found.baseline_tokens_per_s == found.tokens_per_s
+    assert found.baseline_accuracy_ci95 == found.accuracy_ci95
 
 
 def test_unknown_is_none_never_a_number():
-    for samples in ([], [{"id": "a", "error": "boom"}]):
+    for samples in ([], [FailedSample("a", "boom")]):
         found = summary(samples)
-        assert set(found) == KEYS and found["failed"] == len(samples)
-        unknown = {name for name, value in found.items() if value is None}
+        assert found.model_fields_set == KEYS and found.failed == len(samples)
+        unknown = {name for name, value in found if value is None}
         assert unknown >= {"tau", "accept_len", "speedup", "speedup_ci95", "accuracy", "accuracy_ci95", "precision"}
     unscored = summary([sample(i, [2], [1], score=None) for i in "ab"])
-    assert unscored["accuracy"] is unscored["recovery"] is unscored["mcnemar_p"] is unscored["accuracy_ci95"] is None
-    assert unscored["speedup"] is not None
+    assert unscored.accuracy is unscored.recovery is unscored.mcnemar_p is unscored.accuracy_ci95 is None
+    assert unscored.speedup is not None
     hopeless = summary([sample(i, [2], [1], score=0.0) for i in "ab"])
-    assert hopeless["accuracy"] == 0.0 and hopeless["recovery"] is None
+    assert hopeless.accuracy == 0.0 and hopeless.recovery is None
 
 
 def test_a_prompt_answered_by_the_prefill_has_no_ratio_of_its_own():
     instant = sample("z", [], [], decode_s=0.0,
-                     baseline={"output_ids": [0], "decode_s": 0.0, "prefill_s": 0.5, "score": 1.0, "finish": ["eos"]})
+                     baseline=synthetic_cells.baseline(decode_s=0.0))
     others = [sample(i, [3], [2], decode_s=1.0) for i in "abc"]
     found = summary([*others, instant])
-    assert found["speedup_mean_of_ratios"] == pytest.approx(2.0) and found["speedup_ci95"] == pytest.approx([2.0, 2.0])
-    assert summary([instant])["speedup"] is None
+    assert found.speedup_mean_of_ratios == pytest.approx(2.0) and found.speedup_ci95 == pytest.approx([2.0, 2.0])
+    assert summary([instant]).speedup is None
 
 
 def test_a_draft_cut_by_the_end_of_text_counts_only_what_was_emitted():
     found = summary([sample("a", [2], [5])])  # five accepted, an end-of-text token was the second
-    assert found["draft_share"] == pytest.approx(2 / 3) and found["accept_len"] == 5.0
+    assert found.draft_share == pytest.approx(2 / 3) and found.accept_len == 5.0
 
 
 def test_scores_that_are_no_proportion_get_a_bootstrap_interval():
     found = summary([sample(str(i), [2], [1], score=i / 10) for i in range(10)], "rouge_l", proportion=False)
-    assert found["metric"] == "rouge_l" and found["mcnemar_p"] is None
-    low, high = found["accuracy_ci95"]
-    assert found["accuracy"] == pytest.approx(0.45) and low < 0.45 < high
+    assert found.metric == "rouge_l" and found.mcnemar_p is None
+    low, high = found.accuracy_ci95
+    assert found.accuracy == pytest.approx(0.45) and low < 0.45 < high
     with pytest.raises(ValueError, match="not 0 or 1"):
         summary([sample("a", [2], [1], score=0.5)])
 
@@ -138,8 +139,8 @@ def cells(draw):
     for i in range(draw(st.integers(1, 6))):
         accepted = draw(st.lists(st.integers(0, K), min_size=1, max_size=8))
         committed = [a + 1 for a in accepted]
-        baseline = {"output_ids": draw(st.lists(st.integers(0, 3), min_size=1, max_size=9)), "prefill_s": 0.1,
-                    "decode_s": draw(st.floats(0.1, 9)), "score": float(draw(st.booleans())), "finish": ["eos"]}
+        baseline = synthetic_cells.baseline(draw(st.lists(st.integers(0, 3), min_size=1, max_size=9)), prefill_s=0.1,
+                                            decode_s=draw(st.floats(0.1, 9)), score=float(draw(st.booleans())))
         samples.append(sample(f"p{i}", committed, accepted, decode_s=draw(st.floats(0.1, 9)),
                               score=float(draw(st.booleans())), relaxed=draw(st.integers(0, sum(accepted))),
                               baseline=baseline))
@@ -150,33 +151,31 @@ def cells(draw):
 @given(cells(), st.randoms(use_true_random=False))
 def test_identities(samples, rng: random.Random):
     found = summary(samples)
-    assert 1 <= found["tau"] <= K + 1
-    assert found["tau"] == pytest.approx(found["accept_len"] + 1), "nothing was truncated"
-    assert found["accept_len"] == pytest.approx(sum(found["accept_by_position"]))
-    assert sum(found["accept_histogram"]) == found["cycles"]
-    assert found["accept_by_position"] == sorted(found["accept_by_position"], reverse=True)
-    assert 0 <= found["relaxed_share"] <= found["draft_share"] < 1
-    assert found["speedup"] == pytest.approx(found["tokens_per_s"] / found["baseline_tokens_per_s"])
-    if found["speedup_ci95"]:
-        low, high = found["speedup_ci95"]
+    assert 1 <= found.tau <= K + 1
+    assert found.tau == pytest.approx(found.accept_len + 1), "nothing was truncated"
+    assert found.accept_len == pytest.approx(sum(found.accept_by_position))
+    assert sum(found.accept_histogram) == found.cycles
+    assert found.accept_by_position == sorted(found.accept_by_position, reverse=True)
+    assert 0 <= found.relaxed_share <= found.draft_share < 1
+    assert found.speedup == pytest.approx(found.tokens_per_s / found.baseline_tokens_per_s)
+    if found.speedup_ci95:
+        low, high = found.speedup_ci95
         assert low <= high
     shuffled = samples[:]
     rng.shuffle(shuffled)
     assert summary(shuffled) == found, "the order of the prompts must not matter"
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert Summary.model_validate_json(json.dumps(found.plain(), allow_nan=False)) == found
 
 
 def test_diversity_by_hand():
-    from results.metrics.summary import diversity
-
-    runs = [{"id": "a", "output_ids": [1, 2, 1, 2]}, {"id": "a", "output_ids": [1, 2, 3, 2]},
-            {"id": "b", "output_ids": [5]}, {"id": "b", "output_ids": [5]}]
+    runs = [synthetic_cells.sample(id, ids) for id, ids in
+            (("a", [1, 2, 1, 2]), ("a", [1, 2, 3, 2]), ("b", [5]), ("b", [5]))]
     found = diversity(runs)
     assert found == {"distinct_2": 4 / 6, "self_agreement": (3 / 4 + 1) / 2, "repeats": 2}
     assert diversity([]) == {"distinct_2": None, "self_agreement": None, "repeats": 0}
 
 
 def test_likelihood_is_pooled_over_tokens_and_unknown_where_one_is():
-    runs = [sample("a", [3], [2]) | {"nll": 2.0}, sample("b", [1], [0]) | {"nll": 5.0}]
-    assert summary(runs)["nll"] == pytest.approx(7 / 6) and summary(runs)["baseline_nll"] is None
-    assert summary([runs[0], sample("c", [1], [0])])["nll"] is None
+    runs = [sample("a", [3], [2], nll=2.0), sample("b", [1], [0], nll=5.0)]
+    assert summary(runs).nll == pytest.approx(7 / 6) and summary(runs).baseline_nll is None
+    assert summary([runs[0], sample("c", [1], [0])]).nll is None

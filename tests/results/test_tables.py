@@ -49,9 +49,9 @@ def test_files_of_every_format(spec, holed, tmp_path):
 
 def test_numbers_stand_with_their_interval(spec, grid):
     summary = grid["Alpha", "SpS", "GSM8K"].summary
-    low, high = summary["speedup_ci95"]
-    assert low < summary["speedup"] < high
-    shown = f"{summary['speedup']:.2f}× [{low:.2f}, {high:.2f}]"
+    low, high = summary.speedup_ci95
+    assert low < summary.speedup < high
+    shown = f"{summary.speedup:.2f}× [{low:.2f}, {high:.2f}]"
     assert shown in row(markdown(lay_out(spec, grid)), "SpS").replace("**", "")
 
 
@@ -72,8 +72,8 @@ def test_a_failed_and_a_missing_cell_show_as_such_with_their_reason(spec, holed)
 
 def test_a_vacuous_bound_is_said_beside_its_cell(spec, grid):
     place = ("Alpha", "MARS & co", "GSM8K")
-    noted = Outcome.measured({**grid[place].summary, "events": {"vacuous_bound": 12, "other": 3}})
-    silent = Outcome.measured({**grid[place].summary, "events": {"vacuous_bound": 0}})
+    noted = Outcome.measured(grid[place].summary.with_values(events={"vacuous_bound": 12, "other": 3}))
+    silent = Outcome.measured(grid[place].summary.with_values(events={"vacuous_bound": 0}))
     found = lay_out(spec, {**grid, place: noted})
     assert len(found.notes) == 1 and "ln 2" in found.notes[0] and not lay_out(spec, {**grid, place: silent}).notes
     assert row(markdown(found), "MARS & co").count("¹") == len(spec.values)
@@ -84,8 +84,8 @@ def test_the_mean_is_only_over_a_full_row(spec, holed, grid):
     assert cells["Alpha", "SpS"][-1].numbers[0].value is None, "a column failed"
     whole = cells["Alpha", "MARS & co"][-1].numbers[0]
     parts = [grid["Alpha", "MARS & co", task].summary for task in ("GSM8K", "mini_code")]
-    assert whole.value == pytest.approx(sum(part["speedup"] for part in parts) / 2)
-    errors = [(high - low) / (2 * NORMAL_95) for low, high in (part["speedup_ci95"] for part in parts)]
+    assert whole.value == pytest.approx(sum(part.speedup for part in parts) / 2)
+    errors = [(high - low) / (2 * NORMAL_95) for low, high in (part.speedup_ci95 for part in parts)]
     half = NORMAL_95 * math.hypot(*errors) / 2
     assert whole.interval == pytest.approx((whole.value - half, whole.value + half))
 
@@ -144,8 +144,8 @@ def test_the_csv_holds_every_value_in_the_summarys_units(spec, holed, grid):
     assert len(frame) == (12 + 6) * 2, "twelve points and six means, two values each"
     one = frame[(frame.Model == "Beta") & (frame.Method == "SpS") & (frame.Task == "mini_code")]
     held = grid["Beta", "SpS", "mini_code"].summary
-    assert one.value.tolist() == pytest.approx([held["speedup"], held["tau"]])
-    assert one.ci_low.iloc[0] == pytest.approx(held["speedup_ci95"][0]) and one.n.tolist() == [4, 4]
+    assert one.value.tolist() == pytest.approx([held.speedup, held.tau])
+    assert one.ci_low.iloc[0] == pytest.approx(held.speedup_ci95[0]) and one.n.tolist() == [4, 4]
     failed = frame[frame.state == "failed"]
     assert len(failed) == 2 and failed.value.isna().all() and failed.reason.str.startswith("out of memory").all()
     assert frame[frame.state == "missing"].value.isna().all()

@@ -11,7 +11,8 @@ from results.metrics.replay import default_values, kept_at, replay, walked
 from results.metrics.trace_metrics import quantities, traced_metrics
 from results.reports.grid import Outcome
 from results.reports.spec import ReportSpec
-from results.store.cells import Store, StoreError
+from results.store.cells import Store
+from results.store.errors import StoreError
 from results.store.traces import Threshold, TraceFolder
 from tests.helpers.synthetic_cells import made_up
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats as scipy_stats
 
 from results.metrics import intervals
-from results.reports.advice import Candidate, Estimate, advise
-from results.reports.workload import loss_of
+from results.metrics.quality_loss import Estimate, relative_loss
+from results.reports.advice import Candidate, advise
 
 LIMIT, MIN, TRIED = 0.05, 20, 12
 
@@ -82,7 +82,7 @@ def test_a_loss_above_the_limit_is_seldom_called_within_it(loss: float, right: i
 
 def within(right: int, lost: int, tried: int) -> bool:
     pairs = {str(i): (float(i < right), float(lost <= i < right)) for i in range(right + 10)}
-    found = Candidate("x", False, 2.0, Estimate(1.0), loss_of(pairs, tried), len(pairs))
+    found = Candidate("x", False, 2.0, Estimate(1.0), relative_loss(pairs, tried), len(pairs))
     return found.quality(LIMIT, MIN) == "within"
 
 

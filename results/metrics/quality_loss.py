@@ -1,0 +1,126 @@
+"""What a setting costs on a user's own prompts: the quality it loses and the speedup it gives, as estimates over items.
+
+Several samples of one item depend on one another, so every statistic here is over items, never over samples. A setting
+is one of several that are tried together; its intervals hold for all of them at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from results.metrics import intervals
+from results.metrics.intervals import Interval
+from results.store.sample import Baseline, Sample
+
+Pairs = dict[str, tuple[float, float]]
+"""Item -> its quality with plain decoding and with the method, both in [0, 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number over prompts.
+
+    value     None where it could not be measured
+    interval  95% interval for all settings together: the one that decides; None for fewer than two prompts
+    alone     95% interval for this setting alone
+    """
+
+    value: float | None = None
+    interval: Interval | None = None
+    alone: Interval | None = None
+
+    def by_itself(self) -> Estimate:
+        """The estimate as tables show it, with the interval for this setting alone."""
+        return Estimate(self.value, self.alone)
+
+
+def baseline_right(cells: Sequence[Sequence[Sample]]) -> float | None:
+    """How many items plain decoding gets right (the sum of their scores), in the cell where that is most; None where
+    nothing has a score."""
+    scored = [pairs for samples in cells if (pairs := score_pairs(samples))]
+    return max((sum(plain for plain, _ in pairs.values()) for pairs in scored), default=None)
+
+
+def fewest_right(limit: float) -> int:
+    """Fewest right items for which losing one of them stays within the limit."""
+    return math.ceil(round(1 / limit, 9)) if limit else 1
+
+
+def quality_measure(right: float | None, limit: float) -> Literal["score", "agreement"]:
+    """What quality is measured by: the task's score where plain decoding gets enough right for the limit to mean
+    anything, else agreement with plain decoding's own answers. `right` as `baseline_right` gives it."""
+    return "agreement" if right is None or right < fewest_right(limit) else "score"
+
+
+def score_pairs(samples: Sequence[Sample]) -> Pairs:
+    """Scores of plain decoding and of the method, of the items that have both."""
+    return _means((sample, base.score, sample.score) for sample, base in _with_baseline(samples)
+                  if base.score is not None and sample.score is not None)
+
+
+def agreement(samples: Sequence[Sample]) -> dict[str, float]:
+    """Sample id -> edit similarity to plain decoding's answer, in [0, 1]."""
+    return {sample.id: intervals.edit_similarity(sample.output_ids, base.output_ids)
+            for sample, base in _with_baseline(samples)}
+
+
+def agreement_pairs(samples: Sequence[Sample], exact: Sequence[Sequence[Sample]], greedy: bool) -> Pairs | None:
+    """Agreement of lossless methods with plain decoding, and that of `samples`.
+
+    At temperature 0 (`greedy`) a lossless method agrees fully. Above, two samples of one distribution differ, and their
+    agreement is measured: the mean over the lossless cells `exact` at the same prompt. None without such a cell."""
+    if not greedy and not exact:
+        return None
+    own, lossless = agreement(samples), [agreement(cell) for cell in exact]
+    ceiling = {name: [1.0] if greedy else [cell[name] for cell in lossless if name in cell] for name in own}
+    return _means((sample, float(np.mean(ceiling[sample.id])), own[sample.id]) for sample, _ in _with_baseline(samples)
+                  if ceiling[sample.id])
+
+
+def relative_loss(pairs: Pairs | None, tried: int, best: tuple[float, float] = (0.0, 1.0)) -> Estimate:
+    """Share of plain decoding's quality that the method loses, as one of `tried` settings.
+
+    `best` is the pair in which the method does best, see `intervals.loss_intervals`. Without pairs, and where plain
+    decoding has no quality to lose, nothing is known."""
+    if not pairs or not any(plain for plain, _ in pairs.values()):
+        return Estimate()
+    reference, own = zip(*(pairs[name] for name in sorted(pairs)), strict=True)
+    together, alone = intervals.loss_intervals(reference, own, [intervals.together(tried), intervals.LEVEL], best)
+    return Estimate(1 - sum(own) / sum(reference), together, alone)
+
+
+def speedup_estimate(samples: Sequence[Sample], pooled: float | None, tried: int) -> tuple[Estimate, int]:
+    """The `pooled` speedup as one of `tried` settings, and the number of items behind it.
+
+    Tokens and seconds of an item's samples are added up."""
+    items: dict[str, list[tuple[float, ...]]] = {}
+    for sample, base in _with_baseline(samples):
+        arms = len(sample.output_ids), sample.decode_s, len(base.output_ids), base.decode_s
+        items.setdefault(sample.item, []).append(arms)
+    sums = [np.sum(items[name], axis=0) for name in sorted(items)]
+    # An item answered by the token of the prefill alone took no decode time.
+    timed = [arms for arms in sums if (arms > 0).all()]
+    if len(timed) < 2:
+        return Estimate(pooled), len(items)
+    tokens, seconds, base_tokens, base_seconds = np.array(timed).T
+    together = intervals.speedup_t_interval(tokens, seconds, base_tokens, base_seconds, intervals.together(tried))
+    alone = intervals.speedup_interval(tokens, seconds, base_tokens, base_seconds)
+    return Estimate(pooled, together, alone), len(items)
+
+
+def _means(values: Iterable[tuple[Sample, float, float]]) -> Pairs:
+    """The means over the samples of each item."""
+    by_item: dict[str, list[tuple[float, float]]] = {}
+    for sample, plain, own in values:
+        by_item.setdefault(sample.item, []).append((plain, own))
+    return {item: (float(np.mean([plain for plain, _ in pairs])), float(np.mean([own for _, own in pairs])))
+            for item, pairs in by_item.items()}
+
+
+def _with_baseline(samples: Sequence[Sample]) -> list[tuple[Sample, Baseline]]:
+    return [(sample, sample.baseline) for sample in samples if sample.baseline is not None]

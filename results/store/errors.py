@@ -1,0 +1,16 @@
+"""The error of everything that reads or writes the store."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+
+class StoreError(RuntimeError):
+    """The store cannot be read or written. The message is one line: which file, what is wrong, how to fix it."""
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first fault that pydantic found, in one line: `baseline.score: Input should be a valid number`."""
+    fault = error.errors(include_url=False)[0]
+    where = ".".join(map(str, fault["loc"]))
+    return " ".join((f"{where}: {fault['msg']}" if where else fault["msg"]).split())

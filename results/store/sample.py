@@ -1,0 +1,178 @@
+"""The records of samples.jsonl: what the decoding of one prompt gave, or why it failed."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from results.store.errors import StoreError, first_fault
+from results.store.json_text import json_text
+
+log = logging.getLogger(__name__)
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+OMITTED = {"flags": {}, "group": None}
+"""Fields that a line leaves out at these values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The autoregressive answer to the same prompt, decoded in the same process.
+
+    output_ids   emitted tokens, all turns, cut behind the end
+    decode_s     seconds of decoding, prefill and tokenisation excluded
+    prefill_s    seconds of the prefill, all turns
+    score        the task's score in [0, 1]; None where the task has none
+    finish       why each turn ended: "eos", "length", …
+    nll          −log p(token) under the raw target, nats, summed over the emitted tokens; None where not computed
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    output_ids: list[int]
+    decode_s: float
+    prefill_s: float
+    score: float | None
+    finish: list[str]
+    nll: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One decoded prompt. Lists are one entry per turn, or per draft–verify cycle over all turns.
+
+    id             the prompt's id, unique within its cell
+    output_ids     emitted tokens, all turns, cut behind the end
+    text           the answers of all turns, separated by an empty line
+    texts          the answer of each turn
+    turn_tokens    emitted tokens of each turn
+    committed      tokens committed in each cycle, the correction or bonus token included
+    accepted       draft tokens accepted in each cycle
+    relaxed        emitted draft tokens that the lossless test rejects with the same random numbers and that are not the
+                   target's argmax
+    greedier       emitted draft tokens that the lossless test rejects although they are the target's argmax
+    drafted        tokens proposed where the draft is pruned, else 0
+    pruned         drafted tokens dropped before verification
+    prefill_s      seconds of the prefill, all turns
+    decode_s       seconds of decoding, prefill and tokenisation excluded
+    finish         why each turn ended: "eos", "length", …
+    score          the task's score in [0, 1]; None where the task has none
+    answer         what the task extracted from the text
+    details        the task's further scores, by name
+    seed           the seed of the cell
+    nll            −log p(token) under the raw target, nats, summed over the emitted tokens; None where not computed
+    prompt_tokens  tokens of the prompt, all turns
+    baseline       the autoregressive run of the prompt; None in the autoregressive cell
+    flags          how often each flag of the rule was set on an emitted token
+    group          the item that several samples answer; None where a sample is an item of its own
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    id: str
+    output_ids: list[int]
+    text: str
+    texts: list[str]
+    turn_tokens: list[int]
+    committed: list[int]
+    accepted: list[int]
+    relaxed: int
+    greedier: int
+    drafted: int
+    pruned: int
+    prefill_s: float
+    decode_s: float
+    finish: list[str]
+    score: float | None
+    answer: str | None
+    details: dict[str, float]
+    seed: int
+    nll: float | None
+    prompt_tokens: int
+    baseline: Baseline | None
+    flags: dict[str, int] = field(default_factory=dict)
+    group: str | None = None
+
+    @property
+    def item(self) -> str:
+        """The item that this sample answers: samples of one item depend on one another."""
+        return self.id if self.group is None else self.group
+
+
+@dataclass(frozen=True, slots=True)
+class FailedSample:
+    """A prompt that could not be decoded or scored, and the reason in one line."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    id: str
+    error: str
+
+
+Record = Sample | FailedSample
+_SAMPLE, _FAILED = TypeAdapter(Sample), TypeAdapter(FailedSample)
+
+
+def to_line(record: Record) -> bytes:
+    """One line of samples.jsonl, its newline included. Raises ValueError for a number that JSON does not have."""
+    plain = {name: value for name, value in asdict(record).items() if name not in OMITTED or value != OMITTED[name]}
+    return (json_text(plain) + "\n").encode()
+
+
+def from_line(line: bytes) -> Record:
+    """The record of one line. Raises ValueError, one line, for anything else."""
+    try:
+        return _SAMPLE.validate_json(line)
+    except ValidationError as invalid:
+        try:
+            return _FAILED.validate_json(line)
+        except ValidationError:
+            raise ValueError(first_fault(invalid)) from None
+
+
+def read_records(path: Path) -> list[Record]:
+    """One record per prompt, in the order first written; a later line of a prompt replaces a failed one.
+
+    A last line without its newline is still being written, or was when its process was killed: it is left out with a
+    warning. Raises StoreError, naming file and line, for any other line that is no record."""
+    records: dict[str, Record] = {}
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+        where = f"{path} line {number}"
+        if not line.endswith(b"\n"):
+            log.warning("%s is unfinished and left out; its prompt will be decoded again", where)
+            break
+        try:
+            record = from_line(line)
+        except ValueError as error:
+            raise StoreError(f"{where} is no sample ({error}): remove the line to decode its prompt again") from error
+        if isinstance(records.get(record.id), Sample):
+            raise StoreError(f"{where} repeats prompt {record.id!r}, which is already measured: remove the line")
+        records[record.id] = record
+    return list(records.values())
+
+
+class SampleCache:
+    """Records of the files read last, so that one command reads each file once. A file that changed is read again.
+
+    limit   bytes of files whose records are kept; the file read last is kept whatever its size
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._kept: OrderedDict[Path, tuple[tuple[int, int], list[Record]]] = OrderedDict()
+
+    def read(self, path: Path) -> list[Record]:
+        """As `read_records`; empty where there is no file."""
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return []
+        stamp = status.st_mtime_ns, status.st_size
+        kept = self._kept.get(path)
+        if kept is None or kept[0] != stamp:
+            kept = self._kept[path] = stamp, read_records(path)
+        self._kept.move_to_end(path)
+        while len(self._kept) > 1 and sum(size for (_, size), _ in self._kept.values()) > self.limit:
+            self._kept.popitem(last=False)
+        return list(kept[1])

@@ -1,0 +1,179 @@
+"""The record of summary.json: every number that a cell is summarised by, under its declared name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from results.store.sample import STRICT
+
+Interval = tuple[float, float]
+"""(low, high), at 95% unless another level is said."""
+
+
+class JudgeSummary(BaseModel):
+    """What an LLM judge said of a cell: mode "single" grades each answer, "pairwise" compares it with another one.
+
+    score        single: mean grade over all turns, 1 to 10; `turn_1`, `turn_2`, … are those of each turn
+    win_rate     pairwise: share of prompts won, a tie counting half
+    ci95         95% interval over prompts of the score or of the win rate
+    n            prompts that count
+    left_out     pairwise: prompts without a verdict in both orders
+    penalised    single: grades replaced by their square root, the answer being in a wrong language
+    unpenalised  single: the score without that
+    replies      replies of the judge
+    unread       replies without a verdict
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, float]
+    model: str
+    mode: str
+    score: float | None = None
+    win_rate: float | None = None
+    ci95: Interval | None = None
+    n: int
+    left_out: int = 0
+    penalised: int = 0
+    unpenalised: float | None = None
+    replies: int
+    unread: int
+
+    @property
+    def turns(self) -> dict[str, float]:
+        """The scores of the turns, by their name, in order."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Summary(BaseModel):
+    """The metrics of one cell; results/metrics/catalog.py defines those that tables and figures show.
+
+    What was not measured is None. The file holds the fields that were set. `X_ci95` is the 95% interval of X; shares,
+    accuracies and losses are fractions of 1. Fields without an entry in the catalog:
+
+    n, failed            prompts measured, prompts that failed and are left out
+    metric               name of the task's score
+    tokens, cycles       emitted tokens, draft–verify cycles
+    prefill_s, decode_s  seconds, summed over the prompts
+    accept_histogram     [i]: cycles with i accepted draft tokens
+    accept_by_position   [i]: share of cycles in which the draft token at position i (from 0) was accepted
+    phases               median seconds of the parts of a cycle, from the profiling pass
+    events               how often each flag of the rule was set on an emitted token
+    pass_at_k            k -> pass@k, where items have several samples; baseline_pass_at_k that of the baseline
+    repeats              most answers to one prompt
+    greedy_X             X of the same method at temperature 0
+    other_q_X            X of the same cell with the other q_mode
+    lossless_accuracy    accuracy of the lossless rule in the same cell
+    judge                what an LLM judge said of the answers
+    """
+
+    model_config = ConfigDict(frozen=True, **STRICT)
+    n: int
+    failed: int
+    metric: str
+    tokens: int
+    cycles: int
+
+    tau: float | None
+    tau_ci95: Interval | None
+    accept_len: float | None
+    accept_len_ci95: Interval | None
+    draft_share: float | None
+    relaxed_share: float | None
+    greedier_share: float | None
+    accept_histogram: list[int]
+    accept_by_position: list[float]
+    pruned_share: float | None = None
+    events: dict[str, int] = {}
+
+    tokens_per_s: float | None
+    tokens_per_s_ci95: Interval | None
+    baseline_tokens_per_s: float | None
+    speedup: float | None
+    speedup_ci95: Interval | None
+    speedup_mean_of_ratios: float | None
+    e2e_tokens_per_s: float | None
+    prefill_s: float
+    decode_s: float
+
+    speedup_ideal: float | None
+    efficiency: float | None
+    phases: dict[str, float] | None
+    prefill_share: float | None
+    draft_time_share: float | None
+    verify_share: float | None
+    accept_share: float | None
+    cycle_ms: float | None
+    forward_ms: float | None
+    head_ms: float | None
+    head_share: float | None
+
+    accuracy: float | None
+    accuracy_ci95: Interval | None
+    baseline_accuracy: float | None
+    baseline_accuracy_ci95: Interval | None
+    recovery: float | None
+    mcnemar_p: float | None
+    pass_at_k: dict[str, float] = {}
+    baseline_pass_at_k: dict[str, float] = {}
+    precision: float | None
+    edit_similarity: float | None
+
+    nll: float | None
+    nll_ci95: Interval | None
+    baseline_nll: float | None
+    baseline_nll_ci95: Interval | None
+    distinct_2: float | None
+    self_agreement: float | None
+    repeats: int
+
+    # Set when other cells of the store are known: controls, repeats, the lossless rule, a judge.
+    greedy_tau: float | None = None
+    greedy_speedup: float | None = None
+    greedy_accuracy: float | None = None
+    other_q_tau: float | None = None
+    other_q_speedup: float | None = None
+    other_q_accuracy: float | None = None
+    lossless_accuracy: float | None = None
+    tau_gain: float | None = None
+    tau_gain_ci95: Interval | None = None
+    tau_gain_relaxed: float | None = None
+    tau_gain_relaxed_ci95: Interval | None = None
+    tau_gain_greedier: float | None = None
+    tau_gain_greedier_ci95: Interval | None = None
+    tau_gain_q: float | None = None
+    tau_gain_q_ci95: Interval | None = None
+    judge: JudgeSummary | None = None
+
+    # Set by the reports that read traces or compare settings; never in the file.
+    quality_loss: float | None = None
+    quality_loss_ci95: Interval | None = None
+    coverage: float | None = None
+    coverage_ci95: Interval | None = None
+    coverage_differing: float | None = None
+    coverage_differing_ci95: Interval | None = None
+    majority_1: float | None = None
+    majority_2: float | None = None
+    majority_3: float | None = None
+    majority_4: float | None = None
+    majority_5: float | None = None
+    majority_p_1: float | None = None
+    majority_p_2: float | None = None
+    majority_p_3: float | None = None
+    majority_p_4: float | None = None
+    majority_p_5: float | None = None
+    js_dispersed_draft: float | None = None
+    js_dispersed_heads: float | None = None
+    js_dispersed_share: float | None = None
+    js_concentrated_draft: float | None = None
+    js_concentrated_heads: float | None = None
+    js_concentrated_share: float | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """The fields that were set, as JSON holds them."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+    def with_values(self, **values: Any) -> Summary:
+        """This summary with further fields set. Raises ValueError for a name that is no field."""
+        return Summary.model_validate({name: getattr(self, name) for name in self.model_fields_set} | values)
