@@ -3,12 +3,24 @@ the formulas, one context and one child at a time. `walk` and the residual rules
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from methods.rules._classifier import Classifier
 from methods.rules.arc import Constants
 from methods.sampling import Sampling
-from tests.helpers.rule_reference import Child, Context, divergence, greedy, lossless, process, softmax
+from tests.helpers.rule_reference import (
+    Child,
+    Context,
+    Tree,
+    divergence,
+    greedy,
+    lossless,
+    process,
+    softmax,
+    strict_accepts,
+)
 
 
 def coarse(context: Context, children: list[Child], groups: list[list[int]],
@@ -152,3 +164,34 @@ def judge(context: Context, children: list[Child], matters: dict[int, float],
         return next((c for c in children if c.node in right or c.token == best), None), context.p
     found, p = lossless(context, [Child(c.node, c.token, -1.0 if c.node in right else c.u, c.q) for c in children])
     return next((c for c in children if found and c.node == found.node), None), p
+
+
+def typical_threshold(p: np.ndarray, variant: str, epsilon: float, delta: float) -> float:
+    if variant == "released":
+        entropy = -sum(x * math.log(x + 1e-5) for x in p)
+    else:
+        entropy = -sum(x * math.log(x) for x in p if x > 0)
+    return min(epsilon, delta * math.exp(-entropy))
+
+
+def typical(tree: Tree, sampling: Sampling, variant: str, epsilon: float, delta: float,
+            correction: str) -> tuple[list[int], np.ndarray, tuple[int, int]]:
+    """All paths whose every node is accepted; the longest, then the likeliest, then the first in node order. The
+    result is as that of `rule_reference.walk`."""
+    paths, queue = [], [([0], 0.0, (0, 0))]
+    while queue:
+        path, log_p, (relaxed, greedier) = queue.pop()
+        paths.append((path, log_p, (relaxed, greedier)))
+        context, children = tree[path[-1]]
+        raw = not sampling.greedy and variant == "released"
+        p = softmax(context.z / sampling.temperature) if raw else context.p
+        for child in children:
+            if p[child.token] > typical_threshold(p, variant, epsilon, delta):
+                strict = strict_accepts(context, children[:children.index(child)], child)
+                argmax = child.token == context.z.argmax()
+                queue.append(([*path, child.node], log_p + math.log(p[child.token]),
+                              (relaxed + (not strict and not argmax), greedier + (not strict and argmax))))
+    path, _, not_strict = min(paths, key=lambda entry: (-len(entry[0]), -entry[1], entry[0][-1]))
+    context = tree[path[-1]][0]
+    argmax = np.eye(len(context.z))[context.z.argmax()]
+    return path, argmax if sampling.greedy or correction == "greedy" else context.p, not_strict

@@ -1,60 +1,23 @@
-"""Coarse-grained verification: against its slow reference, exact as a distribution, lossless with groups of one."""
+"""Coarse-grained verification: exact as a distribution, lossless with groups of one."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
-from methods.rules.coarse import Coarse, Groups
+from methods.rules.coarse import Coarse
 from methods.rules.lossless import Lossless
 from methods.rules.verification import Verification
 from methods.rules.walk import walk
 from methods.sampling import Sampling
-from tests.helpers import relaxed_reference, rule_reference
 from tests.helpers.rule_cases import random_case
+from tests.helpers.rule_pairs import GROUPS, coarse
 from tests.methods.test_rules_distribution import SHAPES, VOCAB, Bigrams, joint, p_value
-
-SETTINGS = [Sampling(0.0), Sampling(1.0), Sampling(0.7, top_k=6, top_p=0.9)]
-GROUPS = {
-    "singletons": [[v] for v in range(12)],
-    "disjoint": [[0, 3, 6], [1, 2], [4, 5, 7, 8], [9], [10, 11]],
-    "overlapping": [[0, 1, 2], [2, 3, 4], [0, 4, 5, 6], [6, 7], [7, 8, 9, 10, 11], [2, 11], [9]],
-}
-
-
-def coarse(groups: list[list[int]], token: str, vocab: int = 12) -> Coarse:
-    rule = Coarse(token=token)
-    rule._groups = Groups.of_lists(groups, vocab)
-    return rule
-
-
-@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
-@pytest.mark.parametrize("token", ["redraw", "keep"])
-@pytest.mark.parametrize("name", GROUPS)
-def test_same_path_and_emission(name: str, token: str, sampling: Sampling) -> None:
-    rule, lengths = coarse(GROUPS[name], token), set()
-    local = partial(relaxed_reference.coarse, groups=GROUPS[name], token=token)
-    for seed, sampled, tree in itertools.product(range(4), (False, True), (False, True)):
-        if sampled and sampling.greedy:
-            continue
-        v = random_case(seed, sampling, sampled=sampled, tree=tree)
-        kept = walk(v, rule.decide(v))
-        weights = rule.emit(v, kept.last).double().numpy()
-        for row in range(len(v.u)):
-            where = f"seed {seed} sampled {sampled} tree {tree} row {row}"
-            path, expected, not_strict = rule_reference.walk(rule_reference.contexts(v, row), local)
-            assert kept.kept[row].nonzero().flatten().tolist() == path, where
-            assert (int(kept.relaxed_count[row]), int(kept.greedier_count[row])) == not_strict, where
-            np.testing.assert_allclose(weights[row] / weights[row].sum(), expected, atol=3e-6, err_msg=where)
-            lengths.add(len(path))
-    assert len(lengths) > 3, "the cases must exercise short and long paths"
 
 
 @pytest.mark.parametrize("token", ["redraw", "keep"])

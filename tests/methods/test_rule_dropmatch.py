@@ -1,10 +1,6 @@
-"""DropMatch: against its slow reference, at its ends, and its masks as random numbers."""
+"""DropMatch: at its ends, and its masks as random numbers."""
 
 from __future__ import annotations
-
-import itertools
-from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,67 +13,19 @@ from methods.rules.verification import Verification
 from methods.rules.walk import walk
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
-from tests.helpers import relaxed_reference, rule_reference
+from tests.helpers import rule_reference
 from tests.helpers.rule_cases import random_case
+from tests.helpers.rule_pairs import DROPMATCH_TARGET, dropmatch_local, states_behind_logits
 from tests.helpers.tiny_models import ARCHITECTURES, language_model
-
-SETTINGS = [Sampling(0.0), Sampling(1.0), Sampling(0.7, top_k=6, top_p=0.9)]
-WEIGHT = torch.randn(12, 20, generator=torch.Generator().manual_seed(0)) / 4
-TARGET = SimpleNamespace(head=lambda h: h @ WEIGHT.T)
-
-
-def with_hidden(v: Verification) -> Verification:
-    """Hidden states that give the case's logits through WEIGHT (20 units for 12 tokens, so there are such)."""
-    return Verification(v.draft, v.logits, v.sampling, v.u, v.logits @ torch.linalg.pinv(WEIGHT).T)
-
-
-def in_context(v: Verification, row: int, tree: rule_reference.Tree, local, options: dict):
-    """The local rule, told which context it is asked about."""
-    node = {id(context): number for number, (context, _) in tree.items()}
-    weight = WEIGHT.double().numpy()
-
-    def asked(context, children):
-        at = node[id(context)]
-        return local(context, children, u=float(v.u[row, at]), hidden=v.hidden[row, at].double().numpy(), weight=weight,
-                     **options)
-    return asked
-
-
-@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
-@pytest.mark.parametrize("options", [{"variant": "naive"}, {"variant": "js"}, {"variant": "majority", "p_drop": 0.5},
-                                     {"variant": "naive", "selection": "nucleus", "heads": 3},
-                                     {"variant": "js", "selection": "nucleus", "p_drop": 0.1}], ids=str)
-def test_same_path_and_emission(options: dict, sampling: Sampling) -> None:
-    options = {"heads": 5, "p_drop": 0.3} | options
-    rule, lengths, relaxed_nodes = Dropmatch(**options).bind(TARGET, None), set(), 0
-    local = relaxed_reference.dropmatch
-    if not sampling.greedy:
-        local = partial(local, temperature=sampling.temperature)
-    for seed, sampled, tree in itertools.product(range(3), (False, True), (False, True)):
-        if sampled and sampling.greedy:
-            continue
-        v = with_hidden(random_case(seed, sampling, sampled=sampled, tree=tree))
-        kept = walk(v, rule.decide(v))
-        weights = rule.emit(v, kept.last).double().numpy()
-        for row in range(len(v.u)):
-            where = f"seed {seed} sampled {sampled} tree {tree} row {row}"
-            reference = rule_reference.contexts(v, row)
-            path, expected, not_strict = rule_reference.walk(reference, in_context(v, row, reference, local, options))
-            assert kept.kept[row].nonzero().flatten().tolist() == path, where
-            assert (int(kept.relaxed_count[row]), int(kept.greedier_count[row])) == not_strict, where
-            np.testing.assert_allclose(weights[row] / weights[row].sum(), expected, atol=2e-6, err_msg=where)
-            lengths.add(len(path))
-            relaxed_nodes += not_strict[0]
-    assert len(lengths) > 2 and relaxed_nodes > 0, "the cases must exercise paths of several lengths, and relaxation"
 
 
 @pytest.mark.parametrize("tree", [False, True])
 def test_a_draft_vocabulary_of_its_own_leaves_divergences_finite(tree: bool) -> None:
     """Tokens that a head does not have are at minus infinity: they add the centroid's side of JS alone."""
     options = {"variant": "js", "heads": 5, "p_drop": 0.3}
-    rule, by_divergence = Dropmatch(**options).bind(TARGET, None), 0
+    rule, by_divergence = Dropmatch(**options).bind(DROPMATCH_TARGET, None), 0
     for seed in range(4):
-        v = with_hidden(random_case(seed, Sampling(0.0), sampled=False, tree=tree))
+        v = states_behind_logits(random_case(seed, Sampling(0.0), sampled=False, tree=tree))
         v.draft.logits[..., 9:] = -torch.inf
         voted = rule.model_copy(update={"variant": "majority"})
         kept, majority = (walk(v, one.decide(v)).kept for one in (rule, voted))
@@ -85,7 +33,7 @@ def test_a_draft_vocabulary_of_its_own_leaves_divergences_finite(tree: bool) -> 
         assert rule.statistics(v)["js_centroid"][tested].isfinite().all()
         for row in range(len(v.u)):
             reference = rule_reference.contexts(v, row)
-            local = in_context(v, row, reference, relaxed_reference.dropmatch, options)
+            local = dropmatch_local(v, row, reference, options)
             assert kept[row].nonzero().flatten().tolist() == rule_reference.walk(reference, local)[0]
         by_divergence += int((kept & ~majority).sum())
     assert by_divergence > 0, "some must be kept by eq. 6 alone"
@@ -95,8 +43,8 @@ def test_a_draft_vocabulary_of_its_own_leaves_divergences_finite(tree: bool) -> 
 @pytest.mark.parametrize("seed", range(3))
 def test_without_dropout_it_is_greedy_matching(variant: str, seed: int) -> None:
     for tree in (False, True):
-        v = with_hidden(random_case(seed, Sampling(0.0), sampled=False, tree=tree))
-        rule = Dropmatch(variant=variant, p_drop=0.0).bind(TARGET, None)
+        v = states_behind_logits(random_case(seed, Sampling(0.0), sampled=False, tree=tree))
+        rule = Dropmatch(variant=variant, p_drop=0.0).bind(DROPMATCH_TARGET, None)
         found, expected = walk(v, rule.decide(v)), walk(v, Greedy().decide(v))
         assert torch.equal(found.kept, expected.kept) and not found.relaxed.any()
         assert torch.equal(rule.next_token(v, found.last, v.u[:, 0]), v.at(v.argmax, found.last))
@@ -115,8 +63,8 @@ def test_masks_drop_evenly_and_do_not_repeat() -> None:
 
 
 def test_masks_do_not_depend_on_the_batch() -> None:
-    v = with_hidden(random_case(4, Sampling(1.0), sampled=False, tree=False))
-    rule = Dropmatch().bind(TARGET, None)
+    v = states_behind_logits(random_case(4, Sampling(1.0), sampled=False, tree=False))
+    rule = Dropmatch().bind(DROPMATCH_TARGET, None)
     one = Draft.of_chain(v.draft.tokens[3:4])
     alone = Verification(one, v.logits[3:4], v.sampling, v.u[3:4], v.hidden[3:4])
     torch.testing.assert_close(rule.head_logits(v)[3:4], rule.head_logits(alone))
