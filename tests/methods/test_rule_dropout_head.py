@@ -14,7 +14,7 @@ from methods.rules.greedy import Greedy
 from methods.rules.walk import walk
 from methods.sampling import Sampling
 from tests.helpers.rule_cases import random_case
-from tests.methods.test_rule_dropmatch import TARGET, with_hidden
+from tests.helpers.rule_pairs import DROPMATCH_TARGET, states_behind_logits
 
 COLD = Sampling(0.0)
 
@@ -25,9 +25,9 @@ def test_it_says_what_dropmatchs_head_says(tree: bool, head: int) -> None:
     """Kept iff the head's token, and that token follows, with and without dropout."""
     relaxed = 0
     for seed in range(4):
-        v = with_hidden(random_case(seed, COLD, sampled=False, tree=tree))
-        rule = DropoutHead(head=head, p_drop=0.4).bind(TARGET, None)
-        said = Dropmatch(p_drop=0.4).bind(TARGET, None).head_logits(v)[:, :, head - 1].argmax(-1)  # [B, n]
+        v = states_behind_logits(random_case(seed, COLD, sampled=False, tree=tree))
+        rule = DropoutHead(head=head, p_drop=0.4).bind(DROPMATCH_TARGET, None)
+        said = Dropmatch(p_drop=0.4).bind(DROPMATCH_TARGET, None).head_logits(v)[:, :, head - 1].argmax(-1)  # [B, n]
         kept = walk(v, rule.decide(v))
         token = rule.next_token(v, kept.last, v.u[:, 0])
         for row in range(len(said)):
@@ -40,7 +40,7 @@ def test_it_says_what_dropmatchs_head_says(tree: bool, head: int) -> None:
                 children = v.children_of(torch.full((len(said),), last))[row]
                 assert int(token[row]) not in v.draft.tokens[row, children].tolist(), "it would have been accepted"
         relaxed += int(kept.relaxed.sum())
-        plain, greedy = DropoutHead(head=head, p_drop=0.0).bind(TARGET, None), Greedy()
+        plain, greedy = DropoutHead(head=head, p_drop=0.0).bind(DROPMATCH_TARGET, None), Greedy()
         found, expected = walk(v, plain.decide(v)), walk(v, greedy.decide(v))
         assert torch.equal(found.kept, expected.kept) and not found.relaxed.any()
         assert torch.equal(plain.next_token(v, found.last, v.u[:, 0]), greedy.next_token(v, found.last, v.u[:, 0]))
