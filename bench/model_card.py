@@ -32,7 +32,7 @@ from plots.histogram import values
 from plots.render import save
 from plots.style import look, panel_grid, style
 from results.metrics.intervals import proportion_interval, speedup_interval
-from results.reports.spec import ReportSpec
+from results.reports.spec import TableSpec
 from results.store.cells import Store
 from tasks.base import Task
 from tasks.mini import BENCHMARKS, MiniTask
@@ -178,7 +178,7 @@ def scores() -> dict[str, dict[str, Any]]:
         command = hydra.command(["report=laboratory"], False)
         run_reports(command, hydra)
         settings = Settings.from_config(hydra.point([]).config)
-        spec = validated(ReportSpec, hydra.section("report", "laboratory"), "report")
+        spec = validated(TableSpec, hydra.section("report", "laboratory"), "report")
         plan = plan_of(spec, hydra, [])
     names = {"target": "target", "target, T = 1": "sampled", "draft": "draft"}
     found: dict[str, dict[str, Any]] = {}

@@ -13,12 +13,12 @@ from plots.style import INK, SOFT, look, panel_grid
 from results.metrics.catalog import metric
 from results.reports.figures import Bars
 from results.reports.grid import Grid
-from results.reports.spec import ReportSpec
+from results.reports.spec import FigureSpec
 
 _REFERENCE = ("speedup", "recovery")
 
 
-def draw(bars: Bars, spec: ReportSpec, grid: Grid) -> Figure:
+def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
     """A panel for each entry of `panels`, a cluster for each of `clusters`, a bar for each of `series`. A cell without
     a value leaves a gap marked with a cross, so that it is not read as zero."""
     places = panels(spec, bars.panels)
@@ -39,7 +39,7 @@ def draw(bars: Bars, spec: ReportSpec, grid: Grid) -> Figure:
     return figure
 
 
-def _draw_series(ax: Axes, bars: Bars, spec: ReportSpec, grid: Grid, at: Mapping[str, str], index: int) -> None:
+def _draw_series(ax: Axes, bars: Bars, spec: FigureSpec, grid: Grid, at: Mapping[str, str], index: int) -> None:
     label, count, seen = at[bars.series], len(spec.axes[bars.series]), look(index)
     step = 0.8 / count
     places = np.arange(len(spec.axes[bars.clusters])) - 0.4 + step * (index + 0.5)

@@ -14,12 +14,12 @@ from plots.data import panels, summary
 from plots.style import BLUE, INK, VERMILLION, look, panel_grid
 from results.reports.figures import Histogram
 from results.reports.grid import Grid
-from results.reports.spec import ReportSpec
+from results.reports.spec import FigureSpec
 
 _LIGHT_TO_BLUE = LinearSegmentedColormap.from_list("blues", ["#dcebf5", BLUE, "#00263d"])
 
 
-def draw(histogram: Histogram, spec: ReportSpec, grid: Grid) -> Figure:
+def draw(histogram: Histogram, spec: FigureSpec, grid: Grid) -> Figure:
     """The share of cycles that accept 0, 1, 2, … draft tokens, a stepped line for each entry of `series` that drafts;
     its mean, the accepted length, stands as a hollow marker on the upper edge."""
     places = panels(spec, histogram.panels)
@@ -35,7 +35,7 @@ def draw(histogram: Histogram, spec: ReportSpec, grid: Grid) -> Figure:
     return figure
 
 
-def _panel(ax: Axes, histogram: Histogram, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> None:
+def _panel(ax: Axes, histogram: Histogram, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
     for i, entry in enumerate(entry for entry in spec.axes[histogram.series] if not entry.baseline):
         found = summary(spec, grid, {**at, histogram.series: entry.label})
         counts = np.array(found.accept_histogram if found else [], dtype=float)

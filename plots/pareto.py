@@ -14,11 +14,11 @@ from plots.style import SOFT, look, panel_grid
 from results.metrics.catalog import metric
 from results.reports.figures import Pareto
 from results.reports.grid import Grid
-from results.reports.spec import ReportSpec
+from results.reports.spec import FigureSpec
 from results.store.summary import Summary
 
 
-def draw(pareto: Pareto, spec: ReportSpec, grid: Grid) -> Figure:
+def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:
     """A panel for each entry of `panels`; error bars are 95% intervals, a thin line joins the series of `connect`, or
     the points of each entry of `lines`."""
     places = panels(spec, pareto.panels)
@@ -33,7 +33,7 @@ def draw(pareto: Pareto, spec: ReportSpec, grid: Grid) -> Figure:
     return figure
 
 
-def _panel(ax: Axes, pareto: Pareto, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> None:
+def _panel(ax: Axes, pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
     found = _told_apart(pareto, spec, grid, at)
     if pareto.allocation:
         draft, target = (next((cell for cell in found[label] if cell), None) for label in pareto.allocation)
@@ -52,7 +52,7 @@ def _panel(ax: Axes, pareto: Pareto, spec: ReportSpec, grid: Grid, at: Mapping[s
                 _draw_point(ax, x, y, i, label)
 
 
-def _told_apart(pareto: Pareto, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> dict[str, list[Summary | None]]:
+def _told_apart(pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> dict[str, list[Summary | None]]:
     """The summaries, None where there is none, by the label that tells them apart; those of a line in its order."""
     series = [entry.label for entry in spec.axes[pareto.series]]
     if not pareto.lines:

@@ -11,17 +11,15 @@ from matplotlib.figure import Figure
 from plots import bars, histogram, pareto, sweep, traced
 from plots.style import note, style
 from results.reports.grid import Grid, sizes, unmeasured
-from results.reports.spec import ReportSpec
+from results.reports.spec import FigureSpec
 
 _DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw,
          "traced": traced.draw}
 
 
-def render(spec: ReportSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
-    """Write <name>.png, .pdf and .svg into `out_dir` and return their paths. What was not measured is said under the
-    figure. Raises ValueError for a report that is no figure."""
-    if spec.figure is None:
-        raise ValueError(f"report {spec.name!r} is a {spec.kind} without 'figure:'; only a figure can be drawn")
+def render(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
+    """Write <name>.png, .pdf and .svg into `out_dir` and return their paths. A line under the figure names the
+    cells that were not measured."""
     with style(), mpl.rc_context({"svg.hashsalt": spec.name}):
         figure = _DRAW[spec.figure.kind](spec.figure, spec, grid)
         note(figure, _absent(spec, grid))
@@ -41,7 +39,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     return [png, pdf, svg]
 
 
-def _absent(spec: ReportSpec, grid: Grid) -> str:
+def _absent(spec: FigureSpec, grid: Grid) -> str:
     size, absent = sizes(grid), unmeasured(spec, grid)
     if not absent:
         return size

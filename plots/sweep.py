@@ -15,7 +15,7 @@ from results.metrics.catalog import metric
 from results.reports.axes import Entry
 from results.reports.figures import Sweep
 from results.reports.grid import Grid
-from results.reports.spec import ReportSpec
+from results.reports.spec import FigureSpec
 from results.store.summary import Summary
 
 _BASELINE_OF = {"accuracy": "baseline_accuracy", "tokens_per_s": "baseline_tokens_per_s"}
@@ -31,7 +31,7 @@ class _Scale(NamedTuple):
     filling: str
 
 
-def draw(sweep: Sweep, spec: ReportSpec, grid: Grid) -> Figure:
+def draw(sweep: Sweep, spec: FigureSpec, grid: Grid) -> Figure:
     """A panel for each entry of `panels`; the marker tells the entry of `lines`, the colour and the dash the metric. A
     dotted line shows autoregressive decoding."""
     scales = [_Scale(sweep.left, BLUE, "-", BLUE)]
@@ -59,7 +59,7 @@ def _sides(ax: Axes, count: int) -> list[Axes]:
 
 
 def _draw_scale(
-    ax: Axes, scale: _Scale, sweep: Sweep, spec: ReportSpec, grid: Grid, at: Mapping[str, str]
+    ax: Axes, scale: _Scale, sweep: Sweep, spec: FigureSpec, grid: Grid, at: Mapping[str, str]
 ) -> None:
     found: list[Summary] = []
     for i, line in enumerate(_lines(sweep, spec)):
@@ -80,7 +80,7 @@ def _draw_line(ax: Axes, scale: _Scale, marker: str, points: Mapping[float, Meas
             markerfacecolor=scale.filling, markeredgecolor=scale.colour)
 
 
-def _lines(sweep: Sweep, spec: ReportSpec) -> Iterable[Entry | None]:
+def _lines(sweep: Sweep, spec: FigureSpec) -> Iterable[Entry | None]:
     return spec.axes[sweep.lines] if sweep.lines else (None,)
 
 

@@ -16,14 +16,14 @@ from plots.style import PURPLE, SOFT, VERMILLION, panel_grid
 from results.metrics.trace_metrics import QUANTITIES, quantities
 from results.reports.figures import Traced, View
 from results.reports.grid import Grid, outcome
-from results.reports.spec import ReportSpec
+from results.reports.spec import FigureSpec
 from results.store.clauses import Clause
 
 _EMITTED = (("kept", PURPLE, "o"), ("kept only by the threshold", VERMILLION, "."), ("drawn by the target", SOFT, "x"))
 """Label, colour and marker of the emitted tokens: draft tokens of two kinds, and the tokens after them."""
 
 
-def draw(traced: Traced, spec: ReportSpec, grid: Grid) -> Figure:
+def draw(traced: Traced, spec: FigureSpec, grid: Grid) -> Figure:
     """A panel for each view in each place; a cell without traces has an empty panel that says so."""
     places = [(title, at, view) for title, at in panels(spec, traced.panels) for view in traced.views]
     figure, axes = panel_grid(len(places), columns=2 if len(places) in (2, 4) else 3)
@@ -34,7 +34,7 @@ def draw(traced: Traced, spec: ReportSpec, grid: Grid) -> Figure:
     return figure
 
 
-def _panel(ax: Axes, view: View, spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> None:
+def _panel(ax: Axes, view: View, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
     names = (view.x,) if view.y is None else (view.x, view.y)
     held = outcome(grid, tuple(at[axis] for axis in spec.axes))
     frame = quantities(held.trace, names) if held.trace is not None and held.trace.exists() else pd.DataFrame()

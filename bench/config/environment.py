@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -20,6 +21,7 @@ PACKAGES = ("torch", "transformers", "numpy", "scipy", "statsmodels", "pandas", 
 VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS|CUDA|NVIDIA|PYTORCH|TORCH|HF|TRANSFORMERS|TOKENIZERS|WANDB|LEEWAY|SLURM)_")
 SECRET = re.compile(r"key|(?<![a-z])token(?![a-z])|secret|passw|credential|auth", re.IGNORECASE)
 HIDDEN = "(hidden)"
+LOCK = PROJECT / "requirements.lock"
 
 
 def environment(argv: list[str], device: str, models: Mapping[str, str]) -> dict[str, Any]:
@@ -32,6 +34,7 @@ def environment(argv: list[str], device: str, models: Mapping[str, str]) -> dict
         "argv": [redacted(argument) for argument in argv],
         "python": sys.version.split()[0],
         "platform": platform.platform(),
+        "lock": _lock(),
         "packages": {name: found for name in PACKAGES if (found := _version(name)) is not None},
         "cpu": {"model": _cpu_model(), "cores": len(os.sched_getaffinity(0)), "threads": torch.get_num_threads()},
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -54,6 +57,11 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _lock() -> str | None:
+    """`sha256:…` of the dependency lock; None without one."""
+    return f"sha256:{hashlib.sha256(LOCK.read_bytes()).hexdigest()}" if LOCK.exists() else None
 
 
 def _cpu_model() -> str:

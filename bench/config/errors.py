@@ -55,14 +55,15 @@ def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") 
     return f"{key}: {what}{hint}{', '.join(tails.values()) or 'none'}"
 
 
-def format_validation(error: ValidationError, section: str, allowed: Iterable[str]) -> str:
-    """All complaints of pydantic about one section's values, in one line."""
-    return "; ".join(_complaint(item, section, allowed) for item in error.errors())
+def format_validation(error: ValidationError, section: str, allowed: Iterable[str], skip: int = 0) -> str:
+    """All complaints of pydantic about one section's values, in one line. `skip`: leading parts of a location that are
+    no keys, as the tag of a discriminated union."""
+    return "; ".join(_complaint(item, item["loc"][skip:], section, allowed) for item in error.errors())
 
 
-def _complaint(item: Any, section: str, allowed: Iterable[str]) -> str:
+def _complaint(item: Any, location: tuple[int | str, ...], section: str, allowed: Iterable[str]) -> str:
     prefix = f"{section}." if section else ""
-    key = prefix + ".".join(str(part) for part in item["loc"])
+    key = prefix + ".".join(str(part) for part in location)
     if item["type"] == "extra_forbidden":
         return unknown_key(key, (prefix + name for name in allowed))
     if item["type"] == "missing":
@@ -70,7 +71,7 @@ def _complaint(item: Any, section: str, allowed: Iterable[str]) -> str:
     text = item["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     for words, sign in COMPARISONS.items():
         text = text.replace(words, sign)
-    whole_section = not item["loc"]
+    whole_section = not location
     return f"{section}: {text}" if whole_section else f"{key}={item['input']}: {text}"
 
 

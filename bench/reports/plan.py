@@ -13,7 +13,7 @@ from bench.run.bound_audit import RECORD
 from bench.run.outcome import status_problem
 from results.metrics.trace_metrics import traced_metrics
 from results.reports.grid import Outcome
-from results.reports.spec import Coords, ReportSpec
+from results.reports.spec import Coords, FigureSpec, ReportSpec, TableSpec
 from results.store.cells import CellFolder, Store
 from results.store.summary import Summary
 from results.store.traces import TraceFolder
@@ -29,7 +29,7 @@ class Plan:
     absent    coordinates -> which part of the pair the point needs but the pair lacks.
     """
 
-    spec: ReportSpec
+    spec: TableSpec | FigureSpec
     cells: dict[Coords, Cell]
     refused: dict[Coords, str]
     absent: dict[Coords, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Plan:
         return measured | {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
 
 
-def plan_of(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> Plan:
+def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[str]) -> Plan:
     """Compose every point of the report on the pair that `overrides` choose. `overrides` win over the report's
     `base`, and those of the pair also over its axes.
 
@@ -78,11 +78,11 @@ def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
     """A cell as a report shows it: its summary (with `trace`, also the metrics of its trace), or why it has none."""
     summary, problem = folder.summary(), status_problem(folder)
     if summary is not None and summary.n:
-        traces = TraceFolder(folder)
+        traces, lock = TraceFolder(folder), (folder.environment() or {}).get("lock")
         if not trace:
-            return Outcome.measured(summary)
+            return Outcome.measured(summary, lock=lock)
         audited = {name: value for name, value in (folder.record(RECORD) or {}).items() if name in Summary.model_fields}
-        return Outcome.measured(summary.with_values(**traced_metrics(traces), **audited), traces)
+        return Outcome.measured(summary.with_values(**traced_metrics(traces), **audited), traces, lock)
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")

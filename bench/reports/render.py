@@ -15,7 +15,7 @@ from plots.render import render
 from results.reports.formats import render_table
 from results.reports.grid import Grid
 from results.reports.page import Item, write_index
-from results.reports.spec import ReportSpec
+from results.reports.spec import FigureSpec, TableSpec
 from results.store.cells import Store
 
 log = logging.getLogger(__name__)
@@ -42,9 +42,9 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
     settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
 
 
-def draw(spec: ReportSpec, grid: Grid, folder: Path) -> list[Path]:
+def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
     """Write one report's files into `folder` and return their paths."""
-    return render_table(spec, grid, folder) if spec.kind == "table" else render(spec, grid, folder)
+    return render_table(spec, grid, folder) if isinstance(spec, TableSpec) else render(spec, grid, folder)
 
 
 def latest_environment(plans: Sequence[Plan], store: Store) -> dict[str, Any]:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from bench.config.cell import Cell
 from bench.config.compose import Command, Composer
-from bench.config.errors import ConfigError, unknown_key
+from bench.config.errors import ConfigError, format_validation, unknown_key
 from bench.config.overrides import key_of, made_by, pair_of
-from bench.config.schema import validated
 from bench.config.settings import Settings
 from bench.dry_run.plan import show_plan
 from bench.reports.plan import Plan, plan_of
@@ -23,8 +24,9 @@ from bench.run.model_pool import ModelPool
 from bench.run.outcome import print_failures, print_summaries
 from bench.run.related_cells import add_cross_cell_metrics
 from bench.run.rotation import check_store
-from results.reports.spec import ReportSpec
-from results.reports.workload import Workload, spec_of
+from results.reports.kinds import parse_report, report_keys
+from results.reports.spec import FigureSpec, TableSpec
+from results.reports.workload import Workload
 from results.store.cells import Store
 from results.store.traces import TraceFolder
 
@@ -54,7 +56,7 @@ class Request:
             raise ConfigError(f"{changes[0]}: changes one report; name it in place of report={ALL}")
         return cls(name, changes, tuple(line for line in command.overrides if line not in changes))
 
-    def names(self, spec: ReportSpec) -> bool:
+    def names(self, spec: TableSpec | FigureSpec) -> bool:
         """Whether this report is asked for; report=all leaves out those `on_request`."""
         return self.name == spec.name or (self.name == ALL and not spec.on_request)
 
@@ -83,7 +85,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     reports = load_reports(request, hydra, folder)
     if isinstance(workload := reports.get(request.name), Workload):
         return run_workload(workload, hydra, request.overrides, settings, store)
-    specs = [report for report in reports.values() if isinstance(report, ReportSpec)]
+    specs = [report for report in reports.values() if not isinstance(report, Workload)]
     plans = {spec.name: plan_of(spec, hydra, request.overrides) for spec in specs}
     requested = [plans[spec.name] for spec in specs if request.names(spec)]
     check_not_empty(requested, request.name)
@@ -93,12 +95,11 @@ def run_reports(command: Command, hydra: Composer) -> int:
     shown = {name: plan for name, plan in plans.items() if plan.cells or plan in requested}
     check_store([cell for plan in shown.values() for cell in plan.all_cells()], store)
     run_plans(requested, settings, store)
-    render_plans(list(shown.values()), [request.command(name) for name in shown], folder, settings, store,
-                 "report")
+    render_plans(list(shown.values()), [request.command(name) for name in shown], folder, settings, store, "report")
     return print_status(requested, settings, store)
 
 
-def load_reports(request: Request, hydra: Composer, folder: Path) -> dict[str, ReportSpec | Workload]:
+def load_reports(request: Request, hydra: Composer, folder: Path) -> dict[str, TableSpec | FigureSpec | Workload]:
     """The requested reports and those already rendered into `folder`, by name. Raises ConfigError for an unknown or a
     malformed report."""
     known = hydra.options("report")
@@ -110,17 +111,26 @@ def load_reports(request: Request, hydra: Composer, folder: Path) -> dict[str, R
         is_requested = request.name in (name, ALL)
         if not is_requested and not any(folder.glob(f"{name}*")):
             continue  # composing a report takes a tenth of a second
-        section = hydra.section("report", name, request.changes_to(name))
-        report = validated(spec_of(section), section, "report")
-        if report.name != name:
-            raise ConfigError(f"report={name}: its YAML has name: {report.name}; give it the file's name")
-        if is_requested or (isinstance(report, ReportSpec) and is_rendered(report.edition(pair), folder)):
+        report = load_report(name, hydra, request.changes_to(name))
+        if is_requested or is_rendered(report, pair, folder):
             reports[name] = report
     return reports
 
 
-def is_rendered(edition: ReportSpec, folder: Path) -> bool:
-    return any(folder.glob(f"{edition.name}.*"))
+def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> TableSpec | FigureSpec | Workload:
+    """conf/report/NAME.yaml with `changes`, validated. Raises ConfigError."""
+    section = hydra.section("report", name, changes)
+    try:
+        report = parse_report(section)
+    except ValidationError as error:
+        raise ConfigError(format_validation(error, "report", report_keys(section.get("kind", "")), skip=1)) from error
+    if report.name != name:
+        raise ConfigError(f"report={name}: its YAML has name: {report.name}; give it the file's name")
+    return report
+
+
+def is_rendered(report: TableSpec | FigureSpec | Workload, pair: str | None, folder: Path) -> bool:
+    return not isinstance(report, Workload) and any(folder.glob(f"{report.edition(pair).name}.*"))
 
 
 def check_not_empty(plans: Sequence[Plan], name: str) -> None:
@@ -144,8 +154,7 @@ def run_plans(plans: Sequence[Plan], settings: Settings, store: Store) -> None:
     cells = distinct_cells(plans)
     pool = ModelPool()
     run_cells(cells, settings, store, pool, traced_names(plans))
-    audit_cells([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()], store,
-                pool)
+    audit_cells([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()], store, pool)
     add_cross_cell_metrics(cells, store)
 
 

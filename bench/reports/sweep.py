@@ -1,8 +1,9 @@
-"""The plot of a named sweep: its axes are whatever was swept, its layout stands in conf/sweep/NAME.yaml."""
+"""`+sweep=NAME`: the figure of a named sweep, and the table behind it. conf/sweep/NAME.yaml holds its layout."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -14,53 +15,66 @@ from bench.config.schema import Section, parse
 from bench.config.settings import Settings
 from bench.reports.plan import Plan
 from bench.reports.render import render_plans
-from results.metrics.catalog import METRICS
 from results.reports.axes import Entry
 from results.reports.figures import Figure
-from results.reports.spec import Coords, ReportSpec
+from results.reports.spec import FigureSpec, TableSpec
 from results.store.cells import Store
 
 SHORT = {"draft.length": "K", "decoding.temperature": "T"}
+"""Keys that are shown under another name than their last part."""
 
 
 class Layout(Section):
-    """`figure` names swept keys as its axes; further swept keys get a panel each."""
+    """The section `sweep`: the title, and a figure whose axes are swept keys. Other swept keys get a panel each."""
 
     title: str
     figure: Figure
 
 
 def plans_of(command: Command, cells: Sequence[Cell]) -> list[Plan]:
-    """The sweep's figure and the table behind it. Raises ConfigError for a layout that does not fit the points."""
+    """The figure of a sweep and, if several keys vary, the table behind it. Raises ConfigError for a layout that does
+    not fit the points."""
     layout = parse(Layout, command.points[0].config, "sweep")
-    settings = [dict(line.split("=", 1) for line in point.overrides) for point in command.points]
-    named = layout.figure.used()
-    varying = [key for key in settings[0] if key in named or len({one[key] for one in settings}) > 1]
-    values = {key: list(dict.fromkeys(one[key] for one in settings)) for key in varying}
-    axes = {key: tuple(_entry(key, value) for value in found) for key, found in values.items()}
-    panels = (*layout.figure.panels, *(key for key in varying if key not in named))
-    figure = layout.figure.model_copy(update={"panels": panels})
-    name, about = f"sweep_{command.sweep}", {"title": layout.title, "axes": axes}
-    metrics = [getattr(figure, part, None) for part in ("left", "right", "x", "y")]
-    values_shown = dict.fromkeys([metric for metric in metrics if metric in METRICS] + ["tau"])
+    points = [dict(line.split("=", 1) for line in point.overrides) for point in command.points]
+    keys = varying_keys(points, layout.figure.axes())
+    axes = {key: tuple(entry_of(key, value) for value in dict.fromkeys(point[key] for point in points)) for key in keys}
     try:
-        specs = [ReportSpec(name=name, kind="figure", figure=figure, **about)]
-        if len(varying) > 1:
-            specs.append(ReportSpec(name=f"{name}_table", kind="table", columns=varying[:1], rows=varying[1:],
-                                    values=tuple(values_shown), **about))
+        specs = specs_of(str(command.sweep), layout, axes)
     except ValidationError as error:
         complaint = format_validation(error, "sweep", Layout.model_fields)
         raise ConfigError(f"+sweep={command.sweep}: {complaint}") from error
-    coords: list[Coords] = [tuple(_entry(key, one[key]).label for key in varying) for one in settings]
+    coords = [tuple(entry_of(key, point[key]).label for key in keys) for point in points]
     return [Plan(spec, dict(zip(coords, cells, strict=True)), {}) for spec in specs]
 
 
+def varying_keys(points: Sequence[Mapping[str, str]], figure_axes: Sequence[str]) -> list[str]:
+    """The keys that take several values, and those that the figure names."""
+    return [key for key in points[0] if key in figure_axes or len({point[key] for point in points}) > 1]
+
+
+def specs_of(sweep: str, layout: Layout, axes: Mapping[str, tuple[Entry, ...]]) -> list[FigureSpec | TableSpec]:
+    """The figure over all axes, and a table if there are several. Raises ValidationError."""
+    others = [key for key in axes if key not in layout.figure.axes()]
+    figure = layout.figure.model_copy(update={"panels": (*layout.figure.panels, *others)})
+    name, common = f"sweep_{sweep}", {"title": layout.title, "axes": axes}
+    specs: list[FigureSpec | TableSpec] = [
+        FigureSpec.model_validate({"name": name, "kind": "figure", "figure": figure, **common})]
+    if len(axes) > 1:
+        column, *rows = axes
+        layout_of_table: dict[str, Any] = {"columns": [column], "rows": rows,
+                                           "values": list(dict.fromkeys([*figure.metrics(), "tau"]))}
+        specs.append(TableSpec.model_validate({"name": f"{name}_table", "kind": "table", **layout_of_table, **common}))
+    return specs
+
+
 def render_sweep(command: Command, plans: Sequence[Plan], settings: Settings, store: Store) -> None:
+    """Render the sweep into <output.dir>/sweep/NAME/."""
     folder, made = settings.output.dir / "sweep" / str(command.sweep), made_by(*command.overrides)
     render_plans(plans, [made] * len(plans), folder, settings, store, f"sweep-{command.sweep}")
 
 
-def _entry(key: str, value: str) -> Entry:
+def entry_of(key: str, value: str) -> Entry:
+    """The entry of one swept value; a number also gets a place on a numeric axis."""
     try:
         number = float(value)
     except ValueError:

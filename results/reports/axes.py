@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+Scale = Literal["embedded", "paper"]
 
 
 class Frozen(BaseModel):
@@ -13,11 +16,16 @@ class Frozen(BaseModel):
 
 
 class Entry(Frozen):
-    """One position on an axis. `overrides` are command-line overrides; `value` is its place on a numeric axis.
+    """One position on an axis.
 
-    `baseline` rows are references: never marked as best. `published` is its name in the published file when that
-    differs from the label. `only` keeps the entry to some entries of other axes, {axis: [labels]}. `scale`: the entry
-    belongs to the embedded edition of the report alone, or to the edition on a paper's pair."""
+    label       its name in tables and figures.
+    value       its place on a numeric axis.
+    overrides   the command-line overrides it adds to a point.
+    published   its name in the published file, if that differs from the label.
+    baseline    a reference, never marked as best.
+    only        limits the entry to some entries of other axes: {axis: labels}.
+    scale       limits the entry to the edition on the embedded pair, or to those on a paper's pairs.
+    """
 
     label: str
     value: float | None = None
@@ -25,31 +33,84 @@ class Entry(Frozen):
     published: str | None = None
     baseline: bool = False
     only: dict[str, tuple[str, ...]] = {}
-    scale: Literal["embedded", "paper"] | None = None
+    scale: Scale | None = None
 
     @property
     def published_label(self) -> str:
         return self.published or self.label
 
-    def apart_from(self, other: Entry) -> bool:
-        """Can no point hold both: of different scales, or kept to different entries of some axis? Then both may have
-        one label."""
+    def allows(self, labels: Mapping[str, str]) -> bool:
+        """Whether the entry may be combined with these labels, {axis: label}."""
+        return all(labels[axis] in allowed for axis, allowed in self.only.items())
+
+    def excludes(self, other: Entry) -> bool:
+        """Whether no point can hold both: they differ in scale, or `only` limits them to different entries of an axis.
+        Such entries may share a label."""
         if None not in (self.scale, other.scale) and self.scale != other.scale:
             return True
         shared = self.only.keys() & other.only.keys()
         return any(set(self.only[axis]).isdisjoint(other.only[axis]) for axis in shared)
 
 
-def _entries(axis: Any) -> Any:
-    """Spell out `{override: "rule.theta={}", values: [0.8, 0.9], label: "θ = {}"}`."""
+def _spell_out(axis: Any) -> Any:
+    """Expand `{override: "rule.theta={}", values: [0.8, 0.9], label: "θ = {}"}` into a list of entries."""
     if not isinstance(axis, Mapping):
         return axis
     unknown = set(axis) - {"override", "values", "label"}
     if unknown or not {"override", "values"} <= set(axis):
         raise ValueError("an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' (optional)}")
     label, override = axis.get("label", "{}"), axis["override"]
-    numeric = {x: {"value": x} if isinstance(x, int | float) else {} for x in axis["values"]}
-    return [{"label": label.format(x), "overrides": [override.format(x)], **value} for x, value in numeric.items()]
+    return [
+        {"label": label.format(value), "overrides": [override.format(value)],
+         "value": value if isinstance(value, int | float) else None}
+        for value in dict.fromkeys(axis["values"])
+    ]
 
 
-Axis = Annotated[tuple[Entry, ...], BeforeValidator(_entries), Field(min_length=1)]
+Axis = Annotated[tuple[Entry, ...], BeforeValidator(_spell_out), Field(min_length=1)]
+Axes = dict[str, Axis]
+
+
+def check_axes(axes: Axes) -> Axes:
+    """Raises ValueError for two entries of one label that a point could hold, and for an unknown label in `only`."""
+    for name, axis in axes.items():
+        if any(one.label == other.label and not one.excludes(other) for one, other in combinations(axis, 2)):
+            raise ValueError(f"axis {name!r} has entries of one label: give each its own")
+        for entry in axis:
+            for other, labels in entry.only.items():
+                known = {entry.label for entry in axes.get(other, ())}
+                if not set(labels) <= known:
+                    raise ValueError(f"axis {name!r}: 'only' names {other} {labels}; "
+                                     f"allowed: {sorted(known) or 'none, there is no such axis'}")
+    return axes
+
+
+def has_paper_pair(axes: Axes, choice: str) -> bool:
+    """Whether an entry of scale "paper" has the override `choice`."""
+    return any(entry.scale == "paper" and choice in entry.overrides for axis in axes.values() for entry in axis)
+
+
+def at_scale(axis: Axis, scale: Scale) -> Axis:
+    """The entries of this scale and of none; the whole axis if there are no such entries."""
+    return tuple(entry for entry in axis if entry.scale in (None, scale)) or axis
+
+
+def with_override(axis: Axis, override: str) -> Axis:
+    """The entries that have this override; the whole axis if none has."""
+    return tuple(entry for entry in axis if override in entry.overrides) or axis
+
+
+def drop_impossible(axes: Axes) -> Axes:
+    """Remove labels that have left their axis from every `only`, and entries whose `only` then allows nothing."""
+    labels = {name: {entry.label for entry in axis} for name, axis in axes.items()}
+    return {name: tuple(_limit(entry, labels) for entry in axis if _is_possible(entry, labels))
+            for name, axis in axes.items()}
+
+
+def _is_possible(entry: Entry, labels: Mapping[str, set[str]]) -> bool:
+    return all(labels[axis] & set(allowed) for axis, allowed in entry.only.items())
+
+
+def _limit(entry: Entry, labels: Mapping[str, set[str]]) -> Entry:
+    only = {axis: tuple(label for label in allowed if label in labels[axis]) for axis, allowed in entry.only.items()}
+    return entry.model_copy(update={"only": only})

@@ -1,4 +1,4 @@
-"""The kinds of figures a report can ask for: which axis plays which part, which metrics are drawn."""
+"""The kinds of figures: which part each axis plays, and which metrics are drawn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from results.reports.axes import Axis, Frozen
 MetricName = Annotated[str, BeforeValidator(lambda name: metric(name).name)]
 
 
-
 def _quantity(name: str) -> str:
     if name not in QUANTITIES:
         raise ValueError(f"unknown quantity {name!r}; one of: {', '.join(QUANTITIES)}")
@@ -26,20 +25,31 @@ QuantityName = Annotated[str, BeforeValidator(_quantity)]
 
 
 class _Figure(Frozen, ABC):
+    """`panels`: axes whose entries get a panel each."""
+
     panels: tuple[str, ...] = ()
-    """Axes whose entries get a panel each."""
 
     @abstractmethod
-    def used(self) -> list[str]:
+    def axes(self) -> list[str]:
         """The axes that play a part, each as often as it is used."""
+
+    @abstractmethod
+    def metrics(self) -> list[str]:
+        """Names of the metrics that are drawn."""
 
     def check(self, axes: Mapping[str, Axis]) -> None:
         """Raise ValueError, one line, for axes that cannot play their part."""
 
 
 class Sweep(_Figure):
-    """Metrics against a numeric axis with interval bands: `left` and, on a second scale, `right`; a line for each entry
-    of `lines`."""
+    """Metrics against a numeric axis, with interval bands.
+
+    x         the numeric axis.
+    x_label   its label; the axis' name if empty.
+    left      the metric on the left scale.
+    right     the metric on the right scale, if any.
+    lines     the axis whose entries get a line each, if any.
+    """
 
     kind: Literal["sweep"]
     x: str
@@ -48,8 +58,11 @@ class Sweep(_Figure):
     right: MetricName | None = None
     lines: str | None = None
 
-    def used(self) -> list[str]:
+    def axes(self) -> list[str]:
         return [self.x, *self.panels, *([self.lines] if self.lines else [])]
+
+    def metrics(self) -> list[str]:
+        return [self.left, *([self.right] if self.right else [])]
 
     def check(self, axes: Mapping[str, Axis]) -> None:
         if any(entry.value is None for entry in axes.get(self.x, ())):
@@ -57,11 +70,16 @@ class Sweep(_Figure):
 
 
 class Pareto(_Figure):
-    """One metric against another with error bars; `series` tells points apart, those of `connect` are joined in order.
+    """One metric against another, with error bars.
 
-    With `lines`, the entries of that axis tell points apart, and each joins its own in the order of `series`.
-    `allocation` names two of those told apart, the draft alone and the target alone: a line shows what answering each
-    prompt by one of them at random would give."""
+    x, y         the metrics.
+    series       the axis whose entries get a marker each.
+    connect      entries of `series` that a line joins, in this order.
+    lines        an axis whose entries get a marker each in place of those of `series`; a line joins the points of each
+                 in the order of `series`.
+    allocation   two entries with markers, the draft alone and the target alone: a dotted line shows the result of
+                 answering each prompt by one of them, chosen at random.
+    """
 
     kind: Literal["pareto"]
     x: MetricName
@@ -71,44 +89,64 @@ class Pareto(_Figure):
     lines: str | None = None
     allocation: tuple[str, str] | None = None
 
-    def used(self) -> list[str]:
+    def axes(self) -> list[str]:
         return [self.series, *self.panels, *([self.lines] if self.lines else [])]
+
+    def metrics(self) -> list[str]:
+        return [self.x, self.y]
 
     def check(self, axes: Mapping[str, Axis]) -> None:
         if self.connect and self.lines:
             raise ValueError("'lines' already joins points: leave out 'connect'")
-        told_apart = self.lines or self.series
-        known = {entry.label for entry in axes.get(told_apart, ())}
+        marked = self.lines or self.series
+        known = {entry.label for entry in axes.get(marked, ())}
         if unknown := sorted({*self.connect, *(self.allocation or ())} - known):
-            raise ValueError(f"'connect' and 'allocation' name {unknown}, but {told_apart!r} has {sorted(known)}")
+            raise ValueError(f"'connect' and 'allocation' name {unknown}, but {marked!r} has {sorted(known)}")
 
 
 class Bars(_Figure):
-    """A metric as bars with intervals: a cluster for each entry of `clusters`, a bar for each entry of `series`."""
+    """A metric as bars with intervals.
+
+    y          the metric.
+    clusters   the axis whose entries get a cluster of bars each.
+    series     the axis whose entries get a bar each in every cluster.
+    """
 
     kind: Literal["bars"]
     y: MetricName
     clusters: str
     series: str
 
-    def used(self) -> list[str]:
+    def axes(self) -> list[str]:
         return [self.clusters, self.series, *self.panels]
+
+    def metrics(self) -> list[str]:
+        return [self.y]
 
 
 class Histogram(_Figure):
-    """The distribution of accepted lengths over cycles, a line of steps for each entry of `series`."""
+    """The distribution of accepted lengths over cycles: a stepped line for each entry of the axis `series`."""
 
     kind: Literal["histogram"]
     series: str
 
-    def used(self) -> list[str]:
+    def axes(self) -> list[str]:
         return [self.series, *self.panels]
+
+    def metrics(self) -> list[str]:
+        return []
 
 
 class View(Frozen):
-    """One panel of traced positions: the distribution of `x`, or `x` against `y`. `mark` is a threshold on x.
-    `points`: over the plane, the draft tokens kept only because of the rule's threshold; or all emitted tokens as
-    points, coloured by what kept them. Positions outside a range are left out."""
+    """One panel of traced positions.
+
+    x, y               the quantity whose distribution is drawn; with `y`, the plane of both.
+    title              heading of the panel.
+    mark               a threshold on x, drawn as a line.
+    x_range, y_range   positions outside these ranges are left out.
+    points             "relaxed": over the plane, the draft tokens kept only because of the rule's threshold; "kept":
+                       in place of the plane, all emitted tokens as points, coloured by what kept them.
+    """
 
     x: QuantityName
     y: QuantityName | None = None
@@ -120,13 +158,16 @@ class View(Frozen):
 
 
 class Traced(_Figure):
-    """Panels of traced positions, all `views` for each entry of `panels`; the report's points are traced."""
+    """Panels of traced positions: all `views` for each entry of `panels`. The report needs `trace: true`."""
 
     kind: Literal["traced"]
     views: tuple[View, ...] = Field(min_length=1)
 
-    def used(self) -> list[str]:
+    def axes(self) -> list[str]:
         return list(self.panels)
+
+    def metrics(self) -> list[str]:
+        return []
 
 
 Figure = Annotated[Sweep | Pareto | Bars | Histogram | Traced, Field(discriminator="kind")]

@@ -1,4 +1,4 @@
-"""A report's table as Markdown, LaTeX (booktabs), CSV (long) and an HTML fragment."""
+"""A table as Markdown, LaTeX (booktabs), CSV (one line per number) and an HTML fragment."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from results.reports.grid import Grid
-from results.reports.spec import ReportSpec
-from results.reports.table import Cell, Row, Table, lay_out
+from results.reports.layout import lay_out
+from results.reports.spec import TableSpec
+from results.reports.table import Cell, Row, Table
 
 TEMPLATES = Environment(
     loader=PackageLoader("results.reports"), autoescape=True, undefined=StrictUndefined,
@@ -26,82 +27,28 @@ LATEX = str.maketrans({
 })
 
 
-def render_table(spec: ReportSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
+def render_table(spec: TableSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
     """Write <name>.md, .tex, .csv and .html (a fragment) into `out_dir` and return their paths."""
     table = lay_out(spec, grid)
-    made = {"md": markdown(table), "tex": latex(table), "csv": long_csv(table), "html": html(table)}
+    texts = {"md": markdown(table), "tex": latex(table), "csv": long_csv(table), "html": html(table)}
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{spec.name}.{suffix}" for suffix in made]
-    for path, text in zip(paths, made.values(), strict=True):
+    paths = [folder / f"{spec.name}.{suffix}" for suffix in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text, encoding="utf-8")
     return paths
 
 
-def markdown(table: Table) -> str:
-    """A heading, the table, its caption, its notes and what it comes to."""
-    several = len(table.values) > 1
-    header = [*table.stub, *(f"{c} · {value.name}" if several else c for c in table.columns for value in table.values)]
-    lines = [[*stub, *(_marked(text) for cell in row.cells for text in texts(cell))] for stub, row in stubs(table)]
-    escaped = [[text.replace("|", r"\|") for text in line] for line in [header, *lines]]
-    align = ["left"] * len(table.stub) + ["right"] * (len(header) - len(table.stub))
-    frame = pd.DataFrame(escaped[1:], columns=escaped[0])
-    body = frame.to_markdown(index=False, colalign=align, disable_numparse=True)
-    notes = "\n".join(f"{_raised(i)} {note}  " for i, note in enumerate(table.notes))
-    found = "\n".join(f"- {finding}" for finding in table.findings)
-    return "\n\n".join(part for part in (f"### {table.spec.title}", body, table.caption, notes, found) if part) + "\n"
-
-
-def latex(table: Table) -> str:
-    """A table environment for the package booktabs."""
-    width, stub = len(table.values), len(table.stub)
-    starts = [stub + 1 + i * width for i in range(len(table.columns))]
-    axes, columns = [_tex(axis) for axis in table.stub], [_tex(column) for column in table.columns]
-    if width > 1:
-        head = [
-            " & ".join([*[""] * stub, *(rf"\multicolumn{{{width}}}{{c}}{{{column}}}" for column in columns)]) + r" \\",
-            "".join(rf"\cmidrule(lr){{{start}-{start + width - 1}}}" for start in starts),
-            " & ".join([*axes, *(_tex(value.name) for _ in columns for value in table.values)]) + r" \\",
-        ]
-    else:
-        head = [" & ".join([*axes, *columns]) + r" \\"]
-    body: list[str] = []
-    for labels, row in stubs(table):
-        if body and stub > 1 and labels[0]:
-            body.append(r"\midrule")
-        body += _tex_lines(labels, [text for cell in row.cells for text in texts(cell)])
-    notes = [rf"\textsuperscript{{{i + 1}}}~{_tex(note)}" for i, note in enumerate(table.notes)]
-    caption = ". ".join([*(_tex(part) for part in (table.spec.title, table.caption) if part), *notes])
-    return "\n".join([
-        r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", r"\small", r"\setlength{\tabcolsep}{3.5pt}",
-        rf"\caption{{{caption}.}}", rf"\label{{tab:{table.spec.name}}}",
-        rf"\begin{{tabular}}{{{'l' * stub}{'r' * width * len(columns)}}}", r"\toprule",
-        *head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
-    ])
-
-
-def long_csv(table: Table) -> str:
-    """One line a value: report, the axes, value_name, value, ci_low, ci_high, n, failed_prompts, state, reason,
-    published, difference. Values stand in the summary's units (shares and accuracies as fractions)."""
-    lines = [
-        {
-            "report": table.spec.name, **cell.at, "value_name": number.of.metric, "value": number.value,
-            "ci_low": number.interval and number.interval[0], "ci_high": number.interval and number.interval[1],
-            "n": cell.n, "failed_prompts": cell.failed_prompts, "state": cell.state, "reason": cell.reason,
-            "published": number.published, "difference": number.difference,
-        }
-        for row in table.rows for cell in row.cells if cell.state != "absent" for number in cell.numbers
-    ]
-    return pd.DataFrame(lines).astype({"n": "Int64", "failed_prompts": "Int64"}).to_csv(index=False)
-
-
-def html(table: Table) -> str:
-    """A <figure> with the table, its caption and its notes; classes, no styles."""
-    return TEMPLATES.get_template("table.html.j2").render(table=table, stubs=stubs, texts=texts)
-
-
 class Text(NamedTuple):
-    """What is printed for one value; `notes` are indices into the table's notes."""
+    """One number as it is printed.
+
+    main       the number, or the cell's state if there is none.
+    interval   its interval; empty without one.
+    paper      the published number; empty without one.
+    bold       whether it is the best of its column.
+    notes      indices into the table's notes.
+    state      measured, failed, missing or absent.
+    """
 
     main: str
     interval: str = ""
@@ -111,8 +58,8 @@ class Text(NamedTuple):
     state: str = "measured"
 
 
-def texts(cell: Cell) -> list[Text]:
-    """One text a value. Where there is no number, the word that says why: failed or missing."""
+def cell_texts(cell: Cell) -> list[Text]:
+    """One text per number; the state, "failed" or "missing", where there is no number."""
     if cell.state == "absent":
         return [Text("", state="absent") for _ in cell.numbers]
     if cell.state in ("failed", "missing"):
@@ -123,7 +70,11 @@ def texts(cell: Cell) -> list[Text]:
     ]
 
 
-def stubs(table: Table) -> Iterator[tuple[list[str], Row]]:
+def row_texts(row: Row) -> list[Text]:
+    return [text for cell in row.cells for text in cell_texts(cell)]
+
+
+def labelled_rows(table: Table) -> Iterator[tuple[list[str], Row]]:
     """Each row with its labels; a label that repeats the row above is blank."""
     above: tuple[str, ...] = ("",) * len(table.stub)
     for row in table.rows:
@@ -132,7 +83,22 @@ def stubs(table: Table) -> Iterator[tuple[list[str], Row]]:
         above = row.labels
 
 
-def _marked(text: Text) -> str:
+def markdown(table: Table) -> str:
+    """A heading, the table, its caption, its notes and its findings."""
+    several = len(table.columns) > 1
+    columns = [f"{header} · {column.header}" if several else header
+               for header in table.headers for column in table.columns]
+    lines = [[*labels, *map(_markdown_text, row_texts(row))] for labels, row in labelled_rows(table)]
+    heads, *body = [[text.replace("|", r"\|") for text in line] for line in ([*table.stub, *columns], *lines)]
+    align = ["left"] * len(table.stub) + ["right"] * len(columns)
+    grid = pd.DataFrame(body, columns=heads).to_markdown(index=False, colalign=align, disable_numparse=True)
+    notes = "\n".join(f"{_raised(i)} {note}  " for i, note in enumerate(table.notes))
+    findings = "\n".join(f"- {finding}" for finding in table.findings)
+    parts = (f"### {table.spec.title}", grid, table.caption, notes, findings)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _markdown_text(text: Text) -> str:
     main = f"**{text.main}**" if text.bold else text.main
     return " ".join(part for part in (main + "".join(map(_raised, text.notes)), text.interval, text.paper) if part)
 
@@ -141,10 +107,48 @@ def _raised(note: int) -> str:
     return str(note + 1).translate(SUPERSCRIPTS)
 
 
-def _tex_lines(labels: list[str], row: list[Text]) -> list[str]:
-    """A line of values and, where there are any, small lines of intervals and published numbers under it."""
-    lines = [[*map(_tex, labels), *map(_tex_main, row)]]
-    for parts in ([text.interval for text in row], [text.paper for text in row]):
+def latex(table: Table) -> str:
+    """A table environment for the package booktabs."""
+    labels, numbers = len(table.stub), len(table.columns) * len(table.headers)
+    notes = [rf"\textsuperscript{{{i + 1}}}~{_tex(note)}" for i, note in enumerate(table.notes)]
+    caption = ". ".join([*(_tex(part) for part in (table.spec.title, table.caption) if part), *notes])
+    return "\n".join([
+        r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", r"\small", r"\setlength{\tabcolsep}{3.5pt}",
+        rf"\caption{{{caption}.}}", rf"\label{{tab:{table.spec.name}}}",
+        rf"\begin{{tabular}}{{{'l' * labels}{'r' * numbers}}}", r"\toprule",
+        *_tex_head(table), r"\midrule", *_tex_body(table), r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
+    ])
+
+
+def _tex_head(table: Table) -> list[str]:
+    """One line of headers; if there are several columns under each, a second line of theirs."""
+    stub, width = len(table.stub), len(table.columns)
+    axes, headers = [_tex(axis) for axis in table.stub], [_tex(header) for header in table.headers]
+    if width == 1:
+        return [" & ".join([*axes, *headers]) + r" \\"]
+    starts = [stub + 1 + i * width for i in range(len(headers))]
+    columns = [_tex(column.header) for _ in headers for column in table.columns]
+    return [
+        " & ".join([*[""] * stub, *(rf"\multicolumn{{{width}}}{{c}}{{{header}}}" for header in headers)]) + r" \\",
+        "".join(rf"\cmidrule(lr){{{start}-{start + width - 1}}}" for start in starts),
+        " & ".join([*axes, *columns]) + r" \\",
+    ]
+
+
+def _tex_body(table: Table) -> list[str]:
+    """The rows, with a rule between groups."""
+    body: list[str] = []
+    for labels, row in labelled_rows(table):
+        if body and len(labels) > 1 and labels[0]:
+            body.append(r"\midrule")
+        body += _tex_lines(labels, row_texts(row))
+    return body
+
+
+def _tex_lines(labels: list[str], texts: list[Text]) -> list[str]:
+    """A line of numbers and, if there are any, small lines of intervals and of published numbers under it."""
+    lines = [[*map(_tex, labels), *map(_tex_main, texts)]]
+    for parts in ([text.interval for text in texts], [text.paper for text in texts]):
         if any(parts):
             small = [rf"{{\tiny {_tex(part)}}}" if part else "" for part in parts]
             lines.append([*[""] * len(labels), *small])
@@ -160,3 +164,25 @@ def _tex_main(text: Text) -> str:
 
 def _tex(text: str) -> str:
     return text.translate(LATEX)
+
+
+def long_csv(table: Table) -> str:
+    """One line per number: report, the axes, value_name, value, ci_low, ci_high, n, failed_prompts, state, reason,
+    published, difference. Numbers are in the summary's units (shares and accuracies as fractions)."""
+    lines = []
+    for cell in (cell for row in table.rows for cell in row.cells if cell.state != "absent"):
+        for number in cell.numbers:
+            low, high = number.interval or (None, None)
+            lines.append({
+                "report": table.spec.name, **cell.labels, "value_name": number.column.metric.name,
+                "value": number.value, "ci_low": low, "ci_high": high, "n": cell.n,
+                "failed_prompts": cell.failed_prompts, "state": cell.state, "reason": cell.reason,
+                "published": number.published, "difference": number.difference,
+            })
+    return pd.DataFrame(lines).astype({"n": "Int64", "failed_prompts": "Int64"}).to_csv(index=False)
+
+
+def html(table: Table) -> str:
+    """A <figure> with the table, its caption and its notes; classes, no styles."""
+    template = TEMPLATES.get_template("table.html.j2")
+    return template.render(table=table, labelled_rows=labelled_rows, cell_texts=cell_texts)

@@ -1,4 +1,4 @@
-"""What became of each point of a report: measured, failed, or missing, the latter two with a reason."""
+"""The outcome of each point of a report: measured, failed or missing, the latter two with a reason."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from results.store.traces import TraceFolder
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A cell's `summary` and, where a report reads it, its `trace`; or why there is none. Make one with `measured`,
-    `failed` or `missing`."""
+    """The outcome of one cell. Make one with `measured`, `failed` or `missing`.
+
+    state     measured, failed, or missing.
+    summary   the cell's metrics; None unless it was measured.
+    reason    why it was not measured, in one line.
+    trace     its trace, if the report reads traces.
+    lock      digest of the dependency lock it was measured with, `sha256:…`; None if that is unknown.
+    """
 
     state: Literal["measured", "failed", "missing"]
     summary: Summary | None = None
     reason: str = ""
     trace: TraceFolder | None = None
+    lock: str | None = None
 
     @classmethod
-    def measured(cls, summary: Summary, trace: TraceFolder | None = None) -> Outcome:
-        return cls("measured", summary, trace=trace)
+    def measured(cls, summary: Summary, trace: TraceFolder | None = None, lock: str | None = None) -> Outcome:
+        return cls("measured", summary, trace=trace, lock=lock)
 
     @classmethod
     def failed(cls, reason: str) -> Outcome:
-        """The cell was run and could not be finished."""
+        """The cell was run but could not be completed."""
         return cls("failed", None, reason)
 
     @classmethod
@@ -44,14 +51,22 @@ def outcome(grid: Grid, coords: Coords) -> Outcome:
 
 
 def sizes(grid: Grid) -> str:
-    """`n = 24 prompts a cell`, or the range where cells differ; empty without a measured cell."""
-    found = sorted({held.summary.n for held in grid.values() if held.summary is not None})
-    if not found:
+    """`n = 24 prompts per cell`, or the range if cells differ; empty without a measured cell."""
+    counts = sorted({held.summary.n for held in grid.values() if held.summary is not None})
+    if not counts:
         return ""
-    return f"n = {found[0]} prompts a cell" if len(found) == 1 else f"n = {found[0]} to {found[-1]} prompts a cell"
+    size = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"n = {size} prompts per cell"
+
+
+def locks(grid: Grid) -> str:
+    """`lock sha256:0123456789ab`: the start of the dependency lock's digest, or of each if cells differ; empty if it is
+    unknown."""
+    digests = sorted({held.lock for held in grid.values() if held.lock is not None})
+    return f"lock {', '.join(digest[:len('sha256:') + 12] for digest in digests)}" if digests else ""
 
 
 def unmeasured(spec: ReportSpec, grid: Grid) -> list[tuple[str, Outcome]]:
     """(`label / label / …`, outcome) of every point of the report without a summary."""
-    held = [(" / ".join(point.coords), outcome(grid, point.coords)) for point in spec.points()]
-    return [(name, found) for name, found in held if found.summary is None]
+    outcomes = [(" / ".join(point.coords), outcome(grid, point.coords)) for point in spec.points()]
+    return [(name, result) for name, result in outcomes if result.summary is None]

@@ -1,4 +1,4 @@
-"""One self-contained page with everything of a run: tables, figures, what is missing, definitions, environment."""
+"""One self-contained page of a run: tables, figures, missing cells, definitions of the metrics, environment."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ from results.metrics.catalog import METRICS, Metric
 from results.reports import formats
 from results.reports.advice import Advice
 from results.reports.grid import Grid, Outcome, unmeasured
-from results.reports.spec import ReportSpec
-from results.reports.table import lay_out
+from results.reports.layout import lay_out
+from results.reports.spec import FigureSpec, TableSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A report with what was measured for it, the files that were rendered from it, and the command that makes it."""
+    """A report on the page.
 
-    spec: ReportSpec
+    spec      the report.
+    grid      the outcomes of its points.
+    paths     the files rendered from it.
+    command   the command that makes it; `python -m bench report=NAME` if empty.
+    """
+
+    spec: TableSpec | FigureSpec
     grid: Grid
     paths: Sequence[Path] = ()
     command: str = ""
@@ -32,13 +38,13 @@ class Item:
     @property
     def content(self) -> Markup:
         """The table, or the figure as inline SVG (PNG where there is no SVG)."""
-        if self.spec.kind == "table":
+        if isinstance(self.spec, TableSpec):
             return Markup(formats.html(lay_out(self.spec, self.grid)))
-        drawn = {path.suffix: path for path in self.paths}
-        if ".svg" in drawn:
-            return Markup(_inline_svg(drawn[".svg"], self.spec))
-        if ".png" in drawn:
-            return Markup('<img src="{}" alt="{}">').format(_data_uri(drawn[".png"]), self.spec.title)
+        files = {path.suffix: path for path in self.paths}
+        if ".svg" in files:
+            return Markup(_inline_svg(files[".svg"], self.spec))
+        if ".png" in files:
+            return Markup('<img src="{}" alt="{}">').format(_data_uri(files[".png"]), self.spec.title)
         return Markup('<p class="missing">The figure was not drawn.</p>')
 
     @property
@@ -55,8 +61,8 @@ def write_index(
     out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "Leeway",
     opening: Markup | None = None
 ) -> Path:
-    """Write <out_dir>/index.html: no other file and no network is needed to read it. `environment` is plain data;
-    `opening` stands before the reports."""
+    """Write <out_dir>/index.html, which needs no other file and no network, and return its path. `environment` is plain
+    data; `opening` comes before the reports."""
     page = formats.TEMPLATES.get_template("index.html.j2").render(
         title=title, items=items, environment=list(_flat(environment)), metrics=_used_metrics(items), opening=opening
     )
@@ -67,20 +73,19 @@ def write_index(
 
 
 def advice_section(advice: Advice, command: str, basis: Sequence[str], costs: Sequence[Sequence[str]]) -> Markup:
-    """The opening of a workload's page. `command`: the overrides of the setting that is spoken of; `basis`: what the
-    advice stands on; `costs`: the table of the parts of a cycle, its head first."""
+    """The opening of a workload's page.
+
+    command   the command that measures the recommended setting; empty without one.
+    basis     sentences on what the advice is based on.
+    costs     the table of the parts of a cycle, its header first.
+    """
     return Markup(formats.TEMPLATES.get_template("advice.html.j2").render(
         advice=advice, command=command, basis=basis, costs=costs))
 
 
 def _used_metrics(items: Sequence[Item]) -> list[Metric]:
-    """The metrics that these reports show, speedup and τ always among them."""
-    used = {"speedup", "tau"}
-    for item in items:
-        used |= {value.metric for value in item.spec.values}
-        if item.spec.figure is not None:
-            drawn = item.spec.figure.model_dump()
-            used |= {drawn[part] for part in ("left", "right", "x", "y") if drawn.get(part) in METRICS}
+    """The metrics that these reports show, and always speedup and τ."""
+    used = {"speedup", "tau"}.union(*(item.spec.metrics() for item in items))
     return [metric for name, metric in METRICS.items() if name in used]
 
 
@@ -94,9 +99,9 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
             yield f"{prefix}{name}", "unknown" if value is None else str(value)
 
 
-def _inline_svg(path: Path, spec: ReportSpec) -> str:
-    """The drawing without its XML head. Its ids get the report's name, so that figures on one page stay apart, and its
-    colours become variables with themselves as default, so that the page's dark theme can lighten them."""
+def _inline_svg(path: Path, spec: FigureSpec) -> str:
+    """The drawing without its XML prolog. Its ids are prefixed with the report's name, so that they are unique on the
+    page, and its colours become variables with themselves as default, so that the dark theme can lighten them."""
     svg = path.read_text(encoding="utf-8")
     svg = svg[svg.index("<svg"):]
     for pattern in (r'(\bid=")', r"(url\(#)", r'(href="#)'):

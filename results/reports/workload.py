@@ -3,13 +3,12 @@ and what comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
 from results.reports.axes import Frozen
-from results.reports.spec import ReportSpec
+from results.reports.spec import FigureSpec, TableSpec
 
 FIGURE = {"kind": "sweep", "x": "K", "x_label": "draft length K", "left": "speedup", "panels": ["Method"]}
 MEASURES = {
@@ -59,18 +58,20 @@ class Workload(Frozen):
     lengths: tuple[PositiveInt, ...] = Field(min_length=1)
     methods: dict[str, Variants] = Field(min_length=1)
 
-    def table(self, scored: bool = False) -> ReportSpec:
+    def table(self, scored: bool = False) -> TableSpec:
         """All settings as a table; `scored`: the task scores answers."""
         score = ["accuracy"] if scored else []
         values = ["speedup", "tau", "quality_loss", "precision", *score, "nll", "baseline_nll", "tokens_per_s"]
-        return self._spec(kind="table", rows=["Method", "K"], columns=["Workload"], values=values)
+        return TableSpec.model_validate(self._common() | {
+            "kind": "table", "rows": ["Method", "K"], "columns": ["Workload"], "values": values})
 
-    def figure(self) -> ReportSpec:
+    def figure(self) -> FigureSpec:
         """Speedup against the draft length, a panel for each method."""
         axes = {name: axis for name, axis in self._axes().items() if name != "Workload"}
         about = "Bands are 95% intervals; the dotted line is plain decoding."
-        return self._spec(name=f"{self.name}_lengths", title="Speedup against the draft length", kind="figure",
-                          about=about, axes=axes, figure=FIGURE)
+        return FigureSpec.model_validate(self._common() | {
+            "name": f"{self.name}_lengths", "title": "Speedup against draft length", "kind": "figure", "about": about,
+            "axes": axes, "figure": FIGURE})
 
     def _axes(self) -> dict[str, Any]:
         lengths = list(dict.fromkeys(self.lengths))
@@ -80,11 +81,6 @@ class Workload(Frozen):
             "K": {"override": "draft.length={}", "values": lengths, "label": "K = {}"},
         }
 
-    def _spec(self, **given: Any) -> ReportSpec:
-        common = {"name": self.name, "title": self.title, "about": self.about, "base": self.base, "axes": self._axes()}
-        return ReportSpec.model_validate(common | {"on_request": True} | given)
-
-
-def spec_of(section: Mapping[str, Any]) -> type[ReportSpec] | type[Workload]:
-    """The model that a report's YAML is to be read with."""
-    return Workload if section.get("kind") == "workload" else ReportSpec
+    def _common(self) -> dict[str, Any]:
+        return {"name": self.name, "title": self.title, "about": self.about, "base": self.base, "axes": self._axes(),
+                "on_request": True}

@@ -18,8 +18,8 @@ from bench.config.settings import Settings
 from bench.reports.plan import plan_of
 from bench.reports.sweep import plans_of
 from methods import registry
-from results.reports.spec import ReportSpec
-from results.reports.workload import Workload, spec_of
+from results.reports.kinds import parse_report
+from results.reports.workload import Workload
 from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 
@@ -80,8 +80,7 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
     if command.report is not None:
         measured = [*(stand_ins[f"pair.{file}=FILE"] for file in ("arc", "autojudge", "judge")), stand_ins["data=DIR"]]
         for name in set(hydra.options("report") if command.report == "all" else [command.report]) - composed:
-            section = hydra.section("report", name)
-            spec = spec_of(section).model_validate(section)
+            spec = parse_report(hydra.section("report", name))
             if isinstance(spec, Workload) and command.report == "all":
                 continue  # no part of it: it needs a user's prompts
             table = spec.table() if isinstance(spec, Workload) else spec
@@ -160,7 +159,7 @@ def test_command_line_wins_over_a_sweep(hydra, pair) -> None:
     ("arc_table2", "llama33_70b", 5, 4), ("arc_table6", "vicuna_13b", 3, 2), ("arc_table6", "llama31_8b", 3, 2),
 ])
 def test_a_report_on_a_paper_pair(hydra, stand_ins, report: str, preset: str, rows: int, tasks: int) -> None:
-    spec = ReportSpec.model_validate(hydra.section("report", report))
+    spec = parse_report(hydra.section("report", report))
     measured = [stand_ins[f"pair.{file}=FILE"] for file in ("arc", "autojudge", "judge")]
     plan = plan_of(spec, hydra, [f"pair={preset}", "n=80", "engine.device=cpu", *measured])
     assert not plan.refused and len(plan.cells) == rows * tasks and plan.spec.name == f"{report}_{preset}"
@@ -174,7 +173,7 @@ def test_a_report_on_a_paper_pair(hydra, stand_ins, report: str, preset: str, ro
                                                  ("dropmatch_table8", "bench.train_judge")])
 def test_a_report_says_which_measured_file_is_missing(hydra, pair, tmp_path: Path, report: str, missing: str) -> None:
     """Before the file is there the other points are composed all the same."""
-    spec = ReportSpec.model_validate(hydra.section("report", report))
+    spec = parse_report(hydra.section("report", report))
     absent = [f"pair.{file}={tmp_path / 'absent.json'}" for file in ("arc", "autojudge")]
     plan = plan_of(spec, hydra, [*pair, *absent])
     assert plan.cells and plan.refused

@@ -12,7 +12,7 @@ import yaml
 from bench.config.compose import composer
 from bench.reports.plan import plan_of
 from bench.run.model_pool import ModelPool
-from results.reports.spec import ReportSpec
+from results.reports.kinds import parse_report
 
 FIGURE = {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"]}
 AXES = {"Task": [{"label": "gsm", "overrides": ["task=mini_gsm"]}, {"label": "chat", "overrides": ["task=mini_chat"]}]}
@@ -101,7 +101,7 @@ def test_an_axis_cannot_be_overridden(command, own_conf: Path) -> None:
 def test_the_draft_alone_stays_the_draft(pair: list[str]) -> None:
     """An entry that makes the draft the target is not undone by the command line's own target."""
     with composer() as hydra:
-        spec = ReportSpec.model_validate(hydra.section("report", "fsd_table2"))
+        spec = parse_report(hydra.section("report", "fsd_table2"))
         plan = plan_of(spec, hydra, pair)
     targets = {coords[1]: Path(cell.pair.target.source).name for coords, cell in plan.cells.items()}
     assert (targets["M_D"], targets["M_T"], targets["SD"]) == ("draft", "target", "target")

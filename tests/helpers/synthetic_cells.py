@@ -9,7 +9,7 @@ from typing import Any
 
 from results.metrics.summary import summarise
 from results.reports.grid import Outcome
-from results.reports.spec import ReportSpec
+from results.reports.spec import TableSpec
 from results.store.sample import Baseline, FailedSample, Record, Sample
 
 
@@ -47,7 +47,7 @@ def made_up(*, speedup: float = 2.0, right: int = 3, n: int = 4, accepted: int =
     return Outcome.measured(summarise(records, metric=metric, proportion=True))
 
 
-def table_spec(**changes) -> ReportSpec:
+def table_spec(**changes) -> TableSpec:
     """Two models x three methods x two tasks; Alpha is a pair of the published test file, Beta is not."""
     spec = {
         "name": "demo", "title": "A demo", "kind": "table", "base": ["n=4"],
@@ -62,10 +62,10 @@ def table_spec(**changes) -> ReportSpec:
         },
         "rows": ["Model", "Method"], "columns": ["Task"], "mean": "Mean", "values": ["speedup", "tau"],
     }
-    return ReportSpec.model_validate(spec | changes)
+    return TableSpec.model_validate(spec | changes)
 
 
-def full_grid(spec: ReportSpec) -> dict:
+def full_grid(spec: TableSpec) -> dict:
     """Every point measured, each at its own speedup."""
     grid = {}
     for i, point in enumerate(spec.points()):

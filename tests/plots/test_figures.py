@@ -13,7 +13,7 @@ from plots.data import measured
 from plots.render import render, save
 from plots.style import COLOURS, look, panel_grid, style
 from results.reports.grid import Outcome
-from results.reports.spec import ReportSpec
+from results.reports.spec import FigureSpec
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 METHODS = table_spec().model_dump()["axes"]
@@ -33,8 +33,8 @@ FIGURES = {
 DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw}
 
 
-def spec_of(kind: str, **changes) -> ReportSpec:
-    return ReportSpec.model_validate({
+def spec_of(kind: str, **changes) -> FigureSpec:
+    return FigureSpec.model_validate({
         "name": kind, "title": kind, "kind": "figure", "axes": AXES[kind], "figure": FIGURES[kind] | changes})
 
 
@@ -110,7 +110,7 @@ def test_a_line_breaks_where_a_point_was_not_measured():
 
 
 def test_a_sweep_with_one_scale_and_one_line():
-    spec = ReportSpec.model_validate({"name": "s", "title": "s", "kind": "figure", "axes": {"theta": THETAS},
+    spec = FigureSpec.model_validate({"name": "s", "title": "s", "kind": "figure", "axes": {"theta": THETAS},
                                       "figure": {"kind": "sweep", "x": "theta", "left": "tau"}})
     with style():
         figure = sweep.draw(spec.figure, spec, full_grid(spec))
@@ -147,7 +147,7 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
     axes = {"rule": [{"label": "target"}, {"label": "a"}, {"label": "b"}],
             "level": [{"label": "–", "only": {"rule": ["target"]}}, {"label": "low", "only": {"rule": ["a", "b"]}},
                       {"label": "high", "only": {"rule": ["a", "b"]}}]}
-    spec = ReportSpec.model_validate({
+    spec = FigureSpec.model_validate({
         "name": "p", "title": "p", "kind": "figure", "axes": axes,
         "figure": {"kind": "pareto", "x": "tokens_per_s", "y": "accuracy", "series": "level", "lines": "rule",
                    "allocation": ["a", "target"]}})
@@ -160,7 +160,7 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
     markers = [line.get_marker() for line in ax.lines if len(line.get_xdata()) == 1 and line.get_marker() != "None"]
     assert sorted(map(markers.count, set(markers))) == [1, 2, 2], "a marker for each line"
     with pytest.raises(ValueError, match="leave out 'connect'"):
-        ReportSpec.model_validate(spec.model_dump() | {"figure": spec.figure.model_dump() | {"connect": ["a"]}})
+        FigureSpec.model_validate(spec.model_dump() | {"figure": spec.figure.model_dump() | {"connect": ["a"]}})
 
 
 def test_random_allocation_mixes_prompts_not_speeds():
@@ -220,11 +220,6 @@ def test_an_interval_is_in_the_axis_unit_and_never_negative():
     outside = made_up().summary.with_values(tau=2.0, tau_ci95=(2.1, 2.2))
     assert min(measured(outside, "tau").below_above) == 0.0
     assert measured(None, "tau") is None and measured(made_up().summary.with_values(recovery=None), "recovery") is None
-
-
-def test_a_table_cannot_be_drawn(tmp_path):
-    with pytest.raises(ValueError, match="only a figure can be drawn"):
-        render(table_spec(), {}, tmp_path)
 
 
 def test_matplotlib_is_left_as_it_was():

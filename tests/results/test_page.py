@@ -10,7 +10,7 @@ from plots.render import render
 from results.reports.formats import render_table
 from results.reports.grid import Outcome
 from results.reports.page import Item, write_index
-from results.reports.spec import ReportSpec
+from results.reports.spec import FigureSpec
 from tests.helpers.synthetic_cells import full_grid, table_spec
 
 FIGURE = {
@@ -42,7 +42,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     tmp_path = tmp_path_factory.mktemp("page")
-    table, figure = table_spec(), ReportSpec.model_validate(FIGURE)
+    table, figure = table_spec(), FigureSpec.model_validate(FIGURE)
     grid = full_grid(table)
     grid["Alpha", "SpS", "GSM8K"] = Outcome.failed("no & memory")
     items = [
@@ -94,5 +94,5 @@ def test_a_full_run_misses_nothing_and_an_empty_one_says_so(tmp_path):
 
 
 def test_a_figure_that_was_not_drawn_says_so(tmp_path):
-    text = write_index(tmp_path, [Item(ReportSpec.model_validate(FIGURE), {})], {}).read_text()
+    text = write_index(tmp_path, [Item(FigureSpec.model_validate(FIGURE), {})], {}).read_text()
     assert "The figure was not drawn." in text and "A &lt;picture&gt;" in text

@@ -10,8 +10,9 @@ import pytest
 from results.metrics.intervals import NORMAL_95
 from results.reports.formats import html, latex, long_csv, markdown, render_table
 from results.reports.grid import Outcome
-from results.reports.spec import Value
-from results.reports.table import Number, _is_best, lay_out
+from results.reports.layout import is_best, lay_out
+from results.reports.spec import Column
+from results.reports.table import Number
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 PUBLISHED = {"file": "mars_table1.csv", "pair": "Model"}
@@ -100,12 +101,12 @@ def test_the_best_of_each_group_is_bold_and_a_baseline_never(spec, grid):
 
 
 def test_equal_prints_are_equally_good():
-    value = Value(metric="tau")
-    rivals = [Number(value, 2.001), Number(value, 2.004), Number(value, 1.5), Number(value)]
-    assert [_is_best(number, rivals) for number in rivals] == [True, True, False, False]
+    column = Column(metric="tau")
+    rivals = [Number(column, 2.001), Number(column, 2.004), Number(column, 1.5), Number(column)]
+    assert [is_best(number, rivals) for number in rivals] == [True, True, False, False]
 
 
-def test_where_all_are_equal_none_is_best(spec, grid):
+def test_where_all_are_equal_noneis_best(spec, grid):
     for task in ("GSM8K", "mini_code"):
         grid["Beta", "SpS", task] = grid["Beta", "MARS & co", task] = made_up(speedup=2.0)
     rows = [r for r in lay_out(spec, grid).rows if r.labels[0] == "Beta" and not r.baseline]
@@ -158,7 +159,7 @@ def test_the_caption_says_n_the_interval_and_the_scores(grid):
         metric = "pass@1" if "code" in coords[2] else "exact_match"
         grid[coords] = made_up(n=5 if coords[0] == "Beta" else 4, metric=metric)
     n, brackets, score = lay_out(spec, grid).caption.split("; ")
-    assert (n, brackets) == ("n = 4 to 5 prompts a cell", "brackets: 95% interval")
+    assert (n, brackets) == ("n = 4 to 5 prompts per cell", "brackets: 95% interval")
     assert score == "score: exact_match (GSM8K), pass@1 (mini_code)"
 
 
@@ -207,4 +208,4 @@ def test_html_is_escaped(spec, holed):
 def test_an_empty_grid_is_a_table_of_missing_cells(spec):
     table = lay_out(spec, {})
     assert all(cell.state == "missing" for r in table.rows for cell in r.cells[:-1])
-    assert table.notes == ["missing: not run yet", "no mean: a column has no value"]
+    assert table.notes == ("missing: not run yet", "no mean: a column has no value")

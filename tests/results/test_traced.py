@@ -10,7 +10,7 @@ from plots.render import render
 from results.metrics.replay import default_values, kept_at, replay, walked
 from results.metrics.trace_metrics import quantities, traced_metrics
 from results.reports.grid import Outcome
-from results.reports.spec import ReportSpec
+from results.reports.spec import FigureSpec
 from results.store.cells import Store
 from results.store.errors import StoreError
 from results.store.traces import Threshold, TraceFolder
@@ -84,7 +84,7 @@ def test_quantities_and_table_numbers_by_hand(traces) -> None:
 def test_a_figure_of_traces(traces, tmp_path) -> None:
     views = [{"x": "z1", "mark": 0}, {"x": "z1", "y": "z2", "points": "by_threshold"}, {"x": "js", "x_range": [0, 0.3]},
              {"x": "ratio", "y": "prob_ratio", "points": "kept", "x_range": [0.5, 1.0]}]
-    spec = ReportSpec.model_validate({
+    spec = FigureSpec.model_validate({
         "name": "traced", "title": "Traced", "kind": "figure", "trace": True,
         "axes": {"Model": [{"label": "Alpha"}, {"label": "Beta"}]},
         "figure": {"kind": "traced", "panels": ["Model"], "views": views}})
@@ -95,5 +95,5 @@ def test_a_figure_of_traces(traces, tmp_path) -> None:
     assert svg.count("kept only by the threshold") == 1
     assert svg.count("no traced positions") == 4 and "logit ratio" in svg
     with pytest.raises(ValueError, match="unknown quantity"):
-        ReportSpec.model_validate(spec.model_dump() | {"figure": {"kind": "traced", "panels": ["Model"],
+        FigureSpec.model_validate(spec.model_dump() | {"figure": {"kind": "traced", "panels": ["Model"],
                                                                   "views": [{"x": "z3"}]}})

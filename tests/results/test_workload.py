@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from results.reports.workload import Workload, spec_of
+from results.reports.kinds import parse_report
+from results.reports.workload import Workload
 
 SECTION = {
     "name": "workload", "kind": "workload", "title": "Own prompts", "base": ["n=4"], "quality_loss": 0.05,
@@ -22,7 +23,7 @@ def test_settings_are_methods_by_values_by_lengths() -> None:
     assert len(points) == 3 * 2
     assert points["MARS, θ = 0.95", "K = 5"] == ("n=4", "method=mars", "rule.theta=0.95", "draft.length=5")
     assert points["SpS", "K = 3"] == ("n=4", "method=sps", "draft.length=3")
-    assert spec_of(SECTION) is Workload and spec_of({"kind": "table"}) is not Workload
+    assert isinstance(parse_report(SECTION), Workload)
     figure = Workload.model_validate(SECTION).figure()
     assert {point.coords: point.overrides for point in figure.points()} == points
 

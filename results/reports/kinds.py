@@ -1,0 +1,25 @@
+"""The kinds of reports that a YAML in conf/report can describe, told apart by its key `kind`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, get_args
+
+from pydantic import Field, TypeAdapter
+
+from results.reports.spec import FigureSpec, TableSpec
+from results.reports.workload import Workload
+
+Report = Annotated[TableSpec | FigureSpec | Workload, Field(discriminator="kind")]
+_ADAPTER: TypeAdapter[TableSpec | FigureSpec | Workload] = TypeAdapter(Report)
+
+
+def parse_report(section: Mapping[str, Any]) -> TableSpec | FigureSpec | Workload:
+    """Validate a report's YAML. Raises pydantic's ValidationError, whose locations begin with the kind."""
+    return _ADAPTER.validate_python(dict(section))
+
+
+def report_keys(kind: str) -> Iterable[str]:
+    """The keys that a report of this kind may have; none for an unknown kind."""
+    models = (TableSpec, FigureSpec, Workload)
+    return next((model.model_fields for model in models if kind in get_args(model.model_fields["kind"].annotation)), ())
