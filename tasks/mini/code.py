@@ -228,7 +228,7 @@ def _code(step: Step, value: str, names: Names, rng: random.Random) -> str:
 
 def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
     """1 when the written function passes all tests in the sandbox, else 0 with the first error."""
-    from tasks.sandbox.run import run_python
+    from tasks.sandbox.run import Job, run_job
 
-    outcome = run_python("\n".join([texts[0].strip(), *reference["tests"]]))
+    outcome = run_job(Job(texts[0].strip(), "\n".join(reference["tests"])))
     return Score(float(outcome.ok), "passed" if outcome.ok else outcome.error)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from tasks.base import Score
+from tasks.sandbox.run import Job
 from tasks.scorers.programs import Programs
 
 # The "plus" tests compare arrays with numpy, of which they need little, and packages are not at hand in the sandbox.
@@ -38,10 +39,15 @@ class Code(Programs):
 
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         prompt, entry_point = reference.get("code"), reference.get("entry_point")
+        try:
+            written = solution(texts[0], prompt, entry_point)
+        except (ValueError, RecursionError, MemoryError, SyntaxError) as error:
+            return Score(0.0, f"no program can be taken from the answer: {type(error).__name__}")
         # HumanEval's tests may use what the prompt defines beside the function to be written (HumanEval/50).
         given = f"{prompt}    pass\n" if prompt is not None else ""
-        program = f"{given}{solution(texts[0], prompt, entry_point)}\n{tests(reference)}"
-        outcome = self.run(program)
+        # A function may use what the set-up imports, which a test may do as well.
+        job = Job(f"{written}\n{_text(reference.get('setup'))}", tests(reference), given, entry_point)
+        outcome = self.run(job)
         return Score(float(outcome.ok), "passed" if outcome.ok else outcome.error)
 
 
@@ -56,13 +62,14 @@ def solution(text: str, prompt: str | None, entry_point: str | None) -> str:
 
 def tests(reference: Mapping[str, Any]) -> str:
     """The program that follows the solution: passes to its last line when all is right."""
-    found = reference["test"]
-    text = found if isinstance(found, str) else "\n".join(found)
-    setup = reference.get("setup") or ""
-    setup = setup if isinstance(setup, str) else "\n".join(setup)
+    text = _text(reference["test"])
     needs_numpy = NUMPY if "numpy" in text else ""
     call = f"\ncheck({reference['entry_point']})" if "def check(" in text and reference.get("entry_point") else ""
-    return f"{setup}\n{needs_numpy}{text}{call}"
+    return f"{_text(reference.get('setup'))}\n{needs_numpy}{text}{call}"
+
+
+def _text(lines: str | Sequence[str] | None) -> str:
+    return lines if isinstance(lines, str) else "\n".join(lines or ())
 
 
 def _unfenced(text: str) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from tasks.base import Score, TaskError
+from tasks.sandbox.run import Job
 from tasks.scorers.programs import Programs
 
 PRELUDE = """
@@ -31,19 +32,13 @@ sys.setrecursionlimit(10000)
 """
 
 BY_INPUT = """
-_shown = io.StringIO()
-sys.stdin, sys.stdout, _own = io.TextIOWrapper(io.BytesIO({given!r}.encode())), _shown, sys.stdout
-try:
-    exec(compile({code!r}, "<answer>", "exec"), {{"__name__": "__main__"}})
-except SystemExit:
-    pass
-sys.stdout = _own
+_shown = run_script({code!r}, {given!r})
 def _lines(text): return [line.split() for line in text.strip().split("\\n")]
-assert _lines(_shown.getvalue()) == _lines({wanted!r}), "wrong output"
+assert _lines(_shown) == _lines({wanted!r}), "wrong output"
 """
 
 BY_CALL = """
-exec(compile({code!r}, "<answer>", "exec"))
+import json
 _call = getattr(Solution(), {name!r}) if "Solution" in globals() else globals()[{name!r}]
 _found = _call(*[json.loads(line) for line in {given!r}.split("\\n")])
 _found = list(_found) if isinstance(_found, tuple) else _found
@@ -63,12 +58,16 @@ class LiveCodeBench(Programs):
         name = json.loads(reference.get("metadata") or "{}").get("func_name")
         code = PRELUDE + answer_code(texts[0])
         for number, case in enumerate(cases, start=1):
-            form = BY_INPUT if case["testtype"] == "stdin" else BY_CALL
-            program = PRELUDE + form.format(code=code, given=case["input"], wanted=case["output"], name=name)
-            outcome = self.run(program)
+            outcome = self.run(_job(code, case, name))
             if not outcome.ok:
                 return Score(0.0, f"test {number} of {len(cases)}: {outcome.error}")
         return Score(1.0, "passed")
+
+
+def _job(code: str, case: Mapping[str, Any], name: str | None) -> Job:
+    if case["testtype"] == "stdin":
+        return Job("", BY_INPUT.format(code=code, given=case["input"], wanted=case["output"]))
+    return Job(code, BY_CALL.format(given=case["input"], wanted=case["output"], name=name), entry_point=name)
 
 
 def answer_code(text: str) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from pydantic import Field
 
 from tasks.base import TaskError
 from tasks.sandbox import run as sandbox
-from tasks.sandbox.run import Mode, Outcome, SandboxError
+from tasks.sandbox.run import Job, Mode, Outcome, SandboxError
 from tasks.scorers.base import Scorer
+
+log = logging.getLogger(__name__)
 
 
 class Programs(Scorer):
@@ -19,12 +23,15 @@ class Programs(Scorer):
     sandbox: Mode = "bubblewrap"
 
     def check(self) -> None:
+        """Raises TaskError where programs cannot be run in this mode here; warns of what the mode leaves open."""
         try:
-            sandbox.check(self.sandbox)
+            exposure = sandbox.exposure(self.sandbox)
         except SandboxError as error:
             hint = "; task.scorer.sandbox=limits runs the code under resource limits alone, if you want that"
             raise TaskError(f"{error}{hint if self.sandbox == 'bubblewrap' else ''}") from error
+        if exposure is not None:
+            log.warning("task.scorer.sandbox=%s: %s", self.sandbox, exposure)
 
-    def run(self, program: str) -> Outcome:
-        return sandbox.run_python(
-            program, timeout_s=self.timeout_s, memory_mb=self.memory_mb, require=self.sandbox)
+    def run(self, job: Job) -> Outcome:
+        """The outcome of a program with its tests. Raises SandboxError where the machine failed, not the program."""
+        return sandbox.run_job(job, timeout_s=self.timeout_s, memory_mb=self.memory_mb, require=self.sandbox)

@@ -7,7 +7,7 @@ import pytest
 from tasks.sandbox import run as sandbox
 from tests.helpers.dataset_rows import QUESTIONS, write_rows
 
-SANDBOX = "limits" if sandbox._bubblewrap_fault() else "bubblewrap"
+SANDBOX = "limits" if sandbox.bubblewrap_fault() else "bubblewrap"
 
 
 def test_several_samples_of_a_prompt_give_pass_at_k(command, tmp_path):

@@ -27,7 +27,7 @@ from tests.helpers.dataset_rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
-SANDBOX = "limits" if sandbox._bubblewrap_fault() else "bubblewrap"
+SANDBOX = "limits" if sandbox.bubblewrap_fault() else "bubblewrap"
 LINUX = pytest.mark.skipif(os.uname().sysname != "Linux", reason="the sandbox is made of Linux system calls")
 # Published solutions that do not pass: evalplus' sanitiser drops functions without a return statement (flatten, adjac,
 # heapify).
@@ -258,7 +258,7 @@ def test_assertions_and_plus_tests():
 
 def test_without_bubblewrap_code_runs_only_where_that_is_asked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    sandbox._bubblewrap_fault.cache_clear()
+    sandbox.bubblewrap_fault.cache_clear()
     try:
         with pytest.raises(TaskError, match=r"required but does not work here.*task.scorer.sandbox=limits runs the"):
             Code(name="code").check()
@@ -267,7 +267,7 @@ def test_without_bubblewrap_code_runs_only_where_that_is_asked_for(monkeypatch, 
         Code(name="code", sandbox="limits").check()
         assert Code(name="code", sandbox="limits").score({"test": "assert f() == 1"}, ["def f(): return 1"]).value == 1
     finally:
-        sandbox._bubblewrap_fault.cache_clear()
+        sandbox.bubblewrap_fault.cache_clear()
 
 
 def test_the_solution_is_what_the_entry_point_needs():
