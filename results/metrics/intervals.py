@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from rapidfuzz.distance import Levenshtein
 from scipy import stats as scipy_stats
 from statsmodels.stats.contingency_tables import mcnemar
@@ -18,7 +19,7 @@ SEED = 0
 
 
 def speedup_interval(
-    tokens: Sequence[float], seconds: Sequence[float], base_tokens: Sequence[float], base_seconds: Sequence[float]
+    tokens: ArrayLike, seconds: ArrayLike, base_tokens: ArrayLike, base_seconds: ArrayLike
 ) -> Interval | None:
     """95% interval of the ratio of pooled tokens/s, method over baseline, by resampling prompts.
 
@@ -27,15 +28,15 @@ def speedup_interval(
     return paired_interval((tokens, seconds, base_tokens, base_seconds), _pooled_ratio)
 
 
-def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> Interval | None:
+def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval | None:
     """95% interval of a pooled ratio, sum over sum, by resampling prompts: tokens/s, tokens per cycle. None for fewer
     than two prompts."""
     return paired_interval((numerators, denominators), lambda a, b, axis: a.sum(axis) / b.sum(axis))
 
 
-def mean_interval(values: Sequence[float]) -> Interval | None:
+def mean_interval(values: ArrayLike) -> Interval | None:
     """95% bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
-    return paired_interval((values,), lambda x, axis: np.mean(x, axis=axis))
+    return paired_interval((values,), lambda x, axis: np.asarray(x.mean(axis)))
 
 
 def proportion_interval(successes: int, n: int) -> Interval | None:
@@ -61,11 +62,12 @@ def edit_similarity(a: Sequence[int], b: Sequence[int]) -> float:
     return float(Levenshtein.normalized_similarity(a, b))
 
 
-def _pooled_ratio(tokens, seconds, base_tokens, base_seconds, axis):
-    return (tokens.sum(axis) / seconds.sum(axis)) / (base_tokens.sum(axis) / base_seconds.sum(axis))
+def _pooled_ratio(tokens: NDArray[np.float64], seconds: NDArray[np.float64], base_tokens: NDArray[np.float64],
+                  base_seconds: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    return np.asarray((tokens.sum(axis) / seconds.sum(axis)) / (base_tokens.sum(axis) / base_seconds.sum(axis)))
 
 
-def paired_interval(arrays: Sequence[Sequence[float]], statistic: Callable[..., np.ndarray]) -> Interval | None:
+def paired_interval(arrays: Sequence[ArrayLike], statistic: Callable[..., NDArray[np.float64]]) -> Interval | None:
     """95% percentile interval of any statistic of several numbers a prompt, all in the same order: `statistic` takes
     the arrays and `axis`, that of the prompts. None for fewer than two prompts.
 
@@ -98,7 +100,7 @@ def together(tried: int) -> float:
 
 
 def speedup_t_interval(
-    tokens: Sequence[float], seconds: Sequence[float], base_tokens: Sequence[float], base_seconds: Sequence[float],
+    tokens: ArrayLike, seconds: ArrayLike, base_tokens: ArrayLike, base_seconds: ArrayLike,
     level: float = LEVEL,
 ) -> Interval | None:
     """Interval of the ratio of pooled tokens/s at any `level`; arguments and None as in `speedup_interval`.
@@ -113,7 +115,7 @@ def speedup_t_interval(
     rate, took, base_rate, base_took = (arm / arm.mean() for arm in arms)
     error = np.std(rate - took - base_rate + base_took, ddof=1) / np.sqrt(n)
     factor = np.exp(scipy_stats.t.ppf((1 + level) / 2, n - 1) * error)
-    ratio = float(_pooled_ratio(*arms, axis=0))
+    ratio = float(_pooled_ratio(arms[0], arms[1], arms[2], arms[3], axis=0))
     return float(ratio / factor), float(ratio * factor)
 
 

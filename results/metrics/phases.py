@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 NAMES = ("prefill_share", "draft_time_share", "verify_share", "accept_share", "cycle_ms", "forward_ms", "head_ms",
          "head_share")
 
 
-def time_shares(prefill_s: float, decode_s: float, phases: Mapping[str, float] | None) -> dict[str, float | None]:
+def time_shares(prefill_s: float, decode_s: float, phases: Mapping[str, float] | None) -> dict[str, Any]:
     """Shares of prefill and decode time together, and milliseconds of the parts of a cycle; `NAMES` are the keys.
 
     `phases` are median seconds per cycle: draft, verify, accept, commit and, where the pass measured it, head, the

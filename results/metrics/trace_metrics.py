@@ -57,8 +57,9 @@ def quantities(traces: TraceFolder, names: tuple[str, ...]) -> pd.DataFrame:
     frame = traces.frame(sorted(read))
     frame = _contexts(frame) if kinds == {"contexts"} else frame[frame["clause"].isin(EMITTED)]
     numbers = pd.DataFrame({name: quantity.of(frame) for name, quantity in zip(names, chosen, strict=True)})
-    exists = np.isfinite(numbers).all(axis=1)
-    return numbers[exists].assign(clause=frame["clause"][exists], by_threshold=frame["by_threshold"][exists])
+    labelled = numbers.assign(clause=frame["clause"], by_threshold=frame["by_threshold"])
+    known = labelled.loc[np.isfinite(numbers.to_numpy(float)).all(axis=1)]
+    return pd.DataFrame(known)
 
 
 def traced_metrics(traces: TraceFolder) -> dict[str, Any]:

@@ -30,24 +30,26 @@ from results.store.sample import FailedSample, Record, Sample, SampleCache, to_l
 from results.store.summary import Summary
 
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_SAMPLES = SampleCache(limit=64 << 20)
+CACHE_BYTES = 64 << 20
+"""Samples files up to this size together are kept parsed, so that one command reads each of them once."""
 
 
 class Store:
     """All cells under one root folder, which is created with the first cell that is written."""
 
-    def __init__(self, root: str | os.PathLike[str]):
+    def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
+        self._samples = SampleCache(CACHE_BYTES)
 
     def cell(self, key: str) -> CellFolder:
         """The folder of the cell `key` (the hash of its configuration), whether or not it exists yet."""
         if not KEY.fullmatch(key):
             raise StoreError(f"cell key {key!r} is not a folder name: use letters, digits, '.', '_' and '-'")
-        return CellFolder(self.root / key)
+        return CellFolder(self.root / key, self._samples)
 
     def cells(self) -> list[CellFolder]:
         """Every cell that has a configuration, sorted by key."""
-        return [CellFolder(path.parent) for path in sorted(self.root.glob("*/cell.yaml"))]
+        return [CellFolder(path.parent, self._samples) for path in sorted(self.root.glob("*/cell.yaml"))]
 
     def find(self) -> pd.DataFrame:
         """One row per cell, index = key: the configuration flattened to dotted columns (`rule.theta`), the summary's
@@ -63,8 +65,9 @@ class Store:
 class CellFolder:
     """One cell on disk. Reading is always allowed; appending samples needs the lock, so that one process writes."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, samples: SampleCache) -> None:
         self.path = path
+        self._samples = samples
         self._locked = False
 
     @property
@@ -128,7 +131,7 @@ class CellFolder:
 
         An unfinished last line is left out with a warning, and the next `append` removes it. Raises StoreError for any
         other line that is no record. The file is read again only when it has changed."""
-        return _SAMPLES.read(self.path / "samples.jsonl")
+        return self._samples.read(self.path / "samples.jsonl")
 
     def good_samples(self) -> list[Sample]:
         """The prompts that were decoded and scored."""

@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -15,7 +15,7 @@ from results.store.json_text import json_text
 
 log = logging.getLogger(__name__)
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-OMITTED = {"flags": {}, "group": None}
+OMITTED: dict[str, Any] = {"flags": {}, "group": None}
 """Fields that a line leaves out at these values."""
 
 

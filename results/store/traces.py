@@ -1,10 +1,10 @@
-"""Traces of a cell on disk: a Parquet file for each batch of prompts, beside the cell's samples.
+"""Traces of a cell on disk: one Parquet file per batch of prompts, in the cell's folder.
 
-    <cell>/trace/00000.parquet   one row a verified position, see methods/trace.py; also `prompt` and `turn`. Its
-                                 metadata hold the prompts it covers and the threshold of the run
-                failure.json     why the last pass could not be finished
+    <cell>/trace/00000.parquet   one row per verified position, columns as in methods/trace.py, and `prompt` and `turn`;
+                                 its metadata hold the prompts it covers and the threshold of the run
+                 failure.json    why the last tracing pass could not be finished
 
-A file appears whole or not at all, so a pass goes on behind the last one that is there.
+A file appears whole or not at all, so an interrupted pass resumes after the last complete file.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from results.store.cells import CellFolder
 from results.store.errors import StoreError
@@ -32,7 +33,12 @@ WHOLE = ("turn", "cycle", "node", "parent", "depth", "rank", "token", "top1", "t
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Where the run's threshold stood: a token was kept iff `inside` where `score relation value`, else `outside`."""
+    """The threshold of a run: a token was kept iff `inside` where `score relation value` holds, else iff `outside`.
+
+    name      the rule's option, such as "theta"
+    relation  how the score is compared with the value
+    value     the value of the option
+    """
 
     name: str
     relation: Literal[">", ">=", "<", "<="]
@@ -40,22 +46,23 @@ class Threshold:
 
 
 class TraceFolder:
-    """The traces of one cell, whether or not there are any yet."""
+    """The traces of one cell, whether or not it has any yet."""
 
-    def __init__(self, cell: CellFolder):
+    def __init__(self, cell: CellFolder) -> None:
         self.path = cell.path / "trace"
 
     def part(self, number: int) -> Path:
+        """The file of one batch, counted from 0."""
         return self.path / f"{number:05d}.parquet"
 
     def prompts(self, number: int) -> list[str] | None:
-        """Which prompts a part covers, None where it is not there."""
+        """Ids of the prompts that a file covers; None where the file does not exist."""
         return _meta(self.part(number))["prompts"] if self.part(number).exists() else None
 
-    def write(self, number: int, prompts: Sequence[str], columns: Sequence[Mapping[str, np.ndarray | str | int]],
+    def write(self, number: int, prompts: Sequence[str], columns: Sequence[Mapping[str, NDArray[Any] | str | int]],
               threshold: Threshold | None) -> None:
-        """One part; `columns` are equally long arrays (or one value for all rows), a mapping for each prompt and turn,
-        and a name that one of them lacks is NaN there."""
+        """Write one file. `columns` holds a mapping for each prompt and turn: name -> array [positions], or one value
+        for all positions; a name that a mapping lacks is NaN there."""
         frames = [pd.DataFrame(dict(one)) for one in columns if len(np.atleast_1d(one["token"]))]
         empty = pd.DataFrame({name: [] for name in (*WORDS, *WHOLE)})
         frame = pd.concat(frames, ignore_index=True) if frames else empty
@@ -71,8 +78,8 @@ class TraceFolder:
         os.replace(temporary, self.part(number))
 
     def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """All rows; of `columns` those that exist. Raises StoreError where there are no traces."""
-        frames = []
+        """All rows, with those of `columns` that exist (None: all). Raises StoreError for a cell without traces."""
+        frames: list[pd.DataFrame] = []
         for part in self._parts():
             known = pq.read_schema(part).names
             wanted = None if columns is None else [name for name in columns if name in known]
@@ -85,9 +92,9 @@ class TraceFolder:
         return pd.concat(frames, ignore_index=True)
 
     def threshold(self) -> Threshold | None:
-        """Raises StoreError where there are no traces."""
-        found = [held for part in self._parts() if (held := _meta(part)["threshold"]) is not None]
-        return Threshold(**found[0]) if found else None
+        """The threshold of the traced run; None for a rule without one. Raises StoreError for a cell without traces."""
+        known = [threshold for part in self._parts() if (threshold := _meta(part)["threshold"]) is not None]
+        return Threshold(**known[0]) if known else None
 
     def _parts(self) -> list[Path]:
         parts = sorted(self.path.glob("*.parquet"))
@@ -96,23 +103,32 @@ class TraceFolder:
         return parts
 
     def exists(self) -> bool:
+        """Has any batch been traced?"""
         return any(self.path.glob("*.parquet"))
 
     def write_failure(self, reason: str) -> None:
+        """Record why the tracing pass could not be finished, in one line."""
         self.path.mkdir(parents=True, exist_ok=True)
-        said = json.dumps({"reason": " ".join(reason.split())}) + "\n"
-        (self.path / "failure.json").write_text(said, encoding="utf-8")
+        text = json.dumps({"reason": " ".join(reason.split())}) + "\n"
+        (self.path / "failure.json").write_text(text, encoding="utf-8")
 
     def failure(self) -> str | None:
+        """The reason of the last failed pass; None where none failed or it was cleared."""
         file = self.path / "failure.json"
-        return json.loads(file.read_text(encoding="utf-8"))["reason"] if file.exists() else None
+        if not file.exists():
+            return None
+        reason: str = json.loads(file.read_text(encoding="utf-8"))["reason"]
+        return reason
 
     def clear_failure(self) -> None:
+        """Forget the last failed pass."""
         (self.path / "failure.json").unlink(missing_ok=True)
 
 
-def _meta(part: Path) -> dict:
+def _meta(part: Path) -> dict[str, Any]:
     try:
-        return json.loads(pq.read_schema(part).metadata[META])
+        meta: dict[str, Any] = json.loads(pq.read_schema(part).metadata[META])
     except (pa.ArrowInvalid, KeyError, ValueError) as error:
-        raise StoreError(f"{part} is no trace ({' '.join(str(error).split())}): remove it to trace it anew") from error
+        fault = " ".join(str(error).split())
+        raise StoreError(f"{part} is no trace ({fault}): remove it to trace its prompts again") from error
+    return meta

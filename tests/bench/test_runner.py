@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
@@ -138,6 +141,33 @@ def test_second_turn_hears_the_first_answer(command, pair_folder: Path) -> None:
         assert sample.prompt_tokens == tokens + len(target.encode(talk))
         assert sample.text == f"{first}\n\n{second}" and sum(sample.turn_tokens) == len(sample.output_ids)
         assert tokenizer.decode(sample.output_ids[:sample.turn_tokens[0]], skip_special_tokens=True) == first
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """(file name, mode) of every open of a samples file, in order."""
+    opens: list[tuple[str, str]] = []
+    real = io.open
+
+    def counting(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if str(file).endswith("samples.jsonl"):
+            opens.append((Path(file).parent.name, mode))
+        return real(file, mode, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "open", counting)
+    monkeypatch.setattr(io, "open", counting)  # what pathlib calls
+    return opens
+
+
+def test_a_samples_file_is_read_once_a_command(command, opened: list[tuple[str, str]]) -> None:
+    """A run reads it once after the last append; a command that finds a complete cell reads it once in all."""
+    assert command("method=mars", "summary=json", "trace=true").status == 0
+    last_append = max(i for i, (_, mode) in enumerate(opened) if mode.startswith("a"))
+    assert last_append == 2, "three prompts, and nothing to read before"
+    assert [mode for _, mode in opened[last_append + 1:]] == ["rb"]
+    opened.clear()
+    assert command("method=mars", "summary=json").status == 0
+    assert [mode for _, mode in opened] == ["rb"]
 
 
 def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
