@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CycleError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    with style(), mpl.rc_context({"svg.hashsalt": "tree", "axes.grid": False}):
+    with style(salt="tree"), mpl.rc_context({"axes.grid": False}):
         for path in save(tree.draw(cycle), args.output / "tree"):
             print(path)
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -20,7 +19,7 @@ _DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogr
 def render(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
     """Write <name>.png, .pdf and .svg into `out_dir` and return their paths. A line under the figure names the
     cells that were not measured."""
-    with style(), mpl.rc_context({"svg.hashsalt": spec.name}):
+    with style(salt=spec.name):
         figure = _DRAW[spec.figure.kind](spec.figure, spec, grid)
         note(figure, _absent(spec, grid))
         return save(figure, Path(out_dir) / spec.name)

@@ -49,11 +49,13 @@ def look(index: int) -> Look:
 
 
 @contextmanager
-def style() -> Iterator[None]:
-    """Draw inside this context; matplotlib's defaults are untouched outside, whatever a user's matplotlibrc says."""
+def style(salt: str = "leeway") -> Iterator[None]:
+    """Draw inside this context: it ignores a user's matplotlibrc and leaves matplotlib's settings as they were.
+
+    `salt` makes the ids inside an SVG repeat."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_RC)
+        mpl.rcParams.update(_RC | {"svg.hashsalt": salt})
         yield
 
 
