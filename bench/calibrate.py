@@ -24,7 +24,7 @@ from methods import registry
 from methods.decode import Limits
 from methods.engine.language_model import LanguageModel
 from methods.method import build_method
-from methods.rules.arc import VACUOUS, Constants
+from methods.rules._arc_constants import VACUOUS, Constants
 from methods.sampling import Sampling
 from methods.training.rules.arc import Bound, Position, Rival, fit_buckets, inverse_std, measure
 from plots.calibration import calibration

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
+from methods.rules._arc_constants import Constants
 from methods.rules._classifier import Classifier
-from methods.rules.arc import Constants
 from methods.sampling import Sampling
 from tests.helpers.rule_reference import (
     Child,

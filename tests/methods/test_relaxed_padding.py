@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from methods.rules._arc_constants import Bucket, Constants
 from methods.rules._classifier import Classifier, Linear
-from methods.rules.arc import Arc, Bucket, Constants
+from methods.rules.arc import Arc
 from methods.rules.autojudge import Autojudge
 from methods.rules.coarse import Coarse, Groups
 from methods.rules.dropmatch import Dropmatch

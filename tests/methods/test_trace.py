@@ -12,8 +12,9 @@ import torch
 from methods.decode import Limits, Request, generate
 from methods.drafters.model import ModelDrafter
 from methods.method import build_method
+from methods.rules._arc_constants import Bucket, Constants
 from methods.rules._classifier import Classifier, Linear
-from methods.rules.arc import Arc, Bucket, Constants
+from methods.rules.arc import Arc
 from methods.rules.autojudge import Autojudge
 from methods.rules.base import Rule
 from methods.rules.clause import KEPT, Clause, clauses
