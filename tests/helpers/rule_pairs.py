@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from methods.rules._arc_constants import Bucket, Constants
 from methods.rules._classifier import Classifier, Linear
-from methods.rules.arc import Arc, Bucket, Constants
+from methods.rules._token_groups import Groups
+from methods.rules.arc import Arc
 from methods.rules.autojudge import Autojudge
 from methods.rules.base import Rule
-from methods.rules.coarse import Coarse, Groups
+from methods.rules.coarse_grained import CoarseGrained
 from methods.rules.dropmatch import Dropmatch
 from methods.rules.fsd import Fsd
 from methods.rules.greedy import Greedy
@@ -122,10 +124,10 @@ def _dropmatch(**options: Any) -> Pair:
                 states_behind_logits)
 
 
-def coarse(groups: list[list[int]], token: str, vocab: int = 12) -> Coarse:
+def coarse(groups: list[list[int]], token: str, vocab: int = 12) -> CoarseGrained:
     """The rule with these groups, as if read from a file."""
-    rule = Coarse(token=token)
-    rule._groups = Groups.of_lists(groups, vocab)
+    rule = CoarseGrained(token=token)
+    rule._groups = Groups.from_lists(groups, vocab)
     return rule
 
 

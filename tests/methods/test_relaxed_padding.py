@@ -10,9 +10,10 @@ import torch
 
 from methods.rules._arc_constants import Bucket, Constants
 from methods.rules._classifier import Classifier, Linear
+from methods.rules._token_groups import Groups
 from methods.rules.arc import Arc
 from methods.rules.autojudge import Autojudge
-from methods.rules.coarse import Coarse, Groups
+from methods.rules.coarse_grained import CoarseGrained
 from methods.rules.dropmatch import Dropmatch
 from methods.rules.judge import Judge
 from methods.rules.verification import Verification
@@ -32,9 +33,9 @@ LINEAR = Linear.of(Classifier(kind="judge", target="t", fingerprint="f", feature
                               scale=[1.0] * H, coef=torch.randn(H, generator=G).tolist(), intercept=0.0), "cpu")
 
 
-def coarse(token: str) -> Coarse:
-    rule = Coarse(token=token)
-    rule._groups = Groups.of_lists([[0, 1, 2], [2, 3, 4], [5, 6], [7, 8, 9, 0]], V)
+def coarse(token: str) -> CoarseGrained:
+    rule = CoarseGrained(token=token)
+    rule._groups = Groups.from_lists([[0, 1, 2], [2, 3, 4], [5, 6], [7, 8, 9, 0]], V)
     return rule
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from methods.rules.coarse import Coarse
+from methods.rules.coarse_grained import CoarseGrained
 from methods.rules.lossless import Lossless
 from methods.rules.verification import Verification
 from methods.rules.walk import walk
@@ -72,11 +72,11 @@ def test_kept_groups_have_the_targets_group_distribution(shape: str, sampled: bo
 def test_groups_around_embeddings() -> None:
     embedding = torch.tensor([[1.0, 0.0], [2.0, 0.1], [0.0, 1.0], [0.1, 3.0], [-1.0, 0.0]])
     target = SimpleNamespace(embedding=embedding, vocab_size=5, device="cpu")
-    groups = Coarse(similarity=0.9).bind(target, None)._groups
+    groups = CoarseGrained(similarity=0.9).bind(target, None)._groups
     own = [{int(g) for g, used in zip(*row, strict=True) if used}
            for row in zip(groups.of, groups.member, strict=True)]
     assert own == [{0, 1}, {0, 1}, {2, 3}, {2, 3}, {4}]
-    alone = Coarse(similarity=1.1).bind(target, None)._groups
+    alone = CoarseGrained(similarity=1.1).bind(target, None)._groups
     assert alone.member.sum(1).tolist() == [1] * 5
     p = torch.rand(3, 5).softmax(-1)
     torch.testing.assert_close(groups.mass(p).sum(-1), torch.ones(3))
@@ -86,11 +86,11 @@ def test_groups_around_embeddings() -> None:
 def test_groups_from_a_file(tmp_path: Path) -> None:
     file, target = tmp_path / "groups.json", SimpleNamespace(vocab_size=4, device="cpu")
     file.write_text(json.dumps({"groups": [[0, 2], [2, 3]]}))
-    groups = Coarse(groups=file).bind(target, None)._groups
+    groups = CoarseGrained(groups=file).bind(target, None)._groups
     assert groups.count == 3 and groups.member.sum(1).tolist() == [1, 1, 2, 1]
     for content, message in [('{"groups": [[0, 9]]}', "token 9; ids go from 0 to 3"), ("[]", "not a file of token"),
                              ('{"groups": [[1, 1]]}', "token 1 twice"), ("{", "not a file of token groups")]:
         file.write_text(content)
         with pytest.raises(ValueError, match=message) as refusal:
-            Coarse(groups=file).bind(target, None)
+            CoarseGrained(groups=file).bind(target, None)
         assert "\n" not in str(refusal.value)

@@ -29,99 +29,33 @@ the target's input embeddings: around every token one group, of the tokens whose
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from pydantic import Field, FilePath, PrivateAttr
 from torch import Tensor
 
+from methods.rules._token_groups import Groups
 from methods.rules.base import Rule
 from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 
-CHUNK = 1024
-"""Rows of the similarity matrix computed at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Which groups a token is in.
-
-    of      [V, M] int64  group numbers below `count`; unused places hold 0.
-    member  [V, M] bool   the used places.
-    """
-
-    of: Tensor
-    member: Tensor
-    count: int
-
-    @property
-    def share(self) -> Tensor:
-        """[V, M] float32: the part of a token's mass that each of its groups gets, 0 in unused places."""
-        return self.member / self.member.sum(-1, keepdim=True)
-
-    @classmethod
-    def of_lists(cls, groups: list[list[int]], vocab: int, device: torch.device | str = "cpu") -> Groups:
-        """Groups as lists of token ids; tokens in none get one of their own. Raises ValueError."""
-        found: list[list[int]] = [[] for _ in range(vocab)]
-        for number, group in enumerate(groups):
-            for token in group:
-                if not isinstance(token, int) or not 0 <= token < vocab:
-                    raise ValueError(f"group {number} names token {token!r}; ids go from 0 to {vocab - 1}")
-                if number in found[token]:
-                    raise ValueError(f"group {number} names token {token} twice")
-                found[token].append(number)
-        count = len(groups)
-        for own in found:
-            if not own:
-                own.append(count)
-                count += 1
-        width = max(map(len, found))
-        of = torch.tensor([own + [0] * (width - len(own)) for own in found], device=device)
-        member = torch.tensor([[True] * len(own) + [False] * (width - len(own)) for own in found], device=device)
-        return cls(of, member, count)
-
-    @classmethod
-    def of_embedding(cls, embedding: Tensor, similarity: float, largest: int) -> Groups:
-        """One group around every token of `embedding` [V, H]: mutual near neighbours with at least this cosine."""
-        unit = torch.nn.functional.normalize(embedding.float(), dim=-1)
-        k = min(largest, len(unit))
-        near, close = [], []
-        for rows in torch.arange(len(unit), device=unit.device).split(CHUNK):
-            cosine = unit[rows] @ unit.T
-            cosine[torch.arange(len(rows)), rows] = torch.inf  # a token is its own nearest, before any twin
-            value, token = cosine.topk(k, dim=-1)
-            near.append(token)
-            close.append(value >= similarity)
-        token, close = torch.cat(near), torch.cat(close)
-        itself = torch.arange(len(unit), device=unit.device)[:, None]
-        mutual = torch.cat([(token[t] == i[..., None]).any(-1) for t, i in zip(
-            token.split(CHUNK), itself.split(CHUNK), strict=True)])
-        return cls(torch.where(member := close & mutual, token, 0), member, len(unit))
-
-    def mass(self, p: Tensor) -> Tensor:
-        """Token probabilities [..., V] -> group probabilities [..., count]."""
-        found = p.new_zeros(*p.shape[:-1], self.count)
-        for of, share in zip(self.of.unbind(1), self.share.unbind(1), strict=True):
-            found.index_add_(-1, of, p * share)
-        return found
-
-    def spread(self, weight: Tensor, p: Tensor) -> Tensor:
-        """Group weights [..., count] -> token weights [..., V]: each group's weight over its tokens as p has it."""
-        density = weight / self.mass(p).clamp(min=torch.finfo(p.dtype).tiny)
-        slots = zip(self.of.unbind(1), self.share.unbind(1), strict=True)
-        return p * sum(density[..., of] * share for of, share in slots)
+if TYPE_CHECKING:  # transformers is slow to import
+    from methods.engine.language_model import LanguageModel
+    from methods.heads.head import Head
 
 
 @dataclass(slots=True)
 class _Tests:
-    """Per node: `group` and `token` [B, N], the probabilities that its group and that itself is kept when it is tested,
-    `ratio` [B, N, M] the former's part in each of its groups. Per context: `left` [B, N, G], P after the rejection of
-    all children."""
+    """Probabilities of the tests of one draft.
+
+    group  [B, N] per node: its group is kept when it is tested.
+    token  [B, N] per node: it is kept itself when it is tested.
+    ratio  [B, N, M] per node: the part of `group` in each of its groups.
+    left   [B, N, G] per context: P after the rejection of all children.
+    """
 
     group: Tensor
     token: Tensor
@@ -129,7 +63,7 @@ class _Tests:
     left: Tensor
 
 
-class Coarse(Rule):
+class CoarseGrained(Rule):
     """similarity: smallest cosine in a group; above 1 every token is alone. largest: tokens of a group."""
 
     groups: FilePath | None = None
@@ -138,12 +72,12 @@ class Coarse(Rule):
     token: Literal["redraw", "keep"] = "redraw"
     _groups: Groups | None = PrivateAttr(None)
 
-    def bind(self, target, model) -> Coarse:
+    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> CoarseGrained:
         bound = self.model_copy()
         if self.groups is None:
-            bound._groups = Groups.of_embedding(target.embedding, self.similarity, self.largest)
+            bound._groups = Groups.from_embedding(target.embedding, self.similarity, self.largest)
         else:
-            bound._groups = read_groups(self.groups, target.vocab_size, target.device)
+            bound._groups = Groups.from_file(self.groups, target.vocab_size, target.device)
         return bound
 
     def decide(self, v: Verification) -> Decision:
@@ -154,6 +88,12 @@ class Coarse(Rule):
         if not v.draft.chain:  # a sibling whose group was kept has settled the context
             accept = accept & ~(v.earlier_siblings & self._settled(v, tests)[:, None, :]).any(-1)
         return Decision(accept, lossless_test(v))
+
+    def by_threshold(self, v: Verification) -> Tensor:
+        """keep: accepted, and rejected by the lossless test. redraw: nowhere, it is exact for any grouping."""
+        if self.token == "redraw":
+            return torch.zeros_like(v.draft.tokens, dtype=torch.bool)
+        return super().by_threshold(v)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         groups, tests, p = self._groups, self._tests(v), v.p_at(node)
@@ -198,13 +138,3 @@ class Coarse(Rule):
             left = torch.where(has, rest / rest.sum(-1, keepdim=True).clamp(min=tiny), left)
         ratio = ratio * share
         return _Tests(ratio.sum(-1), (ratio * inside).sum(-1), ratio, left)
-
-
-def read_groups(path: Path, vocab: int, device: torch.device | str) -> Groups:
-    """Groups from a JSON file. Raises ValueError, one line."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return Groups.of_lists(content["groups"], vocab, device)
-    except (KeyError, TypeError, ValueError) as error:
-        form = '{"groups": [[token ids], ...]}'
-        raise ValueError(f"rule.groups={path}: not a file of token groups, {form}: {error}") from error
