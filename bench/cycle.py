@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -101,8 +102,26 @@ def most_telling(cycles: Sequence[Cycle]) -> Cycle:
     return max(cycles, key=lambda cycle: (cycle.relaxed, not cycle.complete, cycle.accepted, -cycle.number))
 
 
-def capture(overrides: Sequence[str], prompt: int, number: int | None) -> tuple[Cycle, Path]:
-    """The cycle, and the file where it lies now. Raises ConfigError, ModelError."""
+@dataclass(frozen=True, slots=True)
+class PreparedPrompt:
+    """A prompt with all that is needed to decode it outside a rotation.
+
+    method    ready to decode.
+    request   the prompt's first turn.
+    limits    where the answer ends.
+    caption   what runs, in the words of the command line.
+    output    folder of what the command writes.
+    """
+
+    method: Method
+    request: Request
+    limits: Limits
+    caption: dict[str, str]
+    output: Path
+
+
+def prepare(overrides: Sequence[str], prompt: int) -> PreparedPrompt:
+    """Compose a point and load its models for its prompt of that number, from 0. Raises ConfigError, ModelError."""
     with composer() as hydra:
         config = hydra.point(overrides).config
     cell, settings = Cell.from_config(config), Settings.from_config(config)
@@ -112,17 +131,22 @@ def capture(overrides: Sequence[str], prompt: int, number: int | None) -> tuple[
         raise ConfigError(f"--prompt {prompt}: task={cell.task.name} has {len(chosen)} prompts, counted from 0")
     use_threads(cell.engine)
     method = ModelPool().method(cell)
-    ids = context(method.target, chosen[prompt], [])
-    limits = Limits(cell.decoding.max_new_tokens, method.target.eos_ids, task.stop)
-    name = chosen[prompt].id
-    request = Request(ids, stream_name(cell, task, chosen[prompt], 0))
-    cycles = record(method, request, limits, caption(cell, name))
+    return PreparedPrompt(
+        method, Request(context(method.target, chosen[prompt], []), stream_name(cell, task, chosen[prompt], 0)),
+        Limits(cell.decoding.max_new_tokens, method.target.eos_ids, task.stop), caption(cell, chosen[prompt].id),
+        settings.output.dir)
+
+
+def capture(overrides: Sequence[str], prompt: int, number: int | None) -> tuple[Cycle, Path]:
+    """The cycle, and the file where it lies now. Raises ConfigError, ModelError."""
+    given = prepare(overrides, prompt)
+    cycles = record(given.method, given.request, given.limits, given.caption)
     if number is not None and not 1 <= number <= len(cycles):
         raise ConfigError(f"--cycle {number}: the answer has cycles 1 to {len(cycles)}")
     if not cycles:
         raise ConfigError(f"--prompt {prompt}: the answer ended before its first cycle; take another prompt")
     cycle = most_telling(cycles) if number is None else cycles[number - 1]
-    return cycle, cycle.write(settings.output.dir / "cycle.json")
+    return cycle, cycle.write(given.output / "cycle.json")
 
 
 def caption(cell: Cell, prompt: str) -> dict[str, str]:

@@ -1,0 +1,78 @@
+"""`python -m bench.demo`: one figure and one answer with coloured tokens, from the embedded pair, in two minutes.
+
+The figure is MARS' accuracy and speedup against its threshold on a few prompts: an example of the output, too small to
+conclude anything from. The answer shows for each token how it came."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.text import Text
+
+from bench.__main__ import bench
+from bench.config.command import run_command
+from bench.cycle import CycleRecorder, PreparedPrompt, prepare
+from bench.run.console import console
+from methods.decode import generate
+from results.store.clauses import KEPT, Clause
+from results.store.cycles import Cycle, Node
+
+FIGURE = ("+sweep=mars_theta", "task=mini_gsm", "n=4", "draft.length=7", "rule.theta=0.5,0.8,0.9,0.95,1",
+          "output.dir=outputs/demo", "store.dir=outputs/demo/store")
+ANSWER = ("method=mars", "task=mini_gsm", "decoding.temperature=1", "rule.theta=0.7", "output.dir=outputs/demo")
+STYLES = {
+    Clause.STRICT: ("green", "drafted, and the lossless test keeps it"),
+    Clause.ARGMAX: ("yellow", "drafted, the lossless test rejects it, but it is the target's first choice"),
+    Clause.RELAXED: ("bold white on red", "drafted, and kept by the relaxation alone"),
+    Clause.DRAWN: ("bright_blue", "drawn by the target"),
+}
+
+
+def emitted(cycles: Sequence[Cycle], count: int) -> list[Node]:
+    """The first `count` tokens of an answer in order. The first one, the root of the first cycle, is drawn."""
+    nodes = [replace(cycle.nodes[0], clause=Clause.DRAWN) for cycle in cycles[:1]]
+    for cycle in cycles:
+        nodes += [node for node in cycle.nodes if node.clause in KEPT] + [cycle.follow]
+    return nodes[:count]
+
+
+def coloured(nodes: Sequence[Node]) -> Text:
+    """An answer, each token in the style of its clause."""
+    return Text.assemble(*((node.text, STYLES[node.clause][0]) for node in nodes))
+
+
+def legend(nodes: Sequence[Node]) -> Text:
+    """A line for each clause: how many tokens, and what it means."""
+    counts = {clause: sum(node.clause == clause for node in nodes) for clause in STYLES}
+    return Text("\n").join(Text.assemble((f" {counts[clause]:3} ", style), f"  {meaning}")
+                           for clause, (style, meaning) in STYLES.items())
+
+
+def answer(given: PreparedPrompt) -> list[Node]:
+    """Decode one prompt; the tokens of its answer."""
+    recorder = CycleRecorder(given.method.target, given.request.input_ids, given.caption)
+    [generation] = generate(given.method, [given.request], given.limits, observer=recorder)
+    return emitted(recorder.cycles, len(generation.output_ids))
+
+
+def demo() -> int:
+    """Run the sweep, print the answer. Returns the exit status."""
+    status = bench(FIGURE)
+    given = prepare(ANSWER, prompt=2)
+    nodes, terminal = answer(given), console()
+    terminal.print(Text(given.method.target.decode(given.request.input_ids), "dim"), soft_wrap=True)
+    terminal.print(coloured(nodes), soft_wrap=True)
+    terminal.print(Text("\n" + ", ".join(f"{name} {value}" for name, value in given.caption.items()), "dim"))
+    terminal.print(legend(nodes))
+    return status
+
+
+def main() -> int:
+    """Exit status: as of `python -m bench`."""
+    return run_command(demo)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
