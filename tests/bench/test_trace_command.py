@@ -109,4 +109,4 @@ def test_a_trace_of_some_prompts_is_not_replayed(command) -> None:
     TraceFolder(cell).write_failure("the disk was full")
     result = command("method=fsd", "replay=auto", *RUN)
     [line] = result.err.splitlines()
-    assert result.status == 2 and "prompts are not in its trace (the disk was full): run the point with trace" in line
+    assert result.status == 2 and "prompts are not in its trace (the disk was full); run the cell again" in line
