@@ -1,5 +1,4 @@
-"""An LLM as a judge, over any OpenAI-compatible endpoint: its options and one request. The key comes from the
-environment alone."""
+"""One request to an LLM judge behind an OpenAI-compatible endpoint. The API key is never shown."""
 
 from __future__ import annotations
 
@@ -14,37 +13,46 @@ from typing import Any
 from bench.config.errors import one_line
 from bench.config.judge_options import Judge
 
+RETRIED = (408, 409, 429)
+"""HTTP statuses below 500 after which the same request may succeed."""
+
 
 class JudgeError(RuntimeError):
     """The endpoint cannot be used. The message is one line."""
 
 
 def ask(judge: Judge, body: Mapping[str, Any]) -> str:
-    """The judge's reply. Refused connections, time-outs and the server's faults are tried again. Raises JudgeError, and
-    ConfigError for a key that cannot be sent; neither shows the key."""
-    url = f"{judge.base_url.rstrip('/')}/chat/completions"
+    """The judge's reply to one request body.
+
+    Refused connections, time-outs and server faults are retried, with a wait that doubles. Raises JudgeError when no
+    attempt succeeds, ConfigError for a key that cannot be sent; neither shows the key."""
     key, reason = judge.key(), ""
     for attempt in range(judge.retries + 1):
         if attempt:
             time.sleep(judge.wait_s * 2 ** (attempt - 1))
-        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        if key:
-            request.add_unredirected_header("Authorization", f"Bearer {key}")  # for this host, not where it points to
         try:
-            with urllib.request.urlopen(request, timeout=judge.timeout_s) as answer:
-                said = answer.read()
+            with urllib.request.urlopen(_request(judge, body, key), timeout=judge.timeout_s) as response:
+                payload: bytes = response.read()
             try:
-                return _content(json.loads(said))
+                return _content(json.loads(payload))
             except (ValueError, LookupError, TypeError, RecursionError):  # proxies report faults with status 200
-                reason = f"not a chat completion: {_shown(said.decode(errors='replace'), key)}"
+                reason = f"not a chat completion: {_redacted(payload, key)}"
         except urllib.error.HTTPError as error:
-            reason = f"HTTP {error.code} {_shown(error.read().decode(errors='replace'), key)}"
-            if error.code < 500 and error.code not in (408, 409, 429):
-                break  # the request itself is refused: the same again would be too
-        except (OSError, http.client.HTTPException) as error:  # no connection, a reply that breaks off
-            reason = _shown(one_line(error), key)
-    raise JudgeError(f"judge.base_url={judge.base_url}: no reply from {judge.model} ({reason}); what was judged is "
-                     "kept, the same command goes on")
+            reason = f"HTTP {error.code} {_redacted(error.read(), key)}"
+            if error.code < 500 and error.code not in RETRIED:
+                break  # the request itself is refused: sending it again would not help
+        except (OSError, http.client.HTTPException) as error:  # no connection, or a reply that breaks off
+            reason = _redacted(one_line(error).encode(), key)
+    raise JudgeError(f"judge.base_url={judge.base_url}: no reply from {judge.model} ({reason}); replies so far are "
+                     "kept, re-running the same command resumes judging")
+
+
+def _request(judge: Judge, body: Mapping[str, Any], key: str) -> urllib.request.Request:
+    url = f"{(judge.base_url or '').rstrip('/')}/chat/completions"
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    if key:
+        request.add_unredirected_header("Authorization", f"Bearer {key}")  # for this host, not where it redirects to
+    return request
 
 
 def _content(completion: Any) -> str:
@@ -55,8 +63,9 @@ def _content(completion: Any) -> str:
     return content or ""
 
 
-def _shown(said: str, key: str) -> str:
-    """What a server said, in one short line, without the key that it may echo (as it is, or as JSON writes it)."""
+def _redacted(payload: bytes, key: str) -> str:
+    """A server's text in one short line, without the key that it may echo (as it is, or as JSON writes it)."""
+    text = payload.decode(errors="replace")
     for form in {key, json.dumps(key)[1:-1]} - {""}:
-        said = said.replace(form, "(hidden)")
-    return one_line(said or "nothing")[:200]
+        text = text.replace(form, "(hidden)")
+    return one_line(text or "nothing")[:200]

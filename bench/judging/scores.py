@@ -48,7 +48,7 @@ def _win_rate(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     for verdict in verdicts:
         by_prompt[verdict.question.id].append(verdict.value)
     both_orders = [values for values in by_prompt.values() if len(values) == 2 and None not in values]
-    wins = [values[0] if values in ([0.0, 0.0], [1.0, 1.0]) else 0.5 for values in both_orders]
+    wins = [1.0 if values == [1.0, 1.0] else 0.0 if values == [0.0, 0.0] else 0.5 for values in both_orders]
     return {"win_rate": _mean(wins), "ci95": intervals.mean_interval(wins), "n": len(wins),
             "left_out": len(by_prompt) - len(wins)}
 
@@ -56,17 +56,20 @@ def _win_rate(verdicts: Sequence[Verdict]) -> dict[str, Any]:
 def _score(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     by_prompt: dict[str, list[float]] = defaultdict(list)
     by_turn: dict[int, list[float]] = defaultdict(list)
-    read = [verdict for verdict in verdicts if verdict.value is not None]
-    for verdict in read:
-        by_prompt[verdict.question.id].append(verdict.counted)
-        by_turn[verdict.question.turn].append(verdict.counted)
-    prompt_means = [sum(grades) / len(grades) for grades in by_prompt.values()]
-    scores = {"score": _mean([verdict.counted for verdict in read]), "ci95": intervals.mean_interval(prompt_means),
-              "n": len(by_prompt)}
-    scores |= {f"turn_{turn + 1}": _mean(grades) for turn, grades in sorted(by_turn.items())}
+    grades: list[float] = []
+    for verdict in verdicts:
+        if verdict.counted is not None:
+            by_prompt[verdict.question.id].append(verdict.counted)
+            by_turn[verdict.question.turn].append(verdict.counted)
+            grades.append(verdict.counted)
+    prompt_means = [sum(own) / len(own) for own in by_prompt.values()]
+    scores: dict[str, Any] = {"score": _mean(grades), "ci95": intervals.mean_interval(prompt_means),
+                              "n": len(by_prompt)}
+    scores |= {f"turn_{turn + 1}": _mean(own) for turn, own in sorted(by_turn.items())}
     if any(verdict.penalised is not None for verdict in verdicts):
+        read = [verdict for verdict in verdicts if verdict.value is not None]
         scores |= {"penalised": sum(bool(verdict.penalised) for verdict in read),
-                   "unpenalised": _mean([verdict.value for verdict in read])}
+                   "unpenalised": _mean([verdict.value for verdict in read if verdict.value is not None])}
     return scores
 
 

@@ -16,7 +16,7 @@ from bench.config.errors import ConfigError
 from bench.judging.client import JudgeError, ask
 from bench.judging.scores import Verdict, format_judge_summary, judge_summary
 from results.store.errors import StoreError
-from results.store.judge_replies import Verdicts, key_of
+from results.store.judge_replies import JudgeReplies, question_key
 from tasks.base import Prompt, TaskError
 from tasks.judge_prompts import JudgePrompts, Question
 from tasks.sources import DATA
@@ -85,7 +85,7 @@ def test_a_missing_model_is_refused_before_anything_runs(command):
 
 def test_no_endpoint_and_a_refused_request_are_one_line(server):
     body = judge().asked((("user", "hello"),))
-    with pytest.raises(JudgeError, match=r"127.0.0.1:1/v1: no reply from own \(.*refused.*the same command goes on"):
+    with pytest.raises(JudgeError, match=r"127.0.0.1:1/v1: no reply from own \(.*refused.*re-running .* resumes"):
         ask(judge(), body)
     server.start()
     assert "[[" in ask(judge(base_url=server.url), body)
@@ -216,7 +216,7 @@ def test_grades_in_komt_bench_depend_on_the_language(command, server, templates,
     result = command(*words)
     assert result.status == 0, result.err
     found = result.cell.summary().judge
-    replies = [json.loads(line) for line in Verdicts(result.cell.path).path.read_text().splitlines()]
+    replies = [json.loads(line) for line in JudgeReplies(result.cell.path).path.read_text().splitlines()]
     grades = [(one["id"], float(re.search(r"\[\[(\d+)", one["reply"]).group(1))) for one in replies]
     counted = [grade ** 0.5 if name == "137" else grade for name, grade in grades]
     assert (found.penalised, found.score) == (2, pytest.approx(sum(counted) / 6))
@@ -247,18 +247,18 @@ def test_the_win_rate_swaps_places(command, server, templates, tmp_path):
 def test_a_stored_reply_that_is_not_text_is_one_line(tmp_path, reply):
     (tmp_path / "verdicts.jsonl").write_text(json.dumps({"key": "k", "reply": reply}) + "\n")
     with pytest.raises(StoreError, match="line 1 is not a verdict: remove the line"):
-        Verdicts(tmp_path).replies()
+        JudgeReplies(tmp_path).read()
 
 
 def test_torn_and_foreign_lines(tmp_path):
-    verdicts = Verdicts(tmp_path)
+    verdicts = JudgeReplies(tmp_path)
     verdicts.append("a", "[[5]]", {"id": "1"})
     with open(verdicts.path, "a") as file:
         file.write('{"key": "b", "rep')
-    assert verdicts.replies() == {"a": "[[5]]"}
+    assert verdicts.read() == {"a": "[[5]]"}
     verdicts.append("c", "[[6]]", {"id": "2"})
-    assert verdicts.replies() == {"a": "[[5]]", "c": "[[6]]"}
+    assert verdicts.read() == {"a": "[[5]]", "c": "[[6]]"}
     verdicts.path.write_text("[]\n")
     with pytest.raises(StoreError, match="line 1 is not a verdict"):
-        verdicts.replies()
-    assert key_of({"a": 1, "b": 2}) == key_of({"b": 2, "a": 1}) != key_of({"a": 1, "b": 3})
+        verdicts.read()
+    assert question_key({"a": 1, "b": 2}) == question_key({"b": 2, "a": 1}) != question_key({"a": 1, "b": 3})

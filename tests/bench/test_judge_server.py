@@ -106,7 +106,7 @@ def test_a_real_server_is_killed_and_nothing_is_judged_twice(command, server, tm
     assert REPLIES // 3 <= len(kept) < REPLIES, "it was killed half-way"
     [line] = first.err.splitlines()
     assert first.status == 1 and line.startswith(f"failed: {first.cell.path.name}: judge.base_url={url}: no reply from")
-    assert line.endswith("what was judged is kept, the same command goes on")
+    assert line.endswith("replies so far are kept, re-running the same command resumes judging")
     assert first.cell.summary().judge is None
     assert server.answered("first.log") - len(kept) in (0, 1), "one reply may have been lost on its way"
 
