@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import Environment, StrictUndefined, TemplateError
-from jinja2.exceptions import UndefinedError
 from pydantic import Field, model_validator
 
 from tasks.base import JudgeStyle, LocalFile, Prompt, Score, Task, TaskError, TaskOptions
+from tasks.sandbox import templates
+from tasks.sandbox.templates import TemplateFault
 from tasks.scorers import AnyScorer
 from tasks.shots import Shots
 from tasks.sources import Source
@@ -127,22 +126,15 @@ class Dataset(Task):
 
     def _filled(self, template: str, row: Mapping[str, Any], place: str) -> str:
         try:
-            return _template(template).render(row)
-        except UndefinedError as error:
-            raise TaskError(f"{place}: {_missing(error)}; the row has {', '.join(row)}") from error
-        except (TemplateError, TypeError, ValueError, LookupError) as error:
-            raise TaskError(f"{place}: {error}") from error
+            return templates.render(template, row)
+        except TemplateFault as fault:
+            raise TaskError(f"{place}: {_reason(fault, row)}") from fault
 
     def _value(self, expression: str, row: Mapping[str, Any], place: str) -> Any:
         try:
-            value = _expression(expression)(row)
-            if isinstance(value, StrictUndefined):
-                str(value)
-            return value
-        except UndefinedError as error:
-            raise TaskError(f"{place}: {_missing(error)}; the row has {', '.join(row)}") from error
-        except (TemplateError, TypeError, ValueError, LookupError) as error:
-            raise TaskError(f"{place}: {expression}: {error}") from error
+            return templates.evaluate(expression, row)
+        except TemplateFault as fault:
+            raise TaskError(f"{place}: {'' if fault.undefined else f'{expression}: '}{_reason(fault, row)}") from fault
 
     def _place(self, number: int) -> str:
         return f"{self.options.path or self.options.hub or self.options.files}, row {number}"
@@ -181,31 +173,10 @@ def _joint(asked: str) -> str:
     return "" if asked[-1:].isspace() else " "
 
 
-@cache
-def _environment() -> Environment:
-    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
-    environment.filters["after"] = _after
-    return environment
-
-
-def _after(text: str, mark: str) -> str:
-    """What follows the last `mark`. Raises ValueError where there is none."""
-    if mark not in text:
-        raise ValueError(f"no {mark!r} in {text[-60:]!r}")
-    return text.rpartition(mark)[2].strip()
-
-
-@cache
-def _template(text: str) -> Any:
-    return _environment().from_string(text)
-
-
-@cache
-def _expression(text: str) -> Any:
-    return _environment().compile_expression(text, undefined_to_none=False)
-
-
-def _missing(error: UndefinedError) -> str:
-    """`'answer' is undefined` -> `no field 'answer'`."""
-    text = str(error)
-    return f"no field {text.removesuffix(' is undefined')}" if text.endswith(" is undefined") else text
+def _reason(fault: TemplateFault, row: Mapping[str, Any]) -> str:
+    """`'answer' is undefined` -> `no field 'answer'; the row has question`."""
+    text = str(fault)
+    if not fault.undefined:
+        return text
+    named = f"no field {text.removesuffix(' is undefined')}" if text.endswith(" is undefined") else text
+    return f"{named}; the row has {', '.join(row)}"

@@ -32,8 +32,13 @@ def prepare(config: dict[str, Any]) -> bool:
 
     Returns whether there is a scratch folder of bounded size, which is then the working folder. Raises OSError."""
     root = os.geteuid() == 0
-    private = config["mode"] == "bubblewrap" or _own_namespaces(root)
-    bounded = private and _mount_private(config["scratch_bytes"], config["scratch_files"])
+    inside = config["mode"] == "bubblewrap"
+    private = inside or _own_namespaces(root)
+    mounted = private and _mount_private(config["scratch_bytes"], config["scratch_files"])
+    bounded = mounted or inside  # bubblewrap mounts a file system of bounded size, with any number of files, there
+    if bounded:
+        os.mkdir(SCRATCH)
+        os.chmod(SCRATCH, 0o1777)
     if root and not _open_to_all(sys.base_prefix):
         if not bounded:
             raise OSError(f"the interpreter lies in {sys.base_prefix}, which only root may enter: take one elsewhere")
@@ -94,11 +99,7 @@ def _mount_private(size: int, files: int) -> bool:
     if _libc.mount(None, b"/", None, _REC | _PRIVATE, None):
         return False
     options = f"size={size},nr_inodes={files},mode=755".encode()
-    if _libc.mount(b"tmpfs", PRIVATE.encode(), b"tmpfs", _NOSUID | _NODEV | _NOEXEC, options):
-        return False
-    os.mkdir(SCRATCH)
-    os.chmod(SCRATCH, 0o1777)
-    return True
+    return bool(_libc.mount(b"tmpfs", PRIVATE.encode(), b"tmpfs", _NOSUID | _NODEV | _NOEXEC, options) == 0)
 
 
 def _open_to_all(path: str) -> bool:

@@ -187,6 +187,7 @@ def _command(mode: Mode, config: dict[str, Any]) -> list[str]:
         "--ro-bind", str(_FOLDER.parent / "__init__.py"), "/leeway/tasks/__init__.py",
         "--ro-bind", str(_FOLDER), "/leeway/tasks/sandbox",
         "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/dev", "--remount-ro", "/",
+        "--size", str(SCRATCH_BYTES), "--tmpfs", "/dev/shm",
         *python, "/leeway/tasks/sandbox/supervisor.py", json.dumps(config),
     ]  # fmt: skip
 

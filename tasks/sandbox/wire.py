@@ -17,8 +17,8 @@ from typing import Any
 
 LONGEST = 64 * 1024 * 1024
 
-_KEYS: type = type({}.keys())
-_ITEMS: type = type({}.items())
+_KEYS: Any = type({}.keys())
+_ITEMS: Any = type({}.items())
 _RAW_INT = 1 << 63
 _DATES: dict[str, Any] = {"datetime": datetime.datetime, "date": datetime.date, "time": datetime.time}
 _ITERABLES: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset}
@@ -107,7 +107,7 @@ def decode(data: Any, opaque: Callable[[Any], Any]) -> Any:
         raise WireError("not a value")
     [(kind, content)] = data.items()
     try:
-        return opaque(content) if kind == "ref" else _built(kind, content, lambda item: decode(item, opaque))
+        return opaque(content) if kind == "ref" else _built(str(kind), content, lambda item: decode(item, opaque))
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         raise WireError(f"not a value of type {str(kind)[:40]}: {type(error).__name__}") from None
 
