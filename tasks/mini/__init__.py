@@ -101,6 +101,11 @@ class MiniTask(Task):
         asked = (e for e in examples(self.name, split) if e.reference.get("kind") != "statement")
         return [Prompt(id=e.id, turns=e.turns, reference=e.reference) for e in islice(asked, n)]
 
+    def check(self) -> None:
+        """Raises TaskError where answers could not be scored on this machine."""
+        if self.name == "mini_code":
+            code.check()
+
     def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
         """Score the answers to the prompt's turns (one text a turn)."""
         scored: Score = BENCHMARKS[self.name].score(prompt.reference, texts)

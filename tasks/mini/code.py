@@ -6,12 +6,15 @@ is not: a loop or a comprehension, one name or another. The answer is the whole 
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tasks.base import Example, Score
+from tasks.base import Example, Score, TaskError
 from tasks.mini.operations import GERUNDS, INTEGER, NUMBERS, TEXT, WORDS, Family, Operation
+
+log = logging.getLogger(__name__)
 
 METRIC = "pass@1"
 PROPORTION = True
@@ -224,6 +227,17 @@ def _expression(step: Step, value: str, names: Names, rng: random.Random) -> str
 
 def _code(step: Step, value: str, names: Names, rng: random.Random) -> str:
     return rng.choice(step.operation.code).format(v=value, k=step.constant, item=names.item)
+
+
+def check() -> None:
+    """Warn of what programs can do on this machine. Raises TaskError where none can be run."""
+    from tasks.sandbox.run import SandboxError, best_mode, exposure
+
+    try:
+        if (fault := exposure(best_mode())) is not None:
+            log.warning("mini_code: %s", fault)
+    except SandboxError as error:
+        raise TaskError(f"mini_code: {error}") from error
 
 
 def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:

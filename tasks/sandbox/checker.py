@@ -50,7 +50,7 @@ class Program:
     def names(self, wanted: Collection[str]) -> dict[str, Any]:
         """Those of the wanted names that the program has defined."""
         shared = self._ask("names", sorted(wanted))
-        return {name: self._named(data) for name, data in shared.items() if name in wanted}
+        return {name: self._named(name, data) for name, data in shared.items() if name in wanted}
 
     def call(self, function: Remote, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a function of the program; arguments that it changes in place are changed here as well."""
@@ -89,14 +89,15 @@ class Program:
         self.fault = Garbled(text)
         return self.fault
 
-    def _named(self, data: Any) -> Any:
+    def _named(self, wanted: str, data: Any) -> Any:
+        """What a name of the program stands for; a library, or what one has under this name, is the checker's own."""
         if not isinstance(data, dict) or "library" not in data:
             return self._decoded(data)
         module, name = data["library"]
-        if module not in LIBRARIES:
+        if module not in LIBRARIES or wanted != (name or module):
             raise self._garbled("not a library")
         library = importlib.import_module(module)
-        return library if name is None else getattr(library, name)
+        return library if name is None else getattr(library, wanted)
 
     def _encoded(self, value: Any) -> Any:
         return wire.encode(value, self._reference)

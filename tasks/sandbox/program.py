@@ -66,7 +66,7 @@ class _Server:
 
     def do_names(self, wanted: list[str]) -> dict[str, Any]:
         """Those of the wanted names that the program has, with their values."""
-        return {name: self._shared(self.names[name]) for name in wanted if name in self.names}
+        return {name: self._shared(name, self.names[name]) for name in wanted if name in self.names}
 
     def do_script(self, source: str, given: str) -> str:
         """Run another program with `given` as its standard input; what it prints."""
@@ -105,13 +105,14 @@ class _Server:
         self.objects.append(value)
         return {"ref": len(self.objects) - 1}
 
-    def _shared(self, value: Any) -> Any:
-        """A value of the program's namespace; a library, or a name of one, by its name."""
+    def _shared(self, wanted: str, value: Any) -> Any:
+        """A value of the program's namespace; a library, or what one has under this name, by its name."""
         if isinstance(value, types.ModuleType):
-            return {"library": [value.__name__, None]} if value.__name__ in LIBRARIES else self._encoded(value)
-        module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
-        if module in LIBRARIES and isinstance(name, str) and getattr(sys.modules.get(module), name, None) is value:
-            return {"library": [module, name]}
+            own = wanted in LIBRARIES and value is sys.modules.get(wanted)
+            return {"library": [wanted, None]} if own else self._encoded(value)
+        module = getattr(value, "__module__", None)
+        if module in LIBRARIES and getattr(sys.modules.get(module), wanted, None) is value:
+            return {"library": [module, wanted]}
         return self._encoded(value)
 
     def _described(self, error: BaseException) -> dict[str, Any]:

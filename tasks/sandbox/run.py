@@ -241,7 +241,7 @@ def _error(reports: list[dict[str, Any]], code: int | None, output: str, timeout
     if state == "passed":
         return None
     if state == "failed":
-        return str(last["error"]).encode("utf-8", "backslashreplace").decode()
+        return _printable(str(last["error"]))
     if state == "absent" and code is None:
         raise SandboxError(f"the sandbox did not start within {timeout_s:g} s: the machine is overloaded")
     if state == "absent":
@@ -258,3 +258,8 @@ def _error(reports: list[dict[str, Any]], code: int | None, output: str, timeout
         # Neither the program nor a limit of ours can do that.
         raise SandboxError("the sandbox was killed from outside; the machine may be short of memory")
     return f"the tests were ended with exit status {code}"
+
+
+def _printable(text: str) -> str:
+    """The text with what a terminal acts on, and what UTF-8 cannot carry, as backslash escapes."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

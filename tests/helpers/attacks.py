@@ -65,8 +65,10 @@ VERDICT = [
      "def random(): pass\ndef f(x): return 0", False),
     ("leave with exit status 0", "import os\ndef f(x): os._exit(0)", False),
     ("raise SystemExit(0) in a function", "def f(x): raise SystemExit(0)", False),
-    ("forge the channel's answers", "import os\nmessage = b'{\"value\": {\"result\": true, \"changed\": []}}'\n"
-     "os.write(3, (len(message).to_bytes(8, 'big') + message) * 9)\ndef f(x): return 0", True),
+    ("forge the channel's answers", "import os\nfor m in (b'{\"value\": null}', b'{\"value\": {\"f\": {\"ref\": 0}}}', "
+     "b'{\"value\": {\"result\": true, \"changed\": []}}'):\n    os.write(3, len(m).to_bytes(8, 'big') + m)\ndef f(x): return 0", True),
+    ("name a library's function as its own", "import os\nfor m in (b'{\"value\": null}', b'{\"value\": {\"f\": {\"library\": "
+     "[\"operator\", \"not_\"]}}}'):\n    os.write(3, len(m).to_bytes(8, 'big') + m)\ndef f(x): return 0", False),
     ("announce a message of 2**63 bytes", "import os\nos.write(3, (2**63).to_bytes(8, 'big'))\ndef f(x): return 0", False),
     ("a result nested 10**5 times", "import os\nm = b'{\"value\": {\"result\": ' + b'[' * 10**5 + b']' * 10**5 + b', "
      "\"changed\": []}}'\ndef f(x):\n    os.write(3, len(m).to_bytes(8, 'big') + m)\n    return 0", False),
@@ -77,6 +79,7 @@ VERDICT = [
     ("kill the process group", "import os\ndef f(x):\n    os.kill(0, 9)\n    return 0", False),
     ("die of SIGKILL", "import os\ndef f(x): os.kill(os.getpid(), 9)", False),
     ("an error text that UTF-8 cannot carry", "def f(x): raise ValueError('\\ud800')", True),
+    ("an error text that clears the terminal", "def f(x): raise ValueError('\\x1b[2J\\x1b]0;owned\\x07')", True),
     ("an exception that lies about itself", "class E(AssertionError):\n    def __str__(self): raise SystemExit(0)\n"
      "    @property\n    def args(self): return object()\ndef f(x): raise E", False),
     ("a segmentation fault", "import ctypes\ndef f(x): ctypes.string_at(0)", False),

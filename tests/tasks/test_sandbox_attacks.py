@@ -10,6 +10,7 @@ import pytest
 from tasks.sandbox import run as sandbox
 from tasks.sandbox.run import Job, Mode, SandboxError, run_job
 from tests.helpers.attacks import ATTACKS, EVERY_CALL, Attack, attempt, prey
+from tests.helpers.sandbox_table import listed
 
 pytestmark = pytest.mark.skipif(os.uname().sysname != "Linux", reason="the sandbox is made of Linux system calls")
 QUICK = [attack for attack in ATTACKS if attack.quick]
@@ -48,6 +49,10 @@ def test_the_worst_attacks_are_stopped(mode, attack, aims):
 @pytest.mark.parametrize("attack", OTHERS, ids=lambda attack: attack.name)
 def test_every_attack_is_stopped(mode, attack, aims):
     stopped(attack, mode, aims)
+
+
+def test_the_page_lists_every_attack():
+    assert listed() == [attack.name for attack in ATTACKS], "run `python -m tests.helpers.sandbox_table`"
 
 
 def test_every_system_call_of_the_table_is_refused(mode):
