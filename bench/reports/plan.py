@@ -11,7 +11,7 @@ from bench.config.errors import ConfigError, NotInPair
 from bench.config.overrides import key_of, pair_of
 from bench.run.bound_audit import RECORD
 from bench.run.outcome import status_problem
-from results.metrics.trace_metrics import traced_metrics
+from results.metrics.trace_metrics import trace_metrics
 from results.reports.grid import Outcome
 from results.reports.spec import Coords, FigureSpec, ReportSpec, TableSpec
 from results.store.cells import CellFolder, Store
@@ -82,7 +82,7 @@ def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
         if not trace:
             return Outcome.measured(summary, lock=lock)
         audited = {name: value for name, value in (folder.record(RECORD) or {}).items() if name in Summary.model_fields}
-        return Outcome.measured(summary.with_values(**traced_metrics(traces), **audited), traces, lock)
+        return Outcome.measured(summary.with_values(**trace_metrics(traces), **audited), traces, lock)
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")

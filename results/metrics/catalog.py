@@ -1,4 +1,4 @@
-"""What each number is called, how it is printed and what it means: read by tables, figures and the page."""
+"""Label, unit and definition of each metric, as tables, figures and pages show them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from results.store.summary import Interval, Summary
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One entry of a summary. `unit` is "×", "%" (of a stored fraction), "tok/s", "ms" or none; `better` is its
-    good end."""
+    """One metric of a summary.
+
+    name        the field of `Summary`
+    label       column or axis title
+    unit        "%" is of a stored fraction
+    digits      decimals in print
+    better      which end is good; None where neither is
+    definition  what it measures, in one or two sentences
+    signed      is a plus sign printed?
+    """
 
     name: str
     label: str
@@ -28,7 +36,7 @@ class Metric:
 
     @property
     def sign(self) -> str:
-        """What is printed behind a number in a table; other units stand in the definition."""
+        """The unit as printed after a number in a table; tokens/s and milliseconds are not printed there."""
         return self.unit if self.unit in ("×", "%") else ""
 
     def shown(self, value: float) -> float:
@@ -46,15 +54,45 @@ class Metric:
         return stored
 
 
-_ALL = (
+_SPEED = (
     Metric("speedup", "Speedup", "×", 2, "higher",
            "Pooled tokens/s over that of autoregressive decoding of the same prompts in the same process, engine and "
            "numeric type, the two taking turns. Interval: paired bootstrap over prompts."),
     Metric("speedup_mean_of_ratios", "Speedup, mean of ratios", "×", 2, "higher",
-           "The mean over prompts of each prompt's own speedup, as several papers average."),
+           "Mean over prompts of each prompt's own speedup, as several papers average."),
+    Metric("tokens_per_s", "Speed", "tok/s", 1, "higher",
+           "Emitted tokens over decode wall time, which excludes prefill and tokenisation."),
+    Metric("baseline_tokens_per_s", "Baseline speed", "tok/s", 1, None,
+           "Emitted tokens over decode wall time of autoregressive decoding."),
+    Metric("e2e_tokens_per_s", "End-to-end speed", "tok/s", 1, "higher",
+           "Emitted tokens over prefill and decode wall time."),
+    Metric("speedup_ideal", "Ideal speedup", "×", 2, "higher",
+           "τ times the time of an autoregressive token over the time of drafting and verifying: the speedup if "
+           "nothing else took time. Times are medians of a profiling pass."),
+    Metric("efficiency", "Efficiency", "%", 0, "higher", "Speedup over ideal speedup."),
+    Metric("prefill_share", "Prefill", "%", 1, None, "Prefill over prefill and decode wall time."),
+    Metric("draft_time_share", "Draft", "%", 1, None,
+           "Drafting and pruning over prefill and decode wall time. Decode time is split in the proportions of a "
+           "profiling pass, which waits for the device at every phase of a cycle."),
+    Metric("verify_share", "Verify", "%", 1, None,
+           "The target's forward over the draft, as a share of prefill and decode wall time, split as for drafting."),
+    Metric("accept_share", "Accept", "%", 1, None,
+           "The rule's decision, the walk, the token after it and the bookkeeping, as a share of prefill and decode "
+           "wall time, split as for drafting."),
+    Metric("cycle_ms", "Cycle", "ms", 2, "lower", "Median time of a draft–verify cycle in the profiling pass."),
+    Metric("forward_ms", "Total", "ms", 2, "lower",
+           "Median time per cycle of the target's forward and the decision on the draft, in the profiling pass."),
+    Metric("head_ms", "Head", "ms", 2, "lower",
+           "Median time per cycle of everything after the target's last layer: the products with the LM head, those of "
+           "the rule included, and the decision on the draft."),
+    Metric("head_share", "Head / Total", "%", 1, "lower",
+           "Head over Total: the share of the target's forward and the decision that comes after the last layer."),
+)
+_ACCEPTANCE = (
     Metric("tau", "τ", "", 2, "higher",
            "Tokens committed per draft–verify cycle, pooled, the correction or bonus token included; 1 ≤ τ ≤ K + 1."),
-    Metric("accept_len", "Accepted length", "", 2, "higher", "Accepted draft tokens per cycle, without the bonus."),
+    Metric("accept_len", "Accepted length", "", 2, "higher",
+           "Accepted draft tokens per cycle, without the correction or bonus token."),
     Metric("draft_share", "From the draft", "%", 1, None, "Emitted tokens that came from the draft, over all emitted."),
     Metric("relaxed_share", "Relaxed", "%", 1, None,
            "Accepted draft tokens that the lossless test rejects with the same random numbers and that are not the "
@@ -63,89 +101,85 @@ _ALL = (
            "Accepted draft tokens that the lossless test rejects with the same random numbers although they are the "
            "target's argmax, over all emitted tokens: no relaxation, but greedier than the temperature asks for."),
     Metric("pruned_share", "Pruned ρ", "%", 1, None, "Drafted tokens dropped before verification, over all drafted."),
-    Metric("tokens_per_s", "Speed", "tok/s", 1, "higher",
-           "Emitted tokens over decode wall time; prefill and tokenisation are outside."),
-    Metric("baseline_tokens_per_s", "Baseline speed", "tok/s", 1, None, "The same for autoregressive decoding."),
-    Metric("e2e_tokens_per_s", "End-to-end speed", "tok/s", 1, "higher",
-           "Emitted tokens over prefill and decode wall time."),
-    Metric("speedup_ideal", "Ideal speedup", "×", 2, "higher",
-           "τ times the time of an autoregressive token over the time of drafting and verifying: what the accepted "
-           "length would give if nothing else cost time. Medians of a profiling pass of its own."),
-    Metric("efficiency", "Efficiency", "%", 0, "higher", "Speedup over ideal speedup."),
+)
+_CONTROLS = (
     Metric("nll", "NLL", "", 3, None,
-           "Mean −log p(token) of the emitted tokens under the raw target, nats. Lower than that of plain sampling at "
-           "the same temperature: the output is greedier than asked for."),
-    Metric("baseline_nll", "Baseline NLL", "", 3, None, "The same for autoregressive decoding."),
+           "Mean −log p(token) of the emitted tokens under the raw target, nats. A value below that of plain sampling "
+           "at the same temperature means that the output is greedier than asked for."),
+    Metric("baseline_nll", "Baseline NLL", "", 3, None,
+           "Mean −log p(token) of the tokens of autoregressive decoding under the raw target, nats."),
     Metric("distinct_2", "Distinct-2", "%", 1, None,
-           "Distinct pairs of neighbouring tokens over all of them in a prompt's answers, all repeats together, mean "
-           "over prompts. Only comparable at equal numbers of repeats."),
+           "Distinct pairs of neighbouring tokens over all such pairs in a prompt's answers, all repeats pooled; mean "
+           "over prompts. Comparable only at equal numbers of repeats."),
     Metric("self_agreement", "Self-agreement", "%", 1, None,
            "Edit similarity of two answers to one prompt with different random numbers, mean over pairs and prompts."),
     Metric("greedy_tau", "τ at T = 0", "", 2, None, "τ of the same method on the same prompts at temperature 0."),
-    Metric("other_q_tau", "τ, other q_mode", "", 2, None, "τ of the same point with the other q_mode."),
+    Metric("greedy_speedup", "Speedup at T = 0", "×", 2, None,
+           "Speedup of the same method on the same prompts at temperature 0."),
+    Metric("greedy_accuracy", "Accuracy at T = 0", "%", 1, None,
+           "Accuracy of the same method on the same prompts at temperature 0."),
+    Metric("other_q_tau", "τ, other q_mode", "", 2, None, "τ of the same cell with the other q_mode."),
+    Metric("other_q_speedup", "Speedup, other q_mode", "×", 2, None, "Speedup of the same cell with the other q_mode."),
+    Metric("other_q_accuracy", "Accuracy, other q_mode", "%", 1, None,
+           "Accuracy of the same cell with the other q_mode."),
     Metric("tau_gain", "Δτ", "", 2, None,
-           "τ less that of the lossless rule on the same drafter, settings and prompts; the next three are its parts "
-           "and add up to it. Intervals: paired bootstrap over prompts.", True),
+           "τ minus that of the lossless rule on the same drafter, settings and prompts; the sum of its three parts: "
+           "relaxation, greedier and q_mode. Intervals: paired bootstrap over prompts.", True),
     Metric("tau_gain_relaxed", "relaxation", "", 2, None,
-           "The rest of Δτ: what a lossless decoder that is merely as much greedier would not gain.", True),
+           "Part of Δτ that a lossless decoder which is merely as much greedier would not gain.", True),
     Metric("tau_gain_greedier", "greedier", "", 2, None,
-           "What the lossless rule gains at temperature 0, times how far the rule's NLL (with q_mode exact) has gone "
-           "from the lossless rule's to that at temperature 0, between none and all of the way.", True),
-    Metric("tau_gain_q", "q_mode", "", 2, None, "τ less that of the same rule with q_mode exact.", True),
+           "Part of Δτ due to greedier decoding: the gain of the lossless rule at temperature 0, times how far the "
+           "rule's NLL (with q_mode exact) has moved from the lossless rule's towards that at temperature 0, from 0 "
+           "to 1.", True),
+    Metric("tau_gain_q", "q_mode", "", 2, None,
+           "Part of Δτ due to q_mode: τ minus that of the same rule with q_mode exact.", True),
+)
+_QUALITY = (
     Metric("accuracy", "Accuracy", "%", 1, "higher",
-           "The task's own score. Interval: Wilson for right-or-wrong scores, bootstrap over prompts for others."),
-    Metric("baseline_accuracy", "Baseline accuracy", "%", 1, None, "The score of autoregressive decoding."),
+           "The task's own score. Interval: Wilson for 0-or-1 scores, bootstrap over prompts for others."),
+    Metric("baseline_accuracy", "Baseline accuracy", "%", 1, None, "The task's score of autoregressive decoding."),
+    Metric("lossless_accuracy", "Lossless accuracy", "%", 1, None,
+           "The task's score of the lossless rule on the same drafter, settings and prompts."),
     Metric("recovery", "Recovery", "%", 1, "higher",
            "Accuracy over that of autoregressive decoding under the same decoding settings."),
     Metric("mcnemar_p", "McNemar p", "", 3, None,
-           "Exact two-sided McNemar test: the chance of so uneven a split of the prompts on which method and baseline "
-           "disagree if both were equally good."),
+           "p-value of the exact two-sided McNemar test: the probability that the prompts on which method and baseline "
+           "disagree split at least as unevenly if both were equally good."),
     Metric("precision", "Identical outputs", "%", 1, "higher",
            "Prompts whose output equals the baseline's, token by token, under the same settings and seed."),
     Metric("edit_similarity", "Edit similarity", "%", 1, "higher",
            "1 − token edit distance to the baseline's output over the longer length, mean over prompts."),
     Metric("quality_loss", "Quality loss", "%", 1, "lower",
-           "The share of autoregressive decoding's score that a user's prompts lose, or, without scores, of the "
-           "agreement that a lossless method's answers have with its own. Interval: Learned-Miller and Thomas' bound "
-           "over prompts."),
-    Metric("coverage", "JS ≤ U_min", "%", 1, "higher",
-           "Accepted draft tokens behind which the target's next distribution is no farther (JS) from that behind its "
-           "own choice than ARC-Decode's bound says. Interval: Wilson."),
-    Metric("coverage_differing", "Where x ≠ t", "%", 1, "higher",
-           "The same of those accepted tokens that are not the target's own choice; the others cost nothing."),
-    Metric("prefill_share", "Prefill", "%", 1, None, "The prompts' forward, over prefill and decode wall time."),
-    Metric("draft_time_share", "Draft", "%", 1, None,
-           "Drafting, pruning included, over prefill and decode wall time: decoding is split as a profiling pass of "
-           "its own, which waits for the device at every phase, found a cycle's parts."),
-    Metric("verify_share", "Verify", "%", 1, None, "The target's forward over the draft; as above."),
-    Metric("accept_share", "Accept", "%", 1, None,
-           "The rule's decision, the walk, the token after it, and the bookkeeping; as above."),
-    Metric("cycle_ms", "Cycle", "ms", 2, "lower", "A draft–verify cycle: medians of the profiling pass."),
-    Metric("forward_ms", "Total", "ms", 2, "lower", "Of a cycle, the target's forward and the decision on the draft."),
-    Metric("head_ms", "Head", "ms", 2, "lower",
-           "Of that total, what comes after the last layer: the LM head's products, the rule's own included, and its "
-           "decision."),
-    Metric("head_share", "Head / Total", "%", 1, "lower", "The one over the other."),
+           "Share of autoregressive decoding's score that is lost on a user's prompts or, without scores, of the "
+           "agreement that lossless methods have with its answers. Interval: Learned-Miller and Thomas' bound over "
+           "prompts."),
 )
 _TRACED = (
+    Metric("coverage", "JS ≤ U_min", "%", 1, "higher",
+           "Accepted draft tokens for which ARC-Decode's bound holds: the JS divergence between the target's next "
+           "distributions after this token and after its own argmax is at most U_min. Interval: Wilson."),
+    Metric("coverage_differing", "Where x ≠ t", "%", 1, "higher",
+           "JS ≤ U_min among the accepted draft tokens that are not the target's argmax; for the others the "
+           "divergence is 0."),
     *(Metric(f"majority_{i}", f"{i} agree", "%", 2, None,
-             f"Tested contexts in which {i} dropout heads agree on a token and no more do (DropMatch, Table 2).")
+             f"Tested contexts in which exactly {i} dropout heads agree on a token (DropMatch, Table 2).")
       for i in range(1, 6)),
     *(Metric(f"majority_p_{i}", f"p, {i} agree", "", 3, None,
-             f"Mean probability of the token that {i} dropout heads agree on.") for i in range(1, 6)),
+             f"Mean probability of the token on which {i} dropout heads agree.") for i in range(1, 6)),
     *(Metric(f"js_{case}_{whose}", f"JS(c, {whose}), {case}", "", 4, None,
              f"Mean JS divergence, nats, of {who} to the heads' centroid where {where} (DropMatch, Table 3).")
       for case, where in (("dispersed", "the draft is no farther from it than the farthest head"),
-                          ("concentrated", "it is farther, but the token is the majority's"))
+                          ("concentrated", "the draft is farther than every head, but its token is the majority's"))
       for whose, who in (("draft", "the draft"), ("heads", "the dropout heads"))),
     *(Metric(f"js_{case}_share", f"{case}", "%", 1, None, f"Tested tokens that are {case}, see JS(c, ·), {case}.")
       for case in ("dispersed", "concentrated")),
 )
-METRICS: dict[str, Metric] = {metric.name: metric for metric in (*_ALL, *_TRACED)}
+METRICS: dict[str, Metric] = {
+    metric.name: metric for metric in (*_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_TRACED)}
 
 
 def metric(name: str) -> Metric:
-    """Raises ValueError for a name that is no metric."""
+    """The metric of this name. Raises ValueError for a name that is no metric."""
     if name not in METRICS:
         raise ValueError(f"unknown metric {name!r}; one of: {', '.join(METRICS)}")
     return METRICS[name]

@@ -1,4 +1,4 @@
-"""Uncertainty: intervals and paired tests over prompts. Every random draw is seeded, so a summary repeats exactly."""
+"""Intervals and paired tests over prompts. Every random draw is seeded, so that a summary repeats exactly."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def speedup_interval(
 ) -> Interval | None:
     """95% interval of the ratio of pooled tokens/s, method over baseline, by resampling prompts.
 
-    All four are one number a prompt, in the same order; a resampled prompt brings its method and baseline run together.
-    None for fewer than two prompts: one prompt says nothing about the spread between prompts."""
+    Each argument holds one number per prompt, all in the same order; a resampled prompt brings its method run and its
+    baseline run. None for fewer than two prompts, which have no spread."""
     return paired_interval((tokens, seconds, base_tokens, base_seconds), _pooled_ratio)
 
 
 def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval | None:
-    """95% interval of a pooled ratio, sum over sum, by resampling prompts: tokens/s, tokens per cycle. None for fewer
-    than two prompts."""
+    """95% interval of a pooled ratio (sum over sum, such as tokens/s or tokens per cycle) by resampling prompts. None
+    for fewer than two prompts."""
     return paired_interval((numerators, denominators), lambda a, b, axis: a.sum(axis) / b.sum(axis))
 
 
@@ -48,8 +48,8 @@ def proportion_interval(successes: int, n: int) -> Interval | None:
 
 
 def mcnemar_p(method_right: Sequence[bool], base_right: Sequence[bool]) -> float | None:
-    """Exact two-sided McNemar test on the same prompts: the chance of so uneven a split of the disagreements if method
-    and baseline were equally good. None without prompts."""
+    """p-value of the exact two-sided McNemar test on the same prompts: the probability of a split of the disagreements
+    at least as uneven if method and baseline were equally good. None without prompts."""
     if not method_right:
         return None
     method, base = np.asarray(method_right, bool), np.asarray(base_right, bool)
@@ -68,10 +68,10 @@ def _pooled_ratio(tokens: NDArray[np.float64], seconds: NDArray[np.float64], bas
 
 
 def paired_interval(arrays: Sequence[ArrayLike], statistic: Callable[..., NDArray[np.float64]]) -> Interval | None:
-    """95% percentile interval of any statistic of several numbers a prompt, all in the same order: `statistic` takes
-    the arrays and `axis`, that of the prompts. None for fewer than two prompts.
+    """95% percentile interval of any statistic of several numbers per prompt, all in the same order, by resampling
+    prompts. `statistic` takes the arrays and `axis`, the axis of the prompts. None for fewer than two prompts.
 
-    (BCa divides by the spread of the jackknife and has no answer when all prompts agree.)"""
+    (BCa divides by the spread of the jackknife, which is 0 when all prompts agree.)"""
     data = [np.asarray(array, float) for array in arrays]
     if len(data[0]) < 2:
         return None
@@ -84,18 +84,19 @@ def paired_interval(arrays: Sequence[ArrayLike], statistic: Callable[..., NDArra
 
 
 def pass_at_k(groups: Sequence[Sequence[float]], ks: Sequence[int] = (1, 4, 10)) -> dict[str, float]:
-    """pass@k over items for each k of which every item has samples, by evalplus' unbiased estimator (Chen et al. 2021,
-    arXiv:2107.03374). `groups`: each item's samples, 1 = passed. Empty where a score is neither 0 nor 1."""
+    """k -> pass@k over items, for each k up to the fewest samples of an item; evalplus' unbiased estimator (Chen et al.
+    2021, arXiv:2107.03374). `groups`: the scores of each item's samples, 1 = passed. Empty where a score is neither 0
+    nor 1."""
     if not groups or any(score not in (0.0, 1.0) for group in groups for score in group):
         return {}
-    from evalplus.eval import estimate_pass_at_k  # seconds that only pass@k should cost
+    from evalplus.eval import estimate_pass_at_k  # takes seconds, which only pass@k should cost
 
     sizes, right = [len(group) for group in groups], [int(sum(group)) for group in groups]
     return {str(k): float(estimate_pass_at_k(sizes, right, k).mean()) for k in ks if k <= min(sizes)}
 
 
 def together(tried: int) -> float:
-    """Level of each of `tried` intervals so that with 95% all of them hold at once (Bonferroni)."""
+    """Level of each of `tried` intervals at which all of them hold at once with 95% confidence (Bonferroni)."""
     return 1 - (1 - LEVEL) / max(1, tried)
 
 
@@ -105,8 +106,8 @@ def speedup_t_interval(
 ) -> Interval | None:
     """Interval of the ratio of pooled tokens/s at any `level`; arguments and None as in `speedup_interval`.
 
-    Far out in the tails, resampling a few prompts is too narrow. So Student's t with n − 1 degrees of freedom for
-    log(ratio), whose standard error by the delta method is sd(u) / √n with
+    Resampling a few prompts gives intervals that are too narrow in the far tails. Instead, log(ratio) has Student's t
+    distribution with n − 1 degrees of freedom, and by the delta method its standard error is sd(u) / √n with
     u = tokens / mean(tokens) − seconds / mean(seconds) − the same of the baseline."""
     arms = [np.asarray(arm, float) for arm in (tokens, seconds, base_tokens, base_seconds)]
     n = len(arms[0])
@@ -121,16 +122,17 @@ def speedup_t_interval(
 
 def loss_intervals(reference: Sequence[float], own: Sequence[float], levels: Sequence[float],
                    best: tuple[float, float] = (0.0, 1.0)) -> list[Interval]:
-    """Intervals of 1 − mean(own) ÷ mean(reference), both in [0, 1] and an item's two numbers paired, one a level.
+    """Intervals of 1 − mean(own) ÷ mean(reference), one per level. `reference` and `own` hold one number in [0, 1] per
+    item, in the same order.
 
     The bound of Learned-Miller and Thomas (2019, arXiv:1905.06208) for means of bounded numbers: the items get random
-    weights, uniform on the simplex, and so does one more item, which lost everything (1, 0) for the upper end, and was
-    the `best` that can be for the lower. No spread has to be seen: where k items are right and none is lost, the upper
-    end is 1 − (α / 2)^(1 / k), about 3.7 / k at 95%; for right or wrong it is Clopper and Pearson's."""
+    weights, uniform on the simplex, and so does one further item, which lost everything (1, 0) for the upper end and is
+    the `best` possible item for the lower. The bound needs no observed spread: where k items are right and none is
+    lost, the upper end is 1 − (α / 2)^(1 / k), about 3.7 / k at 95%; for 0-or-1 scores it is Clopper and Pearson's."""
     pairs, counts = np.unique(np.column_stack([reference, own]).astype(float), axis=0, return_counts=True)
     rng, upper, lower = np.random.default_rng(SEED), [], []
-    for _ in range(50):  # so many draws as levels lie far out in the tail
-        weights = rng.standard_gamma(counts, (1000, len(counts)))  # equal items need only their sum
+    for _ in range(50):  # many draws, because the levels lie far in the tails
+        weights = rng.standard_gamma(counts, (1000, len(counts)))  # the weights of equal items enter only as their sum
         extra, sums = rng.standard_exponential(1000), weights @ pairs
         upper.append(1 - sums[:, 1] / (sums[:, 0] + extra))
         lower.append(1 - (sums[:, 1] + best[1] * extra) / (sums[:, 0] + best[0] * extra))
@@ -139,8 +141,8 @@ def loss_intervals(reference: Sequence[float], own: Sequence[float], levels: Seq
 
 
 def fewest_to_show(limit: float, level: float = LEVEL) -> int | None:
-    """About how many items right in the reference it takes for `loss_intervals` to lie within `limit` where none is
-    lost; None where no number does."""
-    if limit <= 1e-9:  # more items than there are
+    """About how many items must be right in the reference for `loss_intervals` to lie within `limit` when none is lost.
+    None where no feasible number suffices."""
+    if limit <= 1e-9:
         return None
     return int(np.ceil(np.log((1 - level) / 2) / np.log1p(-limit)))

@@ -1,7 +1,7 @@
-"""First-order replay: what a rule would have kept of the traced drafts at another threshold, without decoding again.
+"""First-order replay: which traced draft tokens a rule would keep at another threshold, without decoding again.
 
-The trajectory is held fixed. What changes behind a changed decision (the next draft, its context) is not followed, so
-far from the traced threshold this is an approximation; at the traced one it is what happened."""
+The trajectory is held fixed: a changed decision would change the next draft and its context, which is not followed. So
+the replay is exact at the traced threshold and an approximation far from it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _NODES = 1 << 20
 
 
 def replay(trace: pd.DataFrame, threshold: Threshold, values: Sequence[float]) -> pd.DataFrame:
-    """One row for each of `values`, in float32 as on the device:
+    """One row per threshold in `values`, compared in float32 as on the device:
 
     acceptance   share of the traced run's tested tokens that the rule would keep, with a 95% interval (bootstrap over
                  prompts): acceptance_low, acceptance_high
-    accept_len   draft tokens kept per traced cycle, each traced tree walked anew
+    accept_len   draft tokens kept per traced cycle, each traced tree walked again
     """
     drafted = trace[trace["clause"] != "drawn"]
     cycles = trace.groupby(["prompt", "turn", "cycle"], observed=True, sort=False).ngroups
-    found = [{"threshold": value, **_at(drafted, kept_at(drafted, threshold, value), cycles)} for value in values]
-    return pd.DataFrame(found)
+    return pd.DataFrame([{"threshold": value, **_at(drafted, kept_at(drafted, threshold, value), cycles)}
+                         for value in values])
 
 
 def kept_at(drafted: pd.DataFrame, threshold: Threshold, value: float) -> np.ndarray:

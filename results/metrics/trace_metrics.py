@@ -1,4 +1,4 @@
-"""Quantities read off traces: what figures draw position by position, and the numbers that tables show of them."""
+"""Quantities of traces: what figures draw per position, and the metrics that only a trace holds."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ HEADS = 5
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """`columns` of the trace it is made of; `rows`: of the emitted tokens, or of the contexts in which the first of the
-    drafted siblings was tested."""
+    """A number per position of a trace.
+
+    label    name in figures, with its unit
+    columns  columns of the trace that it is computed from
+    of       computes it from these columns
+    rows     the positions that have it: emitted tokens, or contexts in which the first drafted sibling was tested
+    """
 
     label: str
     columns: tuple[str, ...]
@@ -47,12 +52,13 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 
 def quantities(traces: TraceFolder, names: tuple[str, ...]) -> pd.DataFrame:
-    """Columns `names`, `clause` and `by_threshold`, one row per position; positions where a quantity does not exist are
-    left out. Raises StoreError without traces, ValueError for quantities of different rows."""
+    """Columns `names`, `clause` and `by_threshold`, one row per position at which all the quantities exist.
+
+    Raises StoreError without traces, ValueError for quantities of different rows."""
     chosen = [QUANTITIES[name] for name in names]
     kinds = {quantity.rows for quantity in chosen}
     if len(kinds) > 1:
-        raise ValueError(f"{', '.join(names)}: quantities of emitted tokens and of drafted contexts in one panel")
+        raise ValueError(f"{', '.join(names)}: one panel cannot show both emitted tokens and drafted contexts")
     read = {"clause", "rank", "by_threshold"}.union(*(quantity.columns for quantity in chosen))
     frame = traces.frame(sorted(read))
     frame = _contexts(frame) if kinds == {"contexts"} else frame[frame["clause"].isin(EMITTED)]
@@ -62,8 +68,8 @@ def quantities(traces: TraceFolder, names: tuple[str, ...]) -> pd.DataFrame:
     return pd.DataFrame(known)
 
 
-def traced_metrics(traces: TraceFolder) -> dict[str, Any]:
-    """Numbers of a cell that only its trace knows; empty where there is none, or no rule that noted them.
+def trace_metrics(traces: TraceFolder) -> dict[str, Any]:
+    """Metrics of a cell that only its trace holds; empty without a trace, and for rules that do not record them.
 
     majority_i, majority_p_i   of the tested contexts, the share in which i of the dropout heads agree on a token and no
                                more do, and that token's mean probability there (DropMatch, Table 2)
@@ -75,21 +81,22 @@ def traced_metrics(traces: TraceFolder) -> dict[str, Any]:
                               "js_heads_max", "token"])
     except StoreError:
         return {}
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     if "majority" in frame:
         contexts = _contexts(frame)
         for size in range(1, HEADS + 1):
-            here = contexts[contexts["majority"] == size]
-            found[f"majority_{size}"] = len(here) / len(contexts) if len(contexts) else None
-            found[f"majority_p_{size}"] = _mean(here["majority_p"])
+            agreeing = contexts[contexts["majority"] == size]
+            metrics[f"majority_{size}"] = len(agreeing) / len(contexts) if len(contexts) else None
+            metrics[f"majority_p_{size}"] = _mean(agreeing["majority_p"])
     if "js_centroid" in frame:
         tested = frame[frame["clause"].isin(TESTED)]
-        near = tested["js_centroid"] <= tested["js_heads_max"]
-        alone = ~near & (tested["votes"] == tested["majority"])
-        for name, rows in (("dispersed", tested[near]), ("concentrated", tested[alone])):
-            found[f"js_{name}_draft"], found[f"js_{name}_heads"] = _mean(rows["js_centroid"]), _mean(rows["js_heads"])
-            found[f"js_{name}_share"] = len(rows) / len(tested) if len(tested) else None
-    return found
+        within = tested["js_centroid"] <= tested["js_heads_max"]
+        majority_only = ~within & (tested["votes"] == tested["majority"])
+        for name, rows in (("dispersed", tested[within]), ("concentrated", tested[majority_only])):
+            metrics[f"js_{name}_draft"] = _mean(rows["js_centroid"])
+            metrics[f"js_{name}_heads"] = _mean(rows["js_heads"])
+            metrics[f"js_{name}_share"] = len(rows) / len(tested) if len(tested) else None
+    return metrics
 
 
 def _contexts(frame: pd.DataFrame) -> pd.DataFrame:

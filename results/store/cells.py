@@ -1,9 +1,9 @@
-"""The store: one folder a cell, written so that a kill at any moment loses at most the prompt being decoded.
+"""The store: one folder per cell, written so that a kill at any moment loses at most the prompt being decoded.
 
     <root>/<key>/cell.yaml          the resolved configuration whose hash is the key
                  environment.json   machine and versions of the latest run, and of the earlier ones
-                 samples.jsonl      one line a prompt, on disk before the next prompt starts
-                 summary.json       the metrics of the whole cell; its presence says the cell is complete
+                 samples.jsonl      one line per prompt, on disk before the next prompt starts
+                 summary.json       the metrics of the cell; its presence marks the cell as complete
                  failure.json       why the cell could not be finished
 """
 
@@ -31,18 +31,19 @@ from results.store.summary import Summary
 
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 CACHE_BYTES = 64 << 20
-"""Samples files up to this size together are kept parsed, so that one command reads each of them once."""
+"""Samples files of this total size are kept parsed, so that one command reads each of them once."""
 
 
 class Store:
-    """All cells under one root folder, which is created with the first cell that is written."""
+    """All cells under one root folder. The folder is created when the first cell is written."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self._samples = SampleCache(CACHE_BYTES)
 
     def cell(self, key: str) -> CellFolder:
-        """The folder of the cell `key` (the hash of its configuration), whether or not it exists yet."""
+        """The folder of the cell `key`, whether or not it exists yet. Raises StoreError for a key that is no folder
+        name."""
         if not KEY.fullmatch(key):
             raise StoreError(f"cell key {key!r} is not a folder name: use letters, digits, '.', '_' and '-'")
         return CellFolder(self.root / key, self._samples)
@@ -63,7 +64,9 @@ class Store:
 
 
 class CellFolder:
-    """One cell on disk. Reading is always allowed; appending samples needs the lock, so that one process writes."""
+    """One cell on disk. Reading is always allowed; appending samples needs the lock, so that one process writes.
+
+    Every method that reads raises StoreError for a file that cannot be parsed."""
 
     def __init__(self, path: Path, samples: SampleCache) -> None:
         self.path = path
@@ -72,13 +75,14 @@ class CellFolder:
 
     @property
     def key(self) -> str:
+        """The folder's name."""
         return self.path.name
 
     @contextmanager
     def lock(self) -> Iterator[CellFolder]:
         """Hold the cell for writing. The kernel drops the lock when the process dies, however it dies.
 
-        Raises StoreError at once, naming the process, when another one holds it."""
+        Raises StoreError at once when another process holds the lock, and names that process."""
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "a+") as file:
             try:
@@ -86,7 +90,7 @@ class CellFolder:
             except BlockingIOError:
                 file.seek(0)
                 holder = file.read().strip() or "another process"
-                raise StoreError(f"{self.path} is being written by {holder}: wait for it, or end it first") from None
+                raise StoreError(f"{self.path} is being written by {holder}: wait until it ends, or stop it") from None
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
@@ -101,21 +105,24 @@ class CellFolder:
         _replace(self.path / "cell.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
 
     def config(self) -> dict[str, Any] | None:
+        """The resolved configuration; None for a cell that was never started."""
         path = self.path / "cell.yaml"
         try:
-            return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
+            config: dict[str, Any] | None = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
         except yaml.YAMLError as error:
-            raise StoreError(f"{path} is not YAML ({_one_line(error)}): remove it to write it anew") from error
+            raise StoreError(f"{path} is not YAML ({_one_line(error)}): remove it to write it again") from error
+        return config
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """Record this run's machine and versions. What earlier runs recorded moves to the list `earlier`, oldest first;
-        `since` says when each run began."""
+        """Record the machine and versions of this run. Records of earlier runs move to the list `earlier`, oldest
+        first; `since` is the time at which a run began."""
         before = self.environment()
         earlier = [] if before is None else [*before.pop("earlier"), before]
         now = {"since": datetime.now(UTC).isoformat(timespec="seconds")}
         self._write_json("environment.json", {**now, **environment, "earlier": earlier})
 
     def environment(self) -> dict[str, Any] | None:
+        """What `write_environment` recorded; None for a cell that was never started."""
         return self._read_json("environment.json")
 
     def append(self, record: Record) -> None:
@@ -154,31 +161,33 @@ class CellFolder:
             raise StoreError(f"{path} is no summary ({first_fault(error)}): remove it to write it again") from error
 
     def write_failure(self, reason: str) -> None:
-        """Say why the cell could not be finished, in one line."""
+        """Record why the cell could not be finished, in one line."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
         self._write_json("failure.json", {"reason": _one_line(reason), "at": at})
 
     def failure(self) -> str | None:
-        """The reason of the last failed run, None where there was none or it was cleared."""
+        """The reason of the last failed run; None where no run failed or the failure was cleared."""
         recorded = self._read_json("failure.json")
-        return None if recorded is None else recorded["reason"]
+        return None if recorded is None else str(recorded["reason"])
 
     def clear_failure(self) -> None:
+        """Forget the last failed run."""
         (self.path / "failure.json").unlink(missing_ok=True)
 
     def write_record(self, name: str, data: Mapping[str, Any]) -> None:
-        """What else was measured of the cell, in a file <name>.json of its own."""
+        """Write a further measurement of the cell to <name>.json."""
         self._write_json(f"{name}.json", data)
 
     def check(self) -> None:
-        """Raises StoreError, naming it, for a file of this cell that cannot be read. The samples of an unfinished cell
-        are left to whoever finishes it."""
+        """Raise StoreError, naming the file, if a file of this cell cannot be read. The samples of an incomplete cell
+        are checked when the cell is resumed."""
         for read in (self.config, self.environment, self.failure):
             read()
         if self.summary() is not None:
             self.samples()
 
     def record(self, name: str) -> dict[str, Any] | None:
+        """What `write_record` wrote to <name>.json; None where there is no such file."""
         return self._read_json(f"{name}.json")
 
     def _write_json(self, name: str, data: Mapping[str, Any]) -> None:
@@ -187,13 +196,14 @@ class CellFolder:
     def _read_json(self, name: str) -> dict[str, Any] | None:
         path = self.path / name
         try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+            data: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         except ValueError as error:
-            raise StoreError(f"{path} is not JSON ({_one_line(error)}): remove it to write it anew") from error
+            raise StoreError(f"{path} is not JSON ({_one_line(error)}): remove it to write it again") from error
+        return data
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Append a line to a file and wait until it is on disk. Cuts off what follows the file's last newline."""
+    """Append a line to a file and wait until it is on disk. Whatever follows the file's last newline is cut off."""
     with open(path, "a+b") as file:
         _cut_unfinished_line(file)
         file.write(line)
@@ -202,7 +212,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def _cut_unfinished_line(file: BinaryIO) -> None:
-    """Truncate a file that is open for append behind its last newline."""
+    """Truncate a file, open for append, behind its last newline."""
     end = position = file.seek(0, os.SEEK_END)
     while position > 0:
         start = max(0, position - 65536)
@@ -218,7 +228,7 @@ def _cut_unfinished_line(file: BinaryIO) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a whole file so that a reader sees the old one or the new one, never a part of it, also after a crash."""
+    """Write a whole file so that a reader sees the old one or the new one, never a part of it, even after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with open(temporary, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""One draft–verify cycle as it happened: the draft tree, what both models made of its tokens, which were kept."""
+"""Record of one draft–verify cycle: the draft tree, the probabilities of its tokens, and which were kept."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ class CycleError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """token, its text, the index of its parent (-1: root). Probabilities are of the token given its parent: `draft`
-    under the drafter (None where it has no distribution), `target` under the target at the decoding temperature (at
-    temperature 0: at 1), `rank` its place in the target's order there, 0 the first. The root has neither."""
+    """One token of a draft tree.
+
+    token   token id
+    text    the token as text
+    parent  index of the parent node; -1 for the root
+    draft   probability given the parent under the drafter; None where it has no distribution, and for the root
+    target  the same under the target at the decoding temperature (at temperature 1 for greedy decoding)
+    rank    place in the target's order of probability, from 0; None for the root
+    clause  what became of the token
+    """
 
     token: int
     text: str
@@ -30,9 +37,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """nodes: root first, parents before children, siblings in draft order. follow: the token drawn after the kept path,
-    its parent being the last kept node. settings: what ran, for the caption. number: which cycle of the answer, from 1.
-    before: the text that ends with the root's token."""
+    """One draft–verify round of an answer.
+
+    settings  what ran, for the caption
+    number    which cycle of the answer, from 1
+    before    the text that ends with the root's token
+    nodes     root first, parents before children, siblings in draft order
+    follow    the token drawn after the kept path; its parent is the last kept node
+    """
 
     settings: dict[str, str]
     number: int
@@ -56,13 +68,14 @@ class Cycle:
         return all(node.parent != self.follow.parent for node in self.nodes)
 
     def write(self, file: Path) -> Path:
+        """Write the cycle as JSON; `read_cycle` reads it back. Returns the file."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return file
 
 
 def read_cycle(file: Path) -> Cycle:
-    """Raises CycleError, one line."""
+    """The cycle in a file that `Cycle.write` wrote. Raises CycleError, one line."""
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
         cycle = Cycle(raw["settings"], raw["number"], raw["before"], tuple(Node(**node) for node in raw["nodes"]),
@@ -75,6 +88,6 @@ def read_cycle(file: Path) -> Cycle:
     for i, node in enumerate(cycle.nodes):
         in_order = node.parent == -1 if i == 0 else 0 <= node.parent < i
         if not in_order or node.clause not in list(Clause):
-            raise CycleError(f"{file}: node {i} has parent {node.parent} and clause {node.clause}: parents stand before"
+            raise CycleError(f"{file}: node {i} has parent {node.parent} and clause {node.clause}: parents come before"
                              f" their children, clauses are {', '.join(Clause)}")
     return cycle

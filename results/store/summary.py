@@ -1,4 +1,4 @@
-"""The record of summary.json: every number that a cell is summarised by, under its declared name."""
+"""The record of summary.json: every metric of a cell under a declared name."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict
 from results.store.sample import STRICT
 
 Interval = tuple[float, float]
-"""(low, high), at 95% unless another level is said."""
+"""(low, high), at 95% unless stated otherwise."""
 
 
 class JudgeSummary(BaseModel):
-    """What an LLM judge said of a cell: mode "single" grades each answer, "pairwise" compares it with another one.
+    """Scores of an LLM judge for one cell: mode "single" grades each answer, "pairwise" compares it with another one.
 
     score        single: mean grade over all turns, 1 to 10; `turn_1`, `turn_2`, … are those of each turn
     win_rate     pairwise: share of prompts won, a tie counting half
@@ -65,7 +65,7 @@ class Summary(BaseModel):
     greedy_X             X of the same method at temperature 0
     other_q_X            X of the same cell with the other q_mode
     lossless_accuracy    accuracy of the lossless rule in the same cell
-    judge                what an LLM judge said of the answers
+    judge                scores of an LLM judge
     """
 
     model_config = ConfigDict(frozen=True, **STRICT)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from results.metrics.catalog import METRICS
 from results.metrics.phases import NAMES
 from results.metrics.summary import diversity, summarise
 from results.store.sample import FailedSample
@@ -33,6 +34,11 @@ def sample(id, committed, accepted, *, ids=None, score=1.0, baseline="same", **f
 
 def summary(samples, metric="exact_match", proportion=True):
     return summarise(samples, metric=metric, proportion=proportion)
+
+
+def test_every_number_of_a_summary_is_in_the_catalog():
+    numbers = {name for name, field in Summary.model_fields.items() if field.annotation == float | None}
+    assert numbers == set(METRICS)
 
 
 def test_by_hand():

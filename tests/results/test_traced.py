@@ -8,7 +8,7 @@ import pytest
 
 from plots.render import render
 from results.metrics.replay import default_values, kept_at, replay, walked
-from results.metrics.trace_metrics import quantities, traced_metrics
+from results.metrics.trace_metrics import quantities, trace_metrics
 from results.reports.grid import Outcome
 from results.reports.spec import FigureSpec
 from results.store.cells import Store
@@ -70,10 +70,10 @@ def test_quantities_and_table_numbers_by_hand(traces) -> None:
     assert emitted["ratio"].iloc[0] == pytest.approx(2 / 3)
     assert emitted["by_threshold"].tolist() == [True, False, False] * 2
     assert quantities(traces, ("js",))["js"].tolist() == pytest.approx([0.1, 0.5, 0.1, 0.5])
-    with pytest.raises(ValueError, match="one panel"):
+    with pytest.raises(ValueError, match="js, z1: one panel cannot show both"):
         quantities(traces, ("js", "z1"))
     traces.part(1).unlink()
-    found = traced_metrics(traces)
+    found = trace_metrics(traces)
     assert (found["majority_5"], found["majority_3"], found["majority_4"]) == (0.5, 0.5, 0.0)
     assert found["majority_p_3"] == pytest.approx(0.4) and found["majority_p_4"] is None
     assert found["js_dispersed_share"] == pytest.approx(2 / 3)
