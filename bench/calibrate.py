@@ -26,7 +26,7 @@ from methods.engine.language_model import LanguageModel
 from methods.method import build_method
 from methods.rules._arc_constants import VACUOUS, Constants
 from methods.sampling import Sampling
-from methods.training.rules.arc import Bound, Position, Rival, fit_buckets, inverse_std, measure
+from methods.training.rules.arc import Alternative, Bound, BoundSample, fit_buckets, inverse_std, measure
 from plots.calibration import calibration
 from plots.render import save
 from plots.style import style
@@ -51,7 +51,7 @@ class Calibrate(Section):
     temperature: float = Field(gt=0)
     top_p: float = Field(gt=0, le=1)
     top_k: int = Field(ge=0)
-    rival: Rival
+    alternative: Alternative
     top: int = Field(ge=2)
     delta: float = Field(gt=0, lt=1)
     variant: Literal["paper", "released"]
@@ -73,13 +73,13 @@ class Calibrate(Section):
         return Sampling(self.temperature, self.top_k, self.top_p)
 
 
-def measured(settings: Calibrate, target: LanguageModel) -> list[Position]:
+def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
     """Positions of the target's own answers, prompt by prompt; those that lie in `work` are not measured again."""
     task = task_registry.build(settings.task.name, settings.task.options)
     none, lossless = registry.drafter("none")(), registry.rule("lossless")()
     method = build_method(target, None, none, lossless, settings.sampling, 1)
     limits = Limits(settings.max_new_tokens, target.eos_ids)
-    own = ("positions", "max_new_tokens", "temperature", "top_p", "top_k", "rival", "top", "seed")
+    own = ("positions", "max_new_tokens", "temperature", "top_p", "top_k", "alternative", "top", "seed")
     identity = {"target": target.fingerprint, "task": settings.task.model_dump(mode="json"), "version": task.version,
                 **{name: getattr(settings, name) for name in own}}
 
@@ -90,15 +90,15 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[Position]:
         rng = np.random.default_rng(int(digest({"id": prompt.id, "seed": settings.seed}), 16))
         before = context(target, prompt, [])
         found = measure(target, before, one.output_ids, settings.sampling, count=settings.positions, top=settings.top,
-                        rival=settings.rival, rng=rng)
+                        alternative=settings.alternative, rng=rng)
         return [list(asdict(position).values()) for position in found]
 
     prompts = task.prompts_of("calibration", settings.prompts)
     rows = map_resumable(settings.work / f"{digest(identity)}.jsonl", identity, prompts, work, "calibrating")
-    return [Position(*numbers) for _, found in rows for numbers in found]
+    return [BoundSample(*numbers) for _, found in rows for numbers in found]
 
 
-def constants_of(settings: Calibrate, target: LanguageModel, positions: list[Position]) -> Constants:
+def constants_of(settings: Calibrate, target: LanguageModel, positions: list[BoundSample]) -> Constants:
     """Raises ValueError, one line, for too few positions."""
     options = RELEASED if settings.variant == "released" else {}
     edges, buckets = fit_buckets(positions, settings.buckets, delta=settings.delta, bound=settings.finite_sample,
@@ -110,11 +110,11 @@ def constants_of(settings: Calibrate, target: LanguageModel, positions: list[Pos
                      inv_std=inverse_std(target.embedding).tolist(), provenance=provenance)
 
 
-def bounds(found: Constants, positions: list[Position]) -> list[float]:
+def bounds(found: Constants, positions: list[BoundSample]) -> list[float]:
     """U of each position under the constants of its bucket."""
     place = np.searchsorted(found.edges, [p.entropy for p in positions], side="left")
     parts = [found.buckets[k] for k in place]
-    return [min(b.c * p.moved, b.alpha_kappa * p.margin) for b, p in zip(parts, positions, strict=True)]
+    return [min(b.c * p.embedding_distance, b.alpha_kappa * p.margin) for b, p in zip(parts, positions, strict=True)]
 
 
 def report(found: Constants, js: list[float], bound: list[float], out: Path) -> str:

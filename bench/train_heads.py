@@ -26,8 +26,9 @@ from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.training.heads.conversations import ChatPacker, Records, load_records
 from methods.training.heads.frozen_target import FrozenTarget
-from methods.training.heads.kinds import KINDS
-from methods.training.heads.loop import Source, measure, train
+from methods.training.heads.loop import ConversationSource, measure, train
+from methods.training.heads.recipes import RECIPES
+from methods.training.heads.trainers import TRAINERS
 from methods.training.packing import Conversation
 from tasks.mini import examples
 
@@ -55,7 +56,7 @@ class TrainHeads(Section):
     pickled: bool
 
 
-def embedded(seed: int, mix: Mapping[str, float]) -> Source:
+def embedded(seed: int, mix: Mapping[str, float]) -> ConversationSource:
     """The embedded benchmarks' training stream; their calibration split is held out."""
     drawn = [conversation(e) for name in mix for e in islice(examples(name, "calibration", seed), CALIBRATION)]
 
@@ -66,7 +67,7 @@ def embedded(seed: int, mix: Mapping[str, float]) -> Source:
         while True:
             yield rng.choice(drawn)
 
-    return Source(partial(stream, seed, mix), held_out)
+    return ConversationSource(partial(stream, seed, mix), held_out)
 
 
 def identity(settings: TrainHeads) -> str:
@@ -75,29 +76,28 @@ def identity(settings: TrainHeads) -> str:
     return json.dumps([*told, settings.seed])
 
 
-def source_of(settings: TrainHeads, target: LanguageModel) -> Source:
+def source_of(settings: TrainHeads, target: LanguageModel) -> ConversationSource:
     if settings.data == EMBEDDED:
         source = embedded(settings.seed, settings.mix)
     else:
         records = Records(load_records(settings.data, settings.split), settings.data, settings.seed)
-        source = Source(records.train, records.held_out)
+        source = ConversationSource(records.train, records.held_out)
     if settings.own_answers.prompts:
         source = with_own_answers(source, target, settings.own_answers, settings.work, identity(settings),
                                   settings.seed)
     return source
 
 
-def make_head(name: str, recipe: Any, target: LanguageModel, source: Source, settings: TrainHeads) -> None:
+def make_head(name: str, recipe: Any, target: LanguageModel, source: ConversationSource, settings: TrainHeads) -> None:
     """Train, measure and export one head, unless its folder is complete."""
     out, work = settings.out / name, settings.work / name
-    kind = KINDS[name]
     if (out / "training.json").exists():
         if json.loads((out / "training.json").read_text())["target"] != target.fingerprint:
             raise ConfigError(f"{out}: holds a head of another target; remove it, or give another folder with out=DIR")
         print(f"{out}: complete")
         return
     torch.manual_seed(settings.seed)
-    trainer = kind(recipe, FrozenTarget(target))
+    trainer = TRAINERS[name](recipe, FrozenTarget(target))
     packer = partial(ChatPacker, target.tokenizer, length=recipe.row_tokens, eos_ids=target.eos_ids)
     device = str(target.device)
     data = identity(settings) + settings.own_answers.model_dump_json()
@@ -126,12 +126,12 @@ def describe(name: str, ranks: list[list[float]]) -> str:
 def parse(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, Any]]:
     """The settings and each wanted head's recipe. Raises ConfigError, one line."""
     raw = dict(config)
-    recipes = {name: raw.pop(name) for name in KINDS if name in raw}
+    recipes = {name: raw.pop(name) for name in RECIPES if name in raw}
     settings = _validated(TrainHeads, raw, "")
     for name in settings.heads:
-        if name not in KINDS:
-            raise ConfigError(unknown_key(f"heads={name}", (f"heads={kind}" for kind in KINDS), what="unknown"))
-    return settings, {name: _validated(KINDS[name].Recipe, recipes[name], name) for name in settings.heads}
+        if name not in RECIPES:
+            raise ConfigError(unknown_key(f"heads={name}", (f"heads={kind}" for kind in RECIPES), what="unknown"))
+    return settings, {name: _validated(RECIPES[name], recipes[name], name) for name in settings.heads}
 
 
 def _validated(kind: type, values: Mapping[str, Any], section: str) -> Any:

@@ -15,7 +15,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from transformers import AutoTokenizer
 
-from methods.training.pair.language_model import Recipe, export, train
+from methods.training.pair.language_model import export, train
+from methods.training.pair.recipe import Recipe
 from methods.training.pair.tokenizer import save_tokenizer, train_tokenizer
 from tasks.mini import EXERCISES, corpus
 

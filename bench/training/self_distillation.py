@@ -20,7 +20,7 @@ from methods.decode import Limits
 from methods.engine.language_model import LanguageModel
 from methods.method import build_method
 from methods.sampling import Sampling
-from methods.training.heads.loop import Source
+from methods.training.heads.loop import ConversationSource
 from methods.training.packing import Conversation
 from tasks.base import Prompt
 
@@ -40,8 +40,8 @@ class OwnAnswers(Section):
     batch: PositiveInt
 
 
-def with_own_answers(source: Source, target: LanguageModel, settings: OwnAnswers, work: Path, identity: str,
-                     seed: int) -> Source:
+def with_own_answers(source: ConversationSource, target: LanguageModel, settings: OwnAnswers, work: Path, identity: str,
+                     seed: int) -> ConversationSource:
     """`source` with a share of conversations that the target answered itself; those held out are all its own.
 
     The answers are kept in `work`, a line a conversation; an interrupted answering goes on. `identity` tells the data
@@ -62,7 +62,7 @@ def with_own_answers(source: Source, target: LanguageModel, settings: OwnAnswers
         while True:
             yield rng.choice(held)
 
-    return Source(train, held_out)
+    return ConversationSource(train, held_out)
 
 
 def _answered(conversations: Iterable[Conversation], file: Path, *, target: LanguageModel, settings: OwnAnswers,

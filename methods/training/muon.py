@@ -1,4 +1,4 @@
-"""Muon (Jordan et al. 2024): momentum whose every update is replaced by the nearest semi-orthogonal matrix."""
+"""Muon (Jordan et al. 2024): momentum whose updates are replaced by the nearest semi-orthogonal matrices."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic Newton-Schulz iteration: they drive every singular value towards 1 in few steps."""
+"""Of the quintic Newton-Schulz iteration; they drive every singular value towards 1 in few steps."""
 
 
 def orthogonalise(update: Tensor, steps: int) -> Tensor:
-    """[N, R, C] matrices -> matrices of the same singular vectors with singular values near 1, in the dtype given."""
+    """[N, R, C] -> [N, R, C]: the same singular vectors with singular values near 1, in the dtype given."""
     a, b, c = _COEFFICIENTS
     tall = update.shape[-2] > update.shape[-1]
     x = update.mT if tall else update
@@ -25,18 +25,19 @@ def orthogonalise(update: Tensor, steps: int) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """The update of `torch.optim.Muon`, in the parameters' own precision and with matrices of one shape together.
+    """The update of `torch.optim.Muon` in the parameters' own precision, with matrices of one shape batched.
 
-    torch's orthogonalises in bfloat16, one matrix at a time: on a CPU without bfloat16 units that alone was 38% of a
-    training step of the embedded pair. `params` are 2-D; `lr` is the root-mean-square scale of torch's "original"
-    adjustment, sqrt(max(1, rows / columns))."""
+    `params` are 2-D; updates are scaled by `lr` × sqrt(max(1, rows / columns)), torch's "original" adjustment. torch's
+    optimiser orthogonalises in bfloat16, one matrix at a time: on a CPU without bfloat16 units this alone took 38% of
+    a training step of the embedded pair."""
 
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.0,
-                 ns_steps: int = 5):
+                 ns_steps: int = 5) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "ns_steps": ns_steps})
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, closure: None = None) -> None:
+        """One update from the parameters' gradients."""
         for group in self.param_groups:
             shapes: dict[torch.Size, list[Tensor]] = defaultdict(list)
             for p in group["params"]:

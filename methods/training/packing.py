@@ -1,4 +1,4 @@
-"""Conversations -> fixed-shape training batches, reachable by step number so that a resumed run sees the same data."""
+"""Pack conversations into fixed-shape training batches; a batch depends on its step alone, so runs can resume."""
 
 from __future__ import annotations
 
@@ -8,23 +8,36 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 Conversation = Sequence[tuple[str, str]]
 """(role, content) messages."""
+Stream = Callable[[int, float], Iterable[Conversation]]
+"""(step, share of exercises) -> endless conversations, a function of its arguments alone."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """input_ids, positions [R, T] int64; document [R, T] int64, the number of the conversation a token belongs to
-    (0 = padding); weight [R, T] float32, the loss weight of *predicting* the token at t (0 for padding)."""
+    """A packed training batch.
+
+    input_ids  [R, T] int64 tokens.
+    positions  [R, T] int64 positions within the conversation.
+    document   [R, T] int64, the number of the token's conversation (0: padding).
+    weight     [R, T] float32, the loss weight of *predicting* the token at t (0 for padding).
+    """
 
     input_ids: Tensor
     positions: Tensor
     document: Tensor
     weight: Tensor
 
+    def to(self, device: str) -> Batch:
+        """The same batch on another device."""
+        return Batch(self.input_ids.to(device), self.positions.to(device), self.document.to(device),
+                     self.weight.to(device))
+
     def attention_mask(self) -> Tensor:
-        """[R, 1, T, T] bool: causal, and only within the same conversation."""
+        """[R, 1, T, T] bool: causal, within the same conversation."""
         same = self.document[:, None, :, None] == self.document[:, None, None, :]
         return same & torch.ones(same.shape[-2:], dtype=torch.bool, device=same.device).tril()
 
@@ -32,15 +45,15 @@ class Batch:
 class Packer:
     """Packs conversations first-fit into rows of `length` tokens."""
 
-    def __init__(self, tokenizer, stream: Callable[[int, float], Iterable[Conversation]], *, length: int,
-                 prompt_weight: float):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stream: Stream, *, length: int,
+                 prompt_weight: float) -> None:
         self.tokenizer, self.stream, self.length = tokenizer, stream, length
         self.prompt_weight = prompt_weight
-        marks = ("system", "user", "assistant", "end")
-        self.ids = {mark: tokenizer.convert_tokens_to_ids(f"<|{mark}|>") for mark in marks}
+        special = ("system", "user", "assistant", "end")
+        self.ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in special}
 
     def encode(self, conversation: Conversation) -> tuple[list[int], list[float]]:
-        """Token ids and loss weights: answers and the end token after them weigh 1, the rest `prompt_weight`."""
+        """Token ids and loss weights: 1 for answers and their end token, `prompt_weight` for the rest."""
         ids: list[int] = []
         weights: list[float] = []
         for role, content in conversation:
@@ -51,7 +64,7 @@ class Packer:
         return ids, weights
 
     def batch(self, step: int, rows: int, exercises: float = 0.0) -> Batch:
-        """The batch of step `step` of `rows` rows, with a share of exercises: a pure function of the three."""
+        """The batch of `rows` rows of one step, with a share of exercises: a pure function of the three."""
         shape = (rows, self.length)
         ids, position = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         document, weight = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
@@ -62,10 +75,11 @@ class Packer:
             row = next((r for r in range(rows) if used[r] + size <= self.length), None)
             if row is None:
                 misses += 1
-                if misses == 8:  # what is left is too small for most conversations
+                if misses == 8:  # the remaining gaps are too small for most conversations
                     break
                 continue
             at = slice(used[row], used[row] + size)
             ids[row, at], position[row, at], document[row, at], weight[row, at] = tokens, range(size), number, weights
             used[row] += size
-        return Batch(*(torch.from_numpy(a) for a in (ids, position, document, weight)))
+        return Batch(torch.from_numpy(ids), torch.from_numpy(position), torch.from_numpy(document),
+                     torch.from_numpy(weight))

@@ -16,8 +16,8 @@ from bench.train_heads import embedded, parse, run
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.loading import load_model
 from methods.heads.medusa import load_medusa
-from methods.training.heads.kinds import KINDS
-from methods.training.heads.loop import Source
+from methods.training.heads.loop import ConversationSource
+from methods.training.heads.recipes import RECIPES
 
 CONF = Path(train_heads.__file__).resolve().parent.parent / "conf"
 SMALL = ["threads=1", "measure=1", "heads=[medusa]", "medusa.tokens=3072", "medusa.batch_tokens=512", "medusa.steps=2",
@@ -32,8 +32,8 @@ def config_of(*overrides: str):
 
 def test_every_kind_has_a_valid_section():
     settings, _ = parse(config_of())
-    assert set(settings.heads) <= set(KINDS)
-    _, recipes = parse(config_of(f"heads=[{','.join(KINDS)}]"))
+    assert set(settings.heads) <= set(RECIPES)
+    _, recipes = parse(config_of(f"heads=[{','.join(RECIPES)}]"))
     for name, recipe in recipes.items():
         assert recipe.rate(0) < recipe.rate(recipe.updates // 4) == 1.0 and recipe.rate(recipe.updates) == 0.0, name
 
@@ -100,7 +100,7 @@ def test_own_answers_are_the_targets_and_are_kept(pair_folder, tmp_path, monkeyp
 
 def test_calibration_prompts_are_held_out():
     source = embedded(0, {"mini_gsm": 1.0})
-    assert isinstance(source, Source) and train_heads.EMBEDDED == "embedded"
+    assert isinstance(source, ConversationSource) and train_heads.EMBEDDED == "embedded"
     held = {c[0][1] for c, _ in zip(source.held_out(0, 0.0), range(200), strict=False)}
     trained = {c[0][1] for c, _ in zip(source.train(0, 0.0), range(400), strict=False)}
     assert 20 < len(held) <= train_heads.CALIBRATION and not held & trained
@@ -108,5 +108,5 @@ def test_calibration_prompts_are_held_out():
 
 def test_the_file_explains_every_key():
     config = OmegaConf.load(CONF / "train_heads.yaml")
-    for name in KINDS:
-        assert set(config[name]) == set(KINDS[name].Recipe.model_fields), name
+    for name in RECIPES:
+        assert set(config[name]) == set(RECIPES[name].model_fields), name

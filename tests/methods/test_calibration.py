@@ -8,16 +8,16 @@ import torch
 from scipy import stats
 
 from methods.sampling import Sampling
-from methods.training.rules.arc import Position, fit, fit_buckets, inverse_std, measure, union_js, upper_quantile
+from methods.training.rules.arc import BoundSample, fit, fit_buckets, inverse_std, measure, union_js, upper_quantile
 from tests.helpers.rule_reference import divergence, softmax
 from tests.helpers.tiny_models import language_model, prompts
 
 
-@pytest.mark.parametrize("rival", ["runner_up", "uniform"])
-def test_a_position_is_measured_as_by_whole_forwards(rival: str) -> None:
+@pytest.mark.parametrize("alternative", ["runner_up", "uniform"])
+def test_a_position_is_measured_as_by_whole_forwards(alternative: str) -> None:
     """Every number again from forwards of the whole text with one token replaced, without a cache, in float64."""
     target, (context, answer) = language_model(layers=3), prompts(2, low=8, high=12)
-    found = measure(target, context, answer, Sampling(0.8, top_k=20), count=99, top=10, rival=rival,
+    found = measure(target, context, answer, Sampling(0.8, top_k=20), count=99, top=10, alternative=alternative,
                     rng=np.random.default_rng(0))
     assert len(found) == len(answer)
     embedding = target.embedding.double().numpy()
@@ -34,10 +34,10 @@ def test_a_position_is_measured_as_by_whole_forwards(rival: str) -> None:
         best, kept = order[0], order[:20]
         p = np.zeros(len(z))
         p[kept] = softmax(z[kept] / 0.8)
-        others = order[1:2] if rival == "runner_up" else order[1:10]
-        moved = {other: np.sum((white * (embedding[other] - embedding[best])) ** 2) for other in others}
-        other = min(moved, key=lambda token: abs(moved[token] - position.moved))
-        assert position.moved == pytest.approx(moved[other], rel=1e-4), "the rival is one of the allowed tokens"
+        others = order[1:2] if alternative == "runner_up" else order[1:10]
+        distance = {other: np.sum((white * (embedding[other] - embedding[best])) ** 2) for other in others}
+        other = min(distance, key=lambda token: abs(distance[token] - position.embedding_distance))
+        assert position.embedding_distance == pytest.approx(distance[other], rel=1e-4), "an allowed alternative"
         q, r = (logits([*before, token]) for token in (best, other))
         union = sorted({*np.argsort(-q)[:10], *np.argsort(-r)[:10]})
         assert position.js == pytest.approx(divergence("js", softmax(q[union]), softmax(r[union])), abs=1e-5)
@@ -72,23 +72,25 @@ def test_too_few_values_for_a_bound() -> None:
     assert upper_quantile(np.arange(59.0), 0.05, "clopper_pearson", 0.95) == 58.0  # 0.95^59 < 0.05 <= 0.95^58
 
 
-def random_positions(n: int, seed: int = 0) -> list[Position]:
+def random_positions(n: int, seed: int = 0) -> list[BoundSample]:
     rng = np.random.default_rng(seed)
-    moved, margin, entropy = rng.exponential(50, n), rng.exponential(4, n), rng.uniform(0, 1, n)
-    js = np.minimum(0.002 * moved * rng.exponential(1, n) * (0.5 + entropy), np.log(2))
-    return [Position(*row) for row in zip(js.tolist(), moved.tolist(), margin.tolist(), entropy.tolist(), strict=True)]
+    distance, margin, entropy = rng.exponential(50, n), rng.exponential(4, n), rng.uniform(0, 1, n)
+    js = np.minimum(0.002 * distance * rng.exponential(1, n) * (0.5 + entropy), np.log(2))
+    rows = zip(js.tolist(), distance.tolist(), margin.tolist(), entropy.tolist(), strict=True)
+    return [BoundSample(*row) for row in rows]
 
 
 def test_constants_are_the_quantiles_of_algorithm_1() -> None:
     positions, delta = random_positions(400), 0.05
-    js, moved, margin = (np.array([getattr(p, name) for p in positions]) for name in ("js", "moved", "margin"))
+    js, distance, margin = (np.array([getattr(p, name) for p in positions])
+                            for name in ("js", "embedding_distance", "margin"))
     found = fit(positions, delta=delta)
-    c, a = np.quantile(js / moved, 0.95), np.quantile(js / margin, 0.95)
+    c, a = np.quantile(js / distance, 0.95), np.quantile(js / margin, 0.95)
     assert (found.c, found.alpha_kappa) == (pytest.approx(c), pytest.approx(a))
-    assert found.tau == pytest.approx(np.quantile(np.minimum(c * moved, a * margin), 0.95))
-    assert np.mean(js <= found.c * moved) >= 0.95  # each bound alone covers; the smaller of both need not
+    assert found.tau == pytest.approx(np.quantile(np.minimum(c * distance, a * margin), 0.95))
+    assert np.mean(js <= found.c * distance) >= 0.95  # each bound alone covers; the smaller of both need not
     released = fit(positions, delta=delta, trim=0.005, slack=0.7)
-    assert released.c == pytest.approx(np.quantile(np.sort(js / moved)[:398], 0.95))
+    assert released.c == pytest.approx(np.quantile(np.sort(js / distance)[:398], 0.95))
     assert released.tau > found.tau
 
 
@@ -100,7 +102,7 @@ def test_buckets_are_fitted_by_themselves() -> None:
     assert buckets[0] == fit(low, delta=0.05)
     assert buckets[0].c < buckets[2].c  # where it matters more, the scale is larger
     assert fit_buckets(positions, 1, delta=0.05) == ([], [fit(positions, delta=0.05)])
-    same = [Position(p.js, p.moved, p.margin, 0.5) for p in positions]
+    same = [BoundSample(p.js, p.embedding_distance, p.margin, 0.5) for p in positions]
     with pytest.raises(ValueError, match="too many entropies are equal"):
         fit_buckets(same, 2, delta=0.05)
 

@@ -19,9 +19,10 @@ from methods.sampling import Sampling
 from methods.training.heads.conversations import ChatPacker, DataError, Records, messages_of
 from methods.training.heads.eagle3 import most_frequent
 from methods.training.heads.frozen_target import FrozenTarget
-from methods.training.heads.kinds import KINDS
-from methods.training.heads.loop import HeadOptimiser, measure, train
+from methods.training.heads.loop import head_optimiser, measure, train
+from methods.training.heads.recipes import RECIPES
 from methods.training.heads.slots import Slots, choose
+from methods.training.heads.trainers import TRAINERS
 from methods.training.heads.unroll import unroll
 from methods.training.packing import Batch, Packer
 from methods.training.pair.growth import new_model
@@ -34,7 +35,7 @@ MIX = {"mini_gsm": 0.5, "mini_chat": 0.5}
 COMMON = {"tokens": 2 * 192 * 30, "batch_tokens": 384, "row_tokens": 192, "slots": 40, "step_decay": 0.8,
           "optimiser": "muon", "lr": 0.02, "adam_lr": 0.005, "warmup": 2, "decay": 0.5, "clip": 1.0, "save_every": 4}
 FEATURE = {"feature_weight": 1.0, "token_weight": 0.5, "top": 5}
-RECIPES = {
+OPTIONS = {
     "eagle3": COMMON | {"steps": 4, "draft_vocab": 120, "vocab_batches": 2},
     "eagle": COMMON | FEATURE | {"steps": 1, "top_weight": 0.0, "noise": 0.2},
     "hass": COMMON | FEATURE | {"steps": 3, "top_weight": 1.0, "noise": 0.0},
@@ -44,7 +45,7 @@ LOADERS = {"eagle3": load_eagle3, "eagle": load_eagle, "hass": load_eagle, "medu
 
 
 def recipe(kind: str, **changes):
-    return KINDS[kind].Recipe(**RECIPES[kind] | changes)
+    return RECIPES[kind](**OPTIONS[kind] | changes)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def packer(target) -> ChatPacker:
 
 def trainer_of(kind: str, target: LanguageModel, packer: ChatPacker | None = None, **changes):
     torch.manual_seed(7)
-    made = KINDS[kind](recipe(kind, **changes), FrozenTarget(target))
+    made = TRAINERS[kind](recipe(kind, **changes), FrozenTarget(target))
     if packer is not None:
         made.prepare(lambda number: packer.batch(number, made.recipe.rows))
     return made
@@ -254,7 +255,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(kind, target, packer, tmp_path
         train(trainer_of(kind, target, tokens=384 * 12), packer, tmp_path / "killed", **settings)
 
 
-@pytest.mark.parametrize("kind", list(RECIPES))
+@pytest.mark.parametrize("kind", list(OPTIONS))
 def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_path):
     fresh, trained = (trainer_of(kind, target, packer, lr=0.05, adam_lr=0.02) for _ in range(2))
     train(trained, packer, tmp_path / "work", device="cpu", seed=0, name=kind, identity="mixture")
@@ -306,7 +307,7 @@ def test_recomputing_changes_nothing(target, packer):
 
 def test_the_optimiser_leaves_what_is_the_targets(target):
     trainer = trainer_of("eagle", target)
-    held = [id(p) for part in HeadOptimiser(trainer).parts for group in part.param_groups for p in group["params"]]
+    held = [id(p) for part, _ in head_optimiser(trainer).parts for group in part.param_groups for p in group["params"]]
     assert sorted(held) == sorted(id(p) for p in trainer.head.parameters() if p is not trainer.head.embed_tokens.weight)
 
 

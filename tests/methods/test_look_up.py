@@ -1,4 +1,4 @@
-"""The initial circuit does what its text says: notes of what stands before, and heads that find equal tokens."""
+"""The initial induction circuit: layer 0 records the preceding tokens, later heads find equal ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from methods.training.pair.induction_init import teach_to_look_up
+from methods.training.pair.induction_init import init_induction
 
 LENGTH = 96
 
@@ -18,7 +18,7 @@ def attentions(request):
     model = LlamaForCausalLM(LlamaConfig(
         vocab_size=1024, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2,
         num_attention_heads=heads, num_key_value_heads=kv_heads, tie_word_embeddings=True))
-    teach_to_look_up(model)
+    init_induction(model)
     model.set_attn_implementation("eager")
     tokens = torch.randperm(1024)[:LENGTH // 2].repeat(2)[None]  # every token stands twice, half the text apart
     with torch.inference_mode():

@@ -10,7 +10,8 @@ import torch
 from bench.train_pair import stream
 from methods.training.packing import Batch, Packer
 from methods.training.pair.growth import grow, new_model
-from methods.training.pair.language_model import Recipe, Stage, export, loss_of, train
+from methods.training.pair.language_model import export, loss_of, train
+from methods.training.pair.recipe import Recipe, Stage
 from methods.training.pair.tokenizer import train_tokenizer
 
 MIX = {"mini_gsm": 0.5, "mini_instruct": 0.5}

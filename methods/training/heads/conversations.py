@@ -1,4 +1,4 @@
-"""Conversations for head training: from a JSONL file or a hub data set, through the target's own chat template."""
+"""Conversations for head training, from a JSONL file or a hub data set, through the target's own chat template."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from methods.training.packing import Conversation, Packer
+from transformers import PreTrainedTokenizerBase
+
+from methods.training.packing import Conversation, Packer, Stream
 
 ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 HELD_OUT = 50
-"""Every fiftieth conversation is never trained on: accuracies are measured there."""
+"""Every fiftieth conversation is held out: accuracies are measured on these."""
 
 
 class DataError(ValueError):
-    """Conversations that cannot be used. The message is one line: what was given, what is allowed, how to fix it."""
+    """Unusable conversations. The message is one line: what was given, what is allowed, how to fix it."""
 
 
 def messages_of(record: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
@@ -26,7 +28,7 @@ def messages_of(record: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
             try:
                 return [(ROLES[m[role]], m[content]) for m in record[field]]
             except KeyError as error:
-                raise DataError(f"{where}: a message of {field!r} has no or an unknown {error}; each needs {role!r} "
+                raise DataError(f"{where}: a message of {field!r} lacks or has an unknown {error}; each needs {role!r} "
                                 f"(one of {', '.join(ROLES)}) and {content!r}") from error
     raise DataError(f"{where}: no 'messages' (role, content) and no 'conversations' (from, value); "
                     f"found {', '.join(map(repr, record)) or 'nothing'}")
@@ -34,21 +36,23 @@ def messages_of(record: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
 
 def load_records(data: str, split: str) -> Sequence[Mapping[str, Any]]:
     """The records of a local JSONL file, or of `split` of a data set on the hub. Raises DataError."""
-    import datasets  # slow to import, and the embedded pair does without
+    import datasets  # slow to import; the embedded pair does not need it
 
     try:
         if Path(data).suffix in (".jsonl", ".json"):
-            return datasets.load_dataset("json", data_files=data, split="train")
-        return datasets.load_dataset(data, split=split)
+            records: Sequence[Mapping[str, Any]] = datasets.load_dataset("json", data_files=data, split="train")
+        else:
+            records = datasets.load_dataset(data, split=split)
+        return records
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f"data={data}: neither a readable JSONL file nor a data set on the hub: "
                         f"{str(error).splitlines()[0]}") from error
 
 
 class Records:
-    """Endless conversations from `records`; every `HELD_OUT`th is held out. Same arguments, same conversations."""
+    """Endless conversations from `records`; every `HELD_OUT`th is held out. A pure function of its arguments."""
 
-    def __init__(self, records: Sequence[Mapping[str, Any]], name: str, seed: int):
+    def __init__(self, records: Sequence[Mapping[str, Any]], name: str, seed: int) -> None:
         if len(records) < HELD_OUT:
             raise DataError(f"data={name}: {len(records)} conversations; at least {HELD_OUT} are needed")
         self.records, self.name, self.seed = records, name, seed
@@ -62,7 +66,7 @@ class Records:
                 yield self._get(number)
 
     def held_out(self, step: int, exercises: float = 0.0) -> Iterator[Conversation]:
-        """Conversations that are not trained on, for the accuracies."""
+        """Held-out conversations."""
         rng = random.Random(f"{self.seed}/held out/{step}")
         while True:
             yield self._get(HELD_OUT * rng.randrange(len(self.records) // HELD_OUT))
@@ -74,16 +78,17 @@ class Records:
 class ChatPacker(Packer):
     """A `Packer` for any tokenizer with a chat template: only the assistant's answers weigh, up to their end token.
 
-    A conversation longer than a row is cut to it."""
+    Conversations longer than a row are truncated."""
 
-    def __init__(self, tokenizer, stream, *, length: int, eos_ids: frozenset[int]):
-        if not getattr(tokenizer, "chat_template", None):
-            raise DataError("the target's tokenizer has no chat template, and conversations go through it")
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stream: Stream, *, length: int,
+                 eos_ids: frozenset[int]) -> None:
+        if not tokenizer.chat_template:
+            raise DataError("the target's tokenizer has no chat template; take a target whose tokenizer has one")
         self.tokenizer, self.stream, self.length, self.eos_ids = tokenizer, stream, length, eos_ids
 
     def encode(self, conversation: Conversation) -> tuple[list[int], list[float]]:
-        """Token ids and loss weights (0 or 1). An answer is what the template adds to the prompt that ends where the
-        assistant is to speak; a template that changes earlier turns leaves only the last answer to learn from."""
+        """Token ids and loss weights (0 or 1). An answer is what the template adds after the generation prompt; where
+        a template rewrites earlier turns, only the last answer weighs."""
         messages = [{"role": role, "content": content} for role, content in conversation]
         ids = self._template(messages)
         weights = [0.0] * len(ids)
@@ -91,12 +96,14 @@ class ChatPacker(Packer):
             if message["role"] != "assistant":
                 continue
             start = len(self._template(messages[:number], add_generation_prompt=True))
-            upto = self._template(messages[:number + 1])
-            if ids[:len(upto)] != upto or start >= len(upto):
+            through = self._template(messages[:number + 1])
+            if ids[:len(through)] != through or start >= len(through):
                 continue
-            end = next((i for i in range(start, len(upto)) if upto[i] in self.eos_ids), len(upto) - 1)
+            end = next((i for i in range(start, len(through)) if through[i] in self.eos_ids), len(through) - 1)
             weights[start:end + 1] = [1.0] * (end + 1 - start)
         return ids[:self.length], weights[:self.length]
 
-    def _template(self, messages: list[dict[str, str]], **options) -> list[int]:
-        return self.tokenizer.apply_chat_template(messages, return_dict=False, **options)
+    def _template(self, messages: list[dict[str, str]], **options: Any) -> list[int]:
+        tokenizer: Any = self.tokenizer
+        ids: list[int] = tokenizer.apply_chat_template(messages, return_dict=False, **options)
+        return ids

@@ -1,8 +1,8 @@
-"""EAGLE-1/2 heads: the target's next final state by regression, and its distribution through the target's LM head.
+"""EAGLE-1/2 heads: regression of the target's next final state, and its distribution through the target's LM head.
 
-Source: Li et al. 2024, "EAGLE", section 4.2 and the released code: SmoothL1 on the feature (weight 1), soft
-cross-entropy (weight 0.1), uniform noise on the input features. More than one unrolled step, and the cross-entropy over
-the target's top k, are HASS' training (Zhang et al. 2024: 3 steps, k = 10)."""
+Source: Li et al. 2024, "EAGLE", section 4.2, and the released code: SmoothL1 on the feature (weight 1), soft
+cross-entropy (weight 0.1), uniform noise on the input features. HASS (Zhang et al. 2024) unrolls 3 steps and adds the
+cross-entropy over the target's top k (k = 10)."""
 
 from __future__ import annotations
 
@@ -10,33 +10,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from pydantic import Field, NonNegativeFloat, NonNegativeInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from methods.heads.eagle import EagleHead
 from methods.heads.layer import head_config
-from methods.training.heads.base import DraftStep, HeadRecipe, HeadTrainer, identity, mean, rank_of, soft_cross_entropy
+from methods.training.heads.base import DraftStep, HeadTrainer, mean, rank_of, soft_cross_entropy, start_as_identity
 from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
 from methods.training.heads.frozen_target import FrozenTarget, TargetStates
+from methods.training.heads.recipes import EagleRecipe
 from methods.training.heads.slots import Slots
 from methods.training.heads.unroll import unroll
 from methods.training.packing import Batch
 
 
-class EagleRecipe(HeadRecipe):
-    feature_weight: NonNegativeFloat
-    token_weight: NonNegativeFloat
-    top_weight: NonNegativeFloat
-    top: NonNegativeInt
-    noise: NonNegativeFloat
-    layer: dict[str, int] = Field(default_factory=dict)
+class EagleTrainer(HeadTrainer[EagleRecipe, EagleHead]):
+    """EAGLE, EAGLE-2 and HASS heads. They read no `layers`: the feature is the target's final state."""
 
-
-class EagleTrainer(HeadTrainer):
-    Recipe = EagleRecipe  # no `layers`: the feature is the target's final state
-
-    def __init__(self, recipe: EagleRecipe, frozen_target: FrozenTarget):
+    def __init__(self, recipe: EagleRecipe, frozen_target: FrozenTarget) -> None:
         super().__init__(recipe, frozen_target)
         self.settings = layer_settings(frozen_target.config) | recipe.layer
         self.head = EagleHead(head_config(self.settings)).to(frozen_target.model.device)
@@ -44,18 +35,24 @@ class EagleTrainer(HeadTrainer):
 
     @torch.no_grad()
     def start(self) -> None:
-        """The target's embedding, for good; and to begin with, the identity on the feature (block expansion: both
+        """Copy and freeze the target's embedding; make the head the identity on the feature (block expansion: both
         output projections are zero)."""
         head, size = self.head, self.head.config.hidden_size
-        head.embed_tokens.weight.copy_(self.frozen_target.target.embedding)
-        head.embed_tokens.requires_grad_(False)
-        identity(head.layers[0])
+        self.embedding.weight.copy_(self.frozen_target.target.embedding)
+        self.embedding.requires_grad_(False)
+        start_as_identity(head.layers[0])
         head.fc.weight.normal_(0, 0.5 * size ** -0.5)
         head.fc.weight[:, size:] += torch.eye(size, device=head.fc.weight.device)
         head.fc.bias.zero_()
 
-    def vocabulary_parameters(self) -> list[nn.Parameter]:
-        return [self.head.embed_tokens.weight]
+    @property
+    def embedding(self) -> nn.Embedding:
+        """The head's own embedding, which training heads always have."""
+        assert self.head.embed_tokens is not None
+        return self.head.embed_tokens
+
+    def vocabulary_parameters(self) -> list[Tensor]:
+        return [self.embedding.weight]
 
     def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
         head = self.head
@@ -63,7 +60,7 @@ class EagleTrainer(HeadTrainer):
         if self.recipe.noise and torch.is_grad_enabled():
             uniform = torch.rand(features.shape, generator=noise).to(features) - 0.5
             features = features + self.recipe.noise * uniform
-        outs = unroll(head, head.embed_tokens, head.fuse(features), batch, slots, self.recipe.steps, self.run)
+        outs = unroll(head, self.embedding, head.fuse(features), batch, slots, self.recipe.steps, self.run)
         for k, hidden in enumerate(outs):
             yield DraftStep(*self.run(self._loss, hidden, slots.after(states.hidden, 1 + k), slots.weight[k]))
 

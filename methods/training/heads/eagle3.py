@@ -1,7 +1,8 @@
 """EAGLE-3 heads: soft cross-entropy against the target over a reduced vocabulary, unrolled over several draft steps.
 
-Source: Li et al. 2025, "EAGLE-3", section 3; the released training code's loss: 0.8^k weights over 7 steps, the
-target's distribution renormalised over the draft vocabulary, positions whose most likely token it lacks left out."""
+Source: Li et al. 2025, "EAGLE-3", section 3. Loss of the released training code: weights 0.8^k over 7 steps; the
+target's distribution renormalised over the draft vocabulary; no loss where
+its most likely token lies outside."""
 
 from __future__ import annotations
 
@@ -9,34 +10,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from pydantic import Field, PositiveInt
-from torch import Tensor, nn
+from torch import Tensor
 
 from methods.heads.eagle3 import Eagle3Head, fused_layers
 from methods.heads.layer import head_config
-from methods.training.heads.base import DraftStep, HeadRecipe, HeadTrainer, identity, rank_of, soft_cross_entropy
+from methods.training.heads.base import DraftStep, HeadTrainer, rank_of, soft_cross_entropy, start_as_identity
 from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
 from methods.training.heads.frozen_target import FrozenTarget, TargetStates
+from methods.training.heads.recipes import Eagle3Recipe
 from methods.training.heads.slots import Slots
 from methods.training.heads.unroll import unroll
 from methods.training.packing import Batch
 
 
-class Eagle3Recipe(HeadRecipe):
-    draft_vocab: PositiveInt
-    vocab_batches: PositiveInt
-    layer: dict[str, int] = Field(default_factory=dict)
-
-
 def most_frequent(counts: Tensor, size: int) -> Tensor:
-    """The `size` token ids that occur most often in counts [V], ascending; of equally frequent ones the smaller id."""
+    """The `size` most frequent token ids in counts [V], ascending; ties go to the smaller id."""
     return counts.argsort(descending=True, stable=True)[:size].sort().values
 
 
-class Eagle3Trainer(HeadTrainer):
-    Recipe = Eagle3Recipe
+class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
+    """EAGLE-3 heads."""
 
-    def __init__(self, recipe: Eagle3Recipe, frozen_target: FrozenTarget):
+    def __init__(self, recipe: Eagle3Recipe, frozen_target: FrozenTarget) -> None:
         super().__init__(recipe, frozen_target)
         config = frozen_target.config
         self.layers = fused_layers(config.num_hidden_layers)
@@ -48,20 +43,20 @@ class Eagle3Trainer(HeadTrainer):
 
     @torch.no_grad()
     def start(self) -> None:
-        """Begin as the identity on the highest feature (block expansion: both output projections are zero), where the
-        sizes allow it."""
+        """Make the head the identity on the highest feature, where the sizes allow it (block expansion: both output
+        projections are zero)."""
         head, size = self.head, self.head.config.hidden_size
-        identity(head.midlayer)
+        start_as_identity(head.midlayer)
         if size == self.frozen_target.config.hidden_size:
             head.fc.weight.normal_(0, 0.5 * size ** -0.5)
             head.fc.weight[:, -size:] += torch.eye(size, device=head.fc.weight.device)
-            head.norm.weight.copy_(self.frozen_target.model.base_model.norm.weight)
+            head.norm.weight.copy_(self.frozen_target.final_norm)
 
     def prepare(self, batches: Callable[[int], Batch]) -> None:
-        """Choose the draft vocabulary: the tokens that answers contain most often."""
+        """Choose the draft vocabulary (the most frequent tokens of answers); copy its rows of the target's LM head."""
         head, embedding = self.head, self.frozen_target.model.get_output_embeddings().weight
         ids = torch.arange(head.config.vocab_size)
-        if head.d2t is not None:
+        if head.d2t is not None and head.t2d is not None:
             counts = torch.zeros(head.config.vocab_size, dtype=torch.int64)
             for number in range(self.recipe.vocab_batches):
                 batch = batches(number)
@@ -73,25 +68,27 @@ class Eagle3Trainer(HeadTrainer):
             with torch.no_grad():
                 head.lm_head.weight.copy_(embedding[ids.to(embedding.device)])
 
-    def vocabulary_parameters(self) -> list[nn.Parameter]:
+    def vocabulary_parameters(self) -> list[Tensor]:
         return [self.head.lm_head.weight]
 
     def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
-        head = self.head
+        head, features = self.head, states.features
+        assert features is not None, "the trainer's `layers` ask for them"
         ids = None if head.d2t is None else torch.arange(len(head.d2t), device=head.d2t.device) + head.d2t
         embed = self.frozen_target.model.get_input_embeddings()
         dtype = head.fc.weight.dtype
-        outs = unroll(head, lambda tokens: embed(tokens).to(dtype), head.fuse(states.features.to(dtype)), batch, slots,
+        outs = unroll(head, lambda tokens: embed(tokens).to(dtype), head.fuse(features.to(dtype)), batch, slots,
                       self.recipe.steps, self.run)
         for k, hidden in enumerate(outs):
-            yield DraftStep(*self.run(self._loss, hidden, slots.after(states.hidden, 1 + k), slots.weight[k], ids))
+            teacher = slots.after(states.hidden, 1 + k)
+            yield DraftStep(*self.run(self._loss, hidden, teacher, slots.weight[k], ids))
 
     def _loss(self, hidden: Tensor, teacher: Tensor, weight: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
         logits = self.head.logits(hidden)
         with torch.no_grad():
             truth = self.frozen_target.target.head(teacher)
             best = truth.argmax(-1)
-            if ids is not None:
+            if ids is not None and self.head.t2d is not None:
                 truth = truth[..., ids]
                 inside = self.head.t2d[best]
                 best = torch.where(inside, torch.searchsorted(ids, best), -1)

@@ -1,8 +1,9 @@
-"""The target while a head is trained on it: frozen, without gradients, in its own dtype."""
+"""The target during head training: frozen, without gradients, in its own dtype."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,25 +14,36 @@ from methods.training.packing import Batch
 
 @dataclass(slots=True)
 class TargetStates:
-    """What the target makes of a batch: features [R, T, F*H], the chosen HF hidden_states concatenated (None if none
-    were asked for), and hidden [R, T, H], its final-norm states."""
+    """The target's hidden states of a batch.
+
+    features  [R, T, F*H] the chosen HF hidden_states, concatenated; None if none were asked for.
+    hidden    [R, T, H] final-norm states.
+    """
 
     features: Tensor | None
     hidden: Tensor
 
 
 class FrozenTarget:
-    """`target` as a teacher."""
+    """A target as the teacher of a head."""
 
-    def __init__(self, target: LanguageModel):
+    def __init__(self, target: LanguageModel) -> None:
         self.target = target
         self.model = target.model.requires_grad_(False)
         self.config = self.model.config.get_text_config(decoder=True)
 
+    @property
+    def final_norm(self) -> Tensor:
+        """[H] weight of the norm in front of the LM head."""
+        base: Any = self.model.base_model
+        weight: Tensor = base.norm.weight
+        return weight
+
     @torch.no_grad()  # not inference_mode: a head keeps these states for its backward pass
     def states(self, batch: Batch, layers: tuple[int, ...] = ()) -> TargetStates:
-        """One forward over packed conversations that do not see each other. `layers`: HF hidden_states indices."""
-        out = self.model.base_model(
+        """One forward over packed conversations, each attending to itself only. `layers`: HF hidden_states indices."""
+        base: Any = self.model.base_model
+        out = base(
             input_ids=batch.input_ids, position_ids=batch.positions, attention_mask=self._mask(batch), use_cache=False,
             output_hidden_states=bool(layers))
         features = torch.cat([out.hidden_states[i] for i in layers], -1) if layers else None

@@ -1,133 +1,123 @@
-"""Train one drafter head on a frozen target: resumable at any update, then measured on conversations held out."""
+"""Train one drafter head on a frozen target, resumable at any update; then measure it on held-out conversations."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from methods.engine.source import ModelError
-from methods.training.heads.base import HeadRecipe, HeadTrainer
+from methods.training.heads.base import HeadTrainer
 from methods.training.heads.slots import choose
 from methods.training.muon import Muon
-from methods.training.packing import Batch, Packer
-from methods.training.pair.language_model import Optimiser
+from methods.training.optimiser import Optimiser
+from methods.training.packing import Packer, Stream
+from methods.training.run import RunFiles, compiled, progress_bar
 
 RANKS = 10
-"""Ranks that are told apart when a head is measured."""
-
-
-class HeadOptimiser(Optimiser):
-    """Muon for the head's matrices (or AdamW for all), AdamW for what has an entry a token, biases and norms."""
-
-    def __init__(self, trainer: HeadTrainer):
-        recipe = trainer.recipe
-        trained = [p for p in trainer.head.parameters() if p.requires_grad]
-        vocabulary = {id(p) for p in trainer.vocabulary_parameters()}
-        matrices = [p for p in trained if p.ndim == 2 and id(p) not in vocabulary]
-        ids = {id(p) for p in matrices}
-        rest = [p for p in trained if id(p) not in ids]
-        adam = {"betas": (0.9, 0.95), "weight_decay": 0.0}
-        self.parts, self.base = [], []
-        if matrices:
-            self.parts.append(Muon(matrices, lr=recipe.lr, momentum=0.95, weight_decay=0.01, ns_steps=3)
-                              if recipe.optimiser == "muon" else torch.optim.AdamW(matrices, lr=recipe.lr, **adam))
-            self.base.append(recipe.lr)
-        self.parts.append(torch.optim.AdamW(rest, lr=recipe.adam_lr, **adam))
-        self.base.append(recipe.adam_lr)
+"""Ranks counted separately when a head is measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Conversations to learn from: both are functions (step, exercises) of their arguments alone."""
+class ConversationSource:
+    """Conversations to learn from. Both streams depend on their arguments alone.
 
-    train: Callable
-    held_out: Callable
+    train     those to train on.
+    held_out  those to measure on; a negative step gives each once before any repeats.
+    """
+
+    train: Stream
+    held_out: Stream
+
+
+def head_optimiser(trainer: HeadTrainer[Any, Any]) -> Optimiser:
+    """Muon (or AdamW, as the recipe says) for the head's matrices; AdamW for the vocabulary's, biases and norms."""
+    recipe = trainer.recipe
+    trained = [p for p in trainer.head.parameters() if p.requires_grad]
+    vocabulary = {id(p) for p in trainer.vocabulary_parameters()}
+    matrices = [p for p in trained if p.ndim == 2 and id(p) not in vocabulary]
+    ids = {id(p) for p in matrices}
+    rest = [p for p in trained if id(p) not in ids]
+    parts: list[tuple[torch.optim.Optimizer, float]] = []
+    if matrices and recipe.optimiser == "muon":
+        parts.append((Muon(matrices, lr=recipe.lr, momentum=0.95, weight_decay=0.01, ns_steps=3), recipe.lr))
+    elif matrices:
+        parts.append((_adamw(matrices, recipe.lr), recipe.lr))
+    return Optimiser([*parts, (_adamw(rest, recipe.adam_lr), recipe.adam_lr)])
+
+
+def _adamw(parameters: list[Tensor], lr: float) -> torch.optim.AdamW:
+    return torch.optim.AdamW(parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
 
 
 class _Run:
-    """The mutable state of a training run and its files: `work`/state.pt, `work`/loss.jsonl."""
+    """The mutable state of a training run: head, optimiser and updates done."""
 
-    def __init__(self, trainer: HeadTrainer, work: Path, device: str, identity: str):
-        self.trainer, self.work = trainer, work
+    def __init__(self, trainer: HeadTrainer[Any, Any], work: Path, device: str, identity: str) -> None:
+        self.trainer, self.files, self.update = trainer, RunFiles(work), 0
         self.identity = {"data": identity, "target": trainer.frozen_target.target.fingerprint,
                          "recipe": trainer.recipe.model_dump_json()}
-        self.update = 0
-        self.optimiser = HeadOptimiser(trainer)
-        self.resumed = (work / "state.pt").exists()
-        work.mkdir(parents=True, exist_ok=True)
-        if self.resumed:
-            self._load(device)
-        log = work / "loss.jsonl"
-        if log.exists():  # what a killed run had reached beyond its last checkpoint is done again
-            kept = [line for line in log.read_text().splitlines() if json.loads(line)["step"] <= self.update]
-            log.write_text("".join(f"{line}\n" for line in kept))
+        self.optimiser = head_optimiser(trainer)
+        state = self.files.load(device)
+        self.resumed = state is not None
+        if state is not None:
+            self._restore(state)
+        self.files.drop_after(self.update)
 
-    def _load(self, device: str) -> None:
-        state = torch.load(self.work / "state.pt", map_location=device, weights_only=True)
+    def _restore(self, state: dict[str, Any]) -> None:
         if other := [key for key, value in self.identity.items() if state["identity"][key] != value]:
-            raise ModelError(f"{self.work}: holds a training with another {' and '.join(other)}; remove that folder to "
-                             "begin anew, or give another one with work=DIR")
+            raise ModelError(f"{self.files.work}: holds a training run with another {' and '.join(other)}; remove that "
+                             "folder to start over, or give another one with work=DIR")
         self.trainer.head.load_state_dict(state["head"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.update = state["update"]
 
     def save(self) -> None:
-        state = {"update": self.update, "identity": self.identity,
-                 "head": self.trainer.head.state_dict(), "optimiser": self.optimiser.state_dict()}
-        torch.save(state, self.work / "state.tmp")
-        os.replace(self.work / "state.tmp", self.work / "state.pt")
+        self.files.save({"update": self.update, "identity": self.identity,
+                         "head": self.trainer.head.state_dict(), "optimiser": self.optimiser.state_dict()})
 
     def log(self, loss: float, agreement: list[float]) -> None:
         tokens = self.update * self.trainer.recipe.rows * self.trainer.recipe.row_tokens
-        with (self.work / "loss.jsonl").open("a") as f:
-            f.write(json.dumps({"step": self.update, "tokens": tokens, "loss": round(loss, 4),
-                                "agreement": [round(a, 4) for a in agreement]}) + "\n")
+        self.files.log({"step": self.update, "tokens": tokens, "loss": round(loss, 4),
+                        "agreement": [round(a, 4) for a in agreement]})
 
 
 def _noise(seed: int, update: int) -> torch.Generator:
-    """The random numbers of one update: a function of both, so that a resumed run draws the same."""
+    """The random numbers of one update, a function of both arguments: a resumed run draws the same."""
     return torch.Generator().manual_seed(seed * 1_000_003 + update)
 
 
-def _on(batch: Batch, device: str) -> Batch:
-    return Batch(*(getattr(batch, f).to(device) for f in Batch.__slots__))
-
-
 def _agreement(ranks: Tensor, weight: Tensor) -> list[float]:
-    """The share of slots, a step, where the head's most likely token is the target's."""
-    return (((ranks == 0) * weight).sum((1, 2)) / weight.sum((1, 2)).clamp(min=1e-6)).tolist()
+    """For each step, the share of slots where the head's most likely token is the target's."""
+    shares: list[float] = (((ranks == 0) * weight).sum((1, 2)) / weight.sum((1, 2)).clamp(min=1e-6)).tolist()
+    return shares
 
 
-def train(trainer: HeadTrainer, packer: Packer, work: Path, *, device: str, seed: int, name: str,
+def train(trainer: HeadTrainer[Any, Any], packer: Packer, work: Path, *, device: str, seed: int, name: str,
           identity: str) -> None:
-    """Train (or go on training) `trainer.head`; batch, slots and noise are functions of (seed, update).
+    """Train `trainer.head`, or resume its training from `work`; batch, slots and noise depend on (seed, update) alone.
 
-    identity: of the data; `work` holds one run. Raises ModelError when it holds another one."""
-    recipe: HeadRecipe = trainer.recipe
+    `identity` identifies the data. Raises ModelError where `work` holds another run."""
+    recipe = trainer.recipe
     run = _Run(trainer, work, device, identity)
     if not run.resumed:
         trainer.prepare(lambda number: packer.batch(number, recipe.rows))
     parameters = [p for p in trainer.head.parameters() if p.requires_grad]
-    compiler = device != "cpu" or shutil.which("g++")
-    objective = torch.compile(trainer.objective) if recipe.compile and compiler else trainer.objective
+    objective: Callable[..., tuple[Tensor, Tensor]] = compiled(trainer.objective, device, recipe.compile)
     trainer.head.train()
-    columns = (TextColumn(f"{name} {{task.description}}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns) as progress:
+    with progress_bar(name) as progress:
         bar = progress.add_task("", total=recipe.updates, completed=run.update)
         while run.update < recipe.updates:
-            batch = _on(packer.batch(run.update, recipe.rows), device)
+            batch = packer.batch(run.update, recipe.rows).to(device)
             noise = _noise(seed, run.update)
             slots = choose(batch, recipe.steps, recipe.slots, noise)
             with torch.autocast("cuda", torch.bfloat16, enabled=device != "cpu"):
-                loss, ranks = objective(batch, trainer.frozen_target.states(batch, trainer.layers), slots, noise)
+                states = trainer.frozen_target.states(batch, trainer.layers)
+                loss, ranks = objective(batch, states, slots, noise)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, recipe.clip)
             run.optimiser.step(recipe.rate(run.update))
@@ -143,14 +133,15 @@ def train(trainer: HeadTrainer, packer: Packer, work: Path, *, device: str, seed
 
 
 @torch.no_grad()
-def measure(trainer: HeadTrainer, packer: Packer, *, device: str, seed: int, batches: int) -> list[list[float]]:
+def measure(trainer: HeadTrainer[Any, Any], packer: Packer, *, device: str, seed: int,
+            batches: int) -> list[list[float]]:
     """[S][RANKS]: the share of held-out slots where the target's most likely token is the head's r-th choice at draft
-    step k, all earlier drafts being right. Their first entry is the chance that a greedy draft is accepted."""
+    step k, all earlier drafts being right. Each row's first entry is the acceptance rate of a greedy draft."""
     recipe = trainer.recipe
     counts = torch.zeros(recipe.steps, RANKS)
     total = torch.zeros(recipe.steps)
     for number in range(batches):
-        batch = _on(packer.batch(number, recipe.rows), device)
+        batch = packer.batch(number, recipe.rows).to(device)
         noise = _noise(seed, number)
         slots = choose(batch, recipe.steps, recipe.row_tokens, noise)
         with torch.autocast("cuda", torch.bfloat16, enabled=device != "cpu"):
@@ -158,4 +149,5 @@ def measure(trainer: HeadTrainer, packer: Packer, *, device: str, seed: int, bat
         for rank in range(RANKS):
             counts[:, rank] += ((ranks == rank) * slots.weight).sum((1, 2)).cpu()
         total += slots.weight.sum((1, 2)).cpu()
-    return (counts / total.clamp(min=1e-6)[:, None]).tolist()
+    shares: list[list[float]] = (counts / total.clamp(min=1e-6)[:, None]).tolist()
+    return shares

@@ -1,47 +1,41 @@
 """Medusa heads on a frozen target (Medusa-1): cross-entropy of each later token, weighted 0.8^k for head k.
 
-Source: Cai et al. 2024, "Medusa", section 2.2.1. The paper's labels are the tokens of the conversation; against the
-target's distribution of those tokens (its self-distillation, section 2.3.2) a head learns the same with less noise."""
+Source: Cai et al. 2024, "Medusa", section 2.2.1. The paper's labels are the conversation's tokens. The target's
+distribution of those tokens as labels (self-distillation, section 2.3.2) teaches the same with less noise."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import torch
-from pydantic import PositiveInt
-from torch import Tensor, nn
+from torch import Tensor
 
 from methods.heads.medusa import FILES, MedusaHeads
-from methods.training.heads.base import DraftStep, HeadRecipe, HeadTrainer, mean, rank_of, soft_cross_entropy
+from methods.training.heads.base import DraftStep, HeadTrainer, mean, rank_of, soft_cross_entropy
 from methods.training.heads.files import write_checkpoint
 from methods.training.heads.frozen_target import FrozenTarget, TargetStates
+from methods.training.heads.recipes import MedusaRecipe
 from methods.training.heads.slots import Slots
 from methods.training.packing import Batch
 
 
-class MedusaRecipe(HeadRecipe):
-    """`steps` is the number of heads."""
+class MedusaTrainer(HeadTrainer[MedusaRecipe, MedusaHeads]):
+    """Medusa heads."""
 
-    blocks: PositiveInt
-    labels: Literal["tokens", "target"]
-
-
-class MedusaTrainer(HeadTrainer):
-    Recipe = MedusaRecipe
-
-    def __init__(self, recipe: MedusaRecipe, frozen_target: FrozenTarget):
+    def __init__(self, recipe: MedusaRecipe, frozen_target: FrozenTarget) -> None:
         super().__init__(recipe, frozen_target)
         lm_head = frozen_target.model.get_output_embeddings().weight.detach()
         self.head = MedusaHeads(recipe.steps, lm_head.shape[1], lm_head.shape[0], recipe.blocks)
         self.head.start_from(lm_head).to(lm_head.device)
 
-    def vocabulary_parameters(self) -> list[nn.Parameter]:
-        return [head[-1].weight for head in self.head]
+    def vocabulary_parameters(self) -> list[Tensor]:
+        heads: Any = self.head
+        return [head[-1].weight for head in heads]
 
     def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
-        hidden = slots.after(states.hidden, 0).to(self.head[0][-1].weight.dtype)
+        hidden = slots.after(states.hidden, 0).to(self.vocabulary_parameters()[0].dtype)
         for k in range(self.recipe.steps):
             tokens = slots.after(batch.input_ids, 2 + k)
             teacher = slots.after(states.hidden, 1 + k)

@@ -1,8 +1,8 @@
-"""Where a drafter head is trained: the slots of a batch, and what stands k tokens after each of them.
+"""Where a drafter head is trained: the slots of a batch, and the entries k tokens after each of them.
 
 A slot is a position t whose feature f_t and next token x_{t+1} are known, as after a verification: f_t is the target's
-state, x_{t+1} the root. Draft step k (from 0) at slot t predicts x_{t+2+k}. The target's own distribution of that token
-comes from its hidden state at t+1+k. This holds for EAGLE, EAGLE-3 and Medusa alike."""
+state, x_{t+1} the root. Draft step k (from 0) at slot t predicts x_{t+2+k}; the target's own distribution of that token
+comes from its hidden state at t+1+k. The same holds for EAGLE, EAGLE-3 and Medusa."""
 
 from __future__ import annotations
 
@@ -21,21 +21,25 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 
 @dataclass(slots=True)
 class Slots:
-    """index [R, M] int64 positions t; weight [S, R, M] float32, the loss weight of step k at each slot (0: unused)."""
+    """The slots of a batch.
+
+    index   [R, M] int64 positions t.
+    weight  [S, R, M] float32, the loss weight of step k at each slot (0: unused).
+    """
 
     index: Tensor
     weight: Tensor
 
     def after(self, x: Tensor, ahead: int) -> Tensor:
-        """x [R, T, …] at t + `ahead`; where that lies behind the row's end, its last entry (such slots weigh 0)."""
+        """x [R, T, …] at t + `ahead`; beyond the row's end, its last entry (such slots weigh 0)."""
         return take(x, (self.index + ahead).clamp(max=x.shape[1] - 1))
 
 
 def choose(batch: Batch, steps: int, most: int, generator: torch.Generator) -> Slots:
     """At most `most` slots a row, drawn among those whose root and first draft token are answer tokens.
 
-    Later steps depend on the true features before a slot and on the slot alone, so training on some slots only is
-    exact for those, and the unrolled steps cost M instead of T."""
+    Later steps depend only on the true features before a slot and on the slot itself, so training on a subset of slots
+    is exact for these, and the unrolled steps cost M instead of T."""
     rows, length = batch.input_ids.shape
     weight = torch.zeros(steps, rows, length, device=batch.weight.device)
     for k in range(steps):

@@ -1,12 +1,13 @@
-"""Training-time test (EAGLE-3, section 3.2): in training a head feeds on its own output, as it does while drafting.
+"""Training-time test (EAGLE-3, section 3.2): a head in training consumes its own output, as it does when drafting.
 
 Step 0 runs over whole rows on the target's true features. Step k continues every chosen slot t by one token, at
-position t + k, seeing the true features up to t and the slot's own steps 1 … k, as a drafted chain does. It is the
-drafter's own forward, with a mask and a cache that say so."""
+position t + k, attending to the true features up to t and to the slot's own steps 1 … k, as a drafted chain does. It is
+the drafter's own forward with such a mask and cache."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,10 +20,10 @@ Past = tuple[Tensor, ...]
 """Keys and values [B, G, N, d] in turn, oldest first."""
 
 
-class _Behind:
-    """A cache for one forward: what it stores goes behind `past`."""
+class _Appending:
+    """A cache for one forward: what it stores is appended to `past`."""
 
-    def __init__(self, past: Past):
+    def __init__(self, past: Past) -> None:
         self.past = past
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
@@ -31,15 +32,16 @@ class _Behind:
 
 
 def unroll(head: HeadModule, embed: Callable[[Tensor], Tensor], hidden: Tensor, batch: Batch, slots: Slots, steps: int,
-           run: Callable) -> Iterator[Tensor]:
-    """The head's output [R, M, h] at the slots after draft step 0, 1, … steps-1.
+           run: Callable[..., Any]) -> Iterator[Tensor]:
+    """Yield the head's output [R, M, h] at the slots after draft step 0, 1, … steps-1.
 
-    hidden [R, T, h] fused features; embed: token ids -> embeddings; run(function, *args): calls it (a place for
-    gradient checkpointing). Step k reads token t+1+k, which is the true one: what follows is conditional on all
-    earlier drafts being right, as is the acceptance of a draft."""
+    hidden [R, T, h]: fused features. embed: token ids -> embeddings. run(function, *args): calls the function (the hook
+    for gradient checkpointing). Step k reads the true token t+1+k: its output is conditional on all earlier drafts
+    being right, as is the acceptance of a draft."""
 
-    def forward(embeddings: Tensor, hidden: Tensor, mask: Tensor, positions: Tensor, *past: Tensor):
-        cache = _Behind(past)
+    def forward(embeddings: Tensor, hidden: Tensor, mask: Tensor, positions: Tensor,
+                *past: Tensor) -> tuple[Tensor, ...]:
+        cache = _Appending(past)
         out = head(embeddings, hidden, mask=mask, rotary=head.rotary(positions), cache=cache)
         return out, *cache.past
 

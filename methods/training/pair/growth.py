@@ -1,16 +1,16 @@
-"""Small causal LMs that grow in depth while they are trained."""
+"""Small causal LMs that grow in depth during training."""
 
 from __future__ import annotations
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from methods.training.pair.induction_init import teach_to_look_up
+from methods.training.pair.induction_init import init_induction
 
 
-def new_model(tokenizer: PreTrainedTokenizerFast, *, hidden: int, intermediate: int, heads: int, kv_heads: int,
+def new_model(tokenizer: PreTrainedTokenizerBase, *, hidden: int, intermediate: int, heads: int, kv_heads: int,
               layers: int, seed: int) -> LlamaForCausalLM:
-    """A float32 Llama with tied embeddings that can look things up (`look_up`); one seed, one set of weights."""
+    """A float32 Llama with tied embeddings and `induction_init` weights, which depend on `seed` alone."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,
@@ -18,16 +18,16 @@ def new_model(tokenizer: PreTrainedTokenizerFast, *, hidden: int, intermediate: 
         tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id, dtype="float32")
     model = LlamaForCausalLM(config)
-    teach_to_look_up(model)
+    init_induction(model)
     return model
 
 
 def grow(model: LlamaForCausalLM, layers: int) -> LlamaForCausalLM:
-    """The same function with more layers (block expansion): each layer is followed by copies of itself whose output
-    projections are zero, so they start as the identity. `layers` must be a multiple of the present depth."""
+    """The same function with more layers (block expansion): copies of each layer follow it with zero output
+    projections, so they start as the identity. Raises ValueError unless `layers` is a multiple of the present depth."""
     depth = model.config.num_hidden_layers
     if layers % depth:
-        raise ValueError(f"layers={layers}: growth needs a multiple of the present {depth} layers")
+        raise ValueError(f"layers={layers}: must be a multiple of the present {depth} layers")
     times = layers // depth
     config = LlamaConfig(**{**model.config.to_dict(), "num_hidden_layers": layers})
     grown = LlamaForCausalLM(config)

@@ -16,7 +16,7 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Learn `vocab_size` entries (special tokens and the 256 bytes included) from `texts`."""
+    """Learn a vocabulary of `vocab_size` entries, special tokens and the 256 bytes included, from `texts`."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
@@ -31,5 +31,6 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write the tokenizer's files into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(folder)

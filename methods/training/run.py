@@ -1,0 +1,57 @@
+"""What every training run shares: its files in a work folder, its progress bar, compilation where a compiler exists."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class RunFiles:
+    """`work`/state.pt, the latest checkpoint, and `work`/loss.jsonl, one logged step a line."""
+
+    def __init__(self, work: Path) -> None:
+        self.work, self.state, self.losses = work, work / "state.pt", work / "loss.jsonl"
+        work.mkdir(parents=True, exist_ok=True)
+
+    def load(self, device: str) -> dict[str, Any] | None:
+        """The latest checkpoint; None before the first."""
+        if not self.state.exists():
+            return None
+        state: dict[str, Any] = torch.load(self.state, map_location=device, weights_only=True)
+        return state
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Replace the checkpoint atomically."""
+        torch.save(dict(state), self.work / "state.tmp")
+        os.replace(self.work / "state.tmp", self.state)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Append one logged step; its key `step` is the number of updates done."""
+        with self.losses.open("a") as file:
+            file.write(json.dumps(dict(row)) + "\n")
+
+    def drop_after(self, step: int) -> None:
+        """Drop logged steps beyond `step`: a killed run repeats what it did after its last checkpoint."""
+        if self.losses.exists():
+            kept = [line for line in self.losses.read_text().splitlines() if json.loads(line)["step"] <= step]
+            self.losses.write_text("".join(f"{line}\n" for line in kept))
+
+
+def progress_bar(name: str) -> Progress:
+    """A progress display titled `name`; a task's description follows the title."""
+    return Progress(TextColumn(f"{name} {{task.description}}"), BarColumn(), MofNCompleteColumn(),
+                    TimeRemainingColumn())
+
+
+def compiled(function: Function, device: str, wanted: bool) -> Function:
+    """`function` under torch.compile if `wanted` and there is a compiler (about 1.4 times faster on a CPU)."""
+    return torch.compile(function) if wanted and (device != "cpu" or shutil.which("g++")) else function
