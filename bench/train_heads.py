@@ -1,5 +1,4 @@
-"""`python -m bench.train_heads`: trains drafter heads for a target and writes them in the official formats
-(conf/train_heads.yaml)."""
+"""`python -m bench.train_heads`: train drafter heads for a target, in the official formats (conf/train_heads.yaml)."""
 
 from __future__ import annotations
 
@@ -7,19 +6,19 @@ import json
 import os
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import PositiveInt, ValidationError
+from pydantic import NonNegativeInt, PositiveInt
 
 from bench.config.command import run_yaml_command
-from bench.config.errors import ConfigError, format_validation, unknown_key
-from bench.config.schema import DType, Section
-from bench.train_pair import conversation, stream
+from bench.config.errors import ConfigError, unknown_key
+from bench.config.schema import DType, Section, parse, validated
+from bench.training.embedded_data import conversation, stream
 from bench.training.heads_card import write_card
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.language_model import LanguageModel
@@ -27,7 +26,7 @@ from methods.engine.loading import load_model
 from methods.training.heads.conversations import ChatPacker, Records, load_records
 from methods.training.heads.frozen_target import FrozenTarget
 from methods.training.heads.loop import ConversationSource, measure, train
-from methods.training.heads.recipes import RECIPES
+from methods.training.heads.recipes import RECIPES, HeadRecipe
 from methods.training.heads.trainers import TRAINERS
 from methods.training.packing import Conversation
 from tasks.mini import examples
@@ -38,7 +37,7 @@ CALIBRATION = 64
 
 
 class TrainHeads(Section):
-    """Everything but the heads' own sections."""
+    """conf/train_heads.yaml without the heads' own sections; the file explains every field."""
 
     target: str
     out: Path
@@ -50,7 +49,7 @@ class TrainHeads(Section):
     own_answers: OwnAnswers
     measure: PositiveInt
     seed: int
-    threads: int
+    threads: NonNegativeInt
     device: str | None
     dtype: DType
     pickled: bool
@@ -58,25 +57,26 @@ class TrainHeads(Section):
 
 def embedded(seed: int, mix: Mapping[str, float]) -> ConversationSource:
     """The embedded benchmarks' training stream; their calibration split is held out."""
-    drawn = [conversation(e) for name in mix for e in islice(examples(name, "calibration", seed), CALIBRATION)]
+    calibration = [conversation(e) for name in mix for e in islice(examples(name, "calibration", seed), CALIBRATION)]
 
     def held_out(step: int, exercises: float) -> Iterator[Conversation]:
         rng = random.Random(f"{seed}/{step}")
-        if step < 0:  # all of them, each once
-            yield from rng.sample(drawn, len(drawn))
+        if step < 0:  # each once before any repeats
+            yield from rng.sample(calibration, len(calibration))
         while True:
-            yield rng.choice(drawn)
+            yield rng.choice(calibration)
 
     return ConversationSource(partial(stream, seed, mix), held_out)
 
 
 def identity(settings: TrainHeads) -> str:
-    """What the conversations depend on, the target left out."""
-    told = settings.data, settings.mix if settings.data == EMBEDDED else settings.split
-    return json.dumps([*told, settings.seed])
+    """What the conversations depend on besides the target."""
+    part = settings.mix if settings.data == EMBEDDED else settings.split
+    return json.dumps([settings.data, part, settings.seed])
 
 
 def source_of(settings: TrainHeads, target: LanguageModel) -> ConversationSource:
+    """The conversations to train and measure on. Raises ConfigError, DataError, TaskError."""
     if settings.data == EMBEDDED:
         source = embedded(settings.seed, settings.mix)
     else:
@@ -88,12 +88,13 @@ def source_of(settings: TrainHeads, target: LanguageModel) -> ConversationSource
     return source
 
 
-def make_head(name: str, recipe: Any, target: LanguageModel, source: ConversationSource, settings: TrainHeads) -> None:
-    """Train, measure and export one head, unless its folder is complete."""
+def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: ConversationSource,
+              settings: TrainHeads) -> None:
+    """Train, measure and export one head, unless its folder is complete. Raises ConfigError for another target's."""
     out, work = settings.out / name, settings.work / name
     if (out / "training.json").exists():
         if json.loads((out / "training.json").read_text())["target"] != target.fingerprint:
-            raise ConfigError(f"{out}: holds a head of another target; remove it, or give another folder with out=DIR")
+            raise ConfigError(f"{out}: holds a head of another target; remove it, or give another out=DIR")
         print(f"{out}: complete")
         return
     torch.manual_seed(settings.seed)
@@ -107,43 +108,35 @@ def make_head(name: str, recipe: Any, target: LanguageModel, source: Conversatio
     trainer.export(out)
     if settings.pickled:
         trainer.export(out, pickled=True)
-    curve = [json.loads(line) for line in (work / "loss.jsonl").read_text().splitlines()]
+    losses = [json.loads(line) for line in (work / "loss.jsonl").read_text().splitlines()]
     record = {"target": target.fingerprint, "recipe": recipe.model_dump(), "data": settings.data,
               "own_answers": settings.own_answers.model_dump(), "seed": settings.seed,
               "parameters": sum(p.numel() for p in trainer.head.parameters() if p.requires_grad),
-              "rank_share": [[round(share, 5) for share in step] for step in ranks], "loss": curve}
+              "rank_share": [[round(share, 5) for share in step] for step in ranks], "loss": losses}
     (out / "training.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
 def describe(name: str, ranks: list[list[float]]) -> str:
-    """Held-out agreement with the target, a line a draft step."""
+    """Held-out agreement with the target, one line a draft step."""
     lines = [f"{name}: held-out agreement with the target's most likely token, all earlier drafts being right"]
     for k, shares in enumerate(ranks, start=1):
         lines.append(f"  draft token {k}: top-1 {shares[0]:6.1%}   top-5 {sum(shares[:5]):6.1%}")
     return "\n".join(lines)
 
 
-def parse(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, Any]]:
-    """The settings and each wanted head's recipe. Raises ConfigError, one line."""
-    raw = dict(config)
-    recipes = {name: raw.pop(name) for name in RECIPES if name in raw}
-    settings = _validated(TrainHeads, raw, "")
+def parsed(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, HeadRecipe]]:
+    """The settings and each requested head's recipe. Raises ConfigError, one line."""
+    settings = validated(TrainHeads, {key: value for key, value in config.items() if key not in RECIPES}, "")
     for name in settings.heads:
         if name not in RECIPES:
             raise ConfigError(unknown_key(f"heads={name}", (f"heads={kind}" for kind in RECIPES), what="unknown"))
-    return settings, {name: _validated(RECIPES[name], recipes[name], name) for name in settings.heads}
-
-
-def _validated(kind: type, values: Mapping[str, Any], section: str) -> Any:
-    try:
-        return kind(**values)
-    except ValidationError as error:
-        raise ConfigError(format_validation(error, section, kind.model_fields)) from error
+    return settings, {name: parse(RECIPES[name], config, name) for name in settings.heads}
 
 
 def run(config: Mapping[str, Any]) -> None:
-    settings, recipes = parse(config)
-    torch.set_num_threads(settings.threads or os.cpu_count())
+    """Train the requested heads and write their page. Raises ConfigError, DataError, ModelError, TaskError."""
+    settings, recipes = parsed(config)
+    torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     target = load_model(settings.target, dtype=settings.dtype, device=device)
     source = source_of(settings, target)
@@ -152,5 +145,10 @@ def run(config: Mapping[str, Any]) -> None:
     print(write_card(settings.out))
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 2 the command is wrong."""
+    return run_yaml_command("train_heads", run, argv)
+
+
 if __name__ == "__main__":
-    sys.exit(run_yaml_command("train_heads", run))
+    sys.exit(main())

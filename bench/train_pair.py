@@ -1,71 +1,92 @@
-"""`python -m bench.train_pair`: trains the embedded pair from its own benchmarks (conf/train_pair.yaml)."""
+"""`python -m bench.train_pair`: train the embedded pair on its own benchmarks (conf/train_pair.yaml)."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any, Literal
 
-import hydra
 import torch
-from omegaconf import DictConfig, OmegaConf
+from pydantic import Field, NonNegativeInt, PositiveInt
 from transformers import AutoTokenizer
 
+from bench.config.command import run_yaml_command
+from bench.config.schema import Section, parse, validated
+from bench.training.embedded_data import stream
 from methods.training.pair.language_model import export, train
 from methods.training.pair.recipe import Recipe
 from methods.training.pair.tokenizer import save_tokenizer, train_tokenizer
-from tasks.mini import EXERCISES, corpus
 
 
-def conversation(example) -> list[tuple[str, str]]:
-    """An example as (role, content) messages."""
-    pairs = zip(example.turns, example.answers, strict=True)
-    return [message for turn, answer in pairs for message in (("user", turn), ("assistant", answer))]
+class TokenizerRecipe(Section):
+    """Size of the vocabulary, and the number of training examples its merges are learned from."""
+
+    vocab_size: int = Field(ge=261)
+    examples: PositiveInt
 
 
-def stream(seed: int, mix: dict[str, float], step: int, exercises: float = 0.0) -> Iterator[list[tuple[str, str]]]:
-    """The endless training conversations of one step: the benchmarks by `mix`, and a share of exercises."""
-    digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
-    total = sum(mix.values())
-    weights = {name: (1 - exercises) * weight / total for name, weight in mix.items()}
-    drawn = corpus(int.from_bytes(digest), weights | dict.fromkeys(EXERCISES, exercises))
-    return (conversation(example) for _, example in drawn)
+class TrainPair(Section):
+    """conf/train_pair.yaml, which explains every field."""
+
+    out: Path
+    work: Path
+    stages: tuple[Literal["tokenizer", "target", "draft"], ...]
+    seed: int
+    threads: NonNegativeInt
+    mix: dict[str, float]
+    tokenizer: TokenizerRecipe
+    target: Recipe
+    draft: Recipe
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> TrainPair:
+        """The typed options of a composed configuration. Raises ConfigError, one line."""
+        sections = {"tokenizer": parse(TokenizerRecipe, config, "tokenizer"), "target": parse(Recipe, config, "target"),
+                    "draft": parse(Recipe, config, "draft")}
+        return validated(cls, {**config, **sections}, "")
 
 
-def make_tokenizer(config: DictConfig, folder: Path) -> None:
-    source = islice(stream(config.seed, dict(config.mix), -1), config.tokenizer.examples)
-    texts = (f" {content}" for messages in source for _, content in messages)
-    save_tokenizer(train_tokenizer(texts, config.tokenizer.vocab_size), folder)
+def make_tokenizer(settings: TrainPair, folder: Path) -> None:
+    """Learn the tokenizer from training conversations and write it to `folder`."""
+    conversations = islice(stream(settings.seed, settings.mix, -1), settings.tokenizer.examples)
+    texts = (f" {content}" for messages in conversations for _, content in messages)
+    save_tokenizer(train_tokenizer(texts, settings.tokenizer.vocab_size), folder)
 
 
-def make_model(config: DictConfig, name: str, out: Path, device: str) -> None:
-    recipe = Recipe(**OmegaConf.to_container(config[name], resolve=True))
-    tokenizer = AutoTokenizer.from_pretrained(Path(config.work) / "tokenizer")
-    work = Path(config.work) / name
-    model = train(recipe, tokenizer, partial(stream, config.seed, dict(config.mix)), work,
-                  device=device, seed=config.seed, name=name)
-    export(model, tokenizer, out / name)
-    curve = [json.loads(line) for line in (work / "loss.jsonl").read_text().splitlines()]
-    (out / name / "training.json").write_text(json.dumps({"recipe": recipe.model_dump(), "loss": curve}))
-
-
-@hydra.main(version_base="1.3", config_path="../conf", config_name="train_pair")
-def main(config: DictConfig) -> None:
-    out, work = Path(config.out), Path(config.work)
+def make_model(settings: TrainPair, name: str, recipe: Recipe) -> None:
+    """Train one model, export it to `out`/`name`, and write its recipe and losses beside it."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.set_num_threads(config.threads or os.cpu_count())
-    for stage in config.stages:
+    tokenizer = AutoTokenizer.from_pretrained(settings.work / "tokenizer")
+    work = settings.work / name
+    model = train(recipe, tokenizer, partial(stream, settings.seed, settings.mix), work,
+                  device=device, seed=settings.seed, name=name)
+    export(model, tokenizer, settings.out / name)
+    losses = [json.loads(line) for line in (work / "loss.jsonl").read_text().splitlines()]
+    record = {"recipe": recipe.model_dump(), "loss": losses}
+    (settings.out / name / "training.json").write_text(json.dumps(record))
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Complete the requested stages; finished ones are skipped. Raises ConfigError, TaskError."""
+    settings = TrainPair.from_config(config)
+    torch.set_num_threads(settings.threads or os.cpu_count() or 1)
+    for stage in settings.stages:
         if stage == "tokenizer":
-            done, make = work / "tokenizer" / "tokenizer.json", make_tokenizer
-            if not done.exists():
-                make(config, work / "tokenizer")
-        elif not (out / stage / "model.safetensors").exists():
-            make_model(config, stage, out, device)
+            if not (settings.work / "tokenizer" / "tokenizer.json").exists():
+                make_tokenizer(settings, settings.work / "tokenizer")
+        elif not (settings.out / stage / "model.safetensors").exists():
+            make_model(settings, stage, settings.target if stage == "target" else settings.draft)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 2 the command is wrong."""
+    return run_yaml_command("train_pair", run, argv)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import torch
 
 from bench.config.cell import Cell
 from bench.config.errors import format_exception
-from bench.config.schema import Engine
+from bench.config.paths import TINY
+from bench.config.schema import Engine, Pair
 from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
@@ -23,6 +23,15 @@ DEFAULT_THREADS = torch.get_num_threads()
 def use_threads(engine: Engine) -> None:
     """Set the number of CPU threads of this process, as engine.threads asks."""
     torch.set_num_threads(engine.threads or DEFAULT_THREADS)
+
+
+def load_language_model(pair: Pair, engine: Engine, role: str) -> LanguageModel:
+    """A causal LM of a pair; `role` is target or draft. Raises ConfigError, ModelError."""
+    pair.check(role)
+    checkpoint = pair.checkpoint(role)
+    return load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
+                      trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
+                      shape_tokenizer=TINY / "target")
 
 
 class ModelPool:
@@ -63,11 +72,11 @@ class ModelPool:
     def _load(self, cell: Cell, role: str) -> LanguageModel | Head:
         """The target, or the drafter's own model: a causal LM or a head of the target."""
         pair, engine, checkpoint = cell.pair, cell.engine, cell.pair.checkpoint(role)
-        options: dict[str, Any] = {"revision": checkpoint.revision, "dtype": engine.dtype, "device": engine.device,
-                                   "trust_remote_code": pair.trust_remote_code}
         if role in ("target", "draft"):
-            return load_model(checkpoint.source, chat_template=pair.chat_template, **options)
-        return cell.drafter.options.load(checkpoint.source, self._model(cell, "target"), **options)
+            return load_language_model(pair, engine, role)
+        return cell.drafter.options.load(
+            checkpoint.source, self._model(cell, "target"), revision=checkpoint.revision, dtype=engine.dtype,
+            device=engine.device, trust_remote_code=pair.trust_remote_code)
 
 
 def _key(cell: Cell, role: str) -> Hashable:

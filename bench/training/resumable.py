@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from bench.config.errors import ConfigError
+from bench.config.identity import digest
 from bench.config.paths import PROJECT
 from methods.engine.language_model import LanguageModel
 from tasks.base import Prompt
@@ -25,12 +26,14 @@ def provenance_name(model: LanguageModel) -> str:
     return model.source
 
 
-def map_resumable(file: Path, settings: dict[str, Any], prompts: Sequence[Prompt],
+def map_resumable(work: Path, settings: dict[str, Any], prompts: Sequence[Prompt],
                   function: Callable[[Prompt], list[Any]], title: str) -> list[tuple[str, list[Any]]]:
-    """Apply `function` to every prompt; returns (prompt id, result) in order. Results already in `file` are reused.
+    """Apply `function` to every prompt; returns (prompt id, result) in order. Results from earlier runs are reused.
 
-    `file` is JSONL: `settings` on the first line, then one result (plain JSON data) a line. A torn last line, left by
-    a killed process, is dropped. Raises ConfigError where the file holds other settings."""
+    They are kept in `work`/<digest of settings>.jsonl: `settings` on the first line, then one result (plain JSON data)
+    a line. A torn last line, left by a killed process, is dropped. Raises ConfigError where the file holds other
+    settings."""
+    file = work / f"{digest(settings)}.jsonl"
     results = _read(file, settings)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as out:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from bench import train_heads
 from bench.config.errors import ConfigError
-from bench.train_heads import embedded, parse, run
+from bench.train_heads import embedded, parsed, run
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.loading import load_model
 from methods.heads.medusa import load_medusa
@@ -31,9 +31,9 @@ def config_of(*overrides: str):
 
 
 def test_every_kind_has_a_valid_section():
-    settings, _ = parse(config_of())
+    settings, _ = parsed(config_of())
     assert set(settings.heads) <= set(RECIPES)
-    _, recipes = parse(config_of(f"heads=[{','.join(RECIPES)}]"))
+    _, recipes = parsed(config_of(f"heads=[{','.join(RECIPES)}]"))
     for name, recipe in recipes.items():
         assert recipe.rate(0) < recipe.rate(recipe.updates // 4) == 1.0 and recipe.rate(recipe.updates) == 0.0, name
 
@@ -44,7 +44,7 @@ def test_what_is_wrong_is_one_line():
                             ("+own=1", "own: unknown key"), ("eagle3.steps=0", "eagle3.steps=0: must be"),
                             ("own_answers.share=2", "own_answers.share=2: must be")):
         with pytest.raises(ConfigError, match=words) as error:
-            parse(config_of(override))
+            parsed(config_of(override))
         assert "\n" not in str(error.value)
 
 

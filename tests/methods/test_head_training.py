@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from bench.train_pair import stream
+from bench.training.embedded_data import stream
 from methods.drafters._eagle_proposer import DynamicProposer
 from methods.drafters.base import DraftSettings
 from methods.engine.language_model import LanguageModel

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from bench.train_pair import stream
+from bench.training.embedded_data import stream
 from methods.training.packing import Batch, Packer
 from methods.training.pair.growth import grow, new_model
 from methods.training.pair.language_model import export, loss_of, train
