@@ -1,12 +1,12 @@
-"""`python -m bench.microbench [KEY=VALUE …]`: what a cycle costs on this machine, apart from what it accepts.
+"""`python -m bench.microbench [KEY=VALUE …]`: measure the cost of a draft-verify cycle on this machine.
 
-The overrides are those of `python -m bench`; without them pair=synthetic_8b method=eagle3. It measures
+The overrides are those of `python -m bench`; the default is pair=synthetic_8b method=eagle3. Measured are
   bandwidth   of a plain copy in the device's memory, bytes read and written
-  baseline    autoregressive decoding: bytes that a token must read (weights but the input embedding, keys and values of
-              the context) over its time, and the share of the bandwidth that this is
-  verify      one target forward of 1, 8, 32, 60 nodes behind the context, relative to one node
+  baseline    autoregressive decoding: the bytes a token must read (weights without the input embedding, keys and values
+              of the context) over its time, also as a share of the bandwidth
+  verify      one target forward of 1, 8, 32, 60 nodes after the context, relative to one node
   cycle       of the method: drafting, verifying, and the rest (decision, walk, bookkeeping)
-and writes the table with its environment to results/measured/engine_<pair>."""
+The table and its environment are written to results/measured/engine_<pair>."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import torch
+from pydantic import PositiveInt
 
 from bench.config.cell import Cell
+from bench.config.command import run_command
 from bench.config.compose import composer
 from bench.config.environment import environment
 from bench.config.errors import ConfigError
 from bench.config.paths import PROJECT
+from bench.config.schema import Section, validated
 from bench.run.model_pool import ModelPool, use_threads
 from bench.run.profiling import Phases, now
 from methods.decode import Limits, Request, generate
 from methods.engine.language_model import LanguageModel
 from methods.engine.random_weights import nbytes
-from methods.engine.source import ModelError
 from methods.method import Method
 from methods.trees.draft import Draft
 
@@ -40,9 +43,30 @@ DEFAULTS = {"pair": "synthetic_8b", "method": "eagle3"}
 COPY_BYTES = {"cuda": 4 << 30, "cpu": 256 << 20}
 
 
+class Options(Section):
+    """The command's own options.
+
+    context  tokens of the prompt.
+    new      new tokens of a timed run.
+    repeats  runs behind each median.
+    out      folder of the table; None: results/measured/engine_<pair>.
+    """
+
+    context: PositiveInt
+    new: PositiveInt
+    repeats: PositiveInt
+    out: Path | None
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One measured quantity; `relative` says to what."""
+    """One measured quantity.
+
+    what      its name.
+    value     in `unit`.
+    unit      of the value.
+    relative  the value relative to another, in words.
+    """
 
     what: str
     value: float
@@ -51,7 +75,7 @@ class Line:
 
 
 def median_seconds(work: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Of `repeats` runs after two that warm up."""
+    """Median time of `repeats` runs after two warm-up runs."""
     times = []
     for _ in range(repeats + 2):
         began = now(device)
@@ -69,22 +93,22 @@ def bandwidth(device: torch.device, repeats: int) -> float:
 
 @torch.inference_mode()
 def verify_seconds(target: LanguageModel, ids: list[int], repeats: int) -> dict[int, float]:
-    """Seconds of one forward of N sibling nodes behind the context `ids`, by N. Nothing is committed."""
+    """Number of nodes -> seconds of one forward of that many siblings after the context `ids`. Nothing is committed."""
     cache = target.new_cache(1, len(ids) + max(NODES) + 1)
     target.prefill([ids], cache)
-    found = {}
+    seconds = {}
     for nodes in NODES:
         tokens = torch.arange(nodes, device=target.device)[None] % target.vocab_size
         parents = torch.zeros_like(tokens)
         parents[0, 0] = -1
         shape = Draft.of_parents(tokens, parents, max_depth=1)
         tree = {} if nodes == 1 else {"ancestors": shape.ancestors, "depth": shape.depth}
-        found[nodes] = median_seconds(lambda: target.forward(tokens, cache, **tree), target.device, repeats)  # noqa: B023
-    return found
+        seconds[nodes] = median_seconds(partial(target.forward, tokens, cache, **tree), target.device, repeats)
+    return seconds
 
 
 def bytes_per_token(target: LanguageModel, context: int) -> int:
-    """What one autoregressive step must read: weights, but of an untied input embedding one row, and the cache."""
+    """Bytes one autoregressive step must read: the weights, without an untied input embedding, and the cache."""
     embedding, head = target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
     unread = 0 if embedding is head else embedding.nbytes
     cache = target.new_cache(1, context)
@@ -92,13 +116,13 @@ def bytes_per_token(target: LanguageModel, context: int) -> int:
 
 
 def measure(method: Method, baseline: Method, context: int, new: int, repeats: int) -> list[Line]:
-    """All lines of the table, for a prompt of `context` tokens and `new` new ones."""
+    """All lines of the table, for a prompt of `context` tokens and `new` new tokens."""
     target, device = method.target, method.target.device
     ids = [1 + i % (target.vocab_size - 1) for i in range(context)]
     limits = Limits(new, frozenset())
     copy = bandwidth(device, repeats)
     lines = [Line("copy bandwidth", copy / 1e9, "GB/s")]
-    for arm in (baseline, method):  # warms up
+    for arm in (baseline, method):  # warm up
         generate(arm, [Request(ids, "engine")], limits)
     step = generate(baseline, [Request(ids, "engine")], limits)[0]
     token = step.decode_s / sum(step.committed)
@@ -122,62 +146,65 @@ def measure(method: Method, baseline: Method, context: int, new: int, repeats: i
 
 
 def table(lines: Sequence[Line]) -> str:
+    """The lines as a Markdown table."""
     rows = [(line.what, f"{line.value:.3g} {line.unit}", line.relative) for line in lines]
-    return pd.DataFrame(rows, columns=["", "measured", "that is"]).to_markdown(
+    return pd.DataFrame(rows, columns=["", "measured", "relative"]).to_markdown(
         index=False, colalign=["left", "right", "left"], disable_numparse=True)
 
 
 def composed(overrides: Sequence[str]) -> Cell:
-    """The cell of the overrides, with the defaults of this command. Raises ConfigError."""
+    """The cell of the overrides over this command's defaults. Raises ConfigError."""
     given = {line.partition("=")[0] for line in overrides}
     defaults = [f"{key}={value}" for key, value in DEFAULTS.items()
                 if key not in given and not (key == "method" and "drafter" in given)]
     with composer() as hydra:
         cell = Cell.from_config(hydra.point([*defaults, *overrides]).config)
     if cell.is_autoregressive:
-        raise ConfigError("drafter=none has no cycle to measure beside the baseline: take method=eagle3 or another")
+        raise ConfigError("drafter=none has no cycle to compare with the baseline: take method=eagle3 or another")
     return cell
 
 
-def write(cell: Cell, lines: Sequence[Line], args: argparse.Namespace) -> Path:
-    """README.md with the table, environment.json beside it."""
-    folder = args.out or PROJECT / "results" / "measured" / f"engine_{cell.pair.name}"
+def write(cell: Cell, lines: Sequence[Line], options: Options, overrides: Sequence[str]) -> Path:
+    """Write README.md with the table and environment.json; returns their folder."""
+    folder = options.out or PROJECT / "results" / "measured" / f"engine_{cell.pair.name}"
     folder.mkdir(parents=True, exist_ok=True)
     found = environment(sys.argv, cell.engine.device, cell.fingerprints(), cell.dequantised())
     machine = (found["accelerator"] or {}).get("name") or f"{found['cpu']['model']}, {found['cpu']['threads']} threads"
-    options = ", ".join(f"{key} {value}" for key, value in cell.drafter.options.model_dump().items())
+    drafter = ", ".join(f"{key} {value}" for key, value in cell.drafter.options.model_dump().items())
     (folder / "environment.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(
-        f"# What a cycle costs: {cell.pair.name}\n\n{machine}, {cell.engine.dtype}; a context of {args.context} "
-        f"tokens, {args.new} new ones, batch 1; {cell.drafter.name} ({options}), rule {cell.rule.name}.\n"
-        f"`python -m bench.microbench {' '.join(args.overrides)}`\n\n{table(lines)}\n\n"
-        "The parts of a cycle come from a pass of its own that waits for the device at every phase.\n",
+        f"# What a cycle costs: {cell.pair.name}\n\n{machine}, {cell.engine.dtype}; a context of {options.context} "
+        f"tokens, {options.new} new tokens, batch 1; {cell.drafter.name} ({drafter}), rule {cell.rule.name}.\n"
+        f"`python -m bench.microbench {' '.join(overrides)}`\n\n{table(lines)}\n\n"
+        "The parts of a cycle are timed in a separate pass that synchronises with the device at every phase.\n",
         encoding="utf-8")
     return folder
 
 
+def run(options: Options, overrides: Sequence[str]) -> None:
+    """Measure, write and print the table. Raises ConfigError, ModelError."""
+    cell = composed(overrides)
+    use_threads(cell.engine)
+    pool = ModelPool()
+    method, baseline = pool.method(cell), pool.method(cell.baseline())
+    lines = measure(method, replace(baseline, target=method.target), options.context, options.new, options.repeats)
+    folder = write(cell, lines, options, overrides)
+    print(table(lines))
+    print(f"written: {folder}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 2 the command is wrong."""
     parser = argparse.ArgumentParser(prog="python -m bench.microbench", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    parser.add_argument("--context", type=int, default=512, help="tokens of the prompt")
-    parser.add_argument("--new", type=int, default=64, help="new tokens of a timed run")
-    parser.add_argument("--repeats", type=int, default=20, help="runs behind each median")
-    parser.add_argument("--out", type=Path, help="folder of the table (results/measured/engine_<pair>)")
-    args = parser.parse_intermixed_args(argv)
-    try:
-        cell = composed(args.overrides)
-        use_threads(cell.engine)
-        pool = ModelPool()
-        method, baseline = pool.method(cell), pool.method(cell.baseline())
-    except (ConfigError, ModelError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    lines = measure(method, replace(baseline, target=method.target), args.context, args.new, args.repeats)
-    folder = write(cell, lines, args)
-    print(table(lines))
-    print(f"written: {folder}")
-    return 0
+    parser.add_argument("--context", default=512, help="tokens of the prompt")
+    parser.add_argument("--new", default=64, help="new tokens of a timed run")
+    parser.add_argument("--repeats", default=20, help="runs behind each median")
+    parser.add_argument("--out", help="folder of the table (results/measured/engine_<pair>)")
+    given = vars(parser.parse_intermixed_args(argv))
+    overrides = given.pop("overrides")
+    return run_command(lambda: run(validated(Options, given, ""), overrides))
 
 
 if __name__ == "__main__":

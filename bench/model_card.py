@@ -1,106 +1,77 @@
-"""`python -m bench.model_card`: measures the embedded pair and writes its model card, models/tiny/README.md.
+"""`python -m bench.model_card`: measure the embedded pair and write its model card, models/tiny/README.md.
 
-Scores come through the ordinary runner (report=laboratory), the physics of margins from bench/physics.py, the
-comparison with `transformers` assisted generation from bench/speed.py. Nothing that was measured is written by hand."""
+Scores come from the ordinary runner (report=laboratory), margins from bench/training/margins.py, the comparison with
+`transformers` assisted generation from bench/vs_transformers.py. Every number on the page is measured and kept in
+models/tiny/measured.json; --render writes the page from that file without measuring."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Mapping
-from itertools import pairwise
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from matplotlib.figure import Figure
 from safetensors.torch import load_file
 
 from bench.config.cell import validated
+from bench.config.command import run_command
 from bench.config.compose import composer
+from bench.config.errors import ConfigError
+from bench.config.paths import TINY
 from bench.config.settings import Settings
 from bench.reports.plan import plan_of
 from bench.reports.run import run_reports
-from bench.training import margins as physics
-from bench.vs_transformers import assisted, of_transformers, stock_generate
+from bench.training.cards import render
+from bench.training.margins import Margins, answers, margin_table, margins, substitution_table
+from bench.vs_transformers import assisted, load_stock_model, stock_generate
 from methods import registry
 from methods.decode import Limits
 from methods.engine.loading import load_model
 from methods.method import Method, build_method
 from methods.sampling import Sampling
-from plots.histogram import values
-from plots.render import save
-from plots.style import look, panel_grid, style
-from results.metrics.intervals import proportion_interval, speedup_interval
+from plots import training_curves
+from results.metrics.intervals import speedup_interval
 from results.reports.spec import TableSpec
 from results.store.cells import Store
-from tasks.base import Task
 from tasks.mini import BENCHMARKS, MiniTask
 
-PAIR = Path("models/tiny")
-TEMPLATES = Path(__file__).parent / "training" / "templates"
+NUMBERS = TINY / "measured.json"
 THETA = 0.9
+"""Positions with z2/z1 above it have a low margin: MARS' default threshold."""
 NEW = 176
-SUBSTITUTIONS = 300
+"""New tokens of an answer at most."""
 DRAFT_LENGTH = 5
+PROMPTS, ASSISTED_PROMPTS, SUBSTITUTIONS = 60, 50, 300
 
 
 def greedy_method(folder: Path) -> Method:
+    """Autoregressive greedy decoding of a checkpoint."""
     target = load_model(str(folder))
     return build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
 
 
-def all_margins(method: Method, n: int) -> dict[str, tuple[Task, list[physics.Position]]]:
+def measured_margins(method: Method, n: int, limits: Limits) -> Margins:
     """The positions of the answers to `n` test prompts of each task."""
-    limits = Limits(NEW, method.target.eos_ids)
-    found = {}
+    measured = {}
     for name in BENCHMARKS:
         task = MiniTask(name)
-        answers = physics.answers(method, task, task.prompts(n, 0), limits)
-        found[name] = task, [position for one in answers for position in physics.margins(method, one)]
-    return found
-
-
-def margin_table(margins: Mapping[str, tuple[Task, list[physics.Position]]]) -> list[dict[str, Any]]:
-    """Per task: positions, share with z2/z1 above theta, count with z1 <= 0."""
-    return [{"task": name, "positions": len(positions), "smallest_z1": min(p.z1 for p in positions),
-             "low": sum(p.ratio > THETA for p in positions) / len(positions),
-             "negative": sum(p.z1 <= 0 for p in positions)} for name, (_, positions) in margins.items()]
-
-
-def substitution_table(method: Method, margins: Mapping[str, tuple[Task, list[physics.Position]]]) -> dict[str, Any]:
-    """How often the answer stays right when the runner-up replaces the top token, at low and at high margin.
-
-    Only answers that were right, only tasks with right-or-wrong scores; low: z2/z1 > theta, high: the rest."""
-    limits = Limits(NEW, method.target.eos_ids)
-    pools: dict[str, list[tuple[Task, physics.Position]]] = {"low": [], "high": []}
-    for task, positions in margins.values():
-        if not task.proportion:
-            continue
-        answers = {id(p.answer): p.answer for p in positions}
-        right = {name: task.score(a.prompt, a.texts).value == 1.0 for name, a in answers.items()}
-        for position in positions:
-            if right[id(position.answer)]:
-                pools["low" if position.ratio > THETA else "high"].append((task, position))
-    table = {}
-    for kind, pool in pools.items():
-        chosen = physics.sample(pool, SUBSTITUTIONS, seed=0)
-        still = 0
-        for task in {id(t): t for t, _ in chosen}.values():
-            still += sum(physics.substituted(method, task, [p for t, p in chosen if t is task], limits))
-        table[kind] = {"n": len(chosen), "right": still / len(chosen), "ci95": proportion_interval(still, len(chosen))}
-    return table
+        positions = [p for one in answers(method, task.prompts(n), limits) for p in margins(method, one)]
+        measured[name] = task, positions
+    return measured
 
 
 def assisted_table(n: int) -> dict[str, Any]:
     """Stock `transformers` assisted generation on mini_gsm: tokens per target forward, and its gain over `generate`."""
-    target, draft = (of_transformers(str(PAIR / part), "float32", "cpu") for part in ("target", "draft"))
-    reference = load_model(str(PAIR / "target"))
+    target, draft = (load_stock_model(str(TINY / part), "float32", "cpu") for part in ("target", "draft"))
+    reference = load_model(str(TINY / "target"))
     eos, forwards = sorted(reference.eos_ids), []
     plain = stock_generate(target, eos, NEW)
-    helped = assisted(of_transformers(str(PAIR / "target"), "float32", "cpu"), draft, eos, NEW, DRAFT_LENGTH)
+    helped = assisted(load_stock_model(str(TINY / "target"), "float32", "cpu"), draft, eos, NEW, DRAFT_LENGTH)
     counted = assisted(target, draft, eos, NEW, DRAFT_LENGTH)
-    prompts = [reference.encode([{"role": "user", "content": p.turns[0]}]) for p in MiniTask("mini_gsm").prompts(n, 0)]
+    prompts = [reference.encode([{"role": "user", "content": p.turns[0]}]) for p in MiniTask("mini_gsm").prompts(n)]
     runs = [(helped(ids), plain(ids)) for ids in [prompts[0], *prompts]][1:]
     target.register_forward_hook(lambda *_: forwards.append(1))
     tokens = sum(counted(ids)[0] for ids in prompts)
@@ -110,70 +81,44 @@ def assisted_table(n: int) -> dict[str, Any]:
             "speedup": sum(mt) / sum(ms) / (sum(bt) / sum(bs)), "ci95": speedup_interval(mt, ms, bt, bs)}
 
 
-def parameters(folder: Path) -> int:
-    return sum(weight.numel() for weight in load_file(folder / "model.safetensors").values())
-
-
-def loss_figure() -> Figure:
-    figure, (ax,) = panel_grid(1, inches=(6.2, 3.0))
-    for i, part in enumerate(("target", "draft")):
-        curve = json.loads((PAIR / part / "training.json").read_text())["loss"]
-        seen = look(i)
-        ax.plot([row["tokens"] / 1e6 for row in curve], [row["loss"] for row in curve], color=seen.colour,
-                linestyle=seen.dash, lw=1.1, label=part)
-        grown = [row["tokens"] / 1e6 for before, row in pairwise(curve) if row["layers"] > before["layers"]]
-        for at in grown:
-            ax.axvline(at, color=seen.colour, lw=0.8, ls=":")
-    ax.set_yscale("log")
-    ax.set_xlabel("training tokens (millions)")
-    ax.set_ylabel("loss (nats/token)")
-    ax.legend()
-    return figure
-
-
-def margin_figure(positions: list[physics.Position]) -> Figure:
-    """The target's own edition of MARS, Figure 5."""
-    figure, (a, b, c) = panel_grid(3, inches=(3.2, 2.8))
-    values(a, [p.z1 for p in positions], label="top-1 logit z₁", mark=0.0)
-    values(b, [p.ratio for p in positions], label="z₂ / z₁", mark=THETA)
-    values(c, [p.p2 / p.p1 for p in positions], label="p₂ / p₁", mark=THETA)
-    return figure
+def parts() -> dict[str, dict[str, Any]]:
+    """Sizes and training of target and draft; draws the loss curves."""
+    table, losses = {}, {}
+    for part in ("target", "draft"):
+        training = json.loads((TINY / part / "training.json").read_text())
+        weights = load_file(TINY / part / "model.safetensors").values()
+        losses[part] = training["loss"]
+        table[part] = {"parameters": sum(weight.numel() for weight in weights), "recipe": training["recipe"],
+                       "config": json.loads((TINY / part / "config.json").read_text()),
+                       "loss": training["loss"][-1]["loss"], "tokens": training["loss"][-1]["tokens"]}
+    training_curves.pair_losses(losses, TINY / "loss.png")
+    return table
 
 
 def measure(n: int, scores: dict[str, Any]) -> dict[str, Any]:
-    """All numbers of the card, and its figures in models/tiny/."""
-    method = greedy_method(PAIR / "target")
-    margins = all_margins(method, n)
-    with style():
-        every = [position for _, positions in margins.values() for position in positions]
-        for name, figure in (("loss", loss_figure()), ("margins", margin_figure(every))):
-            for path in save(figure, PAIR / name):
-                if path.suffix != ".png":
-                    path.unlink()
-    parts = {}
-    for part in ("target", "draft"):
-        training = json.loads((PAIR / part / "training.json").read_text())
-        config = json.loads((PAIR / part / "config.json").read_text())
-        parts[part] = {"parameters": parameters(PAIR / part), "config": config, "recipe": training["recipe"],
-                       "loss": training["loss"][-1]["loss"], "tokens": training["loss"][-1]["tokens"]}
-    file = PAIR / "HISTORY.md"
-    history = file.read_text() if file.exists() else None
-    return {"history": history, "new": NEW, "parts": parts, "scores": scores, "margins": margin_table(margins),
-            "margins_n": n, "theta": THETA, "substitution": substitution_table(method, margins),
-            "assisted": assisted_table(50)}
+    """All numbers of the card; draws its figures into models/tiny/."""
+    method = greedy_method(TINY / "target")
+    limits = Limits(NEW, method.target.eos_ids)
+    measured = measured_margins(method, n, limits)
+    every = [position for _, positions in measured.values() for position in positions]
+    training_curves.margins([p.z1 for p in every], [p.ratio for p in every], [p.p2 / p.p1 for p in every], THETA,
+                            TINY / "margins.png")
+    return {"new": NEW, "parts": parts(), "scores": scores, "margins": margin_table(measured, THETA), "margins_n": n,
+            "theta": THETA, "substitution": substitution_table(method, measured, THETA, limits, SUBSTITUTIONS),
+            "assisted": assisted_table(ASSISTED_PROMPTS)}
 
 
 def write_card(numbers: dict[str, Any]) -> Path:
-    (PAIR / "measured.json").write_text(json.dumps(numbers, indent=1))
-    templates = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined,
-                            trim_blocks=True, lstrip_blocks=True)
-    card = PAIR / "README.md"
-    card.write_text(templates.get_template("model_card.md.j2").render(**numbers))
+    """Write models/tiny/README.md; HISTORY.md beside it, if there is one, becomes a section."""
+    file = TINY / "HISTORY.md"
+    history = file.read_text(encoding="utf-8") if file.exists() else None
+    card = TINY / "README.md"
+    card.write_text(render("model_card.md.j2", history=history, **numbers), encoding="utf-8")
     return card
 
 
 def scores() -> dict[str, dict[str, Any]]:
-    """task -> {"target", "sampled", "draft"} -> summary, through the ordinary runner."""
+    """task -> {"target", "sampled", "draft"} -> summary, from the ordinary runner. Raises ConfigError."""
     with composer() as hydra:
         command = hydra.command(["report=laboratory"], False)
         run_reports(command, hydra)
@@ -184,14 +129,28 @@ def scores() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for (model, task), outcome in plan.grid(Store(settings.store.dir)).items():
         if outcome.summary is None:
-            raise SystemExit(f"laboratory: {model} on {task} was not measured: {outcome.reason}")
+            raise ConfigError(f"report=laboratory: {model} on {task} was not measured: {outcome.reason}")
         found.setdefault(task, {})[names[model]] = outcome.summary.plain()
     return found
 
 
-def main() -> None:
-    print(write_card(measure(60, scores())))
+def run(render_only: bool) -> None:
+    """Measure unless `render_only`, then write the page. Raises ConfigError, ModelError."""
+    if render_only and not NUMBERS.exists():
+        raise ConfigError(f"--render: {NUMBERS} does not exist; run the command without --render to measure it")
+    if not render_only:
+        numbers = measure(PROMPTS, scores())
+        NUMBERS.write_text(json.dumps(numbers, indent=1), encoding="utf-8")
+    print(write_card(json.loads(NUMBERS.read_text(encoding="utf-8"))))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 2 the command is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m bench.model_card", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--render", action="store_true", help="write the page from models/tiny/measured.json")
+    args = parser.parse_args(argv)
+    return run_command(lambda: run(args.render))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

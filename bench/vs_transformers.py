@@ -1,28 +1,33 @@
-"""`python -m bench.vs_transformers` (`make engine-speed`): this engine beside `transformers`, in one interleaved run.
+"""`python -m bench.vs_transformers` (`make engine-speed`): compare this engine with `transformers`, interleaved.
 
-Four numbers, each a ratio or a share, so that a slow or busy machine does not change what they say:
-  autoregressive  this engine's tokens/s over `transformers.generate`'s
-  speculative     SpS tokens/s over `transformers` assisted generation at the same fixed draft length
-  overhead        share of the wall time spent outside the models' own forwards, for SpS and for EAGLE-3 with a tree of
-                  60 nodes; the pair's own head, or one of its shape with random weights where it has none"""
+Every number is a ratio or a share, so a slow or busy machine does not bias it:
+  autoregressive  this engine's tokens/s over those of `transformers.generate`
+  speculative     SpS tokens/s over those of `transformers` assisted generation at the same fixed draft length
+  overhead        share of the wall time outside the models' forwards, for SpS and for EAGLE-3 with a tree of 60 nodes
+                  (the pair's own head, or one of its shape with random weights where it has none)"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from rich.console import Console
 from rich.table import Table
 from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from bench.config.command import run_command
+from bench.config.schema import DType, Section, validated
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.engine.language_model import LanguageModel
@@ -35,11 +40,36 @@ from methods.sampling import Sampling
 from results.metrics import intervals
 from tasks.mini import MiniTask
 
+Arm = Callable[[list[int]], tuple[int, float]]
+"""Prompt ids -> (new tokens, seconds)."""
+
+
+class Options(Section):
+    """The command's options.
+
+    target, draft  the models.
+    eagle3         an EAGLE-3 head of the target; any other path stands for a head with random weights.
+    n              prompts of mini_gsm.
+    length         draft length K.
+    new            new tokens at most.
+    dtype          numeric type of all models.
+    threads        CPU threads; 0: PyTorch's choice.
+    """
+
+    target: str
+    draft: str
+    eagle3: Path
+    n: PositiveInt
+    length: PositiveInt
+    new: PositiveInt
+    dtype: DType
+    threads: NonNegativeInt
+
 
 class ForwardClock:
-    """Adds up the wall time inside the forwards of some modules, none of which is called inside another."""
+    """Sums the wall time inside the forwards of some modules, none of which calls another."""
 
-    def __init__(self, *modules: nn.Module):
+    def __init__(self, *modules: nn.Module) -> None:
         self.seconds = 0.0
         self.hooks = [hook for module in modules for hook in (module.register_forward_pre_hook(self._enter),
                                                               module.register_forward_hook(self._leave))]
@@ -48,19 +78,20 @@ class ForwardClock:
         for hook in self.hooks:
             hook.remove()
 
-    def _enter(self, *_) -> None:
+    def _enter(self, *_: Any) -> None:
         self.began = time.perf_counter()
 
-    def _leave(self, *_) -> None:
+    def _leave(self, *_: Any) -> None:
         self.seconds += time.perf_counter() - self.began
 
 
-def of_transformers(folder: str, dtype: str, device: str):
-    """The stock model, as `transformers` users run it."""
+def load_stock_model(folder: str, dtype: str, device: str) -> Any:
+    """The model as users of `transformers` run it."""
     return AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).to(device).eval()
 
 
-def stock_generate(model, eos: list[int], new: int, **extra) -> Callable[[list[int]], tuple[int, float]]:
+def stock_generate(model: Any, eos: list[int], new: int, **extra: Any) -> Arm:
+    """Greedy `model.generate` of at most `new` tokens."""
     def run(ids: list[int]) -> tuple[int, float]:
         tokens = torch.tensor([ids], device=model.device)
         began = time.perf_counter()
@@ -70,15 +101,15 @@ def stock_generate(model, eos: list[int], new: int, **extra) -> Callable[[list[i
     return run
 
 
-def assisted(target, draft, eos: list[int], new: int, length: int) -> Callable[[list[int]], tuple[int, float]]:
+def assisted(target: Any, draft: Any, eos: list[int], new: int, length: int) -> Arm:
     """Assisted generation at a fixed draft length: constant schedule, no confidence threshold."""
     draft.generation_config.update(num_assistant_tokens=length, num_assistant_tokens_schedule="constant",
                                    assistant_confidence_threshold=0.0)
     return stock_generate(target, eos, new, assistant_model=draft)
 
 
-def ours(method: Method, new: int) -> Callable[[list[int]], tuple[int, float]]:
-    """Prefill included, as in `transformers.generate`."""
+def ours(method: Method, new: int) -> Arm:
+    """This engine's decoding, prefill included as in `transformers.generate`."""
     limits = Limits(new, method.target.eos_ids)
 
     def run(ids: list[int]) -> tuple[int, float]:
@@ -88,61 +119,67 @@ def ours(method: Method, new: int) -> Callable[[list[int]], tuple[int, float]]:
 
 
 @contextmanager
-def _threads(count: int):
+def _threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     yield
     torch.set_num_threads(before)
 
 
-def measure(args: argparse.Namespace) -> None:
+def measure(options: Options) -> None:
+    """Time all arms prompt by prompt, their order rotating, and print the comparison. Raises ModelError."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    target, draft = (load_model(f, dtype=args.dtype, device=device) for f in (args.target, args.draft))
-    greedy = Sampling(0.0)
-    rule, none, model = registry.rule("greedy")(), registry.drafter("none")(), registry.drafter("model")()
-    sps = build_method(target, draft, model, rule, greedy, args.length)
-    eos, new = sorted(target.eos_ids), args.new
-    arms = {
-        "transformers.generate": stock_generate(of_transformers(args.target, args.dtype, device), eos, new),
-        "this engine, autoregressive": ours(build_method(target, None, none, rule, greedy, args.length), new),
-        "transformers, assisted": assisted(of_transformers(args.target, args.dtype, device),
-                                           of_transformers(args.draft, args.dtype, device), eos, new, args.length),
-        "this engine, SpS": ours(sps, new),
-    }
-    asked = [prompt.turns[0] for prompt in MiniTask("mini_gsm").prompts(args.n, 0)]
+    target, draft = (load_model(f, dtype=options.dtype, device=device) for f in (options.target, options.draft))
+    greedy, rule = Sampling(0.0), registry.rule("greedy")()
+    sps = build_method(target, draft, registry.drafter("model")(), rule, greedy, options.length)
+    asked = [prompt.turns[0] for prompt in MiniTask("mini_gsm").prompts(options.n)]
     prompts = [target.encode([{"role": "user", "content": text}]) for text in asked]
+    arms = build_arms(options, target, sps, device)
     runs: dict[str, list[tuple[int, float]]] = {name: [] for name in arms}
-    with _threads(args.threads):
+    with _threads(options.threads):
         for index, ids in enumerate([prompts[0], *prompts]):  # the first round warms up
             order = list(arms)[index % len(arms):] + list(arms)[:index % len(arms)]
             for name in order:
                 result = arms[name](ids)
                 if index:
                     runs[name].append(result)
-        share = overhead(sps, prompts[:max(8, args.n // 4)], new, [draft.model])
-        head = eagle3_head(args, target)
-        eagle3 = build_method(target, head, registry.drafter("eagle3")(), rule, greedy, args.length)
+        share = overhead(sps, prompts[:max(8, options.n // 4)], options.new, [draft.model])
+        head = eagle3_head(options, target)
+        eagle3 = build_method(target, head, registry.drafter("eagle3")(), rule, greedy, options.length)
         inner = head.model, head.model.fc, head.model.lm_head
-        share_eagle3 = overhead(eagle3, prompts[:max(4, args.n // 6)], new, inner)
-    report(runs, share, share_eagle3, args)
+        share_eagle3 = overhead(eagle3, prompts[:max(4, options.n // 6)], options.new, inner)
+    report(runs, share, share_eagle3, options)
 
 
-def eagle3_head(args: argparse.Namespace, target: LanguageModel) -> Head:
-    """The head beside the target; without one, a head of the target's own shape with random weights: a cycle costs the
-    same whatever is accepted."""
-    folder = Path(args.eagle3)
-    if folder.is_dir():
-        return load_eagle3(str(folder), target, dtype=args.dtype, device=str(target.device))
+def build_arms(options: Options, target: LanguageModel, sps: Method, device: str) -> dict[str, Arm]:
+    """The four arms by name: `transformers` and this engine, each without and with a draft."""
+    eos, new, rule = sorted(target.eos_ids), options.new, registry.rule("greedy")()
+    plain = build_method(target, None, registry.drafter("none")(), rule, Sampling(0.0), options.length)
+    stock = [load_stock_model(folder, options.dtype, device)
+             for folder in (options.target, options.target, options.draft)]
+    return {
+        "transformers.generate": stock_generate(stock[0], eos, new),
+        "this engine, autoregressive": ours(plain, new),
+        "transformers, assisted": assisted(stock[1], stock[2], eos, new, options.length),
+        "this engine, SpS": ours(sps, new),
+    }
+
+
+def eagle3_head(options: Options, target: LanguageModel) -> Head:
+    """The target's head, or one of the target's own shape with random weights: the cost of a cycle does not depend on
+    what is accepted."""
+    if options.eagle3.is_dir():
+        return load_eagle3(str(options.eagle3), target, dtype=options.dtype, device=str(target.device))
     config = target.model.config.get_text_config(decoder=True).to_dict()
     with TemporaryDirectory() as made:
         Path(made, "config.json").write_text(json.dumps({key: config.get(key) for key in KNOWN}))
         save_file(Eagle3Head(head_config({key: config.get(key) for key in KNOWN})).state_dict(),
                   Path(made, "model.safetensors"))
-        return load_eagle3(made, target, dtype=args.dtype, device=str(target.device))
+        return load_eagle3(made, target, dtype=options.dtype, device=str(target.device))
 
 
 def overhead(method: Method, prompts: list[list[int]], new: int, drafting: Sequence[nn.Module]) -> float:
-    """Share of the wall time outside the forwards of the target and the `drafting` modules (a pass of its own)."""
+    """Share of the wall time outside the forwards of the target and the `drafting` modules (a separate pass)."""
     limits, decode = Limits(new, method.target.eos_ids), 0.0
     generate(method, [Request(prompts[0], "speed")], limits)  # warms up
     clock = ForwardClock(method.target.model, *drafting)
@@ -153,10 +190,12 @@ def overhead(method: Method, prompts: list[list[int]], new: int, drafting: Seque
     return 1.0 - clock.seconds / decode
 
 
-def report(runs: dict[str, list[tuple[int, float]]], share: float, share_eagle3: float,
-           args: argparse.Namespace) -> None:
+def report(runs: Mapping[str, Sequence[tuple[int, float]]], share: float, share_eagle3: float,
+           options: Options) -> None:
+    """Print tokens/s of each arm, the ratios with their intervals, and the overheads."""
     console = Console()
-    table = Table(title=f"{args.target}, {args.n} prompts, K = {args.length}, T = 0, {args.dtype}, one interleaved run")
+    table = Table(title=f"{options.target}, {options.n} prompts, K = {options.length}, T = 0, {options.dtype}, "
+                        "one interleaved run")
     for column in ("arm", "tokens/s", "tokens"):
         table.add_column(column, justify="left" if column == "arm" else "right")
     for name, pairs in runs.items():
@@ -174,19 +213,21 @@ def report(runs: dict[str, list[tuple[int, float]]], share: float, share_eagle3:
                   "EAGLE-3 trees of 60 nodes")
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 2 the command is wrong."""
     parser = argparse.ArgumentParser(prog="python -m bench.vs_transformers", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="models/tiny/target")
     parser.add_argument("--draft", default="models/tiny/draft")
     parser.add_argument("--eagle3", default="models/tiny/eagle3", help="an EAGLE-3 head of the target, if there is one")
-    parser.add_argument("--n", type=int, default=24, help="prompts of mini_gsm")
-    parser.add_argument("--length", type=int, default=5, help="draft length K")
-    parser.add_argument("--new", type=int, default=96, help="new tokens at most")
+    parser.add_argument("--n", default=24, help="prompts of mini_gsm")
+    parser.add_argument("--length", default=5, help="draft length K")
+    parser.add_argument("--new", default=96, help="new tokens at most")
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 = all cores")
-    measure(parser.parse_args())
+    parser.add_argument("--threads", default=0, help="CPU threads; 0 = all cores")
+    given = vars(parser.parse_args(argv))
+    return run_command(lambda: measure(validated(Options, given, "")))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,28 +1,37 @@
-"""Does a target have low-margin positions where the runner-up is harmless, and certain ones where it is fatal?
+"""Does a target have low-margin positions where the runner-up is harmless, and high-margin ones where it is fatal?
 
-Relaxed verification lives on that difference (MARS, sections 1 and 3). Measured on the target's own greedy answers:
-the margins of every generated position, and what becomes of the final answer when the runner-up takes the place of
-the top token at one position and greedy decoding goes on from there."""
+Relaxed verification relies on this difference (MARS, sections 1 and 3). It is measured on the target's own greedy
+answers: the margin at every generated position, and the score when the runner-up replaces the top token at one position
+and greedy decoding continues from there."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from bench.run.conversation import Answer, answer, context
 from methods.decode import Limits, Request, generate, text_of
 from methods.method import Method
+from results.metrics.intervals import proportion_interval
 from tasks.base import Prompt, Task
 
 BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """One generated position: its place in the last turn's answer, the top two logits and probabilities."""
+class TokenMargin:
+    """One generated position.
+
+    answer     the answer it belongs to.
+    index      its place in the last turn's tokens.
+    runner_up  the second most likely token.
+    z1, z2     the top two logits.
+    p1, p2     their probabilities.
+    """
 
     answer: Answer
     index: int
@@ -38,40 +47,40 @@ class Position:
         return self.z2 / self.z1
 
 
-def key(prompt: Prompt, turn: int) -> str:
-    return f"physics/{prompt.id}/{turn}"
+Margins = Mapping[str, tuple[Task, Sequence[TokenMargin]]]
+"""Task name -> the task and its measured positions."""
 
 
-def answers(method: Method, task: Task, prompts: Sequence[Prompt], limits: Limits) -> list[Answer]:
-    """Greedy answers, in batches."""
-    found = []
+def answers(method: Method, prompts: Sequence[Prompt], limits: Limits) -> list[Answer]:
+    """Greedy answers, decoded in batches."""
+    answered: list[Answer] = []
     for at in range(0, len(prompts), BATCH):
-        found += answer(method, prompts[at:at + BATCH], limits, key)
-    return found
+        answered += answer(method, prompts[at:at + BATCH], limits, lambda prompt, turn: f"margins/{prompt.id}/{turn}")
+    return answered
 
 
 @torch.inference_mode()
-def margins(method: Method, found: Answer) -> list[Position]:
+def margins(method: Method, answered: Answer) -> list[TokenMargin]:
     """Every position of the answer's last turn, by one forward over context and answer."""
     target = method.target
-    before = context(target, found.prompt, found.texts[:-1])
-    ids = found.output_ids[-found.turn_tokens[-1]:]
+    before = context(target, answered.prompt, answered.texts[:-1])
+    ids = _last_turn(answered)
     cache = target.new_cache(1, len(before) + len(ids))
     keep = torch.arange(len(before) - 1, len(before) + len(ids) - 1, device=target.device)
     logits = target.forward(torch.tensor([before + ids], device=target.device), cache, keep=keep).logits[0]
     z, tokens = logits.topk(2, -1)
     p = logits.softmax(-1).gather(-1, tokens)
     rows = zip(tokens.tolist(), z.tolist(), p.tolist(), strict=True)
-    return [Position(found, i, t[1], *zs, *ps) for i, (t, zs, ps) in enumerate(rows)]
+    return [TokenMargin(answered, i, t[1], *zs, *ps) for i, (t, zs, ps) in enumerate(rows)]
 
 
-def substituted(method: Method, task: Task, positions: Sequence[Position], limits: Limits) -> list[bool]:
-    """For each position: is the final answer still right after the runner-up took the top token's place there?"""
+def substituted(method: Method, task: Task, positions: Sequence[TokenMargin], limits: Limits) -> list[bool]:
+    """For each position: is the final answer right when the runner-up replaces the top token there?"""
     target, right = method.target, []
     for at in range(0, len(positions), BATCH):
         batch = positions[at:at + BATCH]
-        starts = [[*p.answer.output_ids[-p.answer.turn_tokens[-1]:][:p.index], p.runner_up] for p in batch]
-        requests = [Request(context(target, p.answer.prompt, p.answer.texts[:-1]) + start, "physics")
+        starts = [[*_last_turn(p.answer)[:p.index], p.runner_up] for p in batch]
+        requests = [Request(context(target, p.answer.prompt, p.answer.texts[:-1]) + start, "margins")
                     for p, start in zip(batch, starts, strict=True)]
         for p, start, generation in zip(batch, starts, generate(method, requests, limits), strict=True):
             generation.output_ids = start if p.runner_up in limits.eos_ids else start + generation.output_ids
@@ -80,6 +89,37 @@ def substituted(method: Method, task: Task, positions: Sequence[Position], limit
     return right
 
 
-def sample(positions: Sequence[Position], count: int, seed: int) -> list[Position]:
-    """`count` of the positions, or all, in an order fixed by the seed."""
-    return random.Random(seed).sample(list(positions), min(count, len(positions)))
+def _last_turn(answered: Answer) -> list[int]:
+    """Tokens of the answer's last turn."""
+    return answered.output_ids[-answered.turn_tokens[-1]:]
+
+
+def margin_table(measured: Margins, theta: float) -> list[dict[str, Any]]:
+    """For each task: positions, share with z2/z1 above theta, count with z1 <= 0, smallest z1."""
+    return [{"task": name, "positions": len(positions), "smallest_z1": min(p.z1 for p in positions),
+             "low": sum(p.ratio > theta for p in positions) / len(positions),
+             "negative": sum(p.z1 <= 0 for p in positions)} for name, (_, positions) in measured.items()]
+
+
+def substitution_table(method: Method, measured: Margins, theta: float, limits: Limits, count: int) -> dict[str, Any]:
+    """How often an answer stays right when the runner-up replaces one top token, at low and at high margin.
+
+    Only right answers of tasks with right-or-wrong scores are tried, `count` positions of each kind. low: z2/z1 >
+    theta; high: the others."""
+    pools: dict[str, list[tuple[Task, TokenMargin]]] = {"low": [], "high": []}
+    for task, positions in measured.values():
+        if not task.proportion:
+            continue
+        by_id = {id(p.answer): p.answer for p in positions}
+        right = {key: task.score(a.prompt, a.texts).value == 1.0 for key, a in by_id.items()}
+        for position in positions:
+            if right[id(position.answer)]:
+                pools["low" if position.ratio > theta else "high"].append((task, position))
+    table = {}
+    for kind, pool in pools.items():
+        chosen = random.Random(0).sample(pool, min(count, len(pool)))
+        still = 0
+        for task in {id(t): t for t, _ in chosen}.values():
+            still += sum(substituted(method, task, [p for t, p in chosen if t is task], limits))
+        table[kind] = {"n": len(chosen), "right": still / len(chosen), "ci95": proportion_interval(still, len(chosen))}
+    return table

@@ -127,7 +127,7 @@ def test_a_long_prompt_is_cut_to_what_its_answer_leaves(pair, monkeypatch, caplo
     ask(500, 511)
     assert kept == [ids[-12:], ids[-1:]]
     [said] = caplog.records
-    assert f"a prompt of {len(ids)} tokens is cut to its last 12: max_gen_toks=500" in said.getMessage()
+    assert f"a prompt of {len(ids)} tokens is truncated to its last 12: max_gen_toks=500" in said.getMessage()
     for length in (512, 640, 1024):
         with pytest.raises(ConfigError, match=rf"^max_gen_toks={length}: leaves no room for a prompt in .* 512 pos"):
             ask(20, length)

@@ -1,0 +1,17 @@
+"""Render the Markdown pages of trained models from templates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render(template: str, **values: Any) -> str:
+    """A page from bench/training/templates/; every name the template uses must be given."""
+    templates = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined,
+                            trim_blocks=True, lstrip_blocks=True)
+    return templates.get_template(template).render(**values)
