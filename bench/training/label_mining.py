@@ -1,9 +1,9 @@
-"""Labels for AutoJudge without people: does a draft token in the target's place change the final answer?
+"""Mine labels for AutoJudge: does replacing the target's token by the draft's change the final answer?
 
-From the left: the target's greedy answer, the draft's choice at each of its positions (all by one forward), and the
-first position where they differ. There the draft's token is put in and the target finishes greedily. The same final
-answer: the token is unimportant and the new text stays; another: it is important and the old one stays. Then on to the
-right.
+The target answers greedily; one forward gives the draft's choice at each position of the answer. At the first position
+where they differ, the draft's token replaces the target's and the target finishes greedily. If the final answer is
+unchanged, the token is unimportant and the new text is kept; otherwise it is important and the old text is kept. The
+search continues to the right.
 Source: garipovroma/autojudge, find_important_tokens.py."""
 
 from __future__ import annotations
@@ -21,39 +21,47 @@ from tasks.base import Prompt, Score, Task
 
 
 class Miner:
-    """`method`: greedy autoregressive decoding of the target. `most`: mismatches of a prompt that are tried."""
+    """Labels the mismatches of one prompt at a time.
 
-    def __init__(self, method: Method, draft: LanguageModel, task: Task, limits: Limits, most: int):
+    method  greedy autoregressive decoding of the target.
+    draft   the draft model.
+    task    extracts and scores final answers.
+    limits  of an answer.
+    most    mismatches of one prompt that are tried at most.
+    """
+
+    def __init__(self, method: Method, draft: LanguageModel, task: Task, limits: Limits, most: int) -> None:
         if not task.proportion:
             raise ConfigError(f"task={task.name}: its answers are not right or wrong, so no token can change them; "
                               "take a task whose answers are, such as mini_gsm")
         self.method, self.draft, self.task, self.limits, self.most = method, draft, task, limits, most
 
     def __call__(self, prompt: Prompt) -> list[dict[str, Any]]:
-        """{"ids": context, text and draft token, "important": 0 or 1} for each mismatch, from left to right; none where
-        the target's own answer cannot be read."""
+        """{"ids": context, text and draft token, "important": 0 or 1} for each mismatch, left to right; none where no
+        answer can be extracted from the target's own text. Raises ConfigError for a prompt of several turns."""
         if len(prompt.turns) > 1:
             raise ConfigError(f"task={self.task.name}: {prompt.id} has {len(prompt.turns)} turns; take a task with one")
         before = context(self.method.target, prompt, [])
         text = self._finish(before, [])
-        reference, found, at = self._score(prompt, text), [], 0
-        if reference.answer is None:  # nothing that a token could change
+        reference, start_at = self._score(prompt, text), 0
+        labels: list[dict[str, Any]] = []
+        if reference.answer is None:  # no answer that a token could change
             return []
-        while len(found) < self.most:
+        while len(labels) < self.most:
             choices = drafted(self.draft, before, text)
-            at = next((i for i in range(at, len(text)) if choices[i] != text[i]), None)
+            at = next((i for i in range(start_at, len(text)) if choices[i] != text[i]), None)
             if at is None:
                 break
             start = [*text[:at], choices[at]]
             tried = self._finish(before, start)
             important = not same_answer(reference, self._score(prompt, tried))
-            found.append({"ids": [*before, *start], "important": int(important)})
+            labels.append({"ids": [*before, *start], "important": int(important)})
             text = text if important else tried
-            at += 1
-        return found
+            start_at = at + 1
+        return labels
 
     def _finish(self, before: list[int], start: list[int]) -> list[int]:
-        """`start` and what the target says after it, within the limits of an answer."""
+        """`start` and the target's greedy continuation, within the limits of an answer."""
         left = self.limits.max_new_tokens - len(start)
         if left < 1 or (start and start[-1] in self.limits.eos_ids):
             return start
@@ -65,13 +73,13 @@ class Miner:
 
 
 def same_answer(one: Score, other: Score) -> bool:
-    """The same extracted answer; where none was extracted from either, the same value."""
+    """Whether both have the same extracted answer (possibly none) and the same value."""
     return one.answer == other.answer and one.value == other.value
 
 
 @torch.inference_mode()
 def drafted(draft: LanguageModel, before: list[int], text: list[int]) -> list[int]:
-    """The draft's most likely token at each position of `text`, the target's own tokens standing before it."""
+    """The draft's most likely token at each position of `text`, given the target's tokens before it."""
     ids = [*before, *text]
     keep = torch.arange(len(before) - 1, len(ids) - 1, device=draft.device)
     out = draft.forward(torch.tensor([ids], device=draft.device), draft.new_cache(1, len(ids)), keep=keep)

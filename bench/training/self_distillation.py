@@ -1,4 +1,4 @@
-"""Conversations whose answers are the target's own (self-distillation): a head has to predict what the target says."""
+"""Self-distillation: conversations with the target's own answers, since a head must predict the target."""
 
 from __future__ import annotations
 
@@ -25,12 +25,19 @@ from methods.training.packing import Conversation
 from tasks.base import Prompt
 
 ENDED = {"eos"}
-"""How an answer must end: one that was cut would teach a wrong end."""
+"""How an answer must end: a truncated one would teach a wrong end."""
 
 
 class OwnAnswers(Section):
-    """prompts: how many training prompts the target answers (0: none). share: of these among all conversations.
-    held_out: prompts for the measurement. batch: prompts answered together."""
+    """How the target answers training prompts.
+
+    prompts         training prompts it answers (0: none).
+    held_out        prompts for the measurement.
+    share           share of its own answers among all conversations.
+    temperature     of its answers (0: greedy).
+    max_new_tokens  of an answer.
+    batch           prompts answered together.
+    """
 
     prompts: NonNegativeInt
     held_out: PositiveInt
@@ -42,10 +49,10 @@ class OwnAnswers(Section):
 
 def with_own_answers(source: ConversationSource, target: LanguageModel, settings: OwnAnswers, work: Path, identity: str,
                      seed: int) -> ConversationSource:
-    """`source` with a share of conversations that the target answered itself; those held out are all its own.
+    """`source` with a share of conversations answered by the target itself; all held-out ones are.
 
-    The answers are kept in `work`, a line a conversation; an interrupted answering goes on. `identity` tells the data
-    apart. Raises ConfigError."""
+    The answers are kept in `work`, one conversation a line, so an interrupted run resumes. `identity` identifies the
+    data. Raises ConfigError where no answer ends within its limit."""
     key = [target.fingerprint, identity, seed, settings.temperature, settings.max_new_tokens]
     name = "answers-" + hashlib.blake2b(json.dumps(key).encode(), digest_size=4).hexdigest()
     answered = partial(_answered, target=target, settings=settings, seed=seed)
@@ -67,7 +74,7 @@ def with_own_answers(source: ConversationSource, target: LanguageModel, settings
 
 def _answered(conversations: Iterable[Conversation], file: Path, *, target: LanguageModel, settings: OwnAnswers,
               seed: int) -> list[Conversation]:
-    """The conversations with the target's answers; one that it did not finish in time is left out."""
+    """The conversations with the target's answers, without those it did not finish."""
     prompts = [_prompt(number, conversation) for number, conversation in enumerate(conversations)]
     n = len(prompts)
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
@@ -86,12 +93,12 @@ def _answered(conversations: Iterable[Conversation], file: Path, *, target: Lang
             out.flush()
             end = "" if len(lines) < n else "\n"
             print(f"\r{file.name}: {len(lines)} of {n} prompts answered", end=end, flush=True)
-    found = [[(m["role"], m["content"]) for m in json.loads(line)["messages"]] for line in lines[:n]]
-    found = [conversation for conversation in found if conversation]
-    if not found:
+    answered = [[(m["role"], m["content"]) for m in json.loads(line)["messages"]] for line in lines[:n]]
+    answered = [conversation for conversation in answered if conversation]
+    if not answered:
         raise ConfigError(f"{file}: none of {n} answers ended within {settings.max_new_tokens} tokens; raise "
                           "own_answers.max_new_tokens, or set own_answers.prompts=0")
-    return found
+    return answered
 
 
 def _prompt(number: int, conversation: Conversation) -> Prompt:
