@@ -6,6 +6,7 @@ import random
 import re
 import time
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -127,6 +128,7 @@ def test_same_seed_same_example_and_missing_text_scores_zero(seed):
         assert chat.score(example.reference, texts).value == 0.0
 
 
+@pytest.mark.slow
 def test_ten_thousand_are_drawn_in_seconds_and_stay_short():
     rng, start = random.Random(0), time.perf_counter()
     examples = [chat.draw(rng) for _ in range(10_000)]

@@ -135,6 +135,7 @@ def passes(program: str, example) -> bool:
     return True
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(seeds)
 def test_tests_check_what_the_docstring_says(seed):
@@ -148,6 +149,7 @@ def test_tests_check_what_the_docstring_says(seed):
         assert follow(wanted, ENDS, value) == result, docstring
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(seeds)
 def test_gold_passes_and_no_line_of_it_can_be_left_out(seed):

@@ -130,6 +130,7 @@ def test_same_seed_same_example_and_no_text_scores_zero(seed):
     assert instruct.score(example.reference, [""]).value == instruct.score(example.reference, []).value == 0.0
 
 
+@pytest.mark.slow
 def test_ten_thousand_are_drawn_in_seconds_and_vary():
     rng, start = random.Random(0), time.perf_counter()
     examples = [instruct.draw(rng) for _ in range(10_000)]

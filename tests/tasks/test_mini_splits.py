@@ -13,6 +13,7 @@ ALL = pytest.mark.parametrize("name", BENCHMARKS)
 VOCABULARY = 900
 
 
+@pytest.mark.slow
 @ALL
 def test_splits_share_no_prompt(name):
     test = {normalise(example.turns) for example in islice(examples(name, "test"), 300)}
@@ -36,6 +37,7 @@ def test_the_same_seed_gives_the_same_stream(name):
     assert all(split_of(example.turns) == "train" for example in first)
 
 
+@pytest.mark.slow
 @ALL
 def test_the_task_asks_its_own_test_split_and_its_gold_answers_score(name):
     task = MiniTask(name)
@@ -68,6 +70,7 @@ def test_all_words_fit_a_small_vocabulary():
     assert 300 < len(words) < VOCABULARY
 
 
+@pytest.mark.slow
 @ALL
 def test_ten_thousand_prompts_take_seconds(name):
     start = time.process_time()

@@ -21,6 +21,7 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"[A-Za-z]+|\d+", text)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(SEEDS)
 def test_gold_and_each_alternative_score_one(seed):
@@ -43,6 +44,7 @@ def test_every_number_and_name_of_a_summary_is_in_the_article(seed):
         assert used <= told, used - told
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(SEEDS)
 def test_every_error_costs(seed):
@@ -77,6 +79,7 @@ def test_same_seed_same_example_and_no_text_scores_zero(seed):
     assert news.score(example.reference, [""]).value == news.score(example.reference, []).value == 0.0
 
 
+@pytest.mark.slow
 def test_ten_thousand_are_drawn_in_seconds_within_length():
     rng, start = random.Random(0), time.perf_counter()
     examples = [news.draw(rng) for _ in range(10_000)]

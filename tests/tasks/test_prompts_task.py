@@ -57,6 +57,7 @@ def test_trailing_user_messages_become_turns(read):
     assert prompt.turns == ("user 3", "user 4")
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.none() | text, talk, st.lists(text, min_size=1, max_size=3))
 def test_no_message_is_lost_or_moved(system, history, asked):
