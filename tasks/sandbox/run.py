@@ -81,8 +81,8 @@ def run_job(job: Job, *, timeout_s: float = 5.0, memory_mb: int = 512, require: 
     tests are such as two processes cannot run. No process and no file is left behind.
     """
     mode = require or best_mode()
-    if mode == "bubblewrap" and (fault := bubblewrap_fault()):
-        raise SandboxError(f"the bubblewrap sandbox is required but does not work here: {fault}")
+    if mode == "bubblewrap":
+        _require_bubblewrap()
     return _run(job, timeout_s, memory_mb, mode)[0]
 
 
@@ -103,19 +103,27 @@ def bubblewrap_fault() -> str | None:
     return outcome.error
 
 
-@cache
 def exposure(mode: Mode) -> str | None:
     """What a hostile program can still do here in this mode, in one line; None when nothing of it is known.
 
     Raises SandboxError when programs cannot be run in this mode here."""
     if mode == "bubblewrap":
-        run_job(Job("pass"), timeout_s=20.0, require=mode)
+        _require_bubblewrap()
         return None
-    guards = _run(Job("pass"), timeout_s=20.0, memory_mb=512, mode=mode)[1]
-    if guards["landlock"]:
+    if _landlock_in_force():
         return None
     user = "every user may" if os.geteuid() == 0 else "this user may"
     return f"this kernel has no Landlock: programs can read and write all files that {user}"
+
+
+def _require_bubblewrap() -> None:
+    if fault := bubblewrap_fault():
+        raise SandboxError(f"the bubblewrap sandbox is required but does not work here: {fault}")
+
+
+@cache
+def _landlock_in_force() -> bool:
+    return bool(_run(Job("pass"), timeout_s=20.0, memory_mb=512, mode="limits")[1]["landlock"])
 
 
 def _run(job: Job, timeout_s: float, memory_mb: int, mode: Mode) -> tuple[Outcome, dict[str, Any]]:

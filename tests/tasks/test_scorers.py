@@ -237,6 +237,22 @@ def test_misdeeds_end_as_a_failed_sample_in_bounded_time(body, error):
 
 
 @LINUX
+def test_a_wrong_answer_does_not_leave_the_denominator():
+    """Of a right answer, one that floods every descriptor, and a wrong one, the accuracy is 1/3 over all three."""
+    flood = "import os\ndef add_1(x):\n    for d in range(3, 64):\n        try: os.write(d, b'not json')\n" \
+            "        except OSError: pass\n    return 0"
+    texts = ["def add_1(x): return x + 1", flood, "def add_1(x): return x"]
+    assert [function_score(text).value for text in texts] == [1, 0, 0]
+
+
+@LINUX
+@pytest.mark.parametrize("text", ["\x00", "def add_1(x):\x00 return x + 1", "(" * 3000, "\x1b[2J",
+                                  "[" * 3000 + "]" * 3000, "-" * 20000 + "1", "def add_1(x): return '\ud800'"])
+def test_answers_that_are_no_programs_score_zero(text):
+    assert function_score(text).value == 0
+
+
+@LINUX
 def test_tests_may_use_what_the_prompt_defines():
     row = {"prompt": "def half(x):\n    return x / 2\n\n\ndef twice(x):\n    \"\"\" Double x. \"\"\"\n",
            "entry_point": "twice", "test": "def check(candidate):\n    assert half(candidate(3)) == 3\n"}
@@ -268,6 +284,12 @@ def test_without_bubblewrap_code_runs_only_where_that_is_asked_for(monkeypatch, 
         assert Code(name="code", sandbox="limits").score({"test": "assert f() == 1"}, ["def f(): return 1"]).value == 1
     finally:
         sandbox.bubblewrap_fault.cache_clear()
+
+
+def test_a_run_without_landlock_says_what_remains(monkeypatch, caplog):
+    monkeypatch.setattr(sandbox, "_landlock_in_force", lambda: False)
+    Code(name="code", sandbox="limits").check()
+    assert "task.scorer.sandbox=limits: this kernel has no Landlock: programs can read and write all" in caplog.text
 
 
 def test_the_solution_is_what_the_entry_point_needs():
@@ -307,6 +329,11 @@ def test_contest_answers():
     assert wrong.value == 0 and wrong.answer.startswith("test 1 of 2: AssertionError: wrong output")
     assert scorer.score(by_call, [calls.replace("+ more", "")]).value == 0
     assert scorer.score(by_call, [reads]).value == 0
+    same = ("```python\nclass Same:\n    __eq__ = lambda *_: True\n"
+            "class Solution:\n    def total(self, *_): return Same()\n```")
+    assert scorer.score(by_call, [same]).value == 0
+    forged = "```python\nimport sys\nsys.stdout = type(sys.stdout)()\n_lines = lambda text: []\n```"
+    assert scorer.score(by_input, [forged]).value == 0
 
 
 def test_hidden_tests_hold_nothing_but_text():

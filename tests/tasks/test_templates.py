@@ -45,8 +45,8 @@ def test_templates_reach_nothing(tmp_path, template):
 @pytest.mark.parametrize(("template", "complaint"), [
     ("{{ range(10**12) | list }}", "Range too big"),
     ("{{ 'x' * 10**10 }}", "more than 1024 MiB"),
-    ("{{ 'x' * 17 * 2**20 }}", "more than 16777216 characters"),
-    ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "no end after 0.5 s"),
+    ("{{ 'x' * (17 * a) * 2**20 }}", "more than 16777216 characters"),
+    ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "no end after 2 s"),
     ("{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
      r"more than 1024 MiB|no end after"),
     ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself without end"),
@@ -56,7 +56,7 @@ def test_templates_reach_nothing(tmp_path, template):
     ("{{ a.x.y }}", "has no attribute 'x'"),
 ])
 def test_time_and_memory_are_bounded(monkeypatch, template, complaint):
-    monkeypatch.setattr(templates, "SECONDS", 0.5)
+    monkeypatch.setattr(templates, "SECONDS", 2.0)
     templates._close()
     began = time.monotonic()
     with pytest.raises(TemplateFault, match=complaint):
