@@ -172,6 +172,7 @@ class Cell(Section):
             plain["pair"]["chat_template"] = contents(self.pair.chat_template)
         plain["engine"] = {"device": self.engine.device.partition(":")[0], "dtype": self.engine.dtype}
         plain["task"]["version"] = self.load_task().version
+        del plain["n"]  # more prompts extend a cell
         del plain["task"]["max_new_tokens"]  # decoding.max_new_tokens holds the limit that counts
         if self.pruning is None:
             del plain["pruning"]
@@ -181,7 +182,7 @@ class Cell(Section):
 
     def record(self) -> dict[str, Any]:
         """What cell.yaml holds: the resolved settings, and the fingerprints of their files."""
-        return {**self.model_dump(mode="json"), "fingerprints": self.fingerprints(), "name": self.name}
+        return {**self.model_dump(mode="json", exclude={"n"}), "fingerprints": self.fingerprints(), "name": self.name}
 
 
 def display_names(cells: Sequence[Cell]) -> list[str]:

@@ -15,6 +15,7 @@ from bench.config.cell import Cell
 from bench.config.errors import one_line
 from bench.dry_run.downloads import Listing, listing, size
 from bench.dry_run.memory import Estimate, estimate
+from bench.run.asked import asked_folder
 from bench.run.console import console
 from bench.run.outcome import status_problem
 from methods.engine.source import ModelError, folder_of, is_gguf, is_here
@@ -41,7 +42,7 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], store: Store) -> Non
     table = Table("point", "folder", "in the store", title=f"would run in {store.root}", title_justify="left")
     for found, label in zip(entries, labels, strict=True):
         name = found.name or f"unknown: {found.problem}"
-        table.add_row(label, name, "–" if found.name is None else _state(store.cell(found.name)))
+        table.add_row(label, name, "–" if found.name is None else _state(asked_folder(found.cell, store)))
     console().print(table)
     if len(cells) > 1:
         _show_sums(entries, store)
@@ -104,7 +105,7 @@ def _show_point(found: DryRunEntry) -> None:
 
 
 def _show_sums(entries: Sequence[DryRunEntry], store: Store) -> None:
-    states = [_state(store.cell(found.name)) for found in entries if found.name is not None]
+    states = [_state(asked_folder(found.cell, store)) for found in entries if found.name is not None]
     prompts = sum(found.cell.n or 0 for found in entries)
     whole = "" if all(found.cell.n for found in entries) else " and all those of tasks without n"
     console().print(f"{len(entries)} points, {states.count('complete')} complete; {prompts} prompts in all{whole}",

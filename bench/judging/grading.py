@@ -16,6 +16,7 @@ from bench.config.errors import one_line
 from bench.config.judge_options import Judge
 from bench.judging.client import JudgeError, ask
 from bench.judging.scores import Verdict, format_judge_summary, judge_summary
+from bench.run.asked import asked_folder
 from bench.run.console import console
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
@@ -33,7 +34,7 @@ def judge_cells(cells: Sequence[Cell], judge: Judge, store: Store) -> int:
     Prints one line per cell. Returns 0 when every cell was judged, else 1."""
     status = 0
     for cell in cells:
-        task, folder = cell.load_task(), store.cell(cell.name)
+        task, folder = cell.load_task(), asked_folder(cell, store)
         summary = folder.summary()
         if task.judged is None or summary is None or not summary.n:
             continue  # a cell without answers is listed among the failures
@@ -84,9 +85,9 @@ def _other_answers(cell: Cell, judge: Judge, store: Store, by_id: Mapping[str, P
     """Prompt id -> the answers to compare with. Raises TaskError where one is missing."""
     others: dict[str, Sequence[str]]
     if judge.against == "baseline":
-        baseline = cell.baseline().name
-        others = {sample.id: sample.texts for sample in store.cell(baseline).good_samples()}
-        remedy = f"judge.against=baseline: {baseline} has no answer to it; run method=ar with the same settings"
+        baseline = cell.baseline()
+        others = {sample.id: sample.texts for sample in asked_folder(baseline, store).good_samples()}
+        remedy = f"judge.against=baseline: {baseline.name} has no answer to it; run method=ar with the same settings"
     else:
         targets = {name: prompt.reference.get("target") for name, prompt in by_id.items()}
         others = {name: [target] for name, target in targets.items() if target is not None}

@@ -9,12 +9,14 @@ from bench.config.cell import Cell
 from bench.config.compose import Composer
 from bench.config.errors import ConfigError, NotInPair
 from bench.config.overrides import key_of, pair_of
+from bench.run.asked import asked_folder
 from bench.run.bound_audit import RECORD
 from bench.run.outcome import status_problem
+from bench.run.related_cells import compared_summary
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.grid import Outcome
 from results.reports.spec import Coords, FigureSpec, ReportSpec, TableSpec
-from results.store.cells import CellFolder, Store
+from results.store.cells import Store
 from results.store.summary import Summary
 from results.store.traces import TraceFolder
 
@@ -41,7 +43,7 @@ class Plan:
 
     def grid(self, store: Store) -> dict[Coords, Outcome]:
         """What the store holds for each point."""
-        measured = {coords: outcome(store.cell(cell.name), self.spec.trace) for coords, cell in self.cells.items()}
+        measured = {coords: outcome(cell, store, self.spec.trace) for coords, cell in self.cells.items()}
         return measured | {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
 
 
@@ -74,14 +76,18 @@ def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:
                               "point without report=")
 
 
-def outcome(folder: CellFolder, trace: bool = False) -> Outcome:
+def outcome(cell: Cell, store: Store, trace: bool = False) -> Outcome:
     """A cell as a report shows it: its summary (with `trace`, also the metrics of its trace), or why it has none."""
+    folder = asked_folder(cell, store)
     summary, problem = folder.summary(), status_problem(folder)
+    if summary is not None and summary != folder.stored_summary():  # another command asked for another n since
+        summary = compared_summary(cell, store)
     if summary is not None and summary.n:
-        traces, lock = TraceFolder(folder), (folder.environment() or {}).get("lock")
+        traces, lock = TraceFolder(folder, folder.selection()), (folder.environment() or {}).get("lock")
         if not trace:
             return Outcome.measured(summary, lock=lock)
-        audited = {name: value for name, value in (folder.record(RECORD) or {}).items() if name in Summary.model_fields}
+        audit = folder.record(RECORD) or {}
+        audited = {name: value for name, value in audit.items() if name in Summary.model_fields and name != "asked"}
         return Outcome.measured(summary.with_values(**trace_metrics(traces), **audited), traces, lock)
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")

@@ -11,10 +11,11 @@ from rich.table import Table
 from bench.config.cell import Cell
 from bench.config.errors import ConfigError
 from bench.config.settings import Settings
+from bench.run.asked import AskedFolder, asked_folder
 from bench.run.console import console
 from plots.replay import render_replay
 from results.metrics.replay import COLUMNS, default_values, replay
-from results.store.cells import CellFolder, Store
+from results.store.cells import Store
 from results.store.errors import StoreError
 from results.store.traces import Threshold, TraceFolder
 
@@ -24,7 +25,7 @@ def replay_cells(cells: Sequence[Cell], labels: Sequence[str], settings: Setting
     ConfigError for a cell without a complete trace or without a threshold."""
     folder = settings.output.dir / "replay"
     for cell, label in zip(cells, labels, strict=True):
-        trace, threshold = load_trace(store.cell(cell.name), label)
+        trace, threshold = load_trace(asked_folder(cell, store), label)
         if threshold is None:
             raise ConfigError(f"{label}: rule={cell.rule.name} has no threshold to replay its trace at")
         values = default_values(trace, threshold) if settings.replay == "auto" else settings.values
@@ -34,10 +35,10 @@ def replay_cells(cells: Sequence[Cell], labels: Sequence[str], settings: Setting
     return 0
 
 
-def load_trace(folder: CellFolder, label: str) -> tuple[pd.DataFrame, Threshold | None]:
+def load_trace(folder: AskedFolder, label: str) -> tuple[pd.DataFrame, Threshold | None]:
     """A cell's trace and its rule's threshold. Raises ConfigError for a trace that is missing, unreadable or lacks a
     measured prompt."""
-    traces = TraceFolder(folder)
+    traces = TraceFolder(folder, folder.selection())
     try:
         threshold, trace = traces.threshold(), traces.frame(COLUMNS)
         measured = {sample.id for sample in folder.good_samples()}

@@ -171,7 +171,7 @@ def print_status(plans: Sequence[Plan], settings: Settings, store: Store) -> int
 
 def distinct_cells(plans: Sequence[Plan]) -> list[Cell]:
     """All cells of these reports with their repeats, each once."""
-    return list({cell.name: cell for plan in plans for cell in plan.all_cells()}.values())
+    return list({(cell.name, cell.n): cell for plan in plans for cell in plan.all_cells()}.values())
 
 
 def traced_names(plans: Sequence[Plan]) -> set[str]:

@@ -16,6 +16,7 @@ from bench.config.settings import Settings
 from bench.dry_run.plan import show_plan
 from bench.reports.plan import Plan, plan_of
 from bench.reports.workload_page import print_findings, write_findings
+from bench.run.asked import asked_folder
 from bench.run.cells import run_cells
 from bench.run.model_pool import ModelPool
 from bench.run.outcome import print_failures
@@ -78,7 +79,7 @@ def measured_samples(plan: Plan, store: Store) -> dict[Coords, list[Sample]]:
     """The good samples of every cell that was measured."""
     samples = {}
     for coords, cell in plan.cells.items():
-        folder = store.cell(cell.name)
+        folder = asked_folder(cell, store)
         if (summary := folder.summary()) is not None and summary.n and not folder.failure():
             samples[coords] = folder.good_samples()
     return samples
@@ -92,7 +93,7 @@ def setting_results(plan: Plan, samples: Mapping[Coords, list[Sample]], quality:
     results = []
     for coords, own in samples.items():
         cell = plan.cells[coords]
-        summary = store.cell(cell.name).summary()
+        summary = asked_folder(cell, store).summary()
         if summary is None:
             continue
         loss = estimate_loss(cell, own, lossless, quality.measure, len(samples))

@@ -14,6 +14,7 @@ import pandas as pd
 
 from bench.config.cell import Cell
 from bench.config.errors import format_exception
+from bench.run.asked import asked_folder
 from bench.run.conversation import context
 from bench.run.model_pool import ModelPool
 from methods.training.rules.arc import next_step_js
@@ -34,16 +35,18 @@ COLUMNS = ["prompt", "turn", "cycle", "depth", "clause", "token", "top1", "u_emb
 def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
     """Audit every traced cell once; the outcome is a record in its folder. A trace without bounds is left alone."""
     for cell in cells:
-        folder = store.cell(cell.name)
-        traces = TraceFolder(folder)
-        if folder.summary() is None or not traces.exists() or folder.record(RECORD) is not None:
+        folder = asked_folder(cell, store)
+        traces = TraceFolder(folder, folder.selection())
+        audit = folder.record(RECORD)
+        if folder.summary() is None or not traces.exists() or (audit is not None and audit["asked"] == cell.n):
             continue
         frame = traces.frame(COLUMNS)
         if "u_emb" not in frame:
             continue
         try:
             with folder.lock():
-                folder.write_record(RECORD, coverage(frame, divergences(cell, pool, folder.good_samples(), frame)))
+                differing = divergences(cell, pool, folder.good_samples(), frame)
+                folder.write_record(RECORD, {"asked": cell.n, **coverage(frame, differing)})
         except StoreError as error:
             log.warning("%s", error)
         except Exception as error:  # of this cell alone: its table says that it was not audited

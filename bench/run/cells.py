@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from bench.config.cell import Cell
 from bench.config.settings import Settings
+from bench.run.asked import asked_folder
 from bench.run.console import console
 from bench.run.model_pool import ModelPool
 from bench.run.rotation import is_complete, rotations, run_rotation
@@ -20,7 +21,7 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: Mod
     A cell that fails does not stop the others: its folder says why."""
     groups = rotations(cells)
     for number, rotation in enumerate(groups, start=1):
-        if len(groups) > 1 and not all(is_complete(store.cell(cell.name)) for cell in rotation):
+        if len(groups) > 1 and not all(is_complete(asked_folder(cell, store)) for cell in rotation):
             console().print(f"{number} of {len(groups)}: {_title(rotation)}", highlight=False)
         run_rotation(rotation, store, pool)
         if to_trace := [cell for cell in rotation if settings.trace or cell.name in traced]:
@@ -37,6 +38,6 @@ def _title(rotation: Sequence[Cell]) -> str:
 def _log_cells(cells: Sequence[Cell], settings: Settings, store: Store) -> None:
     """Hand every measured cell to the tracker."""
     for cell in cells:
-        folder = store.cell(cell.name)
+        folder = asked_folder(cell, store)
         if (summary := folder.summary()) is not None:
             settings.tracker.options.log_cell(cell.name, folder.config() or {}, folder.samples(), summary)

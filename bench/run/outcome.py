@@ -10,6 +10,7 @@ from rich.table import Table
 
 from bench.config.cell import Cell
 from bench.config.settings import Settings
+from bench.run.asked import asked_folder
 from bench.run.console import console
 from results.metrics.tau_gain import findings
 from results.store.cells import CellFolder, Store
@@ -23,7 +24,7 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
     wanted, the summaries. Exit status: 0 when every cell is whole."""
     columns = ("point", "τ", "speedup", "accuracy", "tokens/s", "n")
     table = Table(*columns, title=f"results in {store.root}", title_justify="left")
-    summaries = [(label, store.cell(cell.name).summary()) for cell, label in zip(cells, labels, strict=True)]
+    summaries = [(label, asked_folder(cell, store).summary()) for cell, label in zip(cells, labels, strict=True)]
     for label, summary in summaries:
         table.add_row(label, *_figures(summary))
     console().print(table)
@@ -38,9 +39,9 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
 def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
                    others: Mapping[str, str] | None = None) -> int:
     """One line on the error stream for each cell that is not whole and each of `others`: 1 if there are any, else 0."""
-    problems = {cell.name: problem for cell in cells if (problem := status_problem(store.cell(cell.name)))}
+    problems = {cell.name: problem for cell in cells if (problem := status_problem(asked_folder(cell, store)))}
     for cell in cells if settings.trace else ():
-        if cell.name not in problems and (reason := TraceFolder(store.cell(cell.name)).failure()):
+        if cell.name not in problems and (reason := TraceFolder(asked_folder(cell, store)).failure()):
             problems[cell.name] = reason
     problems |= others or {}
     for name, problem in problems.items():
@@ -51,7 +52,7 @@ def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
 def print_summaries(cells: Sequence[Cell], store: Store) -> None:
     """Print one JSON line a cell (summary=json); they are the last lines of the standard output."""
     for cell in cells:
-        folder = store.cell(cell.name)
+        folder = asked_folder(cell, store)
         summary = folder.summary()
         print(json.dumps({"cell": cell.name, "error": status_problem(folder)} if summary is None else summary.plain()))
 

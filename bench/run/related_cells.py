@@ -13,35 +13,39 @@ from typing import Any
 from bench.config.cell import Cell
 from bench.config.errors import ConfigError
 from bench.config.schema import Named
+from bench.run.asked import asked_folder
 from methods import registry
 from results.metrics.summary import diversity
 from results.metrics.tau_gain import gains
 from results.store.cells import Store
+from results.store.summary import Summary
 
 TWIN_METRICS = ("tau", "speedup", "accuracy")
 
 
-
-
 def add_cross_cell_metrics(cells: Sequence[Cell], store: Store) -> None:
-    """Complete the summaries of measured cells by what other cells of the store say: repeats and control_cells."""
+    """Add to the summaries of measured cells the metrics that compare them with other cells of the store."""
     for cell in {cell.name: cell for cell in cells}.values():
-        folder = store.cell(cell.name)
-        summary = folder.summary()
-        if summary is None:
-            continue
-        values: dict[str, Any] = {}
-        runs = [store.cell(name).good_samples() for name in _repeats(cell, store)]
-        if len(runs) > 1:
-            values |= diversity([sample for run in runs for sample in run])
-        for name, twin in control_cells(cell):
-            other = store.cell(twin.name).summary()
-            if other is not None:
-                values |= {f"{name}_{metric}": getattr(other, metric) for metric in TWIN_METRICS}
-        values |= _over_lossless(cell, store)
-        completed = summary.with_values(**values)
-        if completed.plain() != summary.plain():
-            folder.write_summary(completed)
+        folder = asked_folder(cell, store)
+        if (summary := compared_summary(cell, store)) is not None and summary != folder.stored_summary():
+            folder.write_summary(summary)
+
+
+def compared_summary(cell: Cell, store: Store) -> Summary | None:
+    """The summary of the prompts that the cell asks for, with the metrics that compare it with its repeats, with its
+    control cells and with the lossless rule. None while prompts are missing. Raises StoreError."""
+    summary = asked_folder(cell, store).summary()
+    if summary is None:
+        return None
+    values: dict[str, Any] = {}
+    runs = [asked_folder(one, store).good_samples() for one in _repeats(cell, store)]
+    if len(runs) > 1:
+        values |= diversity([sample for run in runs for sample in run])
+    for name, twin in control_cells(cell):
+        other = asked_folder(twin, store).summary()
+        if other is not None:
+            values |= {f"{name}_{metric}": getattr(other, metric) for metric in TWIN_METRICS}
+    return summary.with_values(**values, **_over_lossless(cell, store))
 
 
 def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
@@ -52,7 +56,7 @@ def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
     points = {"own": cell, "lossless": lossless}
     if cell.decoding.temperature > 0:
         points |= {"exact": _in_q_mode(cell, "exact"), "lossless_greedy": _greedy(lossless)}
-    folders = {name: store.cell(point.name) for name, point in points.items()}
+    folders = {name: asked_folder(point, store) for name, point in points.items()}
     summaries = {name: found for name, folder in folders.items() if (found := folder.summary()) is not None}
     if not {"own", "lossless"} <= set(summaries):
         return {}
@@ -60,12 +64,12 @@ def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
     return values | {"lossless_accuracy": summaries["lossless"].accuracy}
 
 
-def _repeats(cell: Cell, store: Store) -> Iterator[str]:
+def _repeats(cell: Cell, store: Store) -> Iterator[Cell]:
     """The measured cells that differ in `repeat` alone, this one included: counted from 0 without a gap."""
     for repeat in count():
-        name = cell.twin(repeat=repeat).name
-        if store.cell(name).summary() is not None:
-            yield name
+        twin = cell.twin(repeat=repeat)
+        if asked_folder(twin, store).summary() is not None:
+            yield twin
         elif repeat >= cell.repeat:
             return
 

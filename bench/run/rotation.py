@@ -17,6 +17,7 @@ from bench.config.cell import Cell, display_names
 from bench.config.environment import environment
 from bench.config.errors import ConfigError, format_exception
 from bench.config.schema import Pair
+from bench.run.asked import PROFILE, AskedFolder, asked_folder
 from bench.run.conversation import Answer, answer
 from bench.run.likelihood import add_nll
 from bench.run.model_pool import ModelPool, use_threads
@@ -24,7 +25,6 @@ from bench.run.profiling import PROMPTS, profiles
 from bench.run.progress import Bars
 from methods.decode import Limits
 from methods.method import Method
-from results.metrics.summary import summarise
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
 from results.store.sample import Baseline, FailedSample, Sample
@@ -38,7 +38,7 @@ class Arm:
     """One cell of a rotation while it runs. `done`: prompts whose sample is on disk and did not fail."""
 
     cell: Cell
-    folder: CellFolder
+    folder: AskedFolder
     method: Method
     done: set[str]
 
@@ -70,27 +70,35 @@ def is_complete(folder: CellFolder) -> bool:
     return summary is not None and summary.failed == 0
 
 
+def is_current(folder: AskedFolder) -> bool:
+    """Whether the cell is complete and what is on disk says so."""
+    stored = folder.stored_summary()
+    return is_complete(folder) and stored is not None and stored.asked == folder.cell.n and folder.failure() is None
+
+
 def run_rotation(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
     """Bring the cells of one rotation to completion. What goes wrong is recorded in their folders, not raised."""
     with ExitStack() as locks:
-        folders: dict[str, CellFolder] = {}
+        folders: dict[str, AskedFolder] = {}
         for cell in cells:
-            folder = store.cell(cell.name)
-            if is_complete(folder):
+            folder = asked_folder(cell, store)
+            if is_current(folder):
                 continue
             try:
                 locks.enter_context(folder.lock())
             except StoreError as error:
                 log.warning("%s", error)
                 continue
-            if not is_complete(folder):  # another process may have finished it while the lock was free
-                folder.clear_failure()
+            folder.clear_failure()
+            if is_complete(folder):  # for another number of prompts, or by another process while the lock was free
+                folder.write_summary(folder.summarised(folder.samples()))
+            else:
                 folders[cell.name] = folder
         if folders:
             _run_locked([cell for cell in cells if cell.name in folders], folders, pool)
 
 
-def _run_locked(cells: list[Cell], folders: dict[str, CellFolder], pool: ModelPool) -> None:
+def _run_locked(cells: list[Cell], folders: dict[str, AskedFolder], pool: ModelPool) -> None:
     first = cells[0]
     try:
         for cell in cells:
@@ -151,9 +159,8 @@ class Rotation:
                     self._measure(chunk, arms[index % len(arms):] + arms[:index % len(arms)], bars)
         base, *others = self._profiles()
         for arm, own in zip(self.arms, others, strict=True):
-            summary = summarise(arm.folder.samples(), metric=self.task.metric, proportion=self.task.proportion,
-                                phases=own, baseline_phases=base)
-            arm.folder.write_summary(summary)
+            arm.folder.write_record(PROFILE, {"own": own, "baseline": base})
+            arm.folder.write_summary(arm.folder.summarised(arm.folder.samples()))
 
     def _profiles(self) -> list[dict[str, float] | None]:
         """Of the baseline and of every arm, on the first prompts that were measured."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from bench.config.cell import Cell, display_names
 from bench.config.errors import format_exception
+from bench.run.asked import asked_folder
 from bench.run.conversation import Answer, answer
 from bench.run.model_pool import ModelPool
 from bench.run.progress import Bars
@@ -41,7 +42,7 @@ def trace_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
     """Trace every cell that has been measured. What goes wrong is recorded in its trace folder, not raised."""
     pool.keep_only(cells)
     for cell in cells:
-        folder = store.cell(cell.name)
+        folder = asked_folder(cell, store)
         if folder.summary() is None:
             continue  # it says itself why
         traces = TraceFolder(folder)
@@ -61,7 +62,7 @@ def _trace(cell: Cell, folder: CellFolder, traces: TraceFolder, pool: ModelPool)
     samples = {sample.id: sample for sample in folder.good_samples()}
     chunks = chunked(task.prompts(cell.n, cell.seed), cell.batch)
     wanted = [[prompt.id for prompt in chunk if prompt.id in samples] for chunk in chunks]
-    pending = [number for number, ids in enumerate(wanted) if ids and traces.prompts(number) != ids]
+    pending = [number for number, ids in enumerate(wanted) if not set(ids) <= set(traces.prompts(number) or ())]
     if not pending:
         return
     method = pool.method(cell)

@@ -52,6 +52,7 @@ class Summary(BaseModel):
     What was not measured is None. The file holds the fields that were set. `X_ci95` is the 95% interval of X; shares,
     accuracies and losses are fractions of 1. Fields without an entry in the catalog:
 
+    asked                prompts that the command asked for; None: all of the task
     n, failed            prompts measured, prompts that failed and are left out
     metric               name of the task's score
     tokens, cycles       emitted tokens, draft–verify cycles
@@ -69,6 +70,7 @@ class Summary(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, **STRICT)
+    asked: int | None = None
     n: int
     failed: int
     metric: str

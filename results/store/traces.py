@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -48,8 +48,10 @@ class Threshold:
 class TraceFolder:
     """The traces of one cell, whether or not it has any yet."""
 
-    def __init__(self, cell: CellFolder) -> None:
+    def __init__(self, cell: CellFolder, prompts: Collection[str] | None = None) -> None:
+        """`prompts`: ids of those to read; None: all."""
         self.path = cell.path / "trace"
+        self._prompts = prompts
 
     def part(self, number: int) -> Path:
         """The file of one batch, counted from 0."""
@@ -83,7 +85,8 @@ class TraceFolder:
         for part in self._parts():
             known = pq.read_schema(part).names
             wanted = None if columns is None else [name for name in columns if name in known]
-            frames.append(pq.read_table(part, columns=wanted).to_pandas())
+            chosen = None if self._prompts is None else [("prompt", "in", list(self._prompts))]
+            frames.append(pq.read_table(part, columns=wanted, filters=chosen).to_pandas())
         frames = [frame for frame in frames if len(frame)] or frames[:1]
         for frame in frames:  # categories of different parts differ
             for name in WORDS:

@@ -71,7 +71,8 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
     audit_cells([cell], result.store, ModelPool())
     record = result.cell.record(RECORD)
-    assert record == json.loads(json.dumps(coverage(frame, found))) and record["differing"] == len(found)
+    assert record == json.loads(json.dumps({"asked": cell.n, **coverage(frame, found)}))
+    assert record["differing"] == len(found)
 
 
 def test_shares_by_hand() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,8 +11,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from bench.run.model_pool import ModelPool
 from results.store.cells import Store
 from results.store.sample import Sample
+from results.store.traces import TraceFolder
 
 PROJECT = Path(__file__).parents[2]
 TIMINGS = {"prefill_s": 0.0, "decode_s": 0.0}
@@ -57,3 +62,54 @@ def test_killed_run_goes_on(command, pair, tmp_path: Path) -> None:
         assert len({sample.id for sample in cell.samples()}) == len(cell.samples()) == N
         assert len(cell.environment()["earlier"]) == 1, "both runs are on record"
     assert lines(killed) == 2 * N
+
+
+def measured(result, *names: str) -> list:
+    """Numbers of the command's summary: decoded ones, which do not depend on the clock."""
+    return [result.last_line[name] for name in names]
+
+
+def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = "method=sps", "decoding.temperature=1", "summary=json"
+    numbers = "n", "asked", "tau", "accuracy", "nll", "tokens", "cycles"
+    first = command(*given, "n=4")
+    four = first.cell.path / "samples.jsonl", measured(first, *numbers)
+    lines = four[0].read_bytes()
+    second = command(*given, "n=8")
+    assert second.cell.key == first.cell.key and measured(second, "n", "asked") == [8, 8]
+    assert four[0].read_bytes().startswith(lines) and len(four[0].read_bytes().splitlines()) == 8, "only the new ones"
+    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
+    again = command(*given, "n=4")
+    assert again.status == 0 and measured(again, *numbers) == four[1]
+    assert again.last_line["phases"] == second.last_line["phases"], "the profile is kept"
+    assert len(four[0].read_bytes().splitlines()) == 8
+    assert measured(command(*given, "n=8"), *numbers) == measured(second, *numbers)
+
+
+def test_the_order_of_commands_does_not_matter(command, tmp_path: Path) -> None:
+    given = "method=sps,ar", "decoding.temperature=1", "decoding.max_new_tokens=6", "summary=json"
+    numbers = "n", "asked", "tau", "accuracy", "nll", "tokens"
+    many_first = [command(*given, f"n={n}", flags=["-m"], store=tmp_path / "a") for n in (3, 2)]
+    few_first = [command(*given, f"n={n}", flags=["-m"], store=tmp_path / "b") for n in (2, 3)]
+    assert [measured(one, *numbers) for one in many_first] == [measured(one, *numbers) for one in few_first[::-1]]
+
+
+def test_two_numbers_of_prompts_in_one_command(command) -> None:
+    result = command("method=sps", "n=2,3", "decoding.max_new_tokens=6", "summary=json", flags=["-m"])
+    rows = [json.loads(line) for line in result.out.splitlines()[-2:]]
+    assert result.status == 0 and [(row["asked"], row["n"]) for row in rows] == [(2, 2), (3, 3)]
+    assert len(result.cell.samples()) == 3
+
+
+def test_a_trace_is_about_the_prompts_asked_for(command) -> None:
+    given = "method=mars_sampling", "decoding.temperature=1", "decoding.max_new_tokens=6", "trace=true", "batch=2"
+    result = command(*given, "n=3")
+    assert result.status == 0, result.err
+    assert command(*given, "n=5").status == 0
+    everything = TraceFolder(result.cell)
+    times = {path.name: path.stat().st_mtime_ns for path in everything.path.glob("*.parquet")}
+    assert len(times) == 3 and everything.frame()["prompt"].nunique() == 5
+    assert command(*given, "n=3").status == 0
+    assert times == {path.name: path.stat().st_mtime_ns for path in everything.path.glob("*.parquet")}
+    ids = [sample.id for sample in result.cell.samples()][:3]
+    assert set(TraceFolder(result.cell, ids).frame()["prompt"]) == set(ids)
