@@ -138,9 +138,9 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
             if draft.extra_nodes:
                 proposer.on_extra_outputs([outcome.extra_argmax for outcome in outcomes])
     seconds = (began - start) / len(rows), (_clock(target.device) - began) / len(rows)
-    for row, generation in enumerate(generations):
+    for index, generation in enumerate(generations):
         generation.prefill_s, generation.decode_s = seconds
-        generation.drafted, generation.pruned = proposer.pruning_counts(row, len(generation.committed))
+        generation.drafted, generation.pruned = proposer.pruning_counts(index, len(generation.committed))
     return generations
 
 

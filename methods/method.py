@@ -56,7 +56,7 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
         raise ModelError(f"pair.{drafter.model_role}={model.source}: its vocabulary has {model.vocab_size} entries, "
                          f"the target's {target.vocab_size}; draft and target must share one vocabulary")
     if model is not None and not model.full_vocabulary:
-        candidates = DraftCapabilities(drafter.model_role, drafter.has_q, drafter.samples(sampling),
+        candidates = DraftCapabilities(drafter.model_role or "none", drafter.has_q, drafter.samples(sampling),
                                        full_vocabulary=False)
         try:
             rule.check(candidates, sampling)

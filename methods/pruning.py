@@ -98,7 +98,7 @@ class Pruning(BaseModel):
         """[B, N] bool: the node stays if its parent does."""
         valid, parents = draft.valid, draft.parents.expand(draft.valid.shape)
         same = (depth[:, :, None] == depth[:, None, :]) & valid[:, None, :]
-        epsilon = self.epsilon
+        epsilon: float | Tensor = self.epsilon
         if self.budget is not None:
             epsilon = torch.clamp(self.budget / torch.where(valid, depth, 0).amax(1).clamp(min=1), max=epsilon)[:, None]
         passes = above_threshold(score, same, epsilon)
@@ -113,6 +113,7 @@ class Pruning(BaseModel):
 
     def scores(self, draft: Draft, entropy: Tensor) -> Tensor:
         """[B, N] float64, the root's being 1; 0 for padding."""
+        assert draft.q is not None, "check() refuses drafters without a distribution"
         own = draft.q.double().clamp(min=TINY).log().masked_fill(~draft.valid | (draft.depth == 0), 0.0)
         path = (draft.ancestors.to(own.dtype) @ own[..., None])[..., 0]
         depth = draft.depth.to(own.dtype)
@@ -138,6 +139,7 @@ class PrunedProposer(Proposer):
         self.dropped: list[list[int]] = []
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+        assert self.entropy is not None, "on_logits comes first"
         pruned = self.pruning.prune(self.proposer.propose(rows, u), self.entropy)
         self.drafted.append(pruned.drafted)
         self.dropped.append(pruned.dropped)
@@ -188,11 +190,12 @@ def select(draft: Draft, kept: Tensor, size: int) -> Draft:
     parents = pick(draft.parents)
     parents = torch.where(parents < 0, -1, place.gather(1, parents.clamp(min=0)).clamp(min=0))
     ancestors = pick(draft.ancestors).gather(2, index[:, None].expand(-1, size, -1))
-    carried = {name: pick(x) for name in ("logits", "q", "hidden") if (x := getattr(draft, name)) is not None}
+    logits, q, hidden = (None if x is None else pick(x) for x in (draft.logits, draft.q, draft.hidden))
     return replace(draft, tokens=pick(draft.tokens), parents=parents, ancestors=ancestors, depth=pick(draft.depth),
-                   valid=valid, **carried)
+                   valid=valid, logits=logits, q=q, hidden=hidden)
 
 
 def root_entropy(logits: Tensor) -> Tensor:
     """Raw logits [B, V] -> entropy over ln V [B] in [0, 1] (eq. 2)."""
-    return torch.special.entr(logits.softmax(-1)).sum(-1) / math.log(logits.shape[-1])
+    entropy: Tensor = torch.special.entr(logits.softmax(-1)).sum(-1)
+    return entropy / math.log(logits.shape[-1])

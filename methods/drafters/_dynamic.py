@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 class DynamicDrafter(Drafter):
     """tree=dynamic: `total` nodes with the root, `depth` rounds after the root's (draft length depth + 1), `top_k`
-    children and beams. tree=chain: the same with one beam, draft.length tokens. See methods/dynamic_tree.py."""
+    children and beams. tree=chain: the same with one beam, draft.length tokens. See methods/trees/dynamic.py."""
 
     has_q = True
     tree: Literal["dynamic", "chain"] = "dynamic"
@@ -33,7 +33,7 @@ class DynamicDrafter(Drafter):
     def nodes(self, length: int) -> int:
         return self.shape(length).nodes
 
-    def start(self, target: LanguageModel, model: Head | None, settings: DraftSettings, rows: list[list[int]],
+    def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
         from methods.drafters._eagle_proposer import DynamicProposer
 

@@ -1,11 +1,11 @@
-"""What a drafter is: it proposes a tree from the committed tokens and is told what became of it."""
+"""The interface of a drafter: it proposes a tree from the committed tokens and sees the outcome."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
@@ -103,6 +103,7 @@ class Drafter(BaseModel, ABC):
         """Raise ModelError, one line, where this drafter cannot work on the target."""
 
     @abstractmethod
-    def start(self, target: LanguageModel, model: LanguageModel | Head | None, settings: DraftSettings,
+    def start(self, target: LanguageModel, model: Any, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
-        """Begin work on the prompts `rows`; at most `slots` tokens a row will ever be held."""
+        """Begin work on the prompts `rows`; at most `slots` tokens a row will ever be held. `model` is the drafter's own:
+        a LanguageModel, the head that `load` returned, or None without a `model_role`."""

@@ -21,7 +21,7 @@ class Eagle(FeatureLevel):
     def nodes(self, length: int) -> int:
         return static.load(self.tree).nodes
 
-    def start(self, target: LanguageModel, model: Head | None, settings: DraftSettings, rows: list[list[int]],
+    def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
         from methods.drafters._eagle_proposer import StaticProposer
 

@@ -46,7 +46,7 @@ class EarlyExit(Drafter):
             raise ModelError(f"drafter.exit_layer={self.exit_layer}: {target.source} has {target.layers} layers, and "
                              f"an exit must leave some of them out; give 1 to {target.layers - 1}")
 
-    def start(self, target: LanguageModel, model: LanguageModel | None, settings: DraftSettings,
+    def start(self, target: LanguageModel, model: LanguageModel, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
         return _FirstLayers(target.first_layers(self.exit_layer), settings, self.samples(settings.sampling))
 

@@ -44,7 +44,7 @@ class MedusaDrafter(Drafter):
     def nodes(self, length: int) -> int:
         return static.load(self.tree).nodes
 
-    def start(self, target: LanguageModel, model: Medusa | None, settings: DraftSettings, rows: list[list[int]],
+    def start(self, target: LanguageModel, model: Medusa, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
         tree = static.load(self.tree)
         if tree.max_depth > len(model.model):

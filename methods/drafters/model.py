@@ -31,7 +31,7 @@ class ModelDrafter(Drafter):
     def num_uniforms(self, length: int) -> int:
         return length
 
-    def start(self, target: LanguageModel, model: LanguageModel | None, settings: DraftSettings,
+    def start(self, target: LanguageModel, model: LanguageModel, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
         return _Chain(model, settings, self.samples(settings.sampling), rows, slots)
 

@@ -36,9 +36,9 @@ class Bounds:
     def from_constants(cls, constants: Constants, embedding: Tensor) -> Bounds:
         """The constants on the device of `embedding` [V, H]."""
         columns = [[getattr(bucket, name) for bucket in constants.buckets] for name in ("c", "alpha_kappa", "tau")]
-        tensors = (torch.tensor(x, dtype=torch.float32, device=embedding.device)
-                   for x in (*columns, constants.edges, constants.inv_std))
-        return cls(*tensors, embedding)
+        c, alpha_kappa, tau, edges, inv_std = (torch.tensor(x, dtype=torch.float32, device=embedding.device)
+                                               for x in (*columns, constants.edges, constants.inv_std))
+        return cls(c, alpha_kappa, tau, edges, inv_std, embedding)
 
     def of_nodes(self, v: Verification) -> tuple[Tensor, Tensor, Tensor]:
         """U_emb, U_logit and tau of each node, all [B, N]."""

@@ -1,9 +1,9 @@
-"""AutoJudge: keep a token that differs from the target's if a classifier finds that it does not matter for the answer.
+"""AutoJudge: accept a token that differs from the target's if a classifier finds it unimportant for the answer.
 
     accept x  iff  x = argmax z  or  P(important | x) < threshold;   correction and bonus: argmax z
 
 z are the target's logits in the context of x's parent. P comes from logistic regression on hidden states at x's own
-position (methods/rules/_linear.py), trained without human labels: x is important if replacing the target's token by
+position (methods/rules/_classifier.py), trained without human labels: x is important if replacing the target's token by
 it changes the final answer (`python -m bench.train_judge`). If the argmax and an unimportant token are siblings, the
 argmax wins. Threshold 0 is greedy matching at every temperature; the thresholds to try are in the classifier's file.
 Garipov et al. 2025; garipovroma/autojudge, whose runs have no bonus token and drafts of 32.
@@ -12,7 +12,7 @@ Garipov et al. 2025; garipovroma/autojudge, whose runs have no bonus token and d
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, PrivateAttr
 from torch import Tensor
@@ -25,6 +25,10 @@ from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
+if TYPE_CHECKING:  # transformers is slow to import
+    from methods.engine.language_model import LanguageModel
+    from methods.heads.head import Head
+
 
 class Autojudge(Rule):
     """threshold: probability of being important below which a token is kept."""
@@ -35,7 +39,7 @@ class Autojudge(Rule):
     _linear: Linear | None = PrivateAttr(None)
 
     @property
-    def needs_draft_hidden(self) -> bool:
+    def needs_draft_hidden(self) -> bool:  # type: ignore[override]  # known once bound
         return self._linear is not None and self._linear.features == "both"
 
     def emits_argmax(self, sampling: Sampling) -> bool:
@@ -47,7 +51,8 @@ class Autojudge(Rule):
             raise ValueError("rule autojudge needs a classifier for its pair: train one with `python -m "
                              "bench.train_judge pair=...` and give rule.classifier=FILE")
 
-    def bind(self, target, model) -> Autojudge:
+    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Autojudge:
+        assert self.classifier is not None, "check() refuses a rule without a classifier"
         return self.with_classifier(Linear.load(self.classifier, "autojudge", target, model))
 
     def with_classifier(self, linear: Linear) -> Autojudge:
@@ -55,13 +60,18 @@ class Autojudge(Rule):
         bound._linear = linear
         return bound
 
+    def important(self, v: Verification) -> Tensor:
+        """[B, N] the classifier's probability for each node."""
+        assert self._linear is not None, "the rule is not bound to a pair"
+        return self._linear.important(v)
+
     def decide(self, v: Verification) -> Decision:
-        harmless = self._linear.important(v) < self.threshold
+        harmless = self.important(v) < self.threshold
         return Decision(v.is_argmax | (harmless & ~v.any_sibling(v.is_argmax)), lossless_test(v))
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
-        return {"important": self._linear.important(v)}
+        return {"important": self.important(v)}
 
     def threshold_view(self, v: Verification) -> ThresholdView:
         harmless = v.is_argmax | ~v.any_sibling(v.is_argmax)
-        return ThresholdView("threshold", "<", self.threshold, self._linear.important(v), harmless, v.is_argmax)
+        return ThresholdView("threshold", "<", self.threshold, self.important(v), harmless, v.is_argmax)

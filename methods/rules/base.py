@@ -1,4 +1,4 @@
-"""What an acceptance rule sees, what it decides, and the one walk over the tree that all rules share."""
+"""The interface of an acceptance rule, its view as a function of a threshold, and what it must know of a drafter."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from methods.sampling import Sampling, draw
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.language_model import LanguageModel
+    from methods.heads.head import Head
 
 
 Relation = Literal[">", ">=", "<", "<="]
@@ -85,7 +86,7 @@ class Rule(BaseModel, ABC):
             raise ValueError(f"rule {self!r} compares with the draft distribution, and drafter={candidates.drafter} "
                              "has none: take a drafter that is a model or a head, or another rule")
 
-    def bind(self, target: LanguageModel, model: LanguageModel | None) -> Rule:
+    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Rule:
         """The rule ready for work with these models, `model` being the drafter's: here it reads its files and takes the
         weights it needs (`target.head`, `target.embedding`). Default: itself. Raises ValueError, one line."""
         return self

@@ -1,4 +1,4 @@
-"""Coarse-grained verification: draft and target need only agree on a group of similar tokens.
+"""Coarse-grained verification: draft and target only have to agree on a group of similar tokens.
 
 Principled coarse-graining as in the overview of speculative decoding (Mirror-SD, PCG). Groups may overlap: a token in m
 groups gives each of them 1/m of its mass, so that masses are distributions over groups whatever the groups are:
@@ -80,6 +80,12 @@ class CoarseGrained(Rule):
             bound._groups = Groups.from_file(self.groups, target.vocab_size, target.device)
         return bound
 
+    @property
+    def token_groups(self) -> Groups:
+        """The groups, once the rule is bound."""
+        assert self._groups is not None, "the rule is not bound to a target"
+        return self._groups
+
     def decide(self, v: Verification) -> Decision:
         tests = self._tests(v)
         if self.token == "keep":
@@ -96,7 +102,7 @@ class CoarseGrained(Rule):
         return super().by_threshold(v)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
-        groups, tests, p = self._groups, self._tests(v), v.p_at(node)
+        groups, tests, p = self.token_groups, self._tests(v), v.p_at(node)
         weight = v.at(tests.left, node)
         if self.token == "redraw":
             settled = self._settled(v, tests) & v.children_of(node)
@@ -117,12 +123,12 @@ class CoarseGrained(Rule):
 
     def _tests(self, v: Verification) -> _Tests:
         """One round per sibling rank: every context carries its remaining P, every node is judged in its own round."""
-        groups, draft = self._groups, v.draft
+        groups, draft = self.token_groups, v.draft
         of, share = groups.of[draft.tokens], groups.share[draft.tokens]  # [B, N, M]
         entry = (v.parent[..., None] * groups.count + of).flatten(1)
         mass, real = groups.mass(v.p), draft.valid & (draft.depth > 0)
         q_mass = groups.mass(v.q) if draft.sampled else None
-        q = q_mass.flatten(1).gather(1, entry).view(of.shape) if draft.sampled else share
+        q = share if q_mass is None else q_mass.flatten(1).gather(1, entry).view(of.shape)
         tiny = torch.finfo(share.dtype).tiny
         inside = v.p_token[..., None] * share / mass.flatten(1).gather(1, entry).view(of.shape).clamp(min=tiny)
         rank = torch.zeros_like(draft.tokens) if draft.chain else v.earlier_siblings.sum(-1)
@@ -132,7 +138,7 @@ class CoarseGrained(Rule):
             p = left.flatten(1).gather(1, entry).view(of.shape)
             ratio = torch.where(now, (p / q.clamp(min=tiny)).clamp(max=1.0), ratio)
             has = torch.zeros_like(draft.tokens).scatter_add_(1, v.parent, now[..., 0].long())[..., None] > 0
-            gone = q_mass if draft.sampled else torch.zeros_like(left).flatten(1).scatter_add_(
+            gone = q_mass if q_mass is not None else torch.zeros_like(left).flatten(1).scatter_add_(
                 1, entry, (share * now).flatten(1)).view(left.shape)
             rest = (left - gone).clamp(min=0.0)
             left = torch.where(has, rest / rest.sum(-1, keepdim=True).clamp(min=tiny), left)

@@ -1,4 +1,4 @@
-"""DropMatch: a draft token will do if the target could have said it under dropout in front of its LM head.
+"""DropMatch: accept a draft token that the target could have emitted under dropout before its LM head.
 
 h is the target's final hidden state (behind the final norm) in the context of the child x, W its LM head, m_i a mask
 that drops each of h's units with probability p_drop. Section 3.1: K heads from one forward,
@@ -24,7 +24,7 @@ device: they belong to the prompt's random stream, so a run repeats exactly, in 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from pydantic import Field, PrivateAttr
@@ -35,6 +35,10 @@ from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling, draw
+
+if TYPE_CHECKING:  # transformers is slow to import
+    from methods.engine.language_model import LanguageModel
+    from methods.heads.head import Head
 
 WORD = 1 << 32
 
@@ -63,7 +67,7 @@ class Dropmatch(Rule):
     nucleus: float = Field(0.9, gt=0.0, le=1.0)
     _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
 
-    def bind(self, target, model) -> Dropmatch:
+    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Dropmatch:
         bound = self.model_copy()
         bound._head = target.head
         return bound
@@ -78,7 +82,7 @@ class Dropmatch(Rule):
             return Decision(_any_of(v, tokens), lossless_test(v))
         accept = _any_of(v, _majority(tokens)[0])
         if self.variant == "js":
-            js = self._divergences(logits, v.draft.logits[:, :logits.shape[1]])
+            js = self._divergences(logits, v.draft_logits[:, :logits.shape[1]])
             accept = accept | v.at_parent(_whole(v, js[:, :, 0] <= js[:, :, 1:].amax(-1)))
         return Decision(accept, lossless_test(v))
 
@@ -92,7 +96,7 @@ class Dropmatch(Rule):
             return ThresholdView("votes", ">=", 1.0, self._votes(v, tokens), always, ~always)
         if self.variant == "majority":
             return None
-        js = self._divergences(logits, v.draft.logits[:, :logits.shape[1]]) / 2
+        js = self._divergences(logits, v.draft_logits[:, :logits.shape[1]]) / 2
         missed = v.at_parent(_whole(v, js[:, :, 0] - js[:, :, 1:].amax(-1)))
         return ThresholdView("slack", "<=", 0.0, missed, always, _any_of(v, _majority(tokens)[0]))
 
@@ -104,14 +108,14 @@ class Dropmatch(Rule):
         tokens = self._tokens(logits, v)
         majority, count = _majority(tokens)
         mean_p = logits.softmax(-1).gather(-1, majority[..., None, :].expand(*tokens.shape, 1)).mean((-1, -2))
-        draft = logits[:, :, 0] if v.draft.logits is None else v.draft.logits[:, :logits.shape[1]]
+        draft = logits[:, :, 0] if v.draft.logits is None else v.draft_logits[:, :logits.shape[1]]
         js = self._divergences(logits, draft) / 2
-        found = {"majority": count, "majority_p": mean_p, "js_heads": js[:, :, 1:].mean(-1),
+        per_context = {"majority": count, "majority_p": mean_p, "js_heads": js[:, :, 1:].mean(-1),
                  "js_heads_max": js[:, :, 1:].amax(-1)}
         if v.draft.logits is not None:
-            found["js_centroid"] = js[:, :, 0]
-        found = {name: v.at_parent(_whole(v, numbers.float())) for name, numbers in found.items()}
-        return {"votes": self._votes(v, tokens), **found}
+            per_context["js_centroid"] = js[:, :, 0]
+        per_node = {name: v.at_parent(_whole(v, numbers.float())) for name, numbers in per_context.items()}
+        return {"votes": self._votes(v, tokens), **per_node}
 
     @staticmethod
     def _votes(v: Verification, tokens: Tensor) -> Tensor:
@@ -125,6 +129,7 @@ class Dropmatch(Rule):
         size = hidden.shape[-1]
         counters = torch.arange(self.heads * size, device=hidden.device)
         kept = words(u, counters) >= round(self.p_drop * WORD)
+        assert self._head is not None, "the rule is not bound to a target"
         return self._head((hidden / (1.0 - self.p_drop))[:, :, None] * kept.view(*u.shape, self.heads, size))
 
     def _tokens(self, logits: Tensor, v: Verification) -> Tensor:

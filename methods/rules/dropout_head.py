@@ -1,4 +1,4 @@
-"""One dropout head in the target's place: what DropMatch's i-th head would answer alone (DropMatch, Table 1).
+"""One dropout head in place of the target: decode with DropMatch's i-th head alone (DropMatch, Table 1).
 
 With the head's logits l_i as in `dropmatch` (one mask a token), at temperature 0:
 
@@ -13,7 +13,7 @@ control, not a method: "relaxed" counts tokens that the target itself would not 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from pydantic import Field, PrivateAttr
@@ -25,6 +25,10 @@ from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
+if TYPE_CHECKING:  # transformers is slow to import
+    from methods.engine.language_model import LanguageModel
+    from methods.heads.head import Head
+
 
 class DropoutHead(Rule):
     """head: i, from 1; heads differ by their random masks alone. p_drop: share of hidden units dropped."""
@@ -34,7 +38,7 @@ class DropoutHead(Rule):
     p_drop: float = Field(0.3, ge=0.0, lt=1.0)
     _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
 
-    def bind(self, target, model) -> DropoutHead:
+    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> DropoutHead:
         bound = self.model_copy()
         bound._head = target.head
         return bound
@@ -60,4 +64,5 @@ class DropoutHead(Rule):
         size = hidden.shape[-1]
         units = torch.arange(size, device=hidden.device) + (self.head - 1) * size  # as in dropmatch's i-th head
         kept = words(u, units) >= round(self.p_drop * WORD)
+        assert self._head is not None, "the rule is not bound to a target"
         return self._head(hidden / (1.0 - self.p_drop) * kept).argmax(-1)

@@ -9,7 +9,7 @@ Both see the same random numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 from torch import Tensor
@@ -19,6 +19,10 @@ from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
+
+if TYPE_CHECKING:  # transformers is slow to import
+    from methods.engine.language_model import LanguageModel
+    from methods.heads.head import Head
 
 
 def _built(given: Mapping[str, Any]) -> Rule:
@@ -53,11 +57,11 @@ class Either(Rule):
         self._rules = (_built(self.first), _built(self.second))
 
     @property
-    def needs_hidden(self) -> bool:
+    def needs_hidden(self) -> bool:  # type: ignore[override]  # of its parts
         return any(rule.needs_hidden for rule in self._rules)
 
     @property
-    def needs_draft_hidden(self) -> bool:
+    def needs_draft_hidden(self) -> bool:  # type: ignore[override]  # known once bound
         return any(rule.needs_draft_hidden for rule in self._rules)
 
     def needs_q(self, sampling: Sampling) -> bool:
@@ -70,7 +74,7 @@ class Either(Rule):
         for rule in self._rules:
             rule.check(candidates, sampling)
 
-    def bind(self, target, model) -> Either:
+    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Either:
         bound = self.model_copy()
         bound._rules = tuple(rule.bind(target, model) for rule in self._rules)
         return bound

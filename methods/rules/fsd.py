@@ -24,6 +24,7 @@ the draft's best child. The paper drafts greedily.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -48,7 +49,8 @@ def divergence(kind: Divergence, p: Tensor, q: Tensor) -> Tensor:
         p, q = _buckets(p, q)
     match kind.removeprefix("topk_"):
         case "js":
-            return (torch.special.entr((p + q) / 2) - (torch.special.entr(p) + torch.special.entr(q)) / 2).sum(-1)
+            entr: Callable[[Tensor], Tensor] = torch.special.entr
+            return (entr((p + q) / 2) - (entr(p) + entr(q)) / 2).sum(-1)
         case "js_released":
             m = (p + q) / 2
             return (m * (m.log() - (p.log() + q.log()) / 2)).sum(-1)
@@ -107,17 +109,17 @@ class Fsd(Rule):
                              f"of drafter={candidates.drafter} is reduced: set rule.divergence=js, tv or kl_released")
 
     def decide(self, v: Verification) -> Decision:
-        return Decision(v.at_parent(self._apart(v) <= self.threshold), lossless_test(v))
+        return Decision(v.at_parent(self._divergence(v) <= self.threshold), lossless_test(v))
 
     def threshold_view(self, v: Verification) -> ThresholdView:
-        apart = v.at_parent(self._apart(v))
+        per_node = v.at_parent(self._divergence(v))
         always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
-        return ThresholdView("threshold", "<=", self.threshold, apart, always, ~always)
+        return ThresholdView("threshold", "<=", self.threshold, per_node, always, ~always)
 
-    def _apart(self, v: Verification) -> Tensor:
+    def _divergence(self, v: Verification) -> Tensor:
         """[B, N] divergence in each context."""
         if self.processed:
             p, q = smooth(v.p), smooth(v.q)
         else:
-            p, q = v.logits.softmax(-1), v.draft.logits.softmax(-1)
+            p, q = v.logits.softmax(-1), v.draft_logits.softmax(-1)
         return divergence(self.divergence, p, q)

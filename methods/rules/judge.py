@@ -10,7 +10,7 @@ Source: Judge decoding (Bachmann et al. 2025), as ARC-Decode's Appendix A.3.3 co
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
 from pydantic import Field, PrivateAttr
@@ -23,6 +23,10 @@ from methods.rules.lossless import lossless_test, residual
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
+
+if TYPE_CHECKING:  # transformers is slow to import
+    from methods.engine.language_model import LanguageModel
+    from methods.heads.head import Head
 
 
 class Judge(Rule):
@@ -39,7 +43,8 @@ class Judge(Rule):
             raise ValueError("rule judge needs a head for its target: train one with `python -m bench.train_judge "
                              "kind=judge labels=FILE pair=...` and give rule.classifier=FILE")
 
-    def bind(self, target, model) -> Judge:
+    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Judge:
+        assert self.classifier is not None, "check() refuses a rule without a classifier"
         return self.with_classifier(Linear.load(self.classifier, "judge", target, model))
 
     def with_classifier(self, linear: Linear) -> Judge:
@@ -47,16 +52,21 @@ class Judge(Rule):
         bound._linear = linear
         return bound
 
+    def important(self, v: Verification) -> Tensor:
+        """[B, N] the classifier's probability for each node."""
+        assert self._linear is not None, "the rule is not bound to a pair"
+        return self._linear.important(v)
+
     def decide(self, v: Verification) -> Decision:
-        right, strict = 1.0 - self._linear.important(v) > self.threshold, lossless_test(v)
+        right, strict = 1.0 - self.important(v) > self.threshold, lossless_test(v)
         return Decision(right | strict, strict)
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
-        return {"right": 1.0 - self._linear.important(v)}
+        return {"right": 1.0 - self.important(v)}
 
     def threshold_view(self, v: Verification) -> ThresholdView:
         always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
-        right = 1.0 - self._linear.important(v)
+        right = 1.0 - self.important(v)
         return ThresholdView("threshold", ">", self.threshold, right, always, lossless_test(v))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:

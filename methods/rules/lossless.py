@@ -40,14 +40,14 @@ def lossless_test(v: Verification, q_mode: QMode = "exact") -> Tensor:
     if v.sampling.greedy:
         return v.is_argmax
     if v.draft.sampled:
-        return v.u * v.draft.q < v.p_token if v.draft.chain else _accepts_sampled_siblings(v)
+        return v.u * v.q_token < v.p_token if v.draft.chain else _accepts_sampled_siblings(v)
     reach, p_token = v.u, v.p_token
     if not v.draft.chain:
         repeated = (v.earlier_siblings & (v.draft.tokens[:, :, None] == v.draft.tokens[:, None, :])).any(-1)
         p_token = p_token.masked_fill(repeated | ~v.draft.valid, 0.0)  # a token already rejected has no mass left
         earlier_mass = (v.earlier_siblings.to(p_token.dtype) @ p_token[..., None])[..., 0]
         reach = reach * (1.0 - earlier_mass).clamp(min=0.0)
-    return (reach * v.draft.q if q_mode == "draft" else reach) < p_token
+    return (reach * v.q_token if q_mode == "draft" else reach) < p_token
 
 
 def _accepts_sampled_siblings(v: Verification) -> Tensor:
@@ -56,8 +56,8 @@ def _accepts_sampled_siblings(v: Verification) -> Tensor:
     accept = torch.zeros_like(v.draft.valid)
     c, z = torch.zeros_like(v.u), torch.ones_like(v.u)
     for r in range(v.draft.width or v.draft.nodes - 1):
-        left = v.p_token - v.at_parent(c) * v.draft.q
-        accept |= (rank == r) & (v.u * v.at_parent(z) * v.draft.q < left)
+        left = v.p_token - v.at_parent(c) * v.q_token
+        accept |= (rank == r) & (v.u * v.at_parent(z) * v.q_token < left)
         c = c + z
         z = (v.p - c[..., None] * v.q).clamp(min=0.0).sum(-1)
     return accept
@@ -71,7 +71,7 @@ def residual(v: Verification, node: Tensor) -> Tensor:
         return p  # the argmax was not among the children, or it would have been accepted
     if v.draft.sampled:
         rejected = children.sum(1, keepdim=True)
-        q = v.sampling.probs(v.at(v.draft.logits, node))  # unspecified at a leaf, where it is not used
+        q = v.sampling.probs(v.at(v.draft_logits, node))  # unspecified at a leaf, where it is not used
         left = _without_q(p, torch.where(rejected > 0, q, 0.0), rejected, v.draft.width or v.draft.nodes - 1)
     else:
         zero_at_children = torch.where(children, 0.0, torch.inf)

@@ -25,7 +25,7 @@ class Verification:
     """
 
     def __init__(self, draft: Draft, logits: Tensor, sampling: Sampling, u: Tensor, hidden: Tensor | None = None):
-        self.draft, self.logits, self.sampling, self.u, self.hidden = draft, logits, sampling, u, hidden
+        self.draft, self.logits, self.sampling, self.u, self._hidden = draft, logits, sampling, u, hidden
 
     # --- moving between contexts and nodes
 
@@ -92,7 +92,25 @@ class Verification:
     @cached_property
     def q(self) -> Tensor:
         """[B, N, V] processed draft distribution in each context; unspecified where the drafter did not expand."""
-        return self.sampling.probs(self.draft.logits)
+        return self.sampling.probs(self.draft_logits)
+
+    @property
+    def q_token(self) -> Tensor:
+        """[B, N] draft probability of the node's own token; only for rules with `needs_q`, or sampled candidates."""
+        assert self.draft.q is not None, "the draft has no distribution"
+        return self.draft.q
+
+    @property
+    def draft_logits(self) -> Tensor:
+        """[B, N, V] raw draft logits in each context; only for rules with `needs_q`, or sampled candidates."""
+        assert self.draft.logits is not None, "the draft has no distribution"
+        return self.draft.logits
+
+    @property
+    def hidden(self) -> Tensor:
+        """[B, N, H] final-norm hidden states of the target; only for rules with `needs_hidden`."""
+        assert self._hidden is not None, "the rule did not ask for hidden states"
+        return self._hidden
 
     # --- the tree
 
