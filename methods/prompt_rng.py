@@ -1,4 +1,4 @@
-"""Random numbers that belong to a prompt: the same whatever the batch, the order, the worker or a restart."""
+"""Random numbers that depend on the prompt alone, not on batch, order, worker or restarts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PromptRng:
 
     def cycle(self) -> Tensor:
         """[B, width] float32 uniforms in [0, 1) of the next cycle."""
-        if self.used == BLOCK:
+        if self.block is None or self.used == BLOCK:
             drawn = np.stack([row.random((BLOCK, self.width), dtype=np.float32) for row in self.rows])
             self.block, self.used = torch.from_numpy(drawn).to(self.device), 0
         self.used += 1

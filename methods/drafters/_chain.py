@@ -25,9 +25,12 @@ class ChainProposer(Proposer):
         self.model, self.settings, self.sampled = model, settings, sampled
 
     def draft(self, tokens: Tensor, u: Tensor) -> Draft:
-        """Feed `tokens` [B, n] behind what the cache holds, the last being the root, then draft K tokens with the
+        """Feed `tokens` [B, n] behind what the cache holds, the last of them the root, then draft K tokens with the
         uniforms `u` [B, K]. Afterwards the cache holds all that was fed."""
-        path, logits, q, hidden = [tokens[:, -1]], [], [], []
+        path = [tokens[:, -1]]
+        logits: list[Tensor] = []
+        q: list[Tensor] = []
+        hidden: list[Tensor] = []
         for step in range(self.settings.length):
             out = self._read(tokens, hidden)
             token = self._choose(out, u[:, step], q)
@@ -58,7 +61,7 @@ class ChainProposer(Proposer):
             token = draw(probs, u)
         else:
             token = logits.argmax(-1)
-            probs = logits.softmax(-1) if self.settings.needs_q else None
         if self.settings.needs_q:
+            probs = probs if self.sampled else logits.softmax(-1)
             q.append(probs.gather(-1, token[:, None])[:, 0])
         return token

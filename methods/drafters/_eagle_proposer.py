@@ -53,6 +53,7 @@ class HeadProposer(Proposer):
         """Feed what the target has committed since; hidden state [B, 1, h] and logits [B, 1, Vd] at the root.
 
         Rows with fewer tokens are padded behind their end: what lands in those slots is overwritten or never seen."""
+        assert self.features is not None, "on_features comes first"
         cache, counts, width = self.cache, self.counts, self.features.shape[1]
         tokens = [row[len(row) - n:] + [0] * (width - n) for row, n in zip(rows, counts, strict=True)]
         visible = cache.begin(width)
@@ -126,8 +127,8 @@ class Levels:
             else:
                 at = self.start[0] + self.offset
                 self.seen[:, :, at:at + width].diagonal(dim1=1, dim2=2).fill_(0.0)
-                position = self.start[0] + self.level
-                rotary = proposer.cos[position][None, None], proposer.sin[position][None, None]
+                single = self.start[0] + self.level
+                rotary = proposer.cos[single][None, None], proposer.sin[single][None, None]
             hidden = proposer.head.model(proposer.head.embed(tokens), hidden, mask=self.seen[:, None, :, :visible],
                                          rotary=rotary, cache=cache)
         finally:
@@ -201,11 +202,11 @@ class StaticProposer(HeadProposer):
                 hidden, logits = levels.feed(best[:, level.inner], hidden[:, level.parent],
                                              level.parent[None] if levels.level else None)
         shape = self.shape
-        found = self.over_target(torch.cat(seen, 1)[:, self.source]) if self.settings.needs_q else None
+        draft_logits = self.over_target(torch.cat(seen, 1)[:, self.source]) if self.settings.needs_q else None
         q = torch.cat([torch.zeros_like(own[0][:, :1]), *own], 1).exp()
-        tokens = torch.cat(tokens, 1)
-        return Draft(tokens, shape.parents, shape.ancestors, shape.depth, torch.ones_like(tokens, dtype=torch.bool),
-                     logits=found, q=q, width=max(self.tree.widths))
+        drafted = torch.cat(tokens, 1)
+        return Draft(drafted, shape.parents, shape.ancestors, shape.depth, torch.ones_like(drafted, dtype=torch.bool),
+                     logits=draft_logits, q=q, width=max(self.tree.widths))
 
 
 class _StaticLevel:

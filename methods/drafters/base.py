@@ -16,7 +16,6 @@ from methods.trees.draft import Draft
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.cache import SlotCache
     from methods.engine.language_model import LanguageModel
-    from methods.heads.head import Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class Drafter(BaseModel, ABC):
 
     @classmethod
     def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,
-             trust_remote_code: bool = False) -> Head:
+             trust_remote_code: bool = False) -> Any:
         """For drafters that are trained heads: the head `pair.<model_role>` of this target. Raises ModelError."""
         raise TypeError(f"{cls.__name__} is no head: its pair.{cls.model_role} is loaded as a causal LM")
 
@@ -103,7 +102,7 @@ class Drafter(BaseModel, ABC):
         """Raise ModelError, one line, where this drafter cannot work on the target."""
 
     @abstractmethod
-    def start(self, target: LanguageModel, model: Any, settings: DraftSettings,
-              rows: list[list[int]], slots: int) -> Proposer:
-        """Begin work on the prompts `rows`; at most `slots` tokens a row will ever be held. `model` is the drafter's own:
+    def start(self, target: LanguageModel, model: Any, settings: DraftSettings, rows: list[list[int]],
+              slots: int) -> Proposer:
+        """Begin work on the prompts `rows`; at most `slots` tokens a row will ever be held. `model` is the drafter's:
         a LanguageModel, the head that `load` returned, or None without a `model_role`."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from methods.drafters._chain import ChainProposer
 from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
@@ -33,7 +34,7 @@ class EarlyExit(Drafter):
     exit_layer: PositiveInt = 2
     sample: bool = True
 
-    def samples(self, sampling) -> bool:
+    def samples(self, sampling: Sampling) -> bool:
         return self.sample and not sampling.greedy
 
     def num_uniforms(self, length: int) -> int:
@@ -46,7 +47,7 @@ class EarlyExit(Drafter):
             raise ModelError(f"drafter.exit_layer={self.exit_layer}: {target.source} has {target.layers} layers, and "
                              f"an exit must leave some of them out; give 1 to {target.layers - 1}")
 
-    def start(self, target: LanguageModel, model: LanguageModel, settings: DraftSettings,
+    def start(self, target: LanguageModel, model: None, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
         return _FirstLayers(target.first_layers(self.exit_layer), settings, self.samples(settings.sampling))
 

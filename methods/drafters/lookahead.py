@@ -54,7 +54,7 @@ class Lookahead(Drafter):
         """Columns of a window of 1 <= `lines` <= N-1 lines."""
         return self.window + self.level - 1 - lines
 
-    def start(self, target: LanguageModel, model: LanguageModel, settings: DraftSettings,
+    def start(self, target: LanguageModel, model: None, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
         return _Lookahead(self, len(rows), target.device)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from methods.drafters._chain import ChainProposer
 from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
@@ -25,7 +26,7 @@ class ModelDrafter(Drafter):
     has_hidden = True
     sample: bool = True
 
-    def samples(self, sampling) -> bool:
+    def samples(self, sampling: Sampling) -> bool:
         return self.sample and not sampling.greedy
 
     def num_uniforms(self, length: int) -> int:

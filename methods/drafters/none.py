@@ -20,7 +20,7 @@ class NoDrafter(Drafter):
     def nodes(self, length: int) -> int:
         return 1
 
-    def start(self, target: LanguageModel, model: LanguageModel, settings: DraftSettings,
+    def start(self, target: LanguageModel, model: None, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
         return _Root(target.device)
 

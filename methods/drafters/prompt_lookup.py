@@ -22,7 +22,7 @@ class PromptLookup(Drafter):
 
     max_ngram: PositiveInt = 3
 
-    def start(self, target: LanguageModel, model: LanguageModel, settings: DraftSettings,
+    def start(self, target: LanguageModel, model: None, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
         return _Lookup(self.max_ngram, settings.length, target.device)
 

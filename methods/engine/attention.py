@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
@@ -11,8 +13,8 @@ from transformers.masking_utils import sdpa_mask
 NAME = "leeway"
 
 
-def attend(module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-           scaling: float, dropout: float = 0.0, softcap: float | None = None, **_) -> tuple[Tensor, None]:
+def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+           scaling: float, dropout: float = 0.0, softcap: float | None = None, **_: Any) -> tuple[Tensor, None]:
     """query [B, H, N, d], key/value [B, G, L, d] with H = G * r, attention_mask [B or 1, 1, N, L] additive in the
     model's dtype, boolean, or None (causal) -> [B, N, H, d].
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import Cache, PretrainedConfig
@@ -48,8 +50,8 @@ class SlotCache(Cache):
             self._index = (torch.arange(len(self.lengths), device=self.keys.device)[:, None], slots)
         return self._visible
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args,
-               **kwargs) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any,
+               **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write [B, G, N, d] keys and values of one layer; returns the layer's [B, G, L, d] views."""
         keys, values = self.keys[layer_idx], self.values[layer_idx]
         if self._index is None:

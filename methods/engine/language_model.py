@@ -1,21 +1,24 @@
-"""The one room that knows transformers: loading a causal LM, and one forward over committed tokens plus tree nodes."""
+"""A causal LM of transformers: its tokenizer, and one forward over committed tokens plus the nodes of a tree."""
 
 from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from methods.engine.cache import SlotCache
 from methods.engine.source import ModelError
 
 disable_progress_bar()  # of loading weights: standard error is the harness' own
+
+
+Mask = Tensor | dict[str, Tensor]
+"""One attention mask for all layers, or one per layer type."""
 
 
 @dataclass(slots=True)
@@ -32,23 +35,23 @@ class LanguageModel:
     """A causal LM with its tokenizer, as the decode loop sees it."""
 
     source: str
-    model: PreTrainedModel
-    tokenizer: object
+    model: Any  # a PreTrainedModel, whose attributes transformers types as Tensor or Module
+    tokenizer: Any
     fingerprint: str
     full_vocabulary: ClassVar[bool] = True
     """Its distribution covers every token, unlike that of a head with a draft vocabulary of its own."""
 
     @property
     def device(self) -> torch.device:
-        return self.model.device
+        return torch.device(self.model.device)
 
     @cached_property
     def vocab_size(self) -> int:
-        return self.model.get_input_embeddings().weight.shape[0]
+        return int(self.model.get_input_embeddings().weight.shape[0])
 
     @cached_property
     def max_positions(self) -> int:
-        return getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", 1 << 30)
+        return int(getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", 1 << 30))
 
     @cached_property
     def window(self) -> int | None:
@@ -68,23 +71,26 @@ class LanguageModel:
         if not getattr(self.tokenizer, "chat_template", None):
             raise ModelError(f"{self.source}: its tokenizer has no chat template; give "
                              "pair.chat_template=FILE, or raw prompts by task.chat=false")
-        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        return list(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
 
     def encode_text(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text)
+        """Token ids of a text, as the tokenizer makes them."""
+        return list(self.tokenizer.encode(text))
 
     def decode(self, ids: list[int]) -> str:
-        return self.tokenizer.decode(ids, skip_special_tokens=True)
+        """Text of token ids, special tokens left out."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     @cached_property
     def embedding(self) -> Tensor:
         """[V, H] input embeddings."""
-        return self.model.get_input_embeddings().weight.detach()
+        weight: Tensor = self.model.get_input_embeddings().weight
+        return weight.detach()
 
     def head(self, hidden: Tensor) -> Tensor:
         """Final-norm hidden states [..., H] -> logits [..., V] float32, as the model's own forward makes them."""
         config = self.model.config.get_text_config(decoder=True)
-        logits = self.model.get_output_embeddings()(hidden.to(self.model.dtype))
+        logits: Tensor = self.model.get_output_embeddings()(hidden.to(self.model.dtype))
         if (scale := getattr(config, "logit_scale", None)) is not None:  # Cohere
             logits = logits * scale
         if (divisor := getattr(config, "logits_scaling", None)) is not None:  # Granite
@@ -109,7 +115,7 @@ class LanguageModel:
     def new_cache(self, rows: int, slots: int) -> SlotCache:
         return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device)
 
-    def prefill(self, rows: list[list[int]], cache: SlotCache, **wanted) -> Output:
+    def prefill(self, rows: list[list[int]], cache: SlotCache, **wanted: Any) -> Output:
         """Fill an empty cache with the prompts `rows` and commit them. Its output is each row's last token's [B, 1, …].
 
         Shorter rows are padded behind their end: what lands in those slots is never visible."""
@@ -137,7 +143,8 @@ class LanguageModel:
         return Output(out.logits.float(), states[-1] if hidden else None,
                       torch.cat([states[i] for i in features], -1) if features else None)
 
-    def _layout(self, cache: SlotCache, nodes: int, ancestors: Tensor | None, depth: Tensor | None):
+    def _layout(self, cache: SlotCache, nodes: int, ancestors: Tensor | None,
+                depth: Tensor | None) -> tuple[Mask, Tensor]:
         """The additive attention mask [B, 1, N, L] (one for each layer type of a model) and positions [B, N]."""
         visible, rows = cache.begin(nodes), len(cache.lengths)
         depth = torch.arange(nodes, device=self.device)[None] if depth is None else depth
@@ -153,13 +160,13 @@ class LanguageModel:
             sees, positions = torch.cat([committed, ancestors], -1), depth + start
             place = torch.cat([torch.arange(start, device=self.device).expand(len(depth), -1), positions], -1)
         else:
-            start = torch.tensor(cache.lengths, device=self.device)[:, None]
+            starts = torch.tensor(cache.lengths, device=self.device)[:, None]
             slot = torch.arange(visible, device=self.device)[None]
-            node = (slot - start).clamp(0, nodes - 1)  # [B, L], the node in a slot behind the committed ones
+            node = (slot - starts).clamp(0, nodes - 1)  # [B, L], the node in a slot behind the committed ones
             among = ancestors.expand(rows, -1, -1).gather(2, node[:, None].expand(-1, nodes, -1))
-            sees = (slot < start)[:, None] | (among & (slot >= start)[:, None] & (slot < start + nodes)[:, None])
-            positions = depth + start
-            place = torch.where(slot < start, slot, positions.expand(rows, -1).gather(1, node))
+            sees = (slot < starts)[:, None] | (among & (slot >= starts)[:, None] & (slot < starts + nodes)[:, None])
+            positions = depth + starts
+            place = torch.where(slot < starts, slot, positions.expand(rows, -1).gather(1, node))
         full = self._additive(sees)
         near = self._additive(sees & (place[:, None] > positions[..., None] - window)) if window else full
         return self._per_layer_type(full, near), positions
@@ -168,7 +175,7 @@ class LanguageModel:
         blocked = torch.finfo(self.model.dtype).min
         return torch.zeros(sees.shape, dtype=self.model.dtype, device=self.device).masked_fill_(~sees, blocked)[:, None]
 
-    def _per_layer_type(self, full: Tensor, near: Tensor):
+    def _per_layer_type(self, full: Tensor, near: Tensor) -> Mask:
         """Models with several kinds of layers take a mask a kind; others take one tensor."""
         config = self.model.config.get_text_config(decoder=True)
         if getattr(config, "layer_types", None):

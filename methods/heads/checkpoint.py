@@ -64,7 +64,7 @@ class RandomCheckpoint(Checkpoint):
             if tensor.is_meta:
                 continue
             if name == "t2d":
-                tensor[:len(module.d2t)] = True
+                tensor[:module.get_buffer("d2t").numel()] = True
             elif tensor.is_floating_point() and tensor.ndim > 1:
                 tensor.normal_(0, spread, generator=source)  # norms stay one, biases and offsets zero
             elif name.endswith("bias"):

@@ -47,7 +47,9 @@ class EagleHead(HeadModule):
 
     def step(self, embeddings: Tensor, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None,
              cache: KeyValues | None) -> Tensor:
-        layer = self.layers[0]
+        [layer] = self.layers
+        assert isinstance(layer, _Layer)
         hidden = self.fc(torch.cat([embeddings, hidden], -1))
         hidden = hidden + layer.self_attn(hidden, rotary, mask, cache)
-        return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        change: Tensor = layer.mlp(layer.post_attention_layernorm(hidden))
+        return hidden + change

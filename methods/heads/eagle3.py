@@ -51,15 +51,18 @@ class Eagle3Head(HeadModule):
             self.d2t = self.t2d = None
 
     def fuse(self, features: Tensor) -> Tensor:
-        return self.fc(features)
+        hidden: Tensor = self.fc(features)
+        return hidden
 
     def step(self, embeddings: Tensor, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None,
              cache: KeyValues | None) -> Tensor:
         layer = self.midlayer
         x = torch.cat([layer.input_layernorm(embeddings), layer.hidden_norm(hidden)], -1)
         hidden = hidden + layer.self_attn(x, rotary, mask, cache)
-        return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        change: Tensor = layer.mlp(layer.post_attention_layernorm(hidden))
+        return hidden + change
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Pre-norm hidden states [..., h] -> logits [..., Vd] over the draft vocabulary."""
-        return self.lm_head(self.norm(hidden))
+        logits: Tensor = self.lm_head(self.norm(hidden))
+        return logits

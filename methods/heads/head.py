@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import LlamaConfig
 
 from methods.engine.cache import SlotCache
 from methods.engine.language_model import LanguageModel
@@ -90,9 +92,9 @@ def load_eagle(source: str, target: LanguageModel, *, revision: str | None = Non
                 config.vocab_size, fingerprint(source, revision))
 
 
-def _config(checkpoint: Checkpoint, attention: str):
+def _config(checkpoint: Checkpoint, attention: str) -> LlamaConfig:
     """The layer's configuration; a head dimension that the file does not give is read off the tensors."""
-    raw, changes = checkpoint.config, {}
+    raw, changes = checkpoint.config, dict[str, int]()
     out = checkpoint.tensors.get(f"{attention}o_proj.weight")
     try:
         if raw.get("head_dim") is None and out is not None:
@@ -102,7 +104,7 @@ def _config(checkpoint: Checkpoint, attention: str):
         raise ModelError(f"{checkpoint.source}: config.json has no {error.args[0]}; it must describe a head") from error
 
 
-def _check_target(source: str, target: LanguageModel, size: int | None, raw: dict) -> None:
+def _check_target(source: str, target: LanguageModel, size: int | None, raw: Mapping[str, Any]) -> None:
     """A head belongs to one target: refuse another by its sizes."""
     config = target.model.config.get_text_config(decoder=True)
     if size != config.hidden_size:

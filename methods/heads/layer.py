@@ -43,7 +43,9 @@ class HeadAttention(nn.Module):
 
     def __init__(self, config: LlamaConfig, width: int, bias: bool = False):
         super().__init__()
-        self.heads, self.groups, self.dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        self.heads: int = config.num_attention_heads
+        self.groups: int = config.num_key_value_heads or self.heads
+        self.dim: int = config.head_dim or config.hidden_size // self.heads
         self.q_proj = nn.Linear(width, self.heads * self.dim, bias=bias)
         self.k_proj = nn.Linear(width, self.groups * self.dim, bias=bias)
         self.v_proj = nn.Linear(width, self.groups * self.dim, bias=bias)
@@ -58,8 +60,9 @@ class HeadAttention(nn.Module):
         query, key = apply_rotary_pos_emb(query, key, *rotary)
         if cache is not None:
             key, value = cache.update(key, value, 0)
-        out, _ = attend(self, query, key, value, mask, scaling=self.dim ** -0.5)
-        return self.o_proj(out.reshape(rows, nodes, -1))
+        states, _ = attend(self, query, key, value, mask, scaling=self.dim ** -0.5)
+        out: Tensor = self.o_proj(states.reshape(rows, nodes, -1))
+        return out
 
 
 class HeadModule(nn.Module, ABC):
@@ -78,7 +81,8 @@ class HeadModule(nn.Module, ABC):
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines [B, N, d] for positions [B, N] int64."""
-        return self.rotary_emb(next(self.parameters()), positions)
+        cos, sin = self.rotary_emb(next(self.parameters()), positions)
+        return cos, sin
 
     @abstractmethod
     def fuse(self, features: Tensor) -> Tensor:

@@ -56,10 +56,14 @@ class MedusaHeads(nn.ModuleList):
     def start_from(self, lm_head: Tensor) -> MedusaHeads:
         """Begin training where every head predicts what the target's LM head [V, H] does (section 2.2.1)."""
         for head in self:
-            for block in head[:-1]:
+            assert isinstance(head, nn.Sequential)
+            *blocks, out = head
+            for block in blocks:
+                assert isinstance(block, ResBlock)
                 nn.init.zeros_(block.linear.weight)
                 nn.init.zeros_(block.linear.bias)
-            head[-1].weight.copy_(lm_head)
+            assert isinstance(out, nn.Linear)
+            out.weight.copy_(lm_head)
         return self
 
     def forward(self, hidden: Tensor, heads: int | None = None) -> Tensor:

@@ -72,4 +72,5 @@ class Constants(BaseModel):
 
 def entropy(p: Tensor) -> Tensor:
     """Entropy over ln V of distributions [..., V] -> [...] in [0, 1]."""
-    return torch.special.entr(p).sum(-1) / math.log(p.shape[-1])
+    nats: Tensor = torch.special.entr(p).sum(-1)
+    return nats / math.log(p.shape[-1])

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from methods.rules.verification import Verification
+
+if TYPE_CHECKING:  # transformers is slow to import
+    from methods.engine.language_model import LanguageModel
+    from methods.heads.head import Head
 
 Features = Literal["both", "target"]
 
@@ -41,15 +45,15 @@ class Classifier(BaseModel):
     def read(cls, path: Path) -> Classifier:
         """Raises ValueError, one line."""
         try:
-            found = cls.model_validate_json(path.read_text(encoding="utf-8"))
+            classifier = cls.model_validate_json(path.read_text(encoding="utf-8"))
         except ValidationError as error:
             first = error.errors()[0]
             where = "".join(f"{part}: " for part in first["loc"])
             raise ValueError(f"{path}: not a classifier of bench.train_judge: {where}{first['msg']}") from error
-        if not len(found.mean) == len(found.scale) == len(found.coef):
-            raise ValueError(f"{path}: mean, scale and coef have {len(found.mean)}, {len(found.scale)} and "
-                             f"{len(found.coef)} entries, not equally many")
-        return found
+        if not len(classifier.mean) == len(classifier.scale) == len(classifier.coef):
+            raise ValueError(f"{path}: mean, scale and coef have {len(classifier.mean)}, {len(classifier.scale)} and "
+                             f"{len(classifier.coef)} entries, not equally many")
+        return classifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +65,34 @@ class Linear:
     bias: Tensor
 
     @classmethod
-    def load(cls, path: Path, kind: str, target, model) -> Linear:
+    def load(cls, path: Path, kind: str, target: LanguageModel, model: LanguageModel | Head | None) -> Linear:
         """The classifier of a file for these models. Raises ValueError, one line."""
-        found = Classifier.read(path)
-        if found.kind != kind:
-            raise ValueError(f"rule.classifier={path}: a classifier for rule={found.kind}, not rule={kind}")
-        wanted = [("target", found.target, found.fingerprint, target)]
-        if found.features == "both":
-            wanted.append(("draft", found.draft, found.draft_fingerprint, model))
+        classifier = Classifier.read(path)
+        if classifier.kind != kind:
+            raise ValueError(f"rule.classifier={path}: a classifier for rule={classifier.kind}, not rule={kind}")
+        wanted: list[tuple[str, str | None, str | None, LanguageModel | Head | None]] = [
+            ("target", classifier.target, classifier.fingerprint, target)]
+        if classifier.features == "both":
+            wanted.append(("draft", classifier.draft, classifier.draft_fingerprint, model))
         for role, source, fingerprint, given in wanted:
             if given is None or given.fingerprint != fingerprint:
                 has = "none" if given is None else f"{given.source} ({given.fingerprint})"
                 raise ValueError(f"rule.classifier={path}: trained with the {role} {source} ({fingerprint}), and the "
                                  f"{role} here is {has}; run `python -m bench.train_judge` for this pair")
-        return cls.of(found, target.device)
+        return cls.of(classifier, target.device)
 
     @classmethod
-    def of(cls, found: Classifier, device: torch.device | str) -> Linear:
-        mean, scale, coef = (torch.tensor(x, dtype=torch.float64) for x in (found.mean, found.scale, found.coef))
+    def of(cls, classifier: Classifier, device: torch.device | str) -> Linear:
+        mean, scale, coef = (torch.tensor(x, dtype=torch.float64)
+                             for x in (classifier.mean, classifier.scale, classifier.coef))
         weight = coef / scale
-        bias = found.intercept - (mean * weight).sum()
-        return cls(found.features, weight.float().to(device), bias.float().to(device))
+        bias = classifier.intercept - (mean * weight).sum()
+        return cls(classifier.features, weight.float().to(device), bias.float().to(device))
 
     def important(self, v: Verification) -> Tensor:
         """[B, N] P(important) of each node's token."""
-        hidden = v.hidden if self.features == "target" else torch.cat([v.draft.hidden, v.hidden], -1)
+        hidden = v.hidden
+        if self.features == "both":
+            assert v.draft.hidden is not None, "the drafter gave no hidden states"
+            hidden = torch.cat([v.draft.hidden, hidden], -1)
         return (hidden.float() @ self.weight + self.bias).sigmoid()

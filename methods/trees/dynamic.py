@@ -64,7 +64,7 @@ class Growth:
         rows, width, k = logprobs.shape[0], logprobs.shape[1], self.top_k
         top = logprobs.topk(k, dim=-1)
         tokens, own = top.indices.flatten(1), top.values.flatten(1)
-        if self.beams is None:
+        if self.beams is None or self.score is None:
             self.beams = torch.full((rows, 1), -1, device=logprobs.device)
             scores = own
         else:

@@ -159,7 +159,7 @@ def best_tree(accuracy: Sequence[Sequence[float]], nodes: int) -> list[RankPath]
     if nodes < 1 or not all(0 <= a <= 1 for row in accuracy for a in row):
         raise ValueError(f"{nodes} nodes from accuracies {accuracy}: give at least 1 node and accuracies from 0 to 1")
     chosen: list[RankPath] = []
-    frontier = [(-a, 1, (r,)) for r, a in enumerate(accuracy[0])] if accuracy else []
+    frontier: list[tuple[float, int, RankPath]] = [(-a, 1, (r,)) for r, a in enumerate(accuracy[0])] if accuracy else []
     heapq.heapify(frontier)
     while frontier and len(chosen) < nodes:
         product, depth, path = heapq.heappop(frontier)
