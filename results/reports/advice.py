@@ -1,9 +1,9 @@
-"""Is speculative decoding worth it for these prompts, and with which setting? One pure function from numbers to words.
+"""Advice on a workload: is speculative decoding worth it for these prompts, and with which setting?
 
-Two questions are answered by intervals, never by point estimates: is a setting faster than plain decoding, and is what
-it loses within the limit. Where an interval holds both answers, the advice says that it cannot tell. The best of many
-settings looks good by chance, so these intervals hold for all that were tried together. (A setting is wrongly called a
-gain only if one answer is wrong that decides it, so each question may use up the whole 5%.)"""
+Two questions are decided by intervals, never by point estimates: is a setting faster than plain decoding, and is its
+quality loss within the limit. If an interval allows both answers, the advice says so. The best of many settings looks
+good by chance, so the intervals hold for all settings together. (A setting is wrongly called a gain only if a deciding
+answer is wrong, so each question may spend the whole 5%.)"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from results.metrics.intervals import fewest_to_show, together
+from results.metrics.intervals import Interval, fewest_to_show, together
 from results.metrics.quality_loss import Estimate
 
 NOT_WORTH, WORTH = 2.0, 3.0
@@ -23,8 +23,15 @@ Kind = Literal["gain", "gain above the limit", "no gain", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One measured setting. `exact`: its rule is lossless, so there is no loss to measure. `speedup` over plain
-    decoding of the same `n` prompts. `loss` as a fraction of plain decoding's quality, positive = worse than it."""
+    """One measured setting.
+
+    label     its name.
+    exact     its method is lossless, so there is no loss to measure.
+    tau       tokens committed per cycle.
+    speedup   over plain decoding of the same prompts.
+    loss      fraction of plain decoding's quality that is lost; negative if it is better.
+    n         prompts.
+    """
 
     label: str
     exact: bool
@@ -33,16 +40,26 @@ class Candidate:
     loss: Estimate
     n: int
 
+    @property
+    def speed(self) -> float:
+        """The speedup; 0 if it was not measured."""
+        return self.speedup.value or 0.0
+
+    @property
+    def bounds(self) -> Interval:
+        """The interval of the speedup; unbounded if it has none."""
+        return self.speedup.interval or (0.0, math.inf)
+
     def gain(self, min_prompts: int) -> Literal["faster", "slower", "open"]:
-        """Compared with plain decoding, by the interval. Fewer than `min_prompts` prompts show nothing: they hardly
-        stand for others, and their spread is not known."""
+        """Whether the interval shows it faster or slower than plain decoding. Always open for fewer than `min_prompts`
+        prompts: their spread is not known well enough."""
         if self.speedup.interval is None or self.n < min_prompts:
             return "open"
         low, high = self.speedup.interval
         return "faster" if low > 1 else "slower" if high <= 1 else "open"
 
     def quality(self, limit: float, min_prompts: int) -> Literal["within", "above", "open"]:
-        """Is the loss within the limit, by the interval?"""
+        """Whether the interval shows the loss within or above the limit."""
         if self.exact:
             return "within"
         if self.loss.interval is None or self.n < min_prompts:
@@ -53,8 +70,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do, in words. `best` is the label of the setting that is spoken of, `exact` that of the fastest lossless
-    one where it gains too. `rule_of_thumb` is what the article's thresholds say of the τ of `best`."""
+    """The advice in words.
+
+    kind            gain, gain above the limit, no gain, or undecided.
+    headline        the answer.
+    reasons         further sentences.
+    best            label of the setting that the headline names, if any.
+    exact           label of the fastest lossless setting, if it gains too.
+    rule_of_thumb   the verdict of the overview article's thresholds on the τ of `best`.
+    """
 
     kind: Kind
     headline: str
@@ -65,11 +89,11 @@ class Advice:
 
 
 def advise(candidates: Sequence[Candidate], limit: float, min_prompts: int) -> Advice:
-    """The advice for settings that were measured on the same prompts. `limit`: the loss of quality that is allowed, as
-    a fraction. A setting without a speedup is left out."""
+    """The advice on settings measured on the same prompts. `limit`: allowed loss of quality, a fraction. Settings
+    without a speedup are left out."""
     known = [one for one in candidates if one.speedup.value is not None]
     if not known:
-        return Advice("undecided", "Cannot tell: no setting was measured.", ())
+        return Advice("undecided", "Undecided: no setting was measured.", ())
     quality = {one.label: one.quality(limit, min_prompts) for one in known}
     gain = {one.label: one.gain(min_prompts) for one in known}
     allowed = [one for one in known if quality[one.label] != "above"]
@@ -83,12 +107,12 @@ def advise(candidates: Sequence[Candidate], limit: float, min_prompts: int) -> A
     best = _fastest(costly or allowed or known)
     if costly:
         head = (f"Only at a price: {best.label} is {times(best.speedup)} as fast as plain decoding, but it loses "
-                f"{share(best.loss)} of quality, above the stated {limit:.0%}. No setting within it gains.")
+                f"{share(best.loss)} of quality, above the limit of {limit:.0%}. No setting within the limit gains.")
     elif allowed:
-        head = f"No: even the fastest setting, {best.label}, runs at {times(best.speedup)} of plain decoding's speed."
+        head = f"No: even the fastest setting, {best.label}, runs at {times(best.speedup)} the speed of plain decoding."
     else:
-        head = (f"No: every setting loses more than the stated {limit:.0%}, and none is surely faster; {best.label} "
-                f"runs at {times(best.speedup)} and loses {share(best.loss)}.")
+        head = (f"No: every setting loses more than the limit of {limit:.0%}, and none is shown to be faster. "
+                f"{best.label} runs at {times(best.speedup)} and loses {share(best.loss)}.")
     kind: Kind = "gain above the limit" if costly else "no gain"
     return Advice(kind, head, _thumb(best, False), best.label, None, thumb(best.tau))
 
@@ -97,105 +121,106 @@ def _gain(best: Candidate, gaining: Sequence[Candidate], unclear: Sequence[Candi
           limit: float) -> Advice:
     lossless = [one for one in gaining if one.exact]
     exact = _fastest(lossless) if lossless else None
-    cost = ("and nothing is lost: the rule is lossless" if best.exact else
-            f"and loses {share(best.loss)} of quality, within the stated {limit:.0%}")
+    cost = ("without loss: the rule is lossless" if best.exact else
+            f"and loses {share(best.loss)} of quality, within the limit of {limit:.0%}")
     head = f"Yes: {best.label} decodes these prompts {times(best.speedup)} as fast as plain decoding, {cost}."
     reasons = list(_thumb(best, True))
     if exact is not None and exact is not best:
-        reasons.append(f"Without any loss: {exact.label}, {times(exact.speedup)}.")
-    low = best.speedup.interval[0]
-    if alike := sum(one is not best and one.speedup.interval[1] >= low for one in gaining):
-        reasons.append(f"{best.n} prompts cannot tell it from {_count(alike, 'other setting')}: the intervals overlap.")
-    if faster := [one for one in unclear if one.speedup.value > best.speedup.value]:
+        reasons.append(f"Fastest lossless setting: {exact.label}, {times(exact.speedup)}.")
+    slowest, _ = best.bounds
+    if alike := sum(one is not best and one.bounds[1] >= slowest for one in gaining):
+        others = _count(alike, "other setting")
+        reasons.append(f"{best.n} prompts do not separate it from {others}: the intervals overlap.")
+    if faster := [one for one in unclear if one.speed > best.speed]:
         other = _fastest(faster)
-        why = "its interval is too wide to tell" if other.exact else (
-            f"what it loses, {share(other.loss)}, is not shown to be within {limit:.0%}")
+        why = "its interval is too wide to decide" if other.exact else (
+            f"its loss, {share(other.loss)}, is not shown to be within {limit:.0%}")
         reasons.append(f"{other.label} may be faster ({times(other.speedup)}), but {why}.{_takes(other, tried, limit)}")
     if tried > 1:
-        reasons.append(f"It is the best of {tried} settings on these prompts: on others expect a little less.")
-    return Advice("gain", head, tuple(reasons), best.label, exact and exact.label, thumb(best.tau))
+        reasons.append(f"It is the best of {tried} settings on these prompts; expect slightly less on other prompts.")
+    return Advice("gain", head, tuple(reasons), best.label, None if exact is None else exact.label, thumb(best.tau))
 
 
 def _undecided(best: Candidate, costly: Sequence[Candidate], tried: int, limit: float, min_prompts: int) -> Advice:
-    """Nothing is shown to gain within the limit, but `best` may."""
+    """No setting is shown to gain within the limit, but `best` may."""
     reasons = list(_thumb(best, None))
-    few = f"Cannot tell from {_count(best.n, 'prompt')}: {best.label}"
+    few = f"Undecided after {_count(best.n, 'prompt')}: {best.label}"
     if best.gain(min_prompts) == "open":
-        head = f"{few} runs at {times(best.speedup)} of plain decoding's speed, which may be a gain or none."
+        head = f"{few} runs at {times(best.speedup)} the speed of plain decoding, which may or may not be a gain."
         more = needed(best)
         if more is not None and more > 10_000:
-            reasons.append("A gain so small would take more than ten thousand prompts to tell.")
+            reasons.append("Showing so small a gain would take more than ten thousand prompts.")
         elif more is not None:
-            reasons.append(f"About {max(more, min_prompts):,} prompts would tell a gain of this size.")
+            reasons.append(f"About {max(more, min_prompts):,} prompts would show a gain of this size.")
     else:
-        head = (f"{few} is {times(best.speedup)} as fast as plain decoding, but what it loses, {share(best.loss)}, is "
-                f"not shown to be within the stated {limit:.0%}.{_takes(best, tried, limit)}")
+        head = (f"{few} is {times(best.speedup)} as fast as plain decoding, but its loss, {share(best.loss)}, is "
+                f"not shown to be within the limit of {limit:.0%}.{_takes(best, tried, limit)}")
     if best.n < min_prompts:
-        reasons.append(f"What fewer than {min_prompts} prompts show may be chance.")
+        reasons.append(f"With fewer than {min_prompts} prompts, differences may be due to chance.")
     if costly:
         other = _fastest(costly)
-        reasons.append(f"A gain is certain only above the limit: {other.label}, {times(other.speedup)}, loses "
+        reasons.append(f"A gain is shown only above the limit: {other.label}, {times(other.speedup)}, loses "
                        f"{share(other.loss)}.")
     return Advice("undecided", head, tuple(reasons), best.label, None, thumb(best.tau))
 
 
 def _takes(one: Candidate, tried: int, limit: float) -> str:
-    """How many prompts a loss within the limit takes at least, where it may be within."""
+    """A sentence on the fewest prompts that could show the loss to be within the limit; empty if it is above it."""
     least = fewest_to_show(limit, together(tried))
     if least is None or one.exact or one.loss.value is None or one.loss.value > limit:
         return ""
-    return (f" Even if nothing is lost, that takes about {least:,} prompts; where quality is a score, so many that "
-            "plain decoding gets right.")
+    return (f" Even without loss, that takes about {least:,} prompts; if quality is a score, as many that plain "
+            "decoding answers correctly.")
 
 
 def needed(one: Candidate) -> int | None:
-    """Prompts from which on the interval of this speedup would leave out 1: its width, of the logarithm, shrinks with
-    their root. None without an interval, and for a speedup that is no gain."""
-    if one.speedup.interval is None or one.speedup.value <= 1 + 1e-9:
+    """Fewest prompts for which the interval of this speedup would exclude 1: the width of its logarithm shrinks with
+    their square root. None without an interval, and for a speedup of at most 1."""
+    if one.speedup.interval is None or one.speed <= 1 + 1e-9:
         return None
     low, _ = one.speedup.interval
-    return math.ceil(one.n * (math.log(one.speedup.value / low) / math.log(one.speedup.value)) ** 2)
+    return math.ceil(one.n * (math.log(one.speed / low) / math.log(one.speed)) ** 2)
 
 
 def thumb(tau: float | None) -> Literal["worth it", "between", "not worth it"] | None:
-    """What the article's thresholds say."""
+    """The verdict of the overview article's thresholds; None for an unknown τ."""
     if tau is None:
         return None
     return "worth it" if tau > WORTH else "not worth it" if tau < NOT_WORTH else "between"
 
 
 def _thumb(best: Candidate, gains: bool | None) -> tuple[str, ...]:
-    """The rule of thumb in words, and why the measured speed disagrees where it does."""
-    said = thumb(best.tau)
-    if said is None:
+    """The rule of thumb in words and, if the measured speed disagrees, why."""
+    verdict = thumb(best.tau)
+    if verdict is None:
         return ()
-    words = {"worth it": f"above {WORTH:g}: by the rule of thumb it is worth it",
-             "between": f"between {NOT_WORTH:g} and {WORTH:g}: the rule of thumb leaves it open",
-             "not worth it": f"below {NOT_WORTH:g}: by the rule of thumb it is not worth it"}[said]
+    words = {"worth it": f"above {WORTH:g}: worth it by the rule of thumb",
+             "between": f"between {NOT_WORTH:g} and {WORTH:g}: undecided by the rule of thumb",
+             "not worth it": f"below {NOT_WORTH:g}: not worth it by the rule of thumb"}[verdict]
     but = ""
-    if gains and said == "not worth it":
-        but = "; here drafts cost so little that it pays all the same"
-    if gains is False and said == "worth it":
-        but = "; here drafting and verifying cost more than they save, or lose too much"
+    if gains and verdict == "not worth it":
+        but = "; it pays here because drafts are cheap"
+    if gains is False and verdict == "worth it":
+        but = "; here drafting and verification cost more than they save, or lose too much"
     return (f"Its τ is {best.tau:.2f}, {words}{but}.",)
 
 
 def times(estimate: Estimate) -> str:
     """`1.62× [1.50, 1.75]`."""
-    around = "" if estimate.interval is None else " [{:.2f}, {:.2f}]".format(*estimate.interval)
-    return f"{estimate.value:.2f}×{around}"
+    interval = "" if estimate.interval is None else " [{:.2f}, {:.2f}]".format(*estimate.interval)
+    return f"{estimate.value:.2f}×{interval}"
 
 
 def share(estimate: Estimate) -> str:
-    """`1.2% [0.3%, 2.5%]`; `an unknown share` where nothing was measured."""
+    """`1.2% [0.3%, 2.5%]`; `an unknown share` if nothing was measured."""
     if estimate.value is None:
         return "an unknown share"
-    around = "" if estimate.interval is None else " [{:.1%}, {:.1%}]".format(*estimate.interval)
-    return f"{estimate.value:.1%}{around}"
+    interval = "" if estimate.interval is None else " [{:.1%}, {:.1%}]".format(*estimate.interval)
+    return f"{estimate.value:.1%}{interval}"
 
 
 def _fastest(candidates: Sequence[Candidate]) -> Candidate:
-    return max(candidates, key=lambda one: one.speedup.value)
+    return max(candidates, key=lambda one: one.speed)
 
 
 def _count(n: int, what: str) -> str:

@@ -1,5 +1,4 @@
-"""A user's own prompts as a report: the settings that are tried (conf/report/workload.yaml), what each of them loses,
-and what comes of it."""
+"""A report on a user's own prompts: the settings to try, from conf/report/workload.yaml."""
 
 from __future__ import annotations
 
@@ -12,15 +11,22 @@ from results.reports.spec import FigureSpec, TableSpec
 
 FIGURE = {"kind": "sweep", "x": "K", "x_label": "draft length K", "left": "speedup", "panels": ["Method"]}
 MEASURES = {
-    "score": "the task's score on the same prompts, and what is lost a share of plain decoding's (20% right with it, "
-             "16% with the method: 20% lost)",
-    "agreement": "agreement with plain decoding's answers (1 − token edit distance over the longer length), and what "
-                 "is lost a share of the agreement of lossless decoding",
+    "score": "the task's score on the same prompts; the loss is a fraction of plain decoding's score (20% correct with "
+             "it and 16% with the method: a loss of 20%)",
+    "agreement": "agreement with plain decoding's answers (1 − token edit distance over the longer length); the loss "
+                 "is a fraction of the agreement of lossless decoding",
 }
 
 
 class Variants(Frozen):
-    """A method, once, or once for each of the `values` of one of its options."""
+    """A method, once or once per value of one of its options.
+
+    label       its name.
+    overrides   the overrides that choose it.
+    option      the key that takes the values, if any.
+    symbol      the option's name in labels; the last part of its key if empty.
+    values      the values of the option.
+    """
 
     label: str
     overrides: tuple[str, ...]
@@ -31,11 +37,11 @@ class Variants(Frozen):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if bool(self.option) != bool(self.values):
-            raise ValueError("'option' names what takes the 'values': give both or neither")
+            raise ValueError("'option' names the key that takes the 'values': give both or neither")
         return self
 
     def entries(self) -> list[dict[str, Any]]:
-        """Entries of an axis, one a value."""
+        """Entries of an axis, one per value."""
         if not self.option:
             return [{"label": self.label, "overrides": self.overrides}]
         symbol = self.symbol or self.option.rpartition(".")[2]
@@ -44,8 +50,13 @@ class Variants(Frozen):
 
 
 class Workload(Frozen):
-    """The settings to try: `methods`, each at all draft `lengths`, and what decides between them: the `quality_loss`
-    that is allowed (a fraction); fewer than `min_prompts` prompts show nothing."""
+    """The settings to try and the limits of the advice.
+
+    quality_loss   allowed loss of quality, a fraction.
+    min_prompts    fewest prompts that may show anything.
+    lengths        draft lengths K.
+    methods        the methods, each at every length.
+    """
 
     name: str
     kind: Literal["workload"]

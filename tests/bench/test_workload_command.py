@@ -36,7 +36,7 @@ def test_text_page_and_json(command, prompts: Path, tmp_path: Path, monkeypatch:
     assert parts["cycle_ms"] > parts["draft_ms"] > 0 and parts["verify_ms"] > 0 and parts["token_ms"] > 0
     page = (tmp_path / "out" / "workload" / "index.html").read_text()
     headline = written["advice"]["headline"]
-    assert headline.split(":")[0] in page and "What a cycle costs" in page and "<svg" in page
+    assert headline.split(":")[0] in page and "Cost of a cycle" in page and "<svg" in page
     assert headline[:60] in result.out and " ".join(written["advice"]["overrides"]) in result.out
     assert "all 3 settings together" in page and "98.33%" in result.out and written["level_alone"] == 0.95
     assert all(one["items"] == 3 and one["together"]["speedup"] for one in settings.values())

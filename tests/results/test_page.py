@@ -89,7 +89,7 @@ def test_the_files_travel_with_the_page(page):
 def test_a_full_run_misses_nothing_and_an_empty_one_says_so(tmp_path):
     spec = table_spec()
     text = write_index(tmp_path, [Item(spec, full_grid(spec))], {}).read_text()
-    assert "Nothing: every cell of this report was measured." in text and "Nothing was recorded." in text
+    assert "None: every cell of this report was measured." in text and "No environment was recorded." in text
     assert "No report was rendered." in write_index(tmp_path, [], {}).read_text()
 
 
