@@ -10,8 +10,8 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
-from bench.config.errors import OWN_ROOMS, is_own, one_line
-from bench.config.paths import PROJECT
+from bench.config.errors import OWN_ROOMS, ConfigError, is_own, one_line
+from bench.config.paths import CONF, PROJECT
 
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 
@@ -24,6 +24,9 @@ def run_command(body: Callable[[], int | None]) -> int:
     bug and keeps its traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
+        if not CONF.is_dir():
+            raise ConfigError(f"{CONF}: no such folder; Leeway is run from its checkout, which holds conf/: clone it, "
+                              "then `make setup`")
         with chdir(PROJECT):
             return body() or 0
     except KeyboardInterrupt:
