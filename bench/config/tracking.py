@@ -1,4 +1,4 @@
-"""Where results go besides the store. A tracker sees a complete cell, outside all timing, and never stops a run."""
+"""Experiment trackers. A tracker receives complete cells, outside all timing, and never stops a run."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ class Tracker(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @abstractmethod
-    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record],
-                 summary: Summary) -> None:
+    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record], summary: Summary) -> None:
         """One complete cell: its configuration, its prompts, its metrics."""
 
     @abstractmethod
@@ -40,8 +39,7 @@ class Tracker(BaseModel, ABC):
 class NoTracker(Tracker):
     """Results stay in the store."""
 
-    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record],
-                 summary: Summary) -> None:
+    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record], summary: Summary) -> None:
         pass
 
     def log_files(self, name: str, files: Sequence[Path]) -> None:
@@ -49,14 +47,13 @@ class NoTracker(Tracker):
 
 
 class Wandb(Tracker):
-    """Weights & Biases: one run a cell, under the cell's own name, so that logging it again replaces it."""
+    """Weights & Biases: one run per cell, named after the cell, so that logging it again replaces it."""
 
     project: str = Field("leeway", min_length=1)
     entity: str | None = None
     timeout: float = Field(60, gt=0)
 
-    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record],
-                 summary: Summary) -> None:
+    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record], summary: Summary) -> None:
         def log_run(run: Any, wandb: Any) -> None:
             rows = [per_prompt(record) for record in records]
             for step, row in enumerate(rows):
@@ -104,7 +101,7 @@ class Wandb(Tracker):
             failed.append(f"no answer within {2 * self.timeout:g} s")
         if failed:
             _given_up.set()
-            log.warning("wandb: %s and what follows is not logged (%s); all results are in the store", name, failed[0])
+            log.warning("wandb: logging disabled from %s onward (%s); all results are in the store", name, failed[0])
 
 
 TRACKERS: dict[str, type[Tracker]] = {"none": NoTracker, "wandb": Wandb}

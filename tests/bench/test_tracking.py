@@ -26,7 +26,7 @@ def test_offline_run(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     result = command("method=sps", "tracker=wandb")
-    assert result.status == 0 and "not logged" not in result.err
+    assert result.status == 0 and "logging disabled" not in result.err
     [run] = (tmp_path / "wandb").glob("offline-run-*")
     assert run.name.endswith(result.cell.key)
     [record] = run.glob("*.wandb")
