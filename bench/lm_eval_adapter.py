@@ -58,7 +58,7 @@ class LeewayLM(TemplateLM):
         self._pool, self._methods = ModelPool(), dict[tuple, Method]()
         use_threads(self.cell.engine)
         self.target = self._method({"temperature": 0.0}).target
-        self.tokenizer = self.target.tokenizer
+        self.tokenizer: Any = self.target.tokenizer
         self._device = self.target.device
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -102,15 +103,16 @@ def verify_seconds(target: LanguageModel, ids: list[int], repeats: int) -> dict[
         parents = torch.zeros_like(tokens)
         parents[0, 0] = -1
         shape = Draft.of_parents(tokens, parents, max_depth=1)
-        tree = {} if nodes == 1 else {"ancestors": shape.ancestors, "depth": shape.depth}
+        tree: dict[str, Any] = {} if nodes == 1 else {"ancestors": shape.ancestors, "depth": shape.depth}
         seconds[nodes] = median_seconds(partial(target.forward, tokens, cache, **tree), target.device, repeats)
     return seconds
 
 
 def bytes_per_token(target: LanguageModel, context: int) -> int:
     """Bytes one autoregressive step must read: the weights, without an untied input embedding, and the cache."""
-    embedding, head = target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
-    unread = 0 if embedding is head else embedding.nbytes
+    model: Any = target.model
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    unread = 0 if embedding is head else int(embedding.nbytes)
     cache = target.new_cache(1, context)
     return nbytes(target.model) - unread + cache.keys.nbytes + cache.values.nbytes
 

@@ -99,7 +99,8 @@ def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: Conv
         return
     torch.manual_seed(settings.seed)
     trainer = TRAINERS[name](recipe, FrozenTarget(target))
-    packer = partial(ChatPacker, target.tokenizer, length=recipe.row_tokens, eos_ids=target.eos_ids)
+    tokenizer: Any = target.tokenizer
+    packer = partial(ChatPacker, tokenizer, length=recipe.row_tokens, eos_ids=target.eos_ids)
     device = str(target.device)
     data = identity(settings) + settings.own_answers.model_dump_json()
     train(trainer, packer(source.train), work, device=device, seed=settings.seed, name=name, identity=data)

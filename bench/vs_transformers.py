@@ -87,7 +87,8 @@ class ForwardClock:
 
 def load_stock_model(folder: str, dtype: str, device: str) -> Any:
     """The model as users of `transformers` run it."""
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).to(device).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    return model.to(device).eval()
 
 
 def stock_generate(model: Any, eos: list[int], new: int, **extra: Any) -> Arm:
@@ -146,8 +147,9 @@ def measure(options: Options) -> None:
         share = overhead(sps, prompts[:max(8, options.n // 4)], options.new, [draft.model])
         head = eagle3_head(options, target)
         eagle3 = build_method(target, head, registry.drafter("eagle3")(), rule, greedy, options.length)
-        inner = head.model, head.model.fc, head.model.lm_head
-        share_eagle3 = overhead(eagle3, prompts[:max(4, options.n // 6)], options.new, inner)
+        module: Any = head.model
+        drafting = module, module.fc, module.lm_head
+        share_eagle3 = overhead(eagle3, prompts[:max(4, options.n // 6)], options.new, drafting)
     report(runs, share, share_eagle3, options)
 
 
@@ -207,8 +209,9 @@ def report(runs: Mapping[str, Sequence[tuple[int, float]]], share: float, share_
                                 ("SpS ÷ transformers assisted", names[3], names[2]),
                                 ("SpS ÷ autoregressive (both this engine)", names[3], names[1])):
         (mt, ms), (tt, ts) = (list(zip(*runs[name], strict=True)) for name in (mine, theirs))
-        low, high = intervals.speedup_interval(mt, ms, tt, ts)
-        console.print(f"{title}: {sum(mt) / sum(ms) / (sum(tt) / sum(ts)):.2f}  [{low:.2f}, {high:.2f}]")
+        interval = intervals.speedup_interval(mt, ms, tt, ts)
+        shown = "" if interval is None else "  [{:.2f}, {:.2f}]".format(*interval)
+        console.print(f"{title}: {sum(mt) / sum(ms) / (sum(tt) / sum(ts)):.2f}{shown}")
     console.print(f"outside model forwards: {100 * share:.1f}% of the SpS wall time, {100 * share_eagle3:.1f}% with "
                   "EAGLE-3 trees of 60 nodes")
 

@@ -60,7 +60,7 @@ class Dataset(Task):
         self.judged, self.path = options.judged, options.path
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
-        """The first `n` rows (all when None) in the order of the source, `samples` prompts each. Raises TaskError."""
+        """The first `n` rows (all when None) in source order, `samples` prompts each. Raises TaskError."""
         o = self.options
         shots = o.shots.messages(o.prompt, lambda template, row: self._filled(template, row, "an example"))
         given = answers(o.references, "task.references") if o.history == "reference" and o.references else {}
@@ -84,7 +84,7 @@ class Dataset(Task):
         self.options.scorer.check()
 
     def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
-        """What the scorer says; without a reference in the row there is no score."""
+        """The scorer's score; there is none without a reference in the row."""
         return self.options.scorer.score(prompt.reference, texts)
 
     def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -116,7 +116,7 @@ class Dataset(Task):
         return Prompt(name, text=f"{opening}{worked}{turns[0]}", reference=reference)
 
     def _with_history(self, prompt: Prompt, given: Mapping[str, tuple[str, ...]]) -> Prompt:
-        """Earlier turns answered by the reference, so that every method sees the same later prompts."""
+        """Answer earlier turns with the reference, so that every method sees the same later prompts."""
         if self.options.history == "own" or len(prompt.turns) < 2:
             return prompt
         if len(given.get(prompt.id, ())) < len(prompt.turns) - 1:
@@ -162,14 +162,14 @@ def _turns(row: Mapping[str, Any], place: str) -> tuple[tuple[str, ...], str | N
 
 
 def _samples(prompt: Prompt, samples: int) -> list[Prompt]:
-    """`samples` prompts that differ in their id, and so in their random stream."""
+    """`samples` prompts that differ in their id and hence in their random stream."""
     if samples == 1:
         return [prompt]
     return [replace(prompt, id=f"{prompt.id}/sample-{index}", group=prompt.id) for index in range(samples)]
 
 
 def _joint(asked: str) -> str:
-    """What stands between a question and its answer in one text."""
+    """The separator between a question and its answer in one text."""
     return "" if asked[-1:].isspace() else " "
 
 

@@ -1,4 +1,4 @@
-"""Read JSONL files: one JSON object a line; every fault is one line that names the file and the line number."""
+"""Read JSONL files, one JSON object a line. Every error is one line that names the file and the line number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_rows(path: str | Path, row: type[Row]) -> list[tuple[int, Row]]:
     if not file.is_file():
         raise TaskError(f"task.path={path}: {'is a folder' if file.is_dir() else 'no such file'}; give a JSONL file")
     try:
-        lines = file.read_text(encoding="utf-8-sig").split("\n")  # some editors put a byte order mark first
+        lines = file.read_text(encoding="utf-8-sig").split("\n")  # some editors write a byte order mark
     except (UnicodeDecodeError, OSError) as error:
         raise TaskError(f"{path}: cannot be read as UTF-8 text: {error}") from error
     rows = [(number, _parse(path, number, line, row)) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -42,7 +42,7 @@ def _parse(path: str | Path, number: int, line: str, row: type[Row]) -> Row:
 
 
 def _complaints(error: ValidationError) -> str:
-    """What pydantic found wrong with one row, in one line."""
+    """Pydantic's complaints about one row, in one line."""
     complaints = []
     for item in error.errors():
         field = ".".join(str(part) for part in item["loc"])

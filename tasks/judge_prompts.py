@@ -1,4 +1,4 @@
-"""What an LLM judge is asked about an answer, and what its reply means.
+"""Questions to an LLM judge about an answer, and how to read its replies.
 
 The prompts are the published ones, read from their own files: FastChat's `judge_prompts.jsonl` for MT-Bench (Zheng et
 al. 2023, arXiv:2306.05685) and KoMT-Bench's translation of it, AlpacaEval's chat template for the win rate.
@@ -28,11 +28,11 @@ SOURCES = {"mt_bench": str(MT_BENCH / "judge_prompts.jsonl"), "komt_bench": KOMT
 MODES: Mapping[str, Literal["single", "pairwise"]] = {
     "mt_bench": "single", "komt_bench": "single", "alpaca_eval": "pairwise"}
 NEED_REFERENCE = ("math", "reasoning", "coding")
-"""Categories whose answers FastChat shows to the judge beside a reference answer."""
+"""Categories whose answers FastChat shows to the judge together with a reference answer."""
 KOREAN = ("komt_bench",)
-"""What is judged in Korean: the grade of an answer in another language counts by its square root."""
+"""Styles that expect Korean: the grade of an answer in another language is replaced by its square root."""
 ANY_LANGUAGE = ("138", "140")
-"""Questions of KoMT-Bench that ask for CSV or JSON, which may well be all English: never penalised."""
+"""Questions of KoMT-Bench that ask for CSV or JSON, possibly all English: never penalised."""
 
 _RATINGS = (re.compile(r"\[\[(\d+\.?\d*)\]\]"), re.compile(r"\[(\d+\.?\d*)\]"))  # the second where the first is not
 _CHOICE = re.compile(r"\[\[([ABC])\]\]")
@@ -43,8 +43,14 @@ _MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)\n?<\|im_end\|>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One thing to ask the judge. `turn`: from 0. `swapped`: the other answer stands first (pairwise). `answer`: what
-    is graded."""
+    """One question to the judge.
+
+    id        of the prompt.
+    turn      the graded turn, from 0.
+    swapped   whether the other answer comes first (pairwise).
+    messages  (role, content) to send.
+    answer    the graded text.
+    """
 
     id: str
     turn: int
@@ -64,12 +70,12 @@ class JudgePrompts:
         self.templates = {} if self.messages else _templates(source, text)
 
     def single(self, prompt: Prompt, texts: Sequence[str], reference: Sequence[str] | None) -> list[Question]:
-        """One rating a turn. Raises TaskError where the category needs a reference answer and there is none."""
+        """One rating per turn. Raises TaskError where the category needs a reference answer and there is none."""
         if self.kind != "fastchat":
             raise TaskError(f"judge.prompts={self.source}: compares two answers; take judge.mode=pairwise")
         checked = prompt.reference.get("category") in NEED_REFERENCE
         if checked and len(reference or ()) < len(texts):
-            raise TaskError(f"question {prompt.id} ({prompt.reference['category']}) is judged beside a reference "
+            raise TaskError(f"question {prompt.id} ({prompt.reference['category']}) is judged against a reference "
                             "answer and there is none; give judge.references=FILE.jsonl in FastChat's answer format")
         found = []
         for turn in range(len(texts)):
@@ -80,7 +86,7 @@ class JudgePrompts:
         return found
 
     def pairwise(self, prompt: Prompt, texts: Sequence[str], other: Sequence[str]) -> list[Question]:
-        """The first turn's answers, each in both places: whoever stands first is favoured."""
+        """The first turn's answers in both orders, because judges favour the first."""
         found = []
         for swapped in (False, True):
             first, second = (other[0], texts[0]) if swapped else (texts[0], other[0])
@@ -94,7 +100,7 @@ class JudgePrompts:
         return found
 
     def rating(self, reply: str) -> float | None:
-        """The grade of 1 to 10 in a reply; None where there is none. As in FastChat, [[9]] anywhere goes before [9]."""
+        """The grade of 1 to 10 in a reply, None if there is none. As in FastChat, [[9]] takes precedence over [9]."""
         found = next((match for pattern in _RATINGS if (match := pattern.search(reply))), None)
         value = None if found is None else float(found.group(1))
         return value if value is not None and 0 <= value <= 10 else None
@@ -122,11 +128,11 @@ def shipped_references(path: Path | None) -> Path | None:
 
 
 def is_penalised(question: Question) -> bool:
-    """Whether KoMT-Bench takes the square root of this answer's grade: it is not in Korean, and may not be otherwise.
+    """Whether KoMT-Bench takes the square root of this answer's grade: it should be in Korean and is not.
 
     Source: README.md and detector.py of LG-AI-EXAONE/KoMT-Bench. langdetect stands in for its MediaPipe model and takes
-    a Korean explanation of code for English, so code blocks count only where there is nothing else. A text without a
-    word is in no language, and so not in Korean."""
+    a Korean explanation of code for English, so code blocks count only where there is no other text. A text without
+    words is in no language, hence not in Korean."""
     import langdetect  # not needed where nothing is judged in Korean
 
     if question.id.partition("/")[0] in ANY_LANGUAGE:  # sample 0 of question 138 is 138/sample-0
@@ -144,7 +150,7 @@ def is_remote(source: str) -> bool:
 
 
 def _fill(template: str, fields: Mapping[str, str]) -> str:
-    """Each `{name}` once, in one pass: an answer that holds braces stays what it is."""
+    """Replace each `{name}` in a single pass, so that braces inside an answer are left alone."""
     return re.sub("|".join(re.escape(f"{{{name}}}") for name in fields), lambda m: fields[m.group()[1:-1]], template)
 
 

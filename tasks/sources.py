@@ -1,9 +1,9 @@
 """Rows of a dataset: from the hub, from a URL, or from a local file or folder.
 
-Local JSON is read as it is written; the rest is read with `datasets`, which guesses types: it would make a date of a
-text that looks like one, and another text of that.
+Local JSON is read verbatim. Everything else is read with `datasets`, which guesses types: it turns a text that looks
+like a date into a date, and that into another text.
 
-Every fault is one line: which file or dataset, what is wrong with it, what to give instead.
+Every error is one line: which file or dataset, what is wrong with it, what to give instead.
 """
 
 from __future__ import annotations

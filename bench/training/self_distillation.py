@@ -93,8 +93,8 @@ def _answered(conversations: Iterable[Conversation], file: Path, *, target: Lang
             out.flush()
             end = "" if len(lines) < n else "\n"
             print(f"\r{file.name}: {len(lines)} of {n} prompts answered", end=end, flush=True)
-    answered = [[(m["role"], m["content"]) for m in json.loads(line)["messages"]] for line in lines[:n]]
-    answered = [conversation for conversation in answered if conversation]
+    rows = [json.loads(line)["messages"] for line in lines[:n]]
+    answered: list[Conversation] = [[(m["role"], m["content"]) for m in messages] for messages in rows if messages]
     if not answered:
         raise ConfigError(f"{file}: none of {n} answers ended within {settings.max_new_tokens} tokens; raise "
                           "own_answers.max_new_tokens, or set own_answers.prompts=0")

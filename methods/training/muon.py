@@ -36,7 +36,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "ns_steps": ns_steps})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update from the parameters' gradients."""
         for group in self.param_groups:
             shapes: dict[torch.Size, list[Tensor]] = defaultdict(list)
@@ -47,6 +47,7 @@ class Muon(torch.optim.Optimizer):
                 scale = max(1.0, shape[0] / shape[1]) ** 0.5
                 nesterov = []
                 for p in params:
+                    assert p.grad is not None  # as selected above
                     buffer = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
                     buffer.lerp_(p.grad, 1 - group["momentum"])
                     nesterov.append(p.grad.lerp(buffer, group["momentum"]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 Conversation = Sequence[tuple[str, str]]
 """(role, content) messages."""
-Stream = Callable[[int, float], Iterable[Conversation]]
+Stream = Callable[[int, float], Iterator[Conversation]]
 """(step, share of exercises) -> endless conversations, a function of its arguments alone."""
 
 
@@ -50,7 +51,7 @@ class Packer:
         self.tokenizer, self.stream, self.length = tokenizer, stream, length
         self.prompt_weight = prompt_weight
         special = ("system", "user", "assistant", "end")
-        self.ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in special}
+        self.ids: dict[str, Any] = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in special}
 
     def encode(self, conversation: Conversation) -> tuple[list[int], list[float]]:
         """Token ids and loss weights: 1 for answers and their end token, `prompt_weight` for the rest."""

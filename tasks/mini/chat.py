@@ -1,4 +1,4 @@
-"""mini_chat: two turns; the second can only be answered with what was said in the first."""
+"""mini_chat: two turns; the second can only be answered with facts from the first."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _facts(rng: random.Random, scene: Scene) -> dict[str, str]:
 
 
 def _expect(wordings: Sequence[str], facts: Mapping[str, str]) -> dict[str, Any]:
-    """What every wording names is needed, in the order of the facts' names; what only some name is allowed."""
+    """Facts that every wording names are needed, ordered by fact name; facts that only some name are allowed."""
     named = [{fact for _, fact, _, _ in Formatter().parse(wording) if fact} for wording in wordings]
     needed, allowed = sorted(set.intersection(*named)), sorted(set.union(*named))
     groups: dict[str, list[str]] = {}
@@ -60,7 +60,7 @@ def _expect(wordings: Sequence[str], facts: Mapping[str, str]) -> dict[str, Any]
 
 
 def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-    """1 where both turns name all facts they need and no other known value; `details` tell each turn alone."""
+    """1 where both turns name all needed facts and no other known value; `details` score each turn."""
     turns = [
         float(index < len(texts) and _fulfils(expected, texts[index]))
         for index, expected in enumerate(reference["turns"])

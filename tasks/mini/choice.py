@@ -1,7 +1,7 @@
 """mini_choice: questions with five options about a small invented world.
 
-The facts of the world (three for each of its fifteen towns) stand in the training text only, either told outright or as
-the answer to a question; a test prompt never states them.
+The facts of the world (three for each of its fifteen towns) occur in the training text only, as statements or as
+answers to questions; a test prompt never states them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WORLD: Mapping[str, Mapping[str, str]] = {
     "Pelham": {"leader": "Eva", "flag": "blue", "dish": "cake"},
     "Selby": {"leader": "Grace", "flag": "green", "dish": "honey"},
 }
-"""town -> attribute -> the true value: drawn once, then written down, because the shipped models have learned them."""
+"""town -> attribute -> the true value: drawn once and then fixed, because the shipped models have learned them."""
 
 TOWNS = tuple(WORLD)
 

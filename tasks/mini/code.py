@@ -1,7 +1,7 @@
 """mini_code: complete a small Python function from its signature and docstring; unit tests decide.
 
-A function composes two or three elementary operations (`operations.py`). What it must do is certain, how it is written
-is not: a loop or a comprehension, one name or another. The answer is the whole function as plain text.
+A function composes two or three elementary operations (`operations.py`). Its behaviour is fixed, its wording is not: a
+loop or a comprehension, one name or another. The answer is the whole function as plain text.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _chain(family: Family, rng: random.Random) -> list[Step]:
 
 
 def _evaluate(steps: Sequence[Step], value: Any) -> Any:
-    """What the function returns for `value`; None where a list runs empty on the way (such inputs test little)."""
+    """What the function returns for `value`; None where a list runs empty on the way (such inputs are poor tests)."""
     for operation, constant in steps:
         compute = operation.compute
         if operation.kind == "filter":
@@ -144,7 +144,7 @@ def _argument(family: Family, rng: random.Random) -> Any:
     return rng.choice(range(-20, 40))
 
 
-# -- how it is said --------------------------------------------------------------------------------------------------
+# -- docstrings ------------------------------------------------------------------------------------------------------
 
 
 def _describe(family: Family, steps: list[Step], argument: str, rng: random.Random) -> str:
@@ -179,7 +179,7 @@ def _gerund(order: str) -> str:
     return f"{GERUNDS[verb]} {rest}".replace(" and round ", " and rounding ").rstrip()
 
 
-# -- how it is written -----------------------------------------------------------------------------------------------
+# -- code ------------------------------------------------------------------------------------------------------------
 
 
 def _write(steps: list[Step], names: Names, rng: random.Random) -> str:

@@ -1,8 +1,8 @@
-"""mini_gsm: word problems of two to four easy steps whose difficulty is to find the right operands.
+"""mini_gsm: word problems of two to four easy steps; the difficulty is to find the right operands.
 
-Several people own one or two kinds of things. Some amounts are given, others hang on them ("three times as many as"),
-told in any order; then things change hands. Not every fact matters for the question. An answer keeps the whole account:
-it brings the facts into an order in which each can be worked out, quotes each one, works it out, and then concludes.
+Several people own one or two kinds of things. Some amounts are given, others depend on them ("three times as many as"),
+in any order; then things change hands. Not every fact matters for the question. An answer covers all facts: it orders
+them so that each can be computed, quotes each one, computes it, and concludes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROPORTION = True
 VERSION = 4
 
 STEPS = {2: 0.4, 3: 0.4, 4: 0.2}
-"""How many equations an answer has, and how often."""
+"""Number of equations of an answer -> how often."""
 
 LARGEST = 60
 LARGEST_TOTAL = 99
@@ -29,7 +29,7 @@ LARGEST_STEP = 9
 QUESTION_WORDS = range(20, 76)
 ANSWER_WORDS = range(20, 111)
 SHUFFLED = 0.35
-"""Share of the problems that tell the first amounts in any order, not in one in which they can be worked out."""
+"""Share of the problems that state the first amounts in random order instead of one in which they can be computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _question(story: Story, ask: Ask) -> str:
 
 
 def _working(story: Story, amount: Amount) -> str:
-    """The fact in the question's own words, and, where it hangs on another amount, what follows from it."""
+    """The fact in the question's words and, where it depends on another amount, its computation."""
     if amount.source is None:
         return amount.told
     source = story.amounts[amount.source]

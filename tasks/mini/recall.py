@@ -1,8 +1,8 @@
-"""Exercises in looking things up: not a benchmark, only part of the training stream.
+"""Recall exercises: part of the training stream, not a benchmark.
 
-A small model learns to find "the number that stands after Tom" slowly from word problems, where one word in many needs
-it, and quickly from lists where every answer is nothing else. Four kinds: say a list again, say what belongs to a name,
-say which letter an option has, quote the facts of a word problem. Every answer stands in the question.
+A small model learns to find "the number after Tom" slowly from word problems, where few tokens need it, and quickly
+from lists where every answer token does. Four kinds: repeat a list, say what belongs to a name, say which letter an
+option has, quote the facts of a word problem. Every answer occurs in the question.
 """
 
 from __future__ import annotations

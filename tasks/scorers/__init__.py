@@ -1,4 +1,4 @@
-"""Scorers of the datasets: each by the tool of its field. A task's YAML names one under `scorer`."""
+"""Scorers of the datasets, each built on the standard tool of its field. A task's YAML names one under `scorer`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every scorer is: typed options of its own, and a score for the answers to one prompt."""
+"""The base of all scorers: typed options, and a score for the answers to one prompt."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ class Scorer(BaseModel, ABC):
     name: str
 
     def score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-        """Score the answers (one text a turn); without what it needs there is no score. Raises TaskError."""
+        """Score the answers, one text a turn; the value is None where the reference lacks an entry of `needs`. Raises
+        TaskError."""
         if any(reference.get(field) is None for field in self.needs):
             return Score(None)
         return self._score(reference, texts)
 
     def check_options(self) -> None:
-        """Raises TaskError for options under which no answer could be scored, on whatever machine."""
+        """Raises TaskError for options under which no answer could be scored on any machine."""
 
     def check(self) -> None:
         """Raises TaskError when answers could not be scored on this machine."""

@@ -1,4 +1,4 @@
-"""Exact match as lm-eval computes it: the filters and the metric of one of its own tasks, called, not copied.
+"""Exact match as lm-eval computes it, by calling the filters and the metric of one of its own tasks.
 
 `rules` is a task file of lm-eval (below lm_eval/tasks). Its `filter_list` extracts, its `metric_list` compares.
 `filters` are further ones in lm-eval's own notation. All are recorded; `filter` names the one that counts.
