@@ -1,7 +1,7 @@
-"""`python -m bench.cycle [--prompt I] [--cycle N] [KEY=VALUE …]`: decode one prompt and write down one of its cycles.
+"""`python -m bench.cycle [--prompt I] [--cycle N] [KEY=VALUE …]`: decode one prompt and record one of its cycles.
 
 The overrides are those of `python -m bench`; `python -m plots tree` draws what this writes. Without --cycle the most
-telling one is taken: most tokens kept by relaxation, then most tokens kept, and not everything kept."""
+telling cycle is taken: most relaxed tokens, then most kept tokens, with at least one rejection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from results.store.clauses import KEPT, Clause
 from results.store.cycles import Cycle, Node
 
 BEFORE = 60
-"""Tokens of context that are written down."""
+"""Tokens of context in the file."""
 
 
 class CycleRecorder:

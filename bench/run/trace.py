@@ -1,7 +1,7 @@
-"""`trace=true`: a second, untimed pass that decodes every measured prompt again and notes each verified position.
+"""`trace=true`: a second, untimed pass that decodes every measured prompt again and records each verified position.
 
-It must decode what the timed pass decoded: the same batches with the same random streams. Where it does not, the trace
-is refused. Notes go to disk batch by batch, and what is there is not traced again."""
+It uses the same batches and random streams as the timed pass and must decode the same tokens; otherwise the trace is
+refused. Traces are written batch by batch, and a batch on disk is not traced again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def trace_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
     for cell in cells:
         folder = asked_folder(cell, store)
         if folder.summary() is None:
-            continue  # it says itself why
+            continue  # the folder records why
         traces = TraceFolder(folder)
         try:
             with folder.lock():

@@ -1,4 +1,4 @@
-"""Options that are files which a command of this project measures on a pair."""
+"""Options that are files written by another command of this project."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pydantic import AfterValidator
 
 
 def made_by(command: str) -> AfterValidator:
-    """For `Annotated[Path, made_by("bench.calibrate")]`: the file must be there; `command` is what makes it."""
-    def there(path: Path) -> Path:
+    """For `Annotated[Path, made_by("bench.calibrate")]`: the file must exist; `command` writes it."""
+    def existing(path: Path) -> Path:
         if not path.is_file():
-            raise ValueError(f"no such file; `python -m {command}` makes it")
+            raise ValueError(f"no such file; `python -m {command}` writes it")
         return path
-    return AfterValidator(there)
+    return AfterValidator(existing)

@@ -1,4 +1,4 @@
-"""Fuzzy speculative decoding: keep draft tokens where draft and target agree as distributions, whatever the token is.
+"""Fuzzy speculative decoding: accept any draft token where draft and target agree as distributions.
 
     accept x  iff  Div(p, q) <= threshold   (p target, q draft, both in the context of x's parent)
 

@@ -1,4 +1,4 @@
-"""Greedy verification: keep what the target itself would have said at temperature 0.
+"""Greedy verification: accept the token that the target itself would emit at temperature 0.
 
     accept x  iff  x = argmax_v z(v);   correction and bonus: argmax_v z(v)
 

@@ -1,4 +1,4 @@
-"""Random acceptance: the control that shows whether it matters *which* draft tokens are kept.
+"""Random acceptance: a control that shows whether it matters *which* draft tokens are accepted.
 
     accept x  iff  u < rate;   correction and bonus: draw from the target's processed distribution p
 

@@ -1,10 +1,10 @@
-"""Typical acceptance (Medusa): keep what is likely enough for how undecided the target is, and take the longest path.
+"""Typical acceptance (Medusa): accept a token that is likely relative to the target's entropy; keep the longest path.
 
     accept x  iff  p(x) > min(epsilon, delta * exp(-H(p)))        H(p) = -sum_v p(v) log p(v), nats
 
 p is the target's distribution in the context of x's parent. Of all paths that are accepted node by node the longest is
-kept; of several longest the one with the largest product of p(x). A sibling does not have to wait for the better ones
-before it: the tree is judged as a whole. The token after the path is the target's argmax, at every temperature: Medusa
+kept; of several longest the one with the largest product of p(x). Siblings are not tested in
+order: the tree is judged as a whole. The token after the path is the target's argmax, at every temperature: Medusa
 decodes the first token of a cycle greedily, so that the text cannot run away. So typical acceptance is no sampling at
 all: with all drafts wrong it is greedy decoding. (The loop draws the very first token of an answer, from the prefill,
 from p as for every method.) At temperature 0 all of this is greedy matching.
