@@ -41,11 +41,12 @@ def run_points(command: Command, args: argparse.Namespace, argv: Sequence[str]) 
     """Run the points of a command or sweep, draw the sweep, judge, and print the results. Returns the exit status."""
     from bench.config.cell import Cell
     from bench.config.settings import Settings
-    from bench.run.outcome import labels_of, print_outcome
-    from results.store.cells import Store
 
     settings = Settings.from_config(command.points[0].config)
     cells = [Cell.from_config(point.config) for point in command.points]
+    from bench.run.outcome import labels_of, print_outcome  # a wrong command is refused before what takes seconds
+    from results.store.cells import Store
+
     labels = labels_of([point.overrides for point in command.points], cells)
     store = Store(settings.store.dir)
     if settings.dry_run:
