@@ -11,6 +11,7 @@ import importlib
 import socket
 import symtable
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any
 
 from tasks.sandbox import wire
@@ -68,8 +69,11 @@ class Program:
         return self._decoded(self._ask("operate", operation, *map(self._encoded, operands)))
 
     def end(self) -> None:
-        """Let the program's process print what it holds back, and end."""
+        """Let the program's process print what it holds back, and give it a second to end."""
         wire.send(self._channel, ["end"])
+        self._channel.settimeout(1.0)
+        with suppress(OSError):
+            self._channel.recv(1)
 
     def _ask(self, *request: Any) -> Any:
         try:

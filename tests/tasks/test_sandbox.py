@@ -2,7 +2,9 @@
 
 import os
 import socket
+import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -60,6 +62,31 @@ def test_a_program_that_reaches_its_end_is_ok(mode):
     outcome = run_python("import math, statistics\nprint('π', math.floor(statistics.mean([3, 4])))", require=mode)
     assert (outcome.ok, outcome.error, outcome.output) == (True, None, "π 3\n")
     assert 0 < outcome.seconds < 5
+
+
+def test_what_is_printed_last_is_shown(mode):
+    outcome = run_job(Job("def f(): print('said')", "f()"), require=mode)
+    assert (outcome.ok, outcome.output) == (True, "said\n")
+
+
+def test_a_program_that_will_not_end_has_its_verdict(mode):
+    source = ("import sys, time\ndef f():\n    class Slow:\n        def flush(self): time.sleep(60)\n"
+              "    sys.stdout = Slow()")
+    outcome = run_job(Job(source, "f()"), require=mode)
+    assert outcome.ok and outcome.seconds < 4
+
+
+def test_a_checker_killed_from_outside_is_no_verdict(monkeypatch):
+    popen = subprocess.Popen
+
+    def start(*args, **options):
+        process = popen(*args, **options)
+        threading.Timer(0.5, process.kill).start()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(SandboxError, match=r"killed from outside|did not start"):
+        run_python("import time\ntime.sleep(30)", require="limits")
 
 
 @pytest.mark.parametrize(
