@@ -6,8 +6,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from results.store.sample import STRICT
-
 Interval = tuple[float, float]
 """(low, high), at 95% unless stated otherwise."""
 
@@ -69,7 +67,7 @@ class Summary(BaseModel):
     judge                scores of an LLM judge
     """
 
-    model_config = ConfigDict(frozen=True, **STRICT)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     asked: int | None = None
     n: int
     failed: int

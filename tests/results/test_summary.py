@@ -41,6 +41,13 @@ def test_every_number_of_a_summary_is_in_the_catalog():
     assert numbers == set(METRICS)
 
 
+def test_a_summary_takes_intervals_as_json_holds_them():
+    shown = summary([sample("a", [2], [1])]).with_values(coverage=0.5, coverage_ci95=[0.4, 0.6])
+    assert shown.coverage_ci95 == (0.4, 0.6)
+    with pytest.raises(ValueError, match="tempo"):
+        shown.with_values(tempo=1.0)
+
+
 def test_by_hand():
     found = summary([
         sample("a", [3, 1, 4], [2, 0, 3], decode_s=1.0, relaxed=1),        # 9 tokens
