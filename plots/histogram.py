@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
 
 from plots.data import panels, summary
 from plots.style import BLUE, INK, VERMILLION, look, panel_grid
@@ -49,13 +50,13 @@ def _panel(ax: Axes, histogram: Histogram, spec: FigureSpec, grid: Grid, at: Map
                     markersize=7, markerfacecolor="white")
 
 
-def values(ax: Axes, data: Sequence[float], *, label: str, bins: int = 60, mark: float | None = None,
+def values(ax: Axes, data: ArrayLike, *, label: str, bins: int = 60, mark: float | None = None,
            total: int | None = None, span: tuple[float, float] | None = None) -> None:
     """The distribution of traced values, such as z2/z1, in shares per bin; `mark` is a threshold on their axis. `total`
     counts them with those that the figure leaves out. `span` is what the bins divide, by default the values' range."""
-    data = np.asarray(data, float)
-    share = 100 / max(total or len(data), 1)
-    ax.hist(data, bins=bins, range=span, weights=np.full(len(data), share), color=BLUE, edgecolor="white", lw=0.3)
+    numbers = np.asarray(data, float)
+    share = 100 / max(total or len(numbers), 1)
+    ax.hist(numbers, bins=bins, range=span, weights=np.full(len(numbers), share), color=BLUE, edgecolor="white", lw=0.3)
     ax.set_xlabel(label)
     ax.set_ylabel("share (%)")
     if mark is not None:
@@ -63,17 +64,17 @@ def values(ax: Axes, data: Sequence[float], *, label: str, bins: int = 60, mark:
 
 
 def plane(
-    ax: Axes, x: Sequence[float], y: Sequence[float], *, labels: tuple[str, str], bins: int = 60,
-    chosen: Sequence[bool] | None = None,
+    ax: Axes, x: ArrayLike, y: ArrayLike, *, labels: tuple[str, str], bins: int = 60,
+    chosen: ArrayLike | None = None,
 ) -> None:
     """Pairs of traced values as a two-dimensional histogram on a logarithmic scale of counts; the pairs of `chosen`,
     such as the tokens accepted by relaxation, are drawn over it as points."""
-    x, y = np.asarray(x, float), np.asarray(y, float)
-    *_, image = ax.hist2d(x, y, bins=bins, cmap=_LIGHT_TO_BLUE, norm=LogNorm(), cmin=1)
+    xs, ys = np.asarray(x, float), np.asarray(y, float)
+    *_, image = ax.hist2d(xs, ys, bins=bins, cmap=_LIGHT_TO_BLUE, norm=LogNorm(), cmin=1)
     ax.figure.colorbar(image, ax=ax, label="tokens in a bin", pad=0.02)
     if chosen is not None:
         picked = np.asarray(chosen, bool)
-        ax.plot(x[picked], y[picked], ".", color=VERMILLION, markersize=3.5, alpha=0.8, markeredgewidth=0)
+        ax.plot(xs[picked], ys[picked], ".", color=VERMILLION, markersize=3.5, alpha=0.8, markeredgewidth=0)
     ax.grid(False)
     ax.set_xlabel(labels[0])
     ax.set_ylabel(labels[1], color=INK)

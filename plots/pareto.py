@@ -87,8 +87,9 @@ def random_allocation(
         """[steps] mean per prompt of a quantity that the summary holds as a total."""
         return share * getattr(draft, total) / draft.n + (1 - share) * getattr(target, total) / target.n
 
+    drafts, targets = (np.nan if one.accuracy is None else one.accuracy for one in (draft, target))
     curves = {
-        "accuracy": metric("accuracy").shown(1) * (share * draft.accuracy + (1 - share) * target.accuracy),
+        "accuracy": metric("accuracy").shown(1) * (share * drafts + (1 - share) * targets),
         "tokens_per_s": mixed("tokens") / mixed("decode_s"),
     }
     return curves[x], curves[y]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -12,8 +13,9 @@ from plots.style import note, style
 from results.reports.grid import Grid, sizes, unmeasured
 from results.reports.spec import FigureSpec
 
-_DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw,
-         "traced": traced.draw}
+_DRAW: dict[str, Callable[..., Figure]] = {
+    "sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw, "traced": traced.draw}
+"""kind of a figure -> draw(figure, report, grid)"""
 
 
 def render(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from textwrap import wrap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+Dash = str | tuple[int, tuple[float, ...]]
 
 INK = "#23262b"
 SOFT = "#6a6e76"
@@ -18,11 +21,11 @@ GRID = "#b9bcc2"
 BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, SKY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-DASHES = ("-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.4, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
+DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.4, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----")
 PANEL_INCHES = (4.1, 3.2)
 
-_RC = {
+_RC: dict[str, Any] = {
     "font.family": "DejaVu Sans", "font.size": 9, "axes.labelsize": 9, "axes.titlesize": 10, "legend.fontsize": 8.5,
     "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "figure.titlesize": 11, "mathtext.fontset": "dejavusans",
     "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.edgecolor": INK,
@@ -38,14 +41,15 @@ _RC = {
 class Look(NamedTuple):
     colour: str
     marker: str
-    dash: str | tuple
+    dash: Dash
     hatch: str
 
 
 def look(index: int) -> Look:
     """The look of the index-th series. Colour, marker, line style and hatch run through lists of different lengths, so
     two series are alike only after thirty."""
-    return Look(*(styles[index % len(styles)] for styles in (COLOURS, MARKERS, DASHES, HATCHES)))
+    return Look(COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], DASHES[index % len(DASHES)],
+                HATCHES[index % len(HATCHES)])
 
 
 @contextmanager
@@ -55,7 +59,8 @@ def style(salt: str = "leeway") -> Iterator[None]:
     `salt` makes the ids inside an SVG repeat."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_RC | {"svg.hashsalt": salt})
+        for name, value in (_RC | {"svg.hashsalt": salt}).items():
+            mpl.rcParams[name] = value
         yield
 
 
@@ -63,8 +68,8 @@ def panel_grid(count: int, columns: int = 3, inches: tuple[float, float] = PANEL
     """A figure with `count` equal panels, at most `columns` side by side."""
     wide = min(count, columns)
     high = -(-count // wide)
-    figure = Figure(figsize=(inches[0] * wide, inches[1] * high + 0.5), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.06)
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06)
+    figure = Figure(figsize=(inches[0] * wide, inches[1] * high + 0.5), layout=layout)
     axes = figure.subplots(high, wide, squeeze=False).ravel().tolist()
     for unused in axes[count:]:
         unused.remove()

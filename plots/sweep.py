@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from plots.data import GAP, Measured, measured, panels, summary
-from plots.style import BLUE, MARKERS, SOFT, VERMILLION, panel_grid
+from plots.style import BLUE, MARKERS, SOFT, VERMILLION, Dash, panel_grid
 from results.metrics.catalog import metric
 from results.reports.axes import Entry
 from results.reports.figures import Sweep
@@ -27,7 +27,7 @@ class _Scale(NamedTuple):
 
     metric: str
     colour: str
-    dash: str | tuple
+    dash: Dash
     filling: str
 
 
@@ -42,7 +42,7 @@ def draw(sweep: Sweep, spec: FigureSpec, grid: Grid) -> Figure:
     for ax, (title, at) in zip(axes, places, strict=True):
         ax.set_title(title)
         ax.set_xlabel(sweep.x_label or sweep.x)
-        ax.set_xticks([entry.value for entry in spec.axes[sweep.x]])
+        ax.set_xticks([place for place, _ in _places(sweep, spec)])
         for scale, side in zip(scales, _sides(ax, len(scales)), strict=True):
             _draw_scale(side, scale, sweep, spec, grid, at)
     figure.legend(handles=_legend(scales, _lines(sweep, spec)), loc="outside upper left", ncols=6)
@@ -63,8 +63,8 @@ def _draw_scale(
 ) -> None:
     found: list[Summary] = []
     for i, line in enumerate(_lines(sweep, spec)):
-        here = at if line is None else {**at, sweep.lines: line.label}
-        cells = {x.value: summary(spec, grid, {**here, sweep.x: x.label}) for x in spec.axes[sweep.x]}
+        here = {**at, sweep.lines: line.label} if sweep.lines and line else at
+        cells = {place: summary(spec, grid, {**here, sweep.x: label}) for place, label in _places(sweep, spec)}
         found += [cell for cell in cells.values() if cell is not None]
         _draw_line(ax, scale, MARKERS[i], {x: measured(cell, scale.metric) or GAP for x, cell in cells.items()})
     for level in _baselines(found, scale.metric):
@@ -78,6 +78,11 @@ def _draw_line(ax: Axes, scale: _Scale, marker: str, points: Mapping[float, Meas
     ax.fill_between(xs, [y.low for y in ys], [y.high for y in ys], color=scale.colour, alpha=0.1, lw=0)
     ax.plot(xs, [y.value for y in ys], color=scale.colour, marker=marker, linestyle=scale.dash,
             markerfacecolor=scale.filling, markeredgecolor=scale.colour)
+
+
+def _places(sweep: Sweep, spec: FigureSpec) -> list[tuple[float, str]]:
+    """(place on the x axis, label) of each entry of that axis."""
+    return [(entry.value, entry.label) for entry in spec.axes[sweep.x] if entry.value is not None]
 
 
 def _lines(sweep: Sweep, spec: FigureSpec) -> Iterable[Entry | None]:
