@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,9 +74,3 @@ def test_variants_differ_in_the_distribution_they_judge() -> None:
     v.sampling = Sampling(1.0, top_k=1)
     assert not Typical().decide(v).accept[0, 1]
     assert Typical(variant="released").decide(v).accept[0, 1]
-
-
-@pytest.mark.parametrize("options", [{"epsilon": 1.5}, {"delta": -0.1}, {"alpha": 0.3}, {"variant": "fast"}])
-def test_options_are_checked(options: dict) -> None:
-    with pytest.raises(ValueError):
-        Typical(**options)
