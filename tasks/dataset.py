@@ -97,7 +97,7 @@ class Dataset(Task):
     def _prompt(self, number: int, row: Mapping[str, Any], shots: Sequence[tuple[str, str]]) -> Prompt:
         o, place = self.options, self._place(number)
         asked = "turns" in row or o.id is None
-        name = row.get("question_id") if asked else self._value(o.id, row, place)
+        name = row.get("question_id") if asked else self._value(str(o.id), row, place)
         name = f"{self.name}-{number - 1:04d}" if name is None else str(name)
         if "turns" in row:
             turns, target = _turns(row, place)

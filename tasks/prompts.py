@@ -75,13 +75,13 @@ class Prompts(Task):
     proportion = False
 
     def __init__(self, options: PromptsOptions) -> None:
-        self.path = options.path
+        self.path = self._file = options.path
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
         """The first `n` rows (all when None) in the order of the file. The whole file is checked. Raises TaskError."""
         seen: dict[str, int] = {}
         prompts = []
-        for line, row in read_rows(self.path, _Row):
+        for line, row in read_rows(self._file, _Row):
             if row.id in seen:
                 raise TaskError(f"{self.path}, line {line}: id {row.id!r} is already used on line {seen[row.id]}")
             seen[row.id] = line

@@ -51,11 +51,10 @@ class Source(BaseModel):
         `key` is what `path` was given as. Raises TaskError."""
         if self.splits and self.split not in self.splits:
             raise TaskError(f"task.split={self.split}: {task} has no such split; take {' or '.join(self.splits)}")
-        found = self._local(task, key) if self.path is not None else self._remote(task)
+        found = self._remote(task) if self.path is None else iter(self._local(self.path, task, key))
         return ({field: value for field, value in row.items() if value is not None} for row in found)
 
-    def _local(self, task: str, key: str) -> list[Mapping[str, Any]]:
-        path = self.path
+    def _local(self, path: Path, task: str, key: str) -> list[dict[str, Any]]:
         if not path.exists():
             wanted = f"{task}'s {self.split} data" if self.splits else task
             raise TaskError(f"{key}={self.path}: no such file or folder; give {wanted} as {', '.join(SUFFIXES)}")
