@@ -209,3 +209,10 @@ def test_an_empty_grid_is_a_table_of_missing_cells(spec):
     table = lay_out(spec, {})
     assert all(cell.state == "missing" for r in table.rows for cell in r.cells[:-1])
     assert table.notes == ("missing: not run yet", "no mean: a column has no value")
+
+
+def test_the_caption_names_the_dependency_lock(spec, grid):
+    digest = "sha256:0123456789abcdef"
+    locked = {coords: Outcome.measured(held.summary, lock=digest) for coords, held in grid.items()}
+    assert lay_out(spec, locked).caption.endswith("; lock sha256:0123456789ab")
+    assert "lock" not in lay_out(spec, grid).caption
