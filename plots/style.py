@@ -59,8 +59,8 @@ def style(salt: str = "leeway") -> Iterator[None]:
     `salt` makes the ids inside an SVG repeat."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        for name, value in (_RC | {"svg.hashsalt": salt}).items():
-            mpl.rcParams[name] = value
+        settings: Any = _RC | {"svg.hashsalt": salt}
+        mpl.rcParams.update(settings)
         yield
 
 
