@@ -1,10 +1,19 @@
-"""The text of `python -m bench --help`."""
+"""The text of `python -m bench --help`: its keys, defaults and their meaning are read from conf/."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 from bench.config.paths import CONF
 
 GROUPS = ("pair", "drafter", "rule", "method", "task", "decoding", "engine", "tracker", "report", "sweep")
+SECTIONS = {"": "config", "pair": "pair/local", "decoding": "decoding/default", "engine": "engine/default",
+            "judge": "judge/default"}
+"""Prefix of the keys -> the file of conf/ that lists them with their defaults."""
+NOT_KEYS = ("defaults", "hydra", "name")
+LINE = re.compile(r"( *)([a-z_0-9]+): *([^#]*?) *(?:# (.*))?")
 TEXT = """\
 python -m bench [KEY=VALUE ...] [-m]     measure one point of the experiment space, or several
 
@@ -19,24 +28,12 @@ A report: the points of a table or figure; what is missing is run, the page is {
   python -m bench report=mars_table1 n=20
   python -m bench report=all
 
-Keys, with their defaults
-  method=NAME                a named drafter x rule; drafter= and rule= win over it
-  draft.length=5             K, tokens drafted in a cycle
-  drafter.KEY= rule.KEY= task.KEY=          options of the chosen drafter, rule and task
-  pair.target=DIR pair.draft=DIR pair.eagle3=DIR (eagle, hass, medusa)   parts of pair=local: folders or hub names
-  n=null seed=0 repeat=0 batch=1            number of prompts (null = all), random streams, prompts decoded together
-  decoding.temperature=0.0 decoding.top_p=1.0 decoding.top_k=0 decoding.max_new_tokens=null (the task's)
-  engine.device=auto engine.dtype=${pair.dtype} engine.threads=null
-  store.dir=outputs/store output.dir=outputs   where results and pages go
-  summary=table|json         json: each summary as one JSON line at the end of the standard output
-  dry_run=false              only show the resolved points, the memory they take and what would be downloaded
-  judge.base_url=URL judge.model=NAME   an LLM judges MT-Bench, KoMT-Bench and Alpaca answers (key: OPENAI_API_KEY)
-  tracker=none|wandb         WANDB_MODE=offline works without a network
-  trace=false                note every verified position in a second, untimed pass: <point>/trace/*.parquet
-  replay=auto|[0.8,0.9]      what traced points would keep at other thresholds, first order; nothing is decoded
-
-A point is a folder in the store, named by the hash of its settings. The same command goes on where it was, whatever
-ended it. Exit status: 0 all done, 1 something failed (the last lines say what), 2 the command is wrong.
+"""
+KEYS = "Keys, with their defaults (drafter.KEY=, rule.KEY= and task.KEY= are options of the chosen one)"
+STORE = """
+A cell is a folder in the store, named by the hash of all that decides its tokens. Re-running a command resumes where it
+stopped; a larger n extends the cell. Relative paths start at the checkout.
+Exit status: 0 all done, 1 a cell failed (the last lines name it), 2 the command is wrong.
 Hydra's own flags: --hydra-help. What a configuration looks like: --cfg job.
 
 Choices
@@ -44,9 +41,23 @@ Choices
 
 
 def help_text() -> str:
-    """The command contract, with examples and the choices that conf/ holds."""
-    lines = []
+    """The command contract: examples, keys, and the choices that conf/ holds."""
+    keys = [line for prefix, file in SECTIONS.items() for line in key_lines(prefix, CONF / f"{file}.yaml")]
+    choices = []
     for group in GROUPS:
         names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-        lines.append(f"  {group:<9}{', '.join(names) or 'none yet'}")
-    return TEXT.replace("{output}", "outputs") + "\n".join(lines)
+        choices.append(f"  {group:<9}{', '.join(names) or 'none yet'}")
+    return TEXT.replace("{output}", "outputs") + "\n".join([KEYS, *keys]) + "\n" + STORE + "\n".join(choices)
+
+
+def key_lines(prefix: str, file: Path) -> Iterator[str]:
+    """`KEY=DEFAULT   meaning` of every option in a YAML file, from its values and the comments behind them."""
+    parents: list[str] = [prefix] if prefix else []
+    outer = len(parents)
+    for match in filter(None, map(LINE.fullmatch, file.read_text(encoding="utf-8").splitlines())):
+        indent, key, value, meaning = match.groups()
+        depth = outer + len(indent) // 2
+        parents = [*parents[:depth], key]
+        if value and not set(parents[outer:]) & set(NOT_KEYS):
+            option = f"  {'.'.join(parents)}={'' if value == '???' else value}"
+            yield f"{option:<42} {meaning or ''}".rstrip()

@@ -135,6 +135,8 @@ def test_help_needs_nothing(command) -> None:
     assert result.status == 0 and not result.err
     for word in ("pair.target=", "draft.length", "rule.theta", "summary=", "+sweep=", "report=", "mars_released"):
         assert word in result.out
+    for option in ("decoding.top_p=1.0", "engine.device=auto", "judge.retries=3", "draft.length=5", "pair.nodes=60"):
+        assert option in result.out, "keys and defaults are those of conf/"
 
 
 def test_dry_run_shows_and_does_not_run(command, tmp_path: Path) -> None:
