@@ -1,4 +1,4 @@
-"""What came of a command, read back from the store: a table, a line for each failure, the exit status."""
+"""Print the end-of-run report: results table, one line per failure, exit status."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from results.store.traces import TraceFolder
 
 
 def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settings, store: Store) -> int:
-    """Print the closing table, what relaxed points gain over lossless ones where both are known, the failures and, if
-    wanted, the summaries. Exit status: 0 when every cell is whole."""
+    """Print the results table, what relaxed rules gain over lossless ones, the failures and, with summary=json, the
+    summaries. Returns the exit status: 0 when every cell is complete."""
     columns = ("point", "τ", "speedup", "accuracy", "tokens/s", "n")
     table = Table(*columns, title=f"results in {store.root}", title_justify="left")
     summaries = [(label, asked_folder(cell, store).summary()) for cell, label in zip(cells, labels, strict=True)]
@@ -38,7 +38,7 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
 
 def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
                    others: Mapping[str, str] | None = None) -> int:
-    """One line on the error stream for each cell that is not whole and each of `others`: 1 if there are any, else 0."""
+    """Print a line on stderr for each incomplete cell and each of `others`, name -> reason. Returns 1 if there are any."""
     problems = {cell.name: problem for cell in cells if (problem := status_problem(asked_folder(cell, store)))}
     for cell in cells if settings.trace else ():
         if cell.name not in problems and (reason := TraceFolder(asked_folder(cell, store)).failure()):
@@ -58,7 +58,7 @@ def print_summaries(cells: Sequence[Cell], store: Store) -> None:
 
 
 def status_problem(folder: CellFolder) -> str | None:
-    """Why a cell is not whole, in one line; None when it is."""
+    """Why a cell is incomplete, in one line; None when it is complete."""
     try:
         if reason := folder.failure():
             return reason

@@ -1,4 +1,4 @@
-"""Bars on the terminal's error stream, one a running cell, with its tau and tokens/s so far."""
+"""Progress bars on stderr, one per running cell, with its τ and tokens/s so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_BARS = 16
 
 
 class Bars:
-    """Silent where the error stream is no terminal."""
+    """Print nothing where stderr is not a terminal."""
 
     def __init__(self, names: Sequence[str], done: Sequence[int], total: int):
         console = Console(stderr=True)

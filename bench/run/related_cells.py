@@ -1,8 +1,7 @@
-"""What every summary says beside speed and score, so that greedy decoding in disguise shows.
+"""Metrics that compare a cell with others, among them control metrics that reveal rules which are merely greedier.
 
-Relaxed rules can win accepted length by making decoding greedier. Hence the likelihood of what was emitted under the
-raw target, how alike repeats are, and the same method at temperature 0 and with the other q_mode, where those were run.
-"""
+Relaxed rules can gain accepted length by making decoding greedier. So a summary also holds the agreement of repeats,
+and the same method at temperature 0 and with the other q_mode, where those cells were measured."""
 
 from __future__ import annotations
 
