@@ -38,7 +38,7 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
 
 def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
                    others: Mapping[str, str] | None = None) -> int:
-    """Print a line on stderr for each incomplete cell and each of `others`, name -> reason. Returns 1 if there are any."""
+    """Print a line on stderr for each incomplete cell and for each of `others`, name -> reason. Returns 1 after any."""
     problems = {cell.name: problem for cell in cells if (problem := status_problem(asked_folder(cell, store)))}
     for cell in cells if settings.trace else ():
         if cell.name not in problems and (reason := TraceFolder(asked_folder(cell, store)).failure()):
