@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -20,7 +20,6 @@ from bench.training.options import PairOptions
 from bench.training.resumable import map_resumable, provenance_name
 from methods import registry
 from methods.decode import Limits
-from methods.engine.language_model import LanguageModel
 from methods.method import build_method
 from methods.rules._arc_constants import VACUOUS, Constants
 from methods.sampling import Sampling
@@ -28,7 +27,10 @@ from methods.training.rules.arc import Alternative, Bound, BoundSample, fit_buck
 from plots.calibration import calibration
 from plots.render import save
 from plots.style import style
-from tasks.base import Prompt
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+    from tasks.base import Prompt
 
 RELEASED = {"trim": 0.005, "slack": 0.7}
 """How the released script fits the constants."""

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -21,14 +22,16 @@ from bench.run.conversation import context
 from bench.run.model_pool import ModelPool, use_threads
 from bench.run.rotation import stream_name
 from methods.decode import Limits, Request, generate
-from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
-from methods.method import Method
 from methods.rules import clause as rules_clause
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision, Walk
 from results.store.clauses import KEPT, Clause
 from results.store.cycles import Cycle, Node
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+    from methods.method import Method
+    from methods.rules.verification import Verification
+    from methods.rules.walk import Decision, Walk
 
 BEFORE = 60
 """Tokens of context in the file."""

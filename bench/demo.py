@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -17,7 +18,9 @@ from bench.cycle import CycleRecorder, PreparedPrompt, prepare
 from bench.run.console import console
 from methods.decode import generate
 from results.store.clauses import KEPT, Clause
-from results.store.cycles import Cycle, Node
+
+if TYPE_CHECKING:
+    from results.store.cycles import Cycle, Node
 
 FIGURE = ("+sweep=mars_theta", "task=mini_gsm", "n=4", "draft.length=7", "rule.theta=0.5,0.8,0.9,0.95,1",
           "output.dir=outputs/demo", "store.dir=outputs/demo/store")

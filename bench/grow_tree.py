@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from pydantic import PositiveInt
 
@@ -24,11 +25,13 @@ from bench.cycle import record
 from bench.run.conversation import context
 from bench.run.model_pool import ModelPool, use_threads
 from methods.decode import Limits, Request
-from methods.method import Method
 from methods.trees.static import StaticTree, best_tree, expected_length
-from results.store.cycles import Cycle
-from tasks.base import Prompt
 from tasks.mini import BENCHMARKS, MiniTask
+
+if TYPE_CHECKING:
+    from methods.method import Method
+    from results.store.cycles import Cycle
+    from tasks.base import Prompt
 
 STRICT = ["rule=greedy", "decoding.temperature=0"]
 

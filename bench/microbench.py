@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -34,10 +34,12 @@ from bench.config.schema import Section, validated
 from bench.run.model_pool import ModelPool, use_threads
 from bench.run.profiling import Phases, now
 from methods.decode import Limits, Request, generate
-from methods.engine.language_model import LanguageModel
 from methods.engine.random_weights import nbytes
-from methods.method import Method
 from methods.trees.draft import Draft
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+    from methods.method import Method
 
 NODES = (1, 8, 32, 60)
 DEFAULTS = {"pair": "synthetic_8b", "method": "eagle3"}

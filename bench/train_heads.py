@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import NonNegativeInt, PositiveInt
@@ -21,15 +21,17 @@ from bench.config.schema import DType, Section, parse, validated
 from bench.training.embedded_data import conversation, stream
 from bench.training.heads_card import write_card
 from bench.training.self_distillation import OwnAnswers, with_own_answers
-from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.training.heads.conversations import ChatPacker, Records, load_records
 from methods.training.heads.frozen_target import FrozenTarget
 from methods.training.heads.loop import ConversationSource, measure, train
 from methods.training.heads.recipes import RECIPES, HeadRecipe
 from methods.training.heads.trainers import TRAINERS
-from methods.training.packing import Conversation
 from tasks.mini import examples
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+    from methods.training.packing import Conversation
 
 EMBEDDED = "embedded"
 CALIBRATION = 64

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
@@ -21,11 +21,13 @@ from bench.training.options import PairOptions
 from bench.training.resumable import map_resumable, provenance_name
 from methods import registry
 from methods.decode import Limits
-from methods.engine.language_model import LanguageModel
 from methods.method import build_method
 from methods.rules._classifier import Classifier, Features
 from methods.sampling import Sampling
 from methods.training.rules.judge import Labelled, features, train
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
 
 
 class TrainJudge(PairOptions):

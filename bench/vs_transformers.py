@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import NonNegativeInt, PositiveInt
@@ -30,7 +30,6 @@ from bench.config.command import run_command
 from bench.config.schema import DType, Section, validated
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.heads.eagle3 import Eagle3Head
 from methods.heads.head import Head, load_eagle3
@@ -39,6 +38,9 @@ from methods.method import Method, build_method
 from methods.sampling import Sampling
 from results.metrics import intervals
 from tasks.mini import MiniTask
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
 
 Arm = Callable[[list[int]], tuple[int, float]]
 """Prompt ids -> (new tokens, seconds)."""

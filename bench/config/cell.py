@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from bench.config.errors import ConfigError, one_line
+from bench.config.errors import ConfigError
 from bench.config.identity import by_content, contents, digest, flat
 from bench.config.schema import (
     Decoding,
@@ -27,6 +27,7 @@ from methods.drafters.base import Drafter
 from methods.method import check
 from methods.pruning import Pruning
 from methods.rules.base import Rule
+from results.store.reasons import one_line
 from tasks import registry as task_registry
 from tasks.base import Task, TaskOptions
 

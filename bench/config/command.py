@@ -10,8 +10,9 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
-from bench.config.errors import OWN_ROOMS, ConfigError, is_own, one_line
+from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
+from results.store.reasons import OWN_PACKAGES, is_own, one_line
 
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 
@@ -64,4 +65,4 @@ def run_yaml_command(name: str, run: Callable[[Mapping[str, Any]], int | None],
 def _raised_here(error: BaseException) -> bool:
     """Whether a line of the project raised the error, not a library below it."""
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and any(Path(frames[-1].filename).is_relative_to(PROJECT / room) for room in OWN_ROOMS)
+    return bool(frames) and any(Path(frames[-1].filename).is_relative_to(PROJECT / room) for room in OWN_PACKAGES)

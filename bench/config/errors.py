@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import ValidationError
 
+from results.store.reasons import one_line
+
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
-OWN_ROOMS = ("bench", "methods", "tasks", "results", "plots")
 COMPARISONS = {"greater than or equal to": "≥", "less than or equal to": "≤", "greater than": ">", "less than": "<"}
 
 
@@ -24,27 +23,6 @@ class ConfigError(ValueError):
 
 class NotInPair(ConfigError):
     """A part that the pair at hand does not have. A report leaves such points out and goes on."""
-
-
-def one_line(error: object) -> str:
-    """An exception's (or any) text without its line breaks."""
-    text = error.args[0] if isinstance(error, KeyError) and error.args else error
-    return " ".join(str(text).split()) or type(error).__name__
-
-
-def is_own(error: BaseException) -> bool:
-    """Whether the project itself defines this kind of error: its text then says all that is needed, in one line."""
-    return type(error).__module__.partition(".")[0] in OWN_ROOMS
-
-
-def format_exception(error: BaseException) -> str:
-    """One line for a record: the kind of an unexpected error, its text, and the line of code it came from."""
-    text = one_line(error)
-    if is_own(error):
-        return text
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {text}{place}"
 
 
 def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from bench.config.errors import ConfigError, one_line
+from bench.config.errors import ConfigError
 from bench.config.schema import Section
+from results.store.reasons import one_line
 from tasks.base import TaskError
 from tasks.dataset import answers
 from tasks.judge_prompts import JudgePrompts, is_remote

@@ -8,13 +8,15 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bench.config.errors import one_line
+from results.store.reasons import one_line
 from results.store.sample import FailedSample, Record
-from results.store.summary import Summary
+
+if TYPE_CHECKING:
+    from results.store.summary import Summary
 
 log = logging.getLogger(__name__)
 _given_up = threading.Event()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bench.config.cell import Cell
 from methods.engine.source import folder_of
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 

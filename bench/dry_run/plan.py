@@ -7,19 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 from rich.table import Table
 
-from bench.config.cell import Cell
-from bench.config.errors import one_line
 from bench.dry_run.downloads import Listing, listing, size
 from bench.dry_run.memory import Estimate, estimate
 from bench.run.asked import asked_folder
 from bench.run.console import console
 from bench.run.outcome import status_problem
 from methods.engine.source import ModelError, folder_of, is_gguf, is_here
-from results.store.cells import CellFolder, Store
+from results.store.reasons import one_line
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from results.store.cells import CellFolder, Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bench.config.errors import one_line
-from bench.config.judge_options import Judge
+from results.store.reasons import one_line
+
+if TYPE_CHECKING:
+    from bench.config.judge_options import Judge
 
 RETRIED = (408, 409, 429)
 """HTTP statuses below 500 after which the same request may succeed."""

@@ -9,23 +9,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from bench.config.cell import Cell
-from bench.config.errors import one_line
-from bench.config.judge_options import Judge
 from bench.judging.client import JudgeError, ask
 from bench.judging.scores import Verdict, format_judge_summary, judge_summary
 from bench.run.asked import asked_folder
 from bench.run.console import console
-from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
 from results.store.judge_replies import JudgeReplies, question_key
-from results.store.sample import Sample
-from results.store.summary import JudgeSummary
+from results.store.reasons import one_line
 from tasks.base import JudgeStyle, Prompt, Task, TaskError
 from tasks.dataset import answers
 from tasks.judge_prompts import KOREAN, MODES, SOURCES, JudgePrompts, Question, is_penalised, shipped_references
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.judge_options import Judge
+    from results.store.cells import CellFolder, Store
+    from results.store.sample import Sample
+    from results.store.summary import JudgeSummary
 
 
 def judge_cells(cells: Sequence[Cell], judge: Judge, store: Store) -> int:

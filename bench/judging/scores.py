@@ -6,11 +6,13 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from results.metrics import intervals
 from results.store.summary import JudgeSummary
-from tasks.judge_prompts import Question
+
+if TYPE_CHECKING:
+    from tasks.judge_prompts import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from bench.config.cell import Cell
-from bench.config.compose import Composer
 from bench.config.errors import ConfigError, NotInPair
 from bench.config.overrides import key_of, pair_of
 from bench.run.asked import asked_folder
@@ -15,10 +15,13 @@ from bench.run.outcome import status_problem
 from bench.run.related_cells import compared_summary
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.grid import Outcome
-from results.reports.spec import Coords, FigureSpec, ReportSpec, TableSpec
-from results.store.cells import Store
 from results.store.summary import Summary
 from results.store.traces import TraceFolder
+
+if TYPE_CHECKING:
+    from bench.config.compose import Composer
+    from results.reports.spec import Coords, FigureSpec, ReportSpec, TableSpec
+    from results.store.cells import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bench.config.errors import format_exception
-from bench.config.settings import Settings
-from bench.reports.plan import Plan
 from bench.run.console import console
 from plots.render import render
 from results.reports.formats import render_table
-from results.reports.grid import Grid
 from results.reports.page import Item, write_index
 from results.reports.spec import FigureSpec, TableSpec
-from results.store.cells import Store
+from results.store.reasons import format_exception
+
+if TYPE_CHECKING:
+    from bench.config.settings import Settings
+    from bench.reports.plan import Plan
+    from results.reports.grid import Grid
+    from results.store.cells import Store
 
 log = logging.getLogger(__name__)
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich.table import Table
 
-from bench.config.cell import Cell
 from bench.config.errors import ConfigError
-from bench.config.settings import Settings
 from bench.run.asked import AskedFolder, asked_folder
 from bench.run.console import console
 from plots.replay import render_replay
 from results.metrics.replay import COLUMNS, default_values, replay
-from results.store.cells import Store
 from results.store.errors import StoreError
 from results.store.traces import Threshold, TraceFolder
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.settings import Settings
+    from results.store.cells import Store
 
 
 def replay_cells(cells: Sequence[Cell], labels: Sequence[str], settings: Settings, store: Store) -> int:

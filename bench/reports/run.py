@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from bench.config.cell import Cell
-from bench.config.compose import Command, Composer
 from bench.config.errors import ConfigError, format_validation, unknown_key
 from bench.config.overrides import key_of, made_by, pair_of
 from bench.config.settings import Settings
@@ -25,10 +24,14 @@ from bench.run.outcome import print_failures, print_summaries
 from bench.run.related_cells import add_cross_cell_metrics
 from bench.run.rotation import check_store
 from results.reports.kinds import parse_report, report_keys
-from results.reports.spec import FigureSpec, TableSpec
 from results.reports.workload import Workload
 from results.store.cells import Store
 from results.store.traces import TraceFolder
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.compose import Command, Composer
+    from results.reports.spec import FigureSpec, TableSpec
 
 ALL = "all"
 SETTINGS = frozenset(Settings.model_fields)

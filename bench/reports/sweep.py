@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from bench.config.cell import Cell
-from bench.config.compose import Command
 from bench.config.errors import ConfigError, format_validation
 from bench.config.overrides import made_by
 from bench.config.schema import Section, parse
-from bench.config.settings import Settings
 from bench.reports.plan import Plan
 from bench.reports.render import render_plans
 from results.reports.axes import Entry
 from results.reports.figures import Figure
 from results.reports.spec import FigureSpec, TableSpec
-from results.store.cells import Store
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.compose import Command
+    from bench.config.settings import Settings
+    from results.store.cells import Store
 
 SHORT = {"draft.length": "K", "decoding.temperature": "T"}
 """Keys that are shown under another name than their last part."""

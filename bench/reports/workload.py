@@ -6,13 +6,11 @@ the cells. workload_page.py prints the findings and writes them into <output.dir
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bench.config.cell import NOTHING_TO_JUDGE, Cell
-from bench.config.compose import Composer
 from bench.config.errors import ConfigError
 from bench.config.overrides import key_of, made_by
-from bench.config.settings import Settings
 from bench.dry_run.plan import show_plan
 from bench.reports.plan import Plan, plan_of
 from bench.reports.workload_page import print_findings, write_findings
@@ -35,10 +33,14 @@ from results.metrics.quality_loss import (
 )
 from results.reports.advice import Candidate, advise
 from results.reports.findings import CycleCost, Findings, Quality, SettingResult
-from results.reports.spec import Coords
 from results.reports.workload import MEASURES, Workload
-from results.store.cells import Store
-from results.store.sample import Sample
+
+if TYPE_CHECKING:
+    from bench.config.compose import Composer
+    from bench.config.settings import Settings
+    from results.reports.spec import Coords
+    from results.store.cells import Store
+    from results.store.sample import Sample
 
 
 def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], settings: Settings,

@@ -6,24 +6,26 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from bench.config.overrides import made_by
-from bench.config.settings import Settings
-from bench.reports.plan import Plan
 from bench.reports.render import latest_environment
 from bench.run.console import console
 from plots.render import render
 from results.metrics.intervals import LEVEL, together
 from results.reports.advice import share, times
-from results.reports.findings import Findings, SettingResult
 from results.reports.formats import render_table
-from results.reports.grid import Grid
 from results.reports.page import Item, advice_section, write_index
 from results.reports.workload import MEASURES, Workload
-from results.store.cells import Store
+
+if TYPE_CHECKING:
+    from bench.config.settings import Settings
+    from bench.reports.plan import Plan
+    from results.reports.findings import Findings, SettingResult
+    from results.reports.grid import Grid
+    from results.store.cells import Store
 
 FOLDER = "workload"
 

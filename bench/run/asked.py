@@ -6,14 +6,17 @@ command prints, draws, traces or judges is about these alone."""
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from bench.config.cell import Cell
 from results.metrics.summary import summarise
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
-from results.store.sample import Record
-from results.store.summary import Summary
 from tasks.base import TaskError
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from results.store.sample import Record
+    from results.store.summary import Summary
 
 PROFILE = "profile"
 """The record of a cell's phases: median seconds of each part of a cycle, its own and the baseline's."""

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from bench.config.cell import Cell
-from bench.config.errors import format_exception
 from bench.run.asked import asked_folder
 from bench.run.conversation import context
-from bench.run.model_pool import ModelPool
 from methods.training.rules.arc import next_step_js
 from results.metrics.intervals import proportion_interval
-from results.store.cells import Store
 from results.store.clauses import EMITTED, KEPT
 from results.store.errors import StoreError
-from results.store.sample import Sample
+from results.store.reasons import format_exception
 from results.store.traces import TraceFolder
-from tasks.base import Prompt
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.run.model_pool import ModelPool
+    from results.store.cells import Store
+    from results.store.sample import Sample
+    from tasks.base import Prompt
 
 log = logging.getLogger(__name__)
 TOP = 128

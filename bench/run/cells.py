@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-from bench.config.cell import Cell
-from bench.config.settings import Settings
 from bench.run.asked import asked_folder
 from bench.run.console import console
-from bench.run.model_pool import ModelPool
 from bench.run.rotation import is_complete, rotations, run_rotation
 from bench.run.trace import trace_cells
-from results.store.cells import Store
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.settings import Settings
+    from bench.run.model_pool import ModelPool
+    from results.store.cells import Store
 
 
 def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,

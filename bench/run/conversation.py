@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from bench.config.errors import format_exception
 from methods.decode import Generation, Limits, Request, check_fit, generate, text_of
-from methods.engine.language_model import LanguageModel
-from methods.method import Method
+from results.store.reasons import format_exception
 from tasks.base import Prompt, TaskError
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+    from methods.method import Method
 
 
 @dataclass(slots=True)

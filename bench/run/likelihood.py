@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bench.run.conversation import Answer, context
-from methods.engine.language_model import LanguageModel
 from methods.engine.likelihood import emitted_nll
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
 
 
 def add_nll(target: LanguageModel, runs: Sequence[Answer]) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
-from bench.config.cell import Cell
-from bench.config.errors import format_exception
 from bench.config.paths import TINY
-from bench.config.schema import Engine, Pair
-from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
-from methods.heads.head import Head
 from methods.method import Method, build_method
+from results.store.reasons import format_exception
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.schema import Engine, Pair
+    from methods.engine.language_model import LanguageModel
+    from methods.heads.head import Head
 
 DEFAULT_THREADS = torch.get_num_threads()
 """PyTorch's own choice for this machine, which engine.threads=null stands for."""

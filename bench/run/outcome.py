@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from bench.config.cell import Cell
-from bench.config.settings import Settings
 from bench.run.asked import asked_folder
 from bench.run.console import console
 from results.metrics.tau_gain import findings
-from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
-from results.store.summary import Summary
 from results.store.traces import TraceFolder
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.settings import Settings
+    from results.store.cells import CellFolder, Store
+    from results.store.summary import Summary
 
 
 def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settings, store: Store) -> int:

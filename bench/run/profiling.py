@@ -8,14 +8,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from bench.run.conversation import answer
 from methods.decode import Limits, generate
-from methods.method import Method
-from tasks.base import Prompt
+
+if TYPE_CHECKING:
+    from methods.method import Method
+    from tasks.base import Prompt
 
 PROMPTS, NEW_TOKENS = 3, 48
 """Enough cycles for medians, few enough to cost little."""

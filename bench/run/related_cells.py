@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bench.config.cell import Cell
 from bench.config.errors import ConfigError
 from bench.config.schema import Named
 from bench.run.asked import asked_folder
 from methods import registry
 from results.metrics.summary import diversity
 from results.metrics.tau_gain import gains
-from results.store.cells import Store
-from results.store.summary import Summary
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from results.store.cells import Store
+    from results.store.summary import Summary
 
 TWIN_METRICS = ("tau", "speedup", "accuracy")
 

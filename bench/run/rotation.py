@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bench.config.cell import Cell, display_names
 from bench.config.environment import environment
-from bench.config.errors import ConfigError, format_exception
-from bench.config.schema import Pair
+from bench.config.errors import ConfigError
 from bench.run.asked import PROFILE, AskedFolder, asked_folder
 from bench.run.conversation import Answer, answer
 from bench.run.likelihood import add_nll
@@ -24,11 +24,15 @@ from bench.run.model_pool import ModelPool, use_threads
 from bench.run.profiling import PROMPTS, profiles
 from bench.run.progress import Bars
 from methods.decode import Limits
-from methods.method import Method
-from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
+from results.store.reasons import format_exception
 from results.store.sample import Baseline, FailedSample, Sample
 from tasks.base import Prompt, Score, Task
+
+if TYPE_CHECKING:
+    from bench.config.schema import Pair
+    from methods.method import Method
+    from results.store.cells import CellFolder, Store
 
 log = logging.getLogger(__name__)
 

@@ -8,26 +8,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench.config.cell import Cell, display_names
-from bench.config.errors import format_exception
 from bench.run.asked import asked_folder
 from bench.run.conversation import Answer, answer
-from bench.run.model_pool import ModelPool
 from bench.run.progress import Bars
 from bench.run.rotation import chunked, stream_name
 from methods.decode import Limits
-from methods.method import Method
 from methods.rules.clause import Clause
 from methods.trace import Traced, decoder
-from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
-from results.store.sample import Sample
+from results.store.reasons import format_exception
 from results.store.traces import Threshold, TraceFolder
-from tasks.base import Prompt, Task
+
+if TYPE_CHECKING:
+    from bench.run.model_pool import ModelPool
+    from methods.method import Method
+    from results.store.cells import CellFolder, Store
+    from results.store.sample import Sample
+    from tasks.base import Prompt, Task
 
 log = logging.getLogger(__name__)
 SAME = ("output_ids", "committed", "accepted", "relaxed", "greedier")

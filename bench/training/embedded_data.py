@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from methods.training.packing import Conversation
-from tasks.base import Example
 from tasks.mini import EXERCISES, corpus
+
+if TYPE_CHECKING:
+    from methods.training.packing import Conversation
+    from tasks.base import Example
 
 
 def conversation(example: Example) -> Conversation:

@@ -8,16 +8,18 @@ Source: garipovroma/autojudge, find_important_tokens.py."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bench.config.errors import ConfigError
 from bench.run.conversation import context
 from methods.decode import Generation, Limits, Request, generate, text_of
-from methods.engine.language_model import LanguageModel
-from methods.method import Method
-from tasks.base import Prompt, Score, Task
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+    from methods.method import Method
+    from tasks.base import Prompt, Score, Task
 
 
 class Miner:

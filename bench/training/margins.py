@@ -9,15 +9,17 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bench.run.conversation import Answer, answer, context
 from methods.decode import Limits, Request, generate, text_of
-from methods.method import Method
 from results.metrics.intervals import proportion_interval
 from tasks.base import Prompt, Task
+
+if TYPE_CHECKING:
+    from methods.method import Method
 
 BATCH = 16
 

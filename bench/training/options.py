@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bench.config.schema import Engine, Named, Pair, Section, choose, parse, validated
 from bench.run.model_pool import load_language_model, use_threads
-from methods.engine.language_model import LanguageModel
 from tasks import registry
 from tasks.base import Task, TaskOptions
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
 
 
 class PairOptions(Section):

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import track
@@ -14,8 +14,10 @@ from rich.progress import track
 from bench.config.errors import ConfigError
 from bench.config.identity import digest
 from bench.config.paths import PROJECT
-from methods.engine.language_model import LanguageModel
-from tasks.base import Prompt
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+    from tasks.base import Prompt
 
 
 def provenance_name(model: LanguageModel) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
@@ -17,12 +18,14 @@ from bench.config.schema import Section
 from bench.run.conversation import answer
 from methods import registry
 from methods.decode import Limits
-from methods.engine.language_model import LanguageModel
 from methods.method import build_method
 from methods.sampling import Sampling
 from methods.training.heads.loop import ConversationSource
-from methods.training.packing import Conversation
 from tasks.base import Prompt
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+    from methods.training.packing import Conversation
 
 ENDED = {"eos"}
 """How an answer must end: a truncated one would teach a wrong end."""

@@ -26,6 +26,7 @@ from pydantic import ValidationError
 
 from results.store.errors import StoreError, first_fault
 from results.store.json_text import json_text
+from results.store.reasons import one_line
 from results.store.sample import FailedSample, Record, Sample, SampleCache, to_line
 from results.store.summary import Summary
 
@@ -110,7 +111,7 @@ class CellFolder:
         try:
             config: dict[str, Any] | None = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
         except yaml.YAMLError as error:
-            raise StoreError(f"{path} is not YAML ({_one_line(error)}): remove it to write it again") from error
+            raise StoreError(f"{path} is not YAML ({one_line(error)}): remove it to write it again") from error
         return config
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
@@ -163,7 +164,7 @@ class CellFolder:
     def write_failure(self, reason: str) -> None:
         """Record why the cell could not be finished, in one line."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._write_json("failure.json", {"reason": _one_line(reason), "at": at})
+        self._write_json("failure.json", {"reason": one_line(reason), "at": at})
 
     def failure(self) -> str | None:
         """The reason of the last failed run; None where no run failed or the failure was cleared."""
@@ -198,7 +199,7 @@ class CellFolder:
         try:
             data: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         except ValueError as error:
-            raise StoreError(f"{path} is not JSON ({_one_line(error)}): remove it to write it again") from error
+            raise StoreError(f"{path} is not JSON ({one_line(error)}): remove it to write it again") from error
         return data
 
 
@@ -241,7 +242,3 @@ def _replace(path: Path, text: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split())

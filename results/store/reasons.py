@@ -1,0 +1,29 @@
+"""Why something failed, in one line: what a record, a message and the error stream say of an exception."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+OWN_PACKAGES = ("bench", "methods", "tasks", "results", "plots")
+
+
+def one_line(error: object) -> str:
+    """The text of an exception (or of anything) without its line breaks; an exception without text gives its type."""
+    text = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return " ".join(str(text).split()) or type(error).__name__
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether the project itself defines this kind of error: its text then says all that is needed, in one line."""
+    return type(error).__module__.partition(".")[0] in OWN_PACKAGES
+
+
+def format_exception(error: BaseException) -> str:
+    """One line for a record: the kind of an unexpected error, its text, and the line of code it came from."""
+    text = one_line(error)
+    if is_own(error):
+        return text
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{place}"
