@@ -159,7 +159,7 @@ class CellFolder:
         try:
             return Summary.model_validate_json(path.read_bytes()) if path.exists() else None
         except ValidationError as error:
-            raise StoreError(f"{path} is no summary ({first_fault(error)}): remove it to write it again") from error
+            raise StoreError(f"{path} is not a summary ({first_fault(error)}): remove it to write it again") from error
 
     def write_failure(self, reason: str) -> None:
         """Record why the cell could not be finished, in one line."""
