@@ -74,8 +74,9 @@ def tree_nodes(v: Verification, decision: Decision, path: Walk, target: Language
     place = {-1: -1}  # of the valid nodes among themselves
     for i in (i for i, ok in enumerate(valid) if ok):
         place[i] = len(nodes)
-        chances = (None, None, None) if i == 0 else (q and q[i], p_token[i], rank[i])
-        nodes.append(Node(tokens[i], piece(target, [tokens[i]]), place[parents[i]], *chances, words[i]))
+        drafted = i > 0
+        nodes.append(Node(tokens[i], piece(target, [tokens[i]]), place[parents[i]], q[i] if q and drafted else None,
+                          p_token[i] if drafted else None, rank[i] if drafted else None, words[i]))
     return tuple(nodes)
 
 

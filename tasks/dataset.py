@@ -33,7 +33,7 @@ class DatasetOptions(Source, TaskOptions):
     prompt: str
     target: str | None = None
     keep: dict[str, str] = Field(default_factory=dict)
-    shots: Shots = Shots()
+    shots: Shots = Field(default_factory=Shots)
     chat: bool = True
     system: str | None = None
     stop: tuple[str, ...] = ()

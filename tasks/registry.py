@@ -10,8 +10,13 @@ from tasks.dataset import Dataset, DatasetOptions
 from tasks.mini import BENCHMARKS, MiniTask
 from tasks.prompts import Prompts, PromptsOptions
 
+
+def _mini_task(name: str) -> Callable[[Any], Task]:
+    return lambda _: MiniTask(name)
+
+
 _TASKS: dict[str, tuple[type[TaskOptions], Callable[[Any], Task]]] = {
-    **{name: (TaskOptions, lambda _, name=name: MiniTask(name)) for name in BENCHMARKS},
+    **{name: (TaskOptions, _mini_task(name)) for name in BENCHMARKS},
     "prompts": (PromptsOptions, Prompts),
 }
 """name -> (options, task made from them) of the tasks with code of their own."""

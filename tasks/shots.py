@@ -32,7 +32,7 @@ class Shots(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    count: int = Field(0, ge=0)
+    count: int = Field(default=0, ge=0)
     source: ShotSource | None = None
     target: str = "{{ answer }}"
 

@@ -90,13 +90,13 @@ def config_folder(source: str, revision: str | None) -> Path | str:
 def _show_point(found: DryRunEntry) -> None:
     plain = found.cell.model_dump(mode="json")
     print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
-    if found.name is None:
+    memory = found.memory
+    if found.name is None or memory is None:
         print(f"identity: unknown: {found.problem}\nmemory: unknown: {found.problem}")
         return
     print(f"identity: {found.name.rpartition('-')[2]}")
     for role, print_of_it in found.cell.fingerprints().items():
         print(f"fingerprint of {role}: {print_of_it}")
-    memory = found.memory
     title = (f"memory in {found.cell.engine.dtype}: {memory.rows} × {memory.slots} tokens, {memory.nodes} of them a "
              "draft's")
     table = Table("part", "weights", "KV cache", title=title, title_justify="left")
@@ -113,11 +113,10 @@ def _show_sums(entries: Sequence[DryRunEntry], store: Store) -> None:
     whole = "" if all(found.cell.n for found in entries) else " and all those of tasks without n"
     console().print(f"{len(entries)} points, {states.count('complete')} complete; {prompts} prompts in all{whole}",
                     highlight=False)
-    known = [found for found in entries if found.memory is not None]
+    known = [(found.memory.total, found.cell) for found in entries if found.memory is not None]
     if known:
-        most = max(known, key=lambda found: found.memory.total)
-        console().print(f"memory: {size(most.memory.total)} at most ({most.cell.pair.name} {most.cell.label})",
-                        highlight=False)
+        total, cell = max(known, key=lambda entry: entry[0])
+        console().print(f"memory: {size(total)} at most ({cell.pair.name} {cell.label})", highlight=False)
 
 
 def _show_downloads(cells: Sequence[Cell]) -> None:
