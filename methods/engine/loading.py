@@ -39,7 +39,8 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
         raise ModelError(f"{source}: cannot be loaded as a causal language model: {reason}") from error
     if chat_template is not None:
         tokenizer.chat_template = chat_template.read_text(encoding="utf-8")
-    return LanguageModel(source, model.to(device).eval(), tokenizer, fingerprint(source, revision))
+    model.to(device)  # type: ignore[arg-type]  # transformers' wrapper hides the signature of nn.Module.to
+    return LanguageModel(source, model.eval(), tokenizer, fingerprint(source, revision))
 
 
 @memoise
@@ -78,7 +79,7 @@ def fingerprint(source: str, revision: str | None = None) -> str:
                 digest.update(f.read())
         return digest.hexdigest()
     try:
-        config = Path(cached_file(source, "config.json", revision=revision))
+        config = Path(str(cached_file(source, "config.json", revision=revision)))
     except (OSError, ValueError) as error:
         raise ModelError(f"{source}: neither a local folder nor a reachable hub model: "
                          f"{str(error).splitlines()[0]}") from error
