@@ -45,13 +45,11 @@ def reference(pair, token_rows):
 
 
 @pytest.mark.parametrize("batch", [1, 5])
-@pytest.mark.parametrize("drafter", registry.names("drafters"))
+@pytest.mark.parametrize("drafter", [name for name in registry.names("drafters") if name != "hass"])  # none is shipped
 def test_greedy_equals_transformers(pair, token_rows, reference, drafter, batch):
     options = registry.drafter(drafter)(**SIZES.get(drafter, {}))
     model = pair.get(options.model_role)
     if options.model_role and model is None:
-        if not (PAIR / options.model_role).is_dir():
-            pytest.skip(f"models/tiny has no {options.model_role} head")
         folder = str(PAIR / options.model_role)
         model = options.load(folder, pair["target"], revision=None, dtype="float32", device="cpu")
     method = build_method(pair["target"], model, options, registry.rule("greedy")(), Sampling(0.0), 5)
