@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from bench.config.errors import ConfigError
 from bench.config.identity import by_content, contents, digest, flat
+from bench.config.paths import TINY
 from bench.config.schema import (
     Decoding,
     DraftLength,
@@ -24,6 +25,8 @@ from bench.config.schema import (
 )
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
+from methods.engine.fingerprints import dequantised, fingerprint
+from methods.engine.source import is_random
 from methods.method import check
 from methods.pruning import Pruning
 from methods.rules.base import Rule
@@ -31,7 +34,8 @@ from results.store.reasons import one_line
 from tasks import registry as task_registry
 from tasks.base import Task, TaskOptions
 
-IDENTITY_VERSION = 1  # raise it when the same settings come to mean another computation
+IDENTITY_VERSION = 2  # raise it when the same settings come to mean another computation
+BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")  # of a model without its own
 SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "seed", "repeat",
             "batch")
 BASELINE = {"drafter": "none", "rule": "lossless"}
@@ -151,15 +155,11 @@ class Cell(Section):
 
     def fingerprints(self) -> dict[str, str]:
         """Role -> content fingerprint of each model that the cell runs. Raises ModelError."""
-        from methods.engine.loading import fingerprint
-
         checkpoints = {role: self.pair.checkpoint(role) for role in self.roles}
         return {role: fingerprint(found.source, found.revision) for role, found in checkpoints.items()}
 
     def dequantised(self) -> dict[str, str]:
         """Role -> GGUF file whose dequantised weights are measured. Raises ModelError."""
-        from methods.engine.loading import dequantised
-
         checkpoints = {role: self.pair.checkpoint(role) for role in self.roles}
         origins = {role: dequantised(found.source, found.revision) for role, found in checkpoints.items()}
         return {role: origin for role, origin in origins.items() if origin is not None}
@@ -171,6 +171,8 @@ class Cell(Section):
         plain["pair"] = {"name": self.pair.name, **self.fingerprints()}
         if self.pair.chat_template is not None:
             plain["pair"]["chat_template"] = contents(self.pair.chat_template)
+        if is_random(self.pair.target.source):
+            plain["pair"]["tokenizer"] = [contents(TINY / "target" / name) for name in BORROWED_TOKENIZER]
         plain["engine"] = {"device": self.engine.device.partition(":")[0], "dtype": self.engine.dtype}
         plain["task"]["version"] = self.load_task().version
         del plain["n"]  # more prompts extend a cell

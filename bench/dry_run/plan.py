@@ -3,7 +3,7 @@ are fetched."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,8 @@ from bench.dry_run.memory import Estimate, estimate
 from bench.run.asked import asked_folder
 from bench.run.console import console
 from bench.run.outcome import status_problem
-from methods.engine.source import ModelError, folder_of, is_gguf, is_here
+from methods.engine.fingerprints import unhashed
+from methods.engine.source import ModelError, folder_of, is_gguf, is_here, is_random
 from results.store.reasons import one_line
 
 if TYPE_CHECKING:
@@ -27,11 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DryRunEntry:
-    """What is known of a cell before it runs. `name`, its folder, and `memory` are None where `problem` says why."""
+    """What is known of a cell before it runs.
+
+    name          its folder in the store; None where `problem` says why
+    memory        None where `problem` says why
+    fingerprints  role -> content fingerprint of the model, or that its weights are not yet hashed
+    """
 
     cell: Cell
     name: str | None
     memory: Estimate | None
+    fingerprints: Mapping[str, str]
     problem: str
 
 
@@ -59,12 +66,24 @@ def dry_run_entry(cell: Cell) -> DryRunEntry:
         checkpoint = cell.pair.checkpoint(role)
         folder = config_folder(checkpoint.source, checkpoint.revision)
         if isinstance(folder, str):
-            return DryRunEntry(cell, None, None, f"pair.{role}={checkpoint.source}: {folder}")
+            return DryRunEntry(cell, None, None, {}, f"pair.{role}={checkpoint.source}: {folder}")
         folders[role] = folder
     try:
-        return DryRunEntry(cell, cell.name, estimate(cell, folders), "")
+        memory = estimate(cell, folders)
+        if new := {role: note for role, folder in folders.items() if (note := _unhashed(cell, role, folder))}:
+            sources = {role: cell.pair.checkpoint(role).source for role in new}
+            problem = "; ".join(f"pair.{role}={sources[role]}: {note}" for role, note in new.items())
+            return DryRunEntry(cell, None, memory, new, problem)
+        return DryRunEntry(cell, cell.name, memory, cell.fingerprints(), "")
     except ModelError as error:
-        return DryRunEntry(cell, None, None, one_line(error))
+        return DryRunEntry(cell, None, None, {}, one_line(error))
+
+
+def _unhashed(cell: Cell, role: str, folder: Path) -> str | None:
+    """That the first run will hash a model's weights; None where their hash is known."""
+    source = cell.pair.checkpoint(role).source
+    files = [] if is_random(source) or is_gguf(source) else unhashed(folder)
+    return f"not yet hashed ({size(sum(file.stat().st_size for file in files))} of weights)" if files else None
 
 
 @cache
@@ -90,13 +109,12 @@ def config_folder(source: str, revision: str | None) -> Path | str:
 def _show_point(found: DryRunEntry) -> None:
     plain = found.cell.model_dump(mode="json")
     print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
-    memory = found.memory
-    if found.name is None or memory is None:
-        print(f"identity: unknown: {found.problem}\nmemory: unknown: {found.problem}")
+    print("identity:", f"unknown: {found.problem}" if found.name is None else found.name.rpartition("-")[2])
+    for role, fingerprint in found.fingerprints.items():
+        print(f"fingerprint of {role}: {fingerprint}")
+    if (memory := found.memory) is None:
+        print(f"memory: unknown: {found.problem}")
         return
-    print(f"identity: {found.name.rpartition('-')[2]}")
-    for role, print_of_it in found.cell.fingerprints().items():
-        print(f"fingerprint of {role}: {print_of_it}")
     title = (f"memory in {found.cell.engine.dtype}: {memory.rows} × {memory.slots} tokens, {memory.nodes} of them a "
              "draft's")
     table = Table("part", "weights", "KV cache", title=title, title_justify="left")

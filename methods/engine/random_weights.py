@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from methods.engine import attention
+from methods.engine.fingerprints import fingerprint_of_shape
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError, folder_of
 
@@ -32,12 +32,6 @@ def from_shape(source: str, *, dtype: str, device: str, tokenizer: Path | None =
                          f"{str(error).splitlines()[0]}") from error
     borrowed = None if tokenizer is None else AutoTokenizer.from_pretrained(tokenizer)
     return LanguageModel(source, model.eval(), borrowed, fingerprint_of_shape(source))
-
-
-def fingerprint_of_shape(source: str) -> str:
-    """12 hex digits of the configuration: the weights follow from it."""
-    config = folder_of(source) / "config.json"
-    return hashlib.blake2b(b"random" + config.read_bytes(), digest_size=6).hexdigest()
 
 
 def nbytes(module: torch.nn.Module) -> int:

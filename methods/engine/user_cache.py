@@ -3,7 +3,7 @@
     wheels/NAME.whl               put there by hand where there is no package index
     packages/NAME==VERSION/       an unpacked wheel
     gguf/SHA256/                  a GGUF file, converted
-    sha256/HASH-OF-PATH.json      the SHA-256 of a file, for as long as its size, time and inode stay the same
+    sha256/HASH-OF-PATH.json      the SHA-256 of a file, for as long as its size, times and inode stay the same
 
 Several processes may use it at once, and each may be killed at any time."""
 
@@ -88,7 +88,7 @@ def known_sha256(file: Path) -> str | None:
 
 def _state(file: Path) -> list[int]:
     now = file.stat()
-    return [now.st_size, now.st_mtime_ns, now.st_ino]
+    return [now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino]  # ctime: nobody can set it back
 
 
 def _note(file: Path) -> Path:

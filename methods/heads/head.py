@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 
 from methods.engine.cache import SlotCache
+from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
-from methods.engine.loading import fingerprint
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import Checkpoint, read
 from methods.heads.eagle import EagleHead

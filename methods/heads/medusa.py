@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
-from methods.engine.loading import fingerprint
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import WEIGHTS, Checkpoint, read
 

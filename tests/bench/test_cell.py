@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -12,6 +15,8 @@ from bench.config.cell import Cell, display_names
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.identity import digest
+from methods.engine import fingerprints, user_cache
+from methods.engine.fingerprints import fingerprint, unhashed
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +85,57 @@ def test_contents_count_and_places_do_not(cell_of, pair_folder: Path, tmp_path: 
     assert name(pair_folder, "c.jsonl") != original
     config = tmp_path / "copy" / "target" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"rms_norm_eps": 0.1}))
-    moved = tmp_path / "moved"  # fingerprints are remembered a process long, for a folder that does not change
-    shutil.move(tmp_path / "copy", moved)
-    assert name(moved, "a.jsonl") != original
+    assert name(tmp_path / "copy", "a.jsonl") != original
+
+
+@pytest.mark.parametrize("changed", ["model.safetensors", "tokenizer.json", "chat_template.jinja",
+                                     "generation_config.json", "config.json"])
+def test_any_byte_of_a_checkpoint_counts(cell_of, pair_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                         changed: str) -> None:
+    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
+    target = tmp_path / "target"
+    shutil.copytree(pair_folder / "target", target)
+    read: list[str] = []
+    real = user_cache.hashlib.file_digest
+
+    def counted(file: BinaryIO, algorithm: str) -> Any:
+        read.append(Path(file.name).name)
+        return real(file, algorithm)
+
+    monkeypatch.setattr(user_cache.hashlib, "file_digest", counted)
+    names = [cell_of("method=ar", f"pair.target={target}").name for _ in range(3)]
+    assert len(set(names)) == 1 and read == ["model.safetensors"], "hashed once, then remembered"
+    file = target / changed
+    content, status = bytearray(file.read_bytes()), file.stat()
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a copy that preserves times leaves it
+    assert cell_of("method=ar", f"pair.target={target}").name != names[0]
+    assert len(read) == 1 + (changed == "model.safetensors")
+
+
+def test_of_a_hub_snapshot_the_names_of_the_blobs_count(tmp_path: Path, pair_folder: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for file in (pair_folder / "target").iterdir():
+        blob = blobs / hashlib.sha256(file.read_bytes()).hexdigest()
+        shutil.copy(file, blob)
+        (snapshot / file.name).symlink_to(blob)
+    monkeypatch.setattr(fingerprints, "_snapshot", lambda source, revision: snapshot)
+    monkeypatch.setattr(user_cache, "sha256", pytest.fail)
+    local, hub = fingerprint(str(snapshot)), fingerprint("org/model")
+    assert not unhashed(snapshot)
+    other = blobs / ("0" * 64)
+    shutil.copy(pair_folder / "draft" / "model.safetensors", other)
+    (snapshot / "model.safetensors").unlink()
+    (snapshot / "model.safetensors").symlink_to(other)
+    assert fingerprint(str(snapshot)) != local
+    (snapshot / "tokenizer.json").unlink()
+    shutil.copy(pair_folder / "target" / "tokenizer.json", snapshot)
+    assert fingerprint("org/model") != hub, "a file that was put in by hand is no part of the commit"
 
 
 @pytest.mark.parametrize(("overrides", "option"), [

@@ -16,7 +16,8 @@ from bench.config.compose import composer
 from bench.run.bound_audit import COLUMNS, RECORD, audit_cells, coverage, divergences
 from bench.run.conversation import context
 from bench.run.model_pool import ModelPool
-from methods.engine.loading import fingerprint, load_model
+from methods.engine.fingerprints import fingerprint
+from methods.engine.loading import load_model
 from results.metrics.intervals import proportion_interval
 from results.store.clauses import EMITTED
 from results.store.traces import TraceFolder

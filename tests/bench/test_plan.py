@@ -16,6 +16,7 @@ from bench.config.compose import composer
 from bench.dry_run import downloads, plan
 from bench.dry_run.downloads import File, Listing, chosen, listing, size
 from bench.dry_run.memory import estimate
+from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
 from methods.engine.random_weights import nbytes
 
@@ -132,6 +133,18 @@ def test_one_point_says_what_it_would_take(command, monkeypatch: pytest.MonkeyPa
     for words in ("target: ", "draft: org/model", "KV cache", "largest forward", "total",
                   "download: org/model: 1 files, 16.1 GB (1 here)", "model.safetensors  16.1 GB"):
         assert words in result.out, words
+
+
+def test_a_dry_run_hashes_no_weights(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
+    result = command("pair=tiny", "method=pld", "dry_run=true")
+    assert result.status == 0 and not (tmp_path / "cache").exists()
+    assert re.search(r"^identity: unknown: pair.target=.*target: not yet hashed \(12.7 MB of weights\)$", result.out,
+                     re.MULTILINE)
+    assert "fingerprint of target: not yet hashed" in result.out and "KV cache" in result.out
+    known = fingerprint(str(TINY / "target"))
+    result = command("pair=tiny", "method=pld", "dry_run=true")
+    assert f"fingerprint of target: {known}" in result.out and re.search(r"(?m)^identity: [0-9a-f]{10}$", result.out)
 
 
 @pytest.mark.parametrize(("overrides", "words"), [

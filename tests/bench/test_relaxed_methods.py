@@ -15,7 +15,7 @@ from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import CONF, PROJECT
 from bench.training.resumable import provenance_name
-from methods.engine.loading import fingerprint
+from methods.engine.fingerprints import fingerprint
 from methods.rules._classifier import Classifier
 
 SHORT = ["task=mini_gsm", "decoding.temperature=1"]

@@ -233,8 +233,9 @@ def _failed(run):
     return run
 
 
-def test_a_cell_in_work_elsewhere_is_left_alone(command) -> None:
-    identity = re.search(r"identity: (\w+)", command("method=sps", "dry_run=true").out)[1]
+def test_a_cell_in_work_elsewhere_is_left_alone(command, tmp_path) -> None:
+    command("method=sps", "n=1", store=tmp_path / "elsewhere")  # hashes the weights
+    identity = re.search(r"identity: (\w{10})\n", command("method=sps", "dry_run=true").out)[1]
     store = command("method=pld").store
     [other] = (cell.path.name for cell in store.cells())
     folder = store.cell(f"{other.rpartition('-')[0].replace('prompt_lookup-', '')}-{identity}")

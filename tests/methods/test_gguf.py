@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from methods.engine import gguf, packages, user_cache
-from methods.engine.loading import dequantised, fingerprint, load_model
+from methods.engine.fingerprints import dequantised, fingerprint
+from methods.engine.loading import load_model
 from methods.engine.source import ModelError, folder_of, is_here
 from tests.helpers.tiny_gguf import write_gguf
 
