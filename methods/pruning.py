@@ -1,21 +1,20 @@
 """ARC-Decode's pruning: drop unlikely branches of a draft between drafting and verification (draft -> prune -> verify).
 
-Node c of depth d has the log-probability l(c) of its path under the draft; H is the target's entropy over ln V where
-the cycle's root token was predicted: the forward that comes after the root is the one to be made cheaper.
+For a node c at depth d, l(c) is the log-probability of its path under the draft. H is the target's entropy divided by
+ln V in the context that predicted the cycle's root token, known before the forward that pruning makes cheaper.
 
 score
   entropy     s(c) = exp(l(c)) exp(-decay d H) (eq. 1). Per depth, theta_d is the largest threshold whose nodes
-              {s >= theta_d} hold at least 1 - epsilon_d of the depth's mass (eq. 3), the sum of epsilon_d being within
-              `budget` where one is given. Then (eq. 4): a node is kept iff s >= theta_d and its parent is kept (prefix
-              closure); a leaf of the draft also needs s >= tau_d = max(theta_d, leaf) (leaf safety); a kept parent that
-              would lose all its children keeps its best one, and so on down from there (re-insertion). The factor
-              exp(-decay d H) is the same for all nodes of a depth, so it cannot change the sets of theta_d, only what
-              `leaf` removes.
+              {s >= theta_d} hold at least 1 - epsilon_d of the depth's mass (eq. 3); the epsilon_d sum to at most
+              `budget`, if given. Then (eq. 4): a node is kept iff s >= theta_d and its parent is kept (prefix closure);
+              a leaf of the draft also needs s >= tau_d = max(theta_d, leaf) (leaf safety); a kept parent that would
+              lose all its children keeps its best one, recursively (re-insertion). The factor exp(-decay d H) is the
+              same for all nodes of a depth, so it does not affect which nodes pass theta_d, only what `leaf` removes.
   accum_prob  s = exp(l)               one threshold for the whole tree: the smallest set of best nodes that holds
   depth       s = exp(l) (1 + alpha d)      1 - epsilon of all mass; no leaf safety, no re-insertion (Table 8: node-wise
-  depth_exp   s = exp(l) exp(alpha d)       decisions). Nodes whose ancestors go must go too: they cannot be verified.
+  depth_exp   s = exp(l) exp(alpha d)       decisions). Descendants of a dropped node are dropped too.
 
-Deterministic candidates only: to drop tokens that were drawn from q because of their q would bias what is emitted.
+Deterministic candidates only: dropping tokens drawn from q according to their q would bias the output.
 Source: section 3.2 and Appendix A.3.5; the paper's run has epsilon 0.05 per depth and decay 1.
 """
 
@@ -39,14 +38,19 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 Score = Literal["entropy", "accum_prob", "depth", "depth_exp"]
 TIE = 1e-6
-"""Scores nearer than this, relatively, are taken for equal: draft probabilities are single precision."""
+"""Scores that differ by less than this relative amount count as equal: draft probabilities are single precision."""
 TINY = 1e-30
-"""Draft probabilities below are taken for this, so that paths have a finite logarithm."""
+"""Lower bound on draft probabilities, so that every path has a finite log-probability."""
 
 
 @dataclass(slots=True)
 class Pruned:
-    """The smaller draft; for each row how many tokens were drafted and how many of them dropped (host integers)."""
+    """A pruned draft, and how much was pruned (host integers).
+
+    draft    the smaller draft.
+    drafted  tokens drafted in each row, the root not counted.
+    dropped  how many of them were dropped.
+    """
 
     draft: Draft
     drafted: list[int]
@@ -54,7 +58,15 @@ class Pruned:
 
 
 class Pruning(BaseModel):
-    """epsilon: mass that may be lost, of each depth (entropy) or of the tree. leaf: lowest score of a leaf."""
+    """Options of the pruning step; see the module docstring for the scores.
+
+    score    how nodes are ranked.
+    epsilon  share of the mass that may be lost, per depth (entropy) or over the tree (the other scores).
+    budget   entropy only: bound on the sum of epsilon over depths; None for no bound.
+    decay    entropy only: weight of depth times entropy.
+    leaf     entropy only: minimum score of a leaf.
+    alpha    depth and depth_exp only: weight of the depth.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     score: Score = "entropy"
@@ -68,14 +80,16 @@ class Pruning(BaseModel):
         """Raise ValueError, one line, for drafts that cannot be pruned."""
         if not candidates.has_q:
             raise ValueError(f"pruning ranks tokens by draft probability, and drafter={candidates.drafter} has none: "
-                             "take a drafter that is a model or a head, or pruning=none")
+                             "use a drafter that is a model or a head, or pruning=none")
         if candidates.sampled:
             raise ValueError("pruning drops tokens by their probability, which biases those that drafter="
-                             f"{candidates.drafter} draws: take drafter=model_greedy, a tree of best tokens, or "
+                             f"{candidates.drafter} draws: use drafter=model_greedy, a tree of top-k tokens, or "
                              "pruning=none")
 
     def prune(self, draft: Draft, entropy: Tensor) -> Pruned:
-        """`entropy` [B] of the target at the root, over ln V. Waits for the device once, to learn the new size."""
+        """Drop the nodes that score too low. `entropy` [B]: the target's at the root, over ln V.
+
+        Synchronises with the device once, to learn the new size."""
         kept = self.kept(draft, entropy)
         counts = torch.stack([draft.valid.sum(1), kept.sum(1)]).tolist()
         drafted, left = ([n - 1 for n in row] for row in counts)
@@ -83,7 +97,7 @@ class Pruning(BaseModel):
         return Pruned(select(draft, kept, max(left) + 1) if any(dropped) else draft, drafted, dropped)
 
     def kept(self, draft: Draft, entropy: Tensor) -> Tensor:
-        """[B, N] bool: the nodes that stay; valid ones only, the root always."""
+        """[B, N] bool: the valid nodes to keep; always includes the root."""
         score, valid = self.scores(draft, entropy), draft.valid
         depth = draft.depth.expand(valid.shape)
         root = depth == 0
@@ -95,7 +109,7 @@ class Pruning(BaseModel):
         return ~(draft.ancestors & ~stays[:, None, :]).any(-1)
 
     def _local(self, draft: Draft, score: Tensor, depth: Tensor) -> Tensor:
-        """[B, N] bool: the node stays if its parent does."""
+        """[B, N] bool: nodes kept provided their parent is kept."""
         valid, parents = draft.valid, draft.parents.expand(draft.valid.shape)
         same = (depth[:, :, None] == depth[:, None, :]) & valid[:, None, :]
         epsilon: float | Tensor = self.epsilon
@@ -112,21 +126,21 @@ class Pruning(BaseModel):
         return passes | (best & ~(siblings & passes[:, None, :]).any(-1))
 
     def scores(self, draft: Draft, entropy: Tensor) -> Tensor:
-        """[B, N] float64, the root's being 1; 0 for padding."""
+        """Scores [B, N] float64; 1 for the root, 0 for padding."""
         assert draft.q is not None, "check() refuses drafters without a distribution"
-        own = draft.q.double().clamp(min=TINY).log().masked_fill(~draft.valid | (draft.depth == 0), 0.0)
-        path = (draft.ancestors.to(own.dtype) @ own[..., None])[..., 0]
-        depth = draft.depth.to(own.dtype)
+        log_q = draft.q.double().clamp(min=TINY).log().masked_fill(~draft.valid | (draft.depth == 0), 0.0)
+        path = (draft.ancestors.to(log_q.dtype) @ log_q[..., None])[..., 0]
+        depth = draft.depth.to(log_q.dtype)
         match self.score:
             case "entropy":
-                found = (path - self.decay * depth * entropy[:, None]).exp()
+                score = (path - self.decay * depth * entropy[:, None]).exp()
             case "accum_prob":
-                found = path.exp()
+                score = path.exp()
             case "depth":
-                found = path.exp() * (1.0 + self.alpha * depth)
+                score = path.exp() * (1.0 + self.alpha * depth)
             case _:
-                found = (path + self.alpha * depth).exp()
-        return torch.where(draft.valid, found, 0.0)
+                score = (path + self.alpha * depth).exp()
+        return torch.where(draft.valid, score, 0.0)
 
 
 class PrunedProposer(Proposer):
@@ -164,13 +178,15 @@ class PrunedProposer(Proposer):
 
 
 def clearly_above(score: Tensor) -> Tensor:
-    """[B, N, N] bool: node j scores more than node i, and does not tie with it."""
+    """[B, N, N] bool: node j scores higher than node i by more than a tie."""
     return score[:, None, :] > score[:, :, None] * (1 + TIE)
 
 
 def above_threshold(score: Tensor, peers: Tensor, epsilon: float | Tensor) -> Tensor:
-    """[B, N] bool: the node belongs to the smallest set of its best peers that holds 1 - epsilon of their mass; nodes
-    that tie with the set's last belong as well. `peers`: [B, N, N] of node i, or [B, N] where all have the same."""
+    """[B, N] bool: membership in the smallest set of highest-scoring peers that holds 1 - epsilon of their mass.
+
+    Ties with the lowest score of the set are included. `peers`: [B, N, N] bool, row i the peers of node i; or [B, N] if
+    all nodes share one set."""
     mass = peers.to(score.dtype) * (score if peers.dim() == 2 else score[:, None, :])
     mass = mass[:, None, :].expand(-1, score.shape[1], -1) if peers.dim() == 2 else mass
     before = (mass * clearly_above(score)).sum(-1)
@@ -178,7 +194,7 @@ def above_threshold(score: Tensor, peers: Tensor, epsilon: float | Tensor) -> Te
 
 
 def select(draft: Draft, kept: Tensor, size: int) -> Draft:
-    """The draft of the nodes `kept` [B, N] in their old order, `size` places a row; what is left over is padding."""
+    """The draft restricted to the nodes `kept` [B, N], order preserved, each row padded to `size` nodes."""
     index = kept.int().argsort(dim=1, descending=True, stable=True)[:, :size]
     valid = kept.gather(1, index)
     place = kept.cumsum(1) - 1

@@ -1,4 +1,4 @@
-"""Drafting a chain with a causal LM, token by token: what drafters that run a language model share."""
+"""Draft a chain with a causal LM, token by token: shared by the drafters that run a language model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class ChainProposer(Proposer):
-    """`cache` is set by who knows which one it is."""
+    """Drafts a chain of K tokens with `model`. Subclasses set `cache`."""
 
     cache: SlotCache
 
@@ -25,8 +25,8 @@ class ChainProposer(Proposer):
         self.model, self.settings, self.sampled = model, settings, sampled
 
     def draft(self, tokens: Tensor, u: Tensor) -> Draft:
-        """Feed `tokens` [B, n] behind what the cache holds, the last of them the root, then draft K tokens with the
-        uniforms `u` [B, K]. Afterwards the cache holds all that was fed."""
+        """Append `tokens` [B, n], the last of them the root, to the cache, then draft K tokens with the uniforms `u`
+        [B, K]. The cache then holds all tokens fed."""
         path = [tokens[:, -1]]
         logits: list[Tensor] = []
         q: list[Tensor] = []
@@ -39,7 +39,7 @@ class ChainProposer(Proposer):
             tokens = token[:, None]
         draft = Draft.of_chain(torch.stack(path, 1), sampled=self.sampled)
         if self.settings.needs_hidden:
-            self._read(tokens, hidden)  # the last draft token too
+            self._read(tokens, hidden)  # state of the last draft token
             draft.hidden = torch.stack(hidden, 1)
         if self.settings.needs_q:
             logits.append(torch.zeros_like(logits[0]))
@@ -47,7 +47,7 @@ class ChainProposer(Proposer):
         return draft
 
     def _read(self, tokens: Tensor, hidden: list[Tensor]) -> Tensor:
-        """Feed `tokens` [B, n]; the logits [B, V] behind the last, whose state goes to `hidden` where it is wanted."""
+        """Feed `tokens` [B, n]; returns the logits [B, V] after the last and appends its state to `hidden`."""
         out = self.model.forward(tokens, self.cache, keep=1, hidden=self.settings.needs_hidden)
         self.cache.lengths = [n + tokens.shape[1] for n in self.cache.lengths]
         if out.hidden is not None:
@@ -55,7 +55,7 @@ class ChainProposer(Proposer):
         return out.logits[:, 0]
 
     def _choose(self, logits: Tensor, u: Tensor, q: list[Tensor]) -> Tensor:
-        """The next draft token [B] from `logits` [B, V]; appends its probability to `q` where the rule wants it."""
+        """The next draft token [B] from `logits` [B, V]; appends its probability to `q` if the rule needs it."""
         if self.sampled:
             probs = self.settings.sampling.probs(logits)
             token = draw(probs, u)

@@ -1,4 +1,4 @@
-"""The options of drafters that grow a dynamic tree with a trained head."""
+"""Options of the drafters that grow a dynamic tree with a trained head."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class DynamicDrafter(Drafter):
-    """tree=dynamic: `total` nodes with the root, `depth` rounds after the root's (draft length depth + 1), `top_k`
-    children and beams. tree=chain: the same with one beam, draft.length tokens. See methods/trees/dynamic.py."""
+    """Options of a dynamic tree; see methods/trees/dynamic.py.
+
+    tree   dynamic, or chain: one beam, draft.length tokens.
+    total  nodes of the dynamic tree, root included.
+    depth  rounds of expansion after the root's; the draft length is depth + 1.
+    top_k  children per node, and nodes expanded per round.
+    """
 
     has_q = True
     tree: Literal["dynamic", "chain"] = "dynamic"
@@ -25,7 +30,7 @@ class DynamicDrafter(Drafter):
     top_k: PositiveInt = 10
 
     def shape(self, length: int) -> TreeShape:
-        """The tree that is drafted, for draft.length K."""
+        """Size of the drafted tree for draft.length K."""
         if self.tree == "chain":
             return TreeShape(length + 1, length - 1, 1)
         return TreeShape(self.total, self.depth, self.top_k)

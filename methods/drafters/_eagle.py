@@ -1,4 +1,4 @@
-"""What the drafters with a feature-level head share: which features they see and how the head is loaded."""
+"""Shared by the drafters with a feature-level head: the features they read and how the head is loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class FeatureLevel(Drafter):
-    """A head of EAGLE's architecture: it sees the target's final-norm states and predicts the next one."""
+    """A head of EAGLE's architecture: it reads the target's final-norm states and predicts the next one."""
 
     model_role = "eagle"
     has_q = True

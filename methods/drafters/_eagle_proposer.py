@@ -1,4 +1,4 @@
-"""EAGLE heads at work: catching up with the target's true features, then growing a tree on their own output."""
+"""Drafting with an EAGLE head: feed it the target's features, then grow a tree from the head's own output."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from methods.trees.static import StaticTree
 
 
 class HeadProposer(Proposer):
-    """What all EAGLE drafters share. The head's cache holds one entry for each committed token but the first (entry t
-    is made of the feature at t and token t+1), always from features of the target; a tree's entries lie behind them
-    and are overwritten by the next cycle's."""
+    """Base of all EAGLE drafters.
+
+    The head's cache holds one entry for each committed token but the first, computed from the target's features: entry
+    t from the feature at t and token t+1. The entries of a tree follow them; the next cycle overwrites them."""
 
     def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, max_head_nodes: int):
-        """`max_head_nodes`: tree nodes that are fed to the head in a cycle, at most."""
+        """`max_head_nodes`: maximum number of tree nodes fed to the head per cycle."""
         self.head, self.settings = head, settings
         self.cache = head.new_cache(len(rows), slots + max_head_nodes)
         self.device = self.cache.keys.device
@@ -47,12 +48,13 @@ class HeadProposer(Proposer):
 
     @abstractmethod
     def grow(self, root: Tensor, hidden: Tensor, logits: Tensor) -> Draft:
-        """A tree under `root` [B, 1], whose children follow from hidden [B, 1, h] and logits [B, 1, Vd]."""
+        """Grow a tree from `root` [B, 1]; its children are drafted from hidden [B, 1, h] and logits [B, 1, Vd]."""
 
     def _catch_up(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """Feed what the target has committed since; hidden state [B, 1, h] and logits [B, 1, Vd] at the root.
+        """Feed the tokens committed since the last draft; returns hidden state [B, 1, h] and logits [B, 1, Vd] at the
+        root.
 
-        Rows with fewer tokens are padded behind their end: what lands in those slots is overwritten or never seen."""
+        Shorter rows are padded at the end; those slots are overwritten or masked."""
         assert self.features is not None, "on_features comes first"
         cache, counts, width = self.cache, self.counts, self.features.shape[1]
         tokens = [row[len(row) - n:] + [0] * (width - n) for row, n in zip(rows, counts, strict=True)]
@@ -80,7 +82,7 @@ class HeadProposer(Proposer):
         return tokens if self.head.to_target is None else self.head.to_target[tokens]
 
     def over_target(self, logits: Tensor) -> Tensor:
-        """Logits [B, N, Vd] -> [B, N, V] over the target's vocabulary; tokens that cannot be drafted have -inf."""
+        """Logits [B, N, Vd] -> [B, N, V] over the target's vocabulary; -inf for tokens that cannot be drafted."""
         if self.head.to_target is None:
             return logits
         full = torch.full((*logits.shape[:2], self.head.vocab_size), -torch.inf, device=logits.device)
@@ -88,9 +90,9 @@ class HeadProposer(Proposer):
 
 
 class Levels:
-    """The levels of a tree, fed to the head behind a row's committed tokens and never committed.
+    """Feeds a tree to the head level by level, after a row's committed tokens; nothing is committed.
 
-    A node sees those tokens, its ancestors and itself; all nodes of a level have the same position."""
+    A node attends to the committed tokens, its ancestors and itself; all nodes of a level share one position."""
 
     def __init__(self, proposer: HeadProposer, max_head_nodes: int):
         self.proposer, self.cache = proposer, proposer.cache
@@ -100,36 +102,36 @@ class Levels:
         if self.cache.ragged:
             self.starts = torch.tensor(self.start, device=device)
             hidden = torch.arange(slots, device=device) >= self.starts[:, None]
-            self.seen = torch.zeros(hidden.shape, dtype=self.cache.keys.dtype, device=device)
-            self.seen = self.seen.masked_fill_(hidden, proposer.blocked)[:, None]
+            self.mask = torch.zeros(hidden.shape, dtype=self.cache.keys.dtype, device=device)
+            self.mask = self.mask.masked_fill_(hidden, proposer.blocked)[:, None]
         else:
-            self.seen = torch.full((1, 1, slots), proposer.blocked, dtype=self.cache.keys.dtype, device=device)
-            self.seen[..., :self.start[0]] = 0
+            self.mask = torch.full((1, 1, slots), proposer.blocked, dtype=self.cache.keys.dtype, device=device)
+            self.mask[..., :self.start[0]] = 0
 
     def feed(self, tokens: Tensor, hidden: Tensor, parent: Tensor | None) -> tuple[Tensor, Tensor]:
         """tokens [B, M] of the target's vocabulary, hidden [B, M, h] of their parents; parent [B or 1, M]: each node's
         parent as an index into the level fed before, None under the root -> hidden [B, M, h], logits [B, M, Vd]."""
         proposer, cache, width = self.proposer, self.cache, tokens.shape[1]
         if parent is None:
-            self.seen = self.seen.repeat(1, width, 1)
+            self.mask = self.mask.repeat(1, width, 1)
         else:
-            rows = max(len(parent), len(self.seen))
-            self.seen = self.seen.expand(rows, -1, -1).gather(
-                1, parent[..., None].expand(rows, -1, self.seen.shape[-1]))
+            rows = max(len(parent), len(self.mask))
+            self.mask = self.mask.expand(rows, -1, -1).gather(
+                1, parent[..., None].expand(rows, -1, self.mask.shape[-1]))
         try:
             cache.lengths = [n + self.offset for n in self.start]
             visible = cache.begin(width)
             if cache.ragged:
                 place = self.starts[:, None] + torch.arange(self.offset, self.offset + width, device=proposer.device)
-                self.seen.scatter_(2, place[..., None], 0.0)
+                self.mask.scatter_(2, place[..., None], 0.0)
                 position = (self.starts + self.level)[:, None]
                 rotary = proposer.cos[position], proposer.sin[position]
             else:
                 at = self.start[0] + self.offset
-                self.seen[:, :, at:at + width].diagonal(dim1=1, dim2=2).fill_(0.0)
+                self.mask[:, :, at:at + width].diagonal(dim1=1, dim2=2).fill_(0.0)
                 single = self.start[0] + self.level
                 rotary = proposer.cos[single][None, None], proposer.sin[single][None, None]
-            hidden = proposer.head.model(proposer.head.embed(tokens), hidden, mask=self.seen[:, None, :, :visible],
+            hidden = proposer.head.model(proposer.head.embed(tokens), hidden, mask=self.mask[:, None, :, :visible],
                                          rotary=rotary, cache=cache)
         finally:
             cache.lengths = self.start
@@ -142,7 +144,7 @@ class DynamicProposer(HeadProposer):
     """Trees of EAGLE-2 and EAGLE-3; a chain is the tree with one beam."""
 
     def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, shape: TreeShape):
-        """Raises ModelError when the head has fewer tokens than a node shall have children."""
+        """Raises ModelError if the head's vocabulary is smaller than the number of children per node."""
         if shape.top_k > head.draft_vocab:
             raise ModelError(f"{head.source}: its vocabulary of {head.draft_vocab} tokens is too small for "
                              f"drafter.top_k={shape.top_k}; lower it")
@@ -150,21 +152,22 @@ class DynamicProposer(HeadProposer):
         self.shape = shape
 
     def grow(self, root: Tensor, hidden: Tensor, logits: Tensor) -> Draft:
-        shape, growth, seen = self.shape, Growth(self.shape.top_k), [logits]
+        shape, growth, expanded = self.shape, Growth(self.shape.top_k), [logits]
         levels = Levels(self, shape.depth * shape.top_k)
         tokens, parent = growth.expand(logits.log_softmax(-1))
         for level in range(shape.depth):
             stem = hidden.gather(1, parent[..., None].expand(-1, -1, hidden.shape[-1]))
             hidden, logits = levels.feed(self.to_target(tokens), stem, parent if level else None)
             tokens, parent = growth.expand(logits.log_softmax(-1))
-            seen.append(logits)
+            expanded.append(logits)
         tree = growth.select(shape.nodes)
         tokens = torch.cat([root, self.to_target(tree.tokens)], 1)
         q = torch.cat([torch.ones_like(tree.logprob[:, :1]), tree.logprob.exp()], 1)
-        found = self._over_nodes(torch.cat(seen, 1), tree.source) if self.settings.needs_q else None
+        draft_logits = self._over_nodes(torch.cat(expanded, 1), tree.source) if self.settings.needs_q else None
         if shape.top_k == 1:
-            return Draft.of_chain(tokens, logits=found, q=q)
-        return Draft.of_parents(tokens, tree.parents, logits=found, q=q, max_depth=shape.depth + 1, width=shape.top_k)
+            return Draft.of_chain(tokens, logits=draft_logits, q=q)
+        return Draft.of_parents(tokens, tree.parents, logits=draft_logits, q=q, max_depth=shape.depth + 1,
+                                width=shape.top_k)
 
     def _over_nodes(self, logits: Tensor, source: Tensor) -> Tensor:
         """Logits [B, E, Vd] of the expanded nodes -> [B, N, V] of all nodes."""
@@ -172,13 +175,13 @@ class DynamicProposer(HeadProposer):
 
 
 class StaticProposer(HeadProposer):
-    """A tree whose shape is given; only its inner nodes are fed to the head."""
+    """A tree of static shape; only its inner nodes are fed to the head."""
 
     def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, tree: StaticTree):
-        """Raises ModelError when the head has fewer tokens than the tree's largest rank needs."""
+        """Raises ModelError if the head's vocabulary is smaller than the tree's largest rank requires."""
         if max(tree.widths) > head.draft_vocab:
             raise ModelError(f"{head.source}: its vocabulary of {head.draft_vocab} tokens is too small for "
-                             f"drafter.tree={tree.name}, which takes the best {max(tree.widths)}")
+                             f"drafter.tree={tree.name}, which needs the best {max(tree.widths)}; give a smaller tree")
         inner = sorted(set(tree.parents) - {-1})
         super().__init__(head, settings, rows, slots, len(inner) - 1)
         self.tree, self.max_head_nodes = tree, len(inner) - 1
@@ -191,19 +194,19 @@ class StaticProposer(HeadProposer):
         self.shape = Draft.of_parents(torch.zeros_like(parents), parents, max_depth=tree.max_depth)
 
     def grow(self, root: Tensor, hidden: Tensor, logits: Tensor) -> Draft:
-        levels, seen, tokens, own = Levels(self, self.max_head_nodes), [], [root], []
+        levels, expanded, tokens, logprobs = Levels(self, self.max_head_nodes), [], [root], []
         for level in self.levels:
-            seen.append(logits)
+            expanded.append(logits)
             top = logits.log_softmax(-1).topk(level.width, dim=-1)
             best, logprob = (x.flatten(1)[:, level.choice] for x in (self.to_target(top.indices), top.values))
             tokens.append(best)
-            own.append(logprob)
+            logprobs.append(logprob)
             if level.inner is not None:
                 hidden, logits = levels.feed(best[:, level.inner], hidden[:, level.parent],
                                              level.parent[None] if levels.level else None)
         shape = self.shape
-        draft_logits = self.over_target(torch.cat(seen, 1)[:, self.source]) if self.settings.needs_q else None
-        q = torch.cat([torch.zeros_like(own[0][:, :1]), *own], 1).exp()
+        draft_logits = self.over_target(torch.cat(expanded, 1)[:, self.source]) if self.settings.needs_q else None
+        q = torch.cat([torch.zeros_like(logprobs[0][:, :1]), *logprobs], 1).exp()
         drafted = torch.cat(tokens, 1)
         return Draft(drafted, shape.parents, shape.ancestors, shape.depth, torch.ones_like(drafted, dtype=torch.bool),
                      logits=draft_logits, q=q, width=max(self.tree.widths))
@@ -212,9 +215,11 @@ class StaticProposer(HeadProposer):
 class _StaticLevel:
     """One depth of a static tree as indices.
 
-    width   how many of a distribution's best tokens are needed.
-    choice  [n] into the flat (parent, rank) table of the level above.
-    inner   which of the n nodes have children, None where none has; parent [m]: their parents among the fed nodes."""
+    width   number of top tokens needed of each distribution.
+    choice  [n] indices into the flat (parent, rank) table of the level above.
+    inner   [m] which of the n nodes have children; None if none has.
+    parent  [m] their parents among the nodes fed.
+    """
 
     def __init__(self, tree: StaticTree, depth: int, place: dict[int, int], device: torch.device):
         nodes = [n for n in range(tree.nodes) if tree.depth[n] == depth]

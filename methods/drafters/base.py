@@ -1,4 +1,4 @@
-"""The interface of a drafter: it proposes a tree from the committed tokens and sees the outcome."""
+"""Interface of a drafter: it proposes a tree after the committed tokens and is informed of the outcome."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 @dataclass(frozen=True, slots=True)
 class DraftSettings:
-    """What all drafters share: `length` K, the decoding settings, and whether drafts must carry their distribution and
-    the hidden states behind their tokens."""
+    """Settings common to all drafters.
+
+    length        K, the draft length.
+    sampling      the decoding settings.
+    needs_q       drafts must carry their distribution.
+    needs_hidden  drafts must carry the hidden states of their tokens.
+    """
 
     length: int
     sampling: Sampling
@@ -30,60 +35,60 @@ class DraftSettings:
 
 
 class Proposer(ABC):
-    """A drafter at work on one batch of prompts.
+    """A drafter running on one batch of prompts.
 
-    `rows` are the committed token ids of each row (host lists, the last one is the root: committed, not yet seen by
-    any cache); the decode loop appends to them, proposers only read them."""
+    `rows` are the committed token ids of each row (host lists). The last one is the root: committed, but not yet in any
+    cache. The decode loop appends to the lists; proposers only read them."""
 
     @abstractmethod
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
-        """One draft for the batch; `u` [B, Drafter.num_uniforms(K)] are uniforms of the prompts' own streams."""
+        """One draft for the batch; `u` [B, Drafter.num_uniforms(K)]: uniforms from each prompt's random stream."""
 
     def attach_target_cache(self, cache: SlotCache) -> None:  # noqa: B027
-        """The target's own cache, told once after the prefill, for a drafter that runs layers of the target.
+        """Receive the target's cache, once, after the prefill; for drafters that run layers of the target.
 
-        Before each draft it holds all committed tokens of a row but the root. What a drafter writes behind them, the
-        verification writes again; `cache.lengths` must be as before when `propose` returns."""
+        Before each draft it holds all committed tokens of a row but the root. Verification overwrites what a drafter
+        writes after them. `propose` must leave `cache.lengths` unchanged."""
 
     def on_logits(self, logits: Tensor, node: Tensor) -> None:  # noqa: B027
-        """The target's raw logits [B, N, V] of its last forward, and the node [B] in whose context the next root is
-        predicted. Called after the prefill (N = 1) and after each cycle's acceptance."""
+        """Receive the raw logits [B, N, V] of the target's last forward, and the node [B] in whose context the next
+        root is predicted. Called after the prefill (N = 1) and after each cycle's acceptance."""
 
     def pruning_counts(self, row: int, cycles: int) -> tuple[int, int]:
-        """How many tokens were drafted in the first `cycles` cycles of a row, and how many of them pruned; (0, 0) for
-        drafts that are not pruned."""
+        """Tokens drafted in the first `cycles` cycles of a row, and how many of them were pruned; (0, 0) without
+        pruning."""
         return 0, 0
 
     def on_extra_outputs(self, answers: Sequence[Sequence[int]]) -> None:  # noqa: B027
-        """The target's argmax behind each extra node of the last draft (`Draft.extra_nodes`), a list a row."""
+        """Receive the target's argmax after each extra node (`Draft.extra_nodes`) of the last draft, a list per row."""
 
     def on_features(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:  # noqa: B027
-        """The target's features [B, N, F*H] of its last forward and the node indices kept in each row.
+        """Receive the features [B, N, F*H] of the target's last forward and the node indices kept in each row.
 
-        Called after the prefill, where every prompt token is a node that is kept, and after each cycle, where a
-        finished row keeps nothing; only for a drafter that names `features`. The feature of a kept node belongs to the
-        position before a committed token: the last len(kept[b]) tokens of rows[b] are the ones that followed."""
+        Called after the prefill, where every prompt token is a kept node, and after each cycle, where a finished row
+        keeps nothing; only for a drafter whose `features` is not empty. The feature of a kept node belongs to the
+        position before a committed token: the last len(kept[b]) tokens of rows[b] are the tokens that follow."""
 
 
 class Drafter(BaseModel, ABC):
-    """The options of a drafter: one file in methods/drafters, one subclass in it."""
+    """Options of a drafter. Each file in methods/drafters defines one subclass."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     model_role: ClassVar[str | None] = None
-    """The part of a pair (`pair.<model_role>`) whose model the drafter runs, or None."""
+    """Role in the pair (`pair.<model_role>`) of the model that the drafter runs, or None."""
     has_q: ClassVar[bool] = False
     """Whether drafts carry a distribution."""
     has_hidden: ClassVar[bool] = False
-    """Whether drafts can carry the hidden states behind their tokens."""
+    """Whether drafts can carry the hidden states of their tokens."""
 
     @classmethod
     def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,
              trust_remote_code: bool = False) -> Any:
-        """For drafters that are trained heads: the head `pair.<model_role>` of this target. Raises ModelError."""
-        raise TypeError(f"{cls.__name__} is no head: its pair.{cls.model_role} is loaded as a causal LM")
+        """Load the trained head `pair.<model_role>` of this target. Raises ModelError."""
+        raise TypeError(f"{cls.__name__} is not a head: its pair.{cls.model_role} is loaded as a causal LM")
 
     def features(self, target: LanguageModel) -> tuple[int, ...]:
-        """HF hidden_states indices of the target that `Proposer.on_features` is to see, concatenated in this order."""
+        """HF hidden_states indices of the target that `Proposer.on_features` receives, concatenated in this order."""
         return ()
 
     def samples(self, sampling: Sampling) -> bool:
@@ -91,18 +96,18 @@ class Drafter(BaseModel, ABC):
         return False
 
     def nodes(self, length: int) -> int:
-        """The largest tree, root included."""
+        """Size of the largest tree, root included."""
         return length + 1
 
     def num_uniforms(self, length: int) -> int:
-        """Random numbers a cycle needs for drafting."""
+        """Uniform random numbers needed for drafting per cycle."""
         return 0
 
     def check_target(self, target: LanguageModel) -> None:
-        """Raise ModelError, one line, where this drafter cannot work on the target."""
+        """Raise ModelError, one line, if this drafter cannot run on the target."""
 
     @abstractmethod
     def start(self, target: LanguageModel, model: Any, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
-        """Begin work on the prompts `rows`; at most `slots` tokens a row will ever be held. `model` is the drafter's:
-        a LanguageModel, the head that `load` returned, or None without a `model_role`."""
+        """Start on the prompts `rows`; a row never exceeds `slots` tokens. `model` is the drafter's: a LanguageModel,
+        the head that `load` returned, or None without a `model_role`."""

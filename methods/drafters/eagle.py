@@ -1,4 +1,4 @@
-"""EAGLE: a feature-level head drafting a tree whose shape is given. Source: Li et al. 2024, "EAGLE", section 4.1."""
+"""EAGLE: a feature-level head that drafts a static tree. Source: Li et al. 2024, "EAGLE", section 4.1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class Eagle(FeatureLevel):
-    """tree: one of methods/trees/shapes by name, or a YAML file of your own."""
+    """tree: name of a shape in methods/trees/shapes, or path of a YAML file."""
 
     tree: static.TreeOption = "eagle_25"
 

@@ -1,4 +1,4 @@
-"""EAGLE-2: the head of EAGLE drafting a dynamic tree. Source: Li et al. 2024, "EAGLE-2"."""
+"""EAGLE-2: the head of EAGLE drafts a dynamic tree. Source: Li et al. 2024, "EAGLE-2"."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""EAGLE-3: a head that fuses three layers of the target, drafting a dynamic tree from a vocabulary of its own.
+"""EAGLE-3: a head that fuses three layers of the target drafts a dynamic tree from a reduced vocabulary.
 
-Source: Li et al. 2025, "EAGLE-3"; the tree is that of EAGLE-2. DraftCapabilities are deterministic."""
+Source: Li et al. 2025, "EAGLE-3"; the tree is that of EAGLE-2. Candidates are deterministic."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Early exit: the target's own first layers draft for all of it (self-speculative decoding).
+"""Early exit: the first layers of the target draft for the whole model (self-speculative decoding).
 
-The state behind the first E layers goes through the target's final norm and LM head. These layers read and extend the
-target's own cache: behind the committed tokens it already holds what they would compute, so there is no second cache
-and nothing to catch up with; what drafting writes there, the verification writes again. The target must have been
-trained to be readable early (LayerSkip checkpoints, the embedded target); any other model drafts badly, not wrongly.
+The state after the first E layers goes through the target's final norm and LM head. These layers read and extend the
+target's own cache, which already holds their keys and values for the committed tokens, so no second cache is needed;
+verification overwrites the entries written while drafting. The target must be trained for early exit (LayerSkip
+checkpoints, the embedded target); with any other model the output stays correct, but few drafts are accepted.
 
 Source: Elhoushi et al. 2024, "LayerSkip", section 4.3; the authors' 7B runs exit at layer 8 and draft 6 tokens. Unlike
-theirs, the verification recomputes the first E layers of the draft tokens: one forward as for every other drafter."""
+their code, verification recomputes the first E layers of the draft tokens: one forward, as for every other drafter."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class EarlyExit(Drafter):
-    """exit_layer: E, how many layers draft. sample: at T > 0 draw the candidates from the draft's processed
-    distribution; false: always its argmax."""
+    """Options of early exit.
+
+    exit_layer  E, the number of layers that draft.
+    sample      at T > 0 draw the candidates from the draft's processed distribution; false: always its argmax.
+    """
 
     has_q = True
     exit_layer: PositiveInt = 2
@@ -45,7 +48,7 @@ class EarlyExit(Drafter):
             from methods.engine.source import ModelError
 
             raise ModelError(f"drafter.exit_layer={self.exit_layer}: {target.source} has {target.layers} layers, and "
-                             f"an exit must leave some of them out; give 1 to {target.layers - 1}")
+                             f"drafting must leave out at least one; give 1 to {target.layers - 1}")
 
     def start(self, target: LanguageModel, model: None, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:

@@ -1,4 +1,4 @@
-"""HASS: EAGLE-2 with a head that was trained on its own drafts. Source: Zhang et al. 2024, "Learning Harmonized
+"""HASS: EAGLE-2 with a head trained on its own drafts. Source: Zhang et al. 2024, "Learning Harmonized
 Representations for Speculative Sampling"; only the training differs."""
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
-"""Lookahead decoding: the target's own Jacobi iterations fill a pool of n-grams, and the pool drafts.
+"""Lookahead decoding: draft from a pool of n-grams that Jacobi iterations of the target fill.
 
-With N = level, W = window, G = guesses, one forward of the target carries two things besides the root.
+With N = level, W = window, G = guesses, one forward of the target carries two branches besides the root.
 
-  lookahead branch  N-1 lines of W tokens. Line r, column c guesses the token r + c places behind the root; line 0,
-      column 0 is the root. A token sees what is committed, line 0 up to its column, and its own column above it: line 0
-      is a chain, and from each of its tokens hangs a chain of N-2. These nodes are no candidates (`Draft.extra_nodes`).
-  verification branch  up to G n-grams of the pool that begin with the root, N-1 tokens each, the latest first. They
-      share their common beginnings, so that the children of a node are distinct, which every rule expects.
+  lookahead branch  N-1 lines of W tokens. Line r, column c guesses the token r + c positions after the root; line
+      0, column 0 is the root. A token attends to the committed tokens, to line 0 up to its column, and to its column
+      above it: line 0 is a chain, and each of its tokens starts a chain of N-2. These nodes are not candidates
+      (`Draft.extra_nodes`).
+  verification branch  up to G n-grams of the pool that begin with the root, N-1 tokens each, latest first. Common
+      prefixes are shared, so that the children of a node are distinct, as every rule requires.
 
-What the target says (argmax) behind the last line is a new line below it. Column c with its new end is an n-gram
-(token of line 0 -> the N-1 below): W of them enter the pool, which keeps the latest G for each first token. Then all
-lines move up one. As each line is one place further, the window has moved on by one token, however many were committed
-(the authors' ALWAYS_FWD_ONE). At first there is only line 0, W+N-2 tokens of the prompt at random; each of the first
-N-2 cycles adds a line and loses a column. `pool_from_prompt` puts the n-grams of the committed text into the pool too.
+The target's argmax after the last line forms a new line below it. Column c with its new end is an n-gram (token of line
+0 -> the N-1 below): W of them enter the pool, which keeps the latest G for each first token. Then line 0 is dropped, so
+the window moves by one token, however many were committed (the authors' ALWAYS_FWD_ONE). Initially there is only line
+0, W+N-2 random tokens of the prompt; each of the first N-2 cycles adds a line and loses a column. With
+`pool_from_prompt` the n-grams of the committed text also enter the pool.
 
-Deterministic candidates, no distribution; at every temperature the window moves on by argmax. The pool and the window
-belong to the prompt. Source: Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
+Deterministic candidates, no distribution; the window advances by argmax at every temperature. Pool and window are kept
+per prompt. Source: Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
 Decoding", Algorithm 2 and section 3; hao-ai-lab/LookaheadDecoding. The papers' runs: level 5, window 15, guesses 15.
 """
 
@@ -36,7 +37,13 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class Lookahead(Drafter):
-    """level: N, tokens of an n-gram; it counts, not draft.length. window: W. guesses: G. pool_from_prompt as above."""
+    """Options of lookahead decoding.
+
+    level             N, tokens of an n-gram; replaces draft.length.
+    window            W, columns of the lookahead branch.
+    guesses           G, n-grams verified per cycle and kept per first token.
+    pool_from_prompt  also pool the n-grams of the committed text.
+    """
 
     level: int = Field(5, ge=3)
     window: PositiveInt = 15
@@ -60,14 +67,14 @@ class Lookahead(Drafter):
 
 
 class Pool:
-    """For each token the latest `guesses` continuations of `level` - 1 tokens that were seen behind it."""
+    """For each token, the latest `guesses` continuations of `level` - 1 tokens."""
 
     def __init__(self, level: int, guesses: int):
         self.level, self.size = level, guesses
         self.known: dict[int, dict[tuple[int, ...], None]] = {}
 
     def add(self, gram: Sequence[int]) -> None:
-        """An n-gram of `level` tokens, seen now."""
+        """Insert an n-gram of `level` tokens as the latest."""
         first, *rest = gram
         latest = self.known.setdefault(first, {})
         latest.pop(tuple(rest), None)
@@ -76,7 +83,7 @@ class Pool:
             del latest[next(iter(latest))]
 
     def tree(self, root: int) -> tuple[list[int], list[int]]:
-        """Tokens and parents of the continuations of `root`, the latest first and common beginnings shared."""
+        """Tokens and parents of the continuations of `root`, latest first, common prefixes shared."""
         tokens, parents, child = [root], [-1], {}
         for guess in reversed(self.known.get(root, {})):
             at = 0
@@ -90,7 +97,7 @@ class Pool:
 
 
 class Window:
-    """The lookahead branch of one prompt: `lines` of tokens, of line 0 those behind the root."""
+    """The lookahead branch of one prompt: `lines` of tokens; line 0 excludes the root."""
 
     def __init__(self, first: list[int], level: int):
         self.level = level
@@ -102,16 +109,16 @@ class Window:
 
     @property
     def parents(self) -> list[int]:
-        """Of each token the place of its parent among `tokens`, -1 for the root."""
-        columns = len(self.lines[0])  # less the root
+        """For each token, the index of its parent in `tokens`, -1 for the root."""
+        columns = len(self.lines[0])  # without the root
         chain = list(range(-1, columns - 1))
         second = list(range(-1, columns)) if len(self.lines) > 1 else []
         below = range(columns, columns + (len(self.lines) - 2) * (columns + 1))
         return [*chain, *second, *below]
 
     def advance(self, root: int, new: list[int]) -> list[tuple[int, ...]]:
-        """The target's answers behind the last line, `new`, are the next line; the n-grams that are complete now."""
-        if len(self.lines) < self.level - 1:  # a line more, each of a column less
+        """Append the target's argmax after the last line, `new`, as the next line; returns the completed n-grams."""
+        if len(self.lines) < self.level - 1:  # one more line, one column fewer
             columns = len(self.lines[0])
             self.lines = [line[1:] for line in self.lines] + [new[len(new) - columns:]]
             return []
@@ -131,19 +138,19 @@ class _Lookahead(Proposer):
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         if not self.windows:
-            self.windows = [self._first(row[:-1], chances) for row, chances in zip(rows, u.tolist(), strict=True)]
+            self.windows = [self._first(row[:-1], uniforms) for row, uniforms in zip(rows, u.tolist(), strict=True)]
         if self.options.pool_from_prompt:
             self._read_text(rows)
         self.roots = [row[-1] for row in rows]
-        found = [pool.tree(root) for pool, root in zip(self.pools, self.roots, strict=True)]
-        size = max(len(tokens) for tokens, _ in found)
+        trees = [pool.tree(root) for pool, root in zip(self.pools, self.roots, strict=True)]
+        size = max(len(tokens) for tokens, _ in trees)
         tokens, parents = [], []
-        for (guessed, above), window in zip(found, self.windows, strict=True):
+        for (guessed, above), window in zip(trees, self.windows, strict=True):
             padding = size - len(guessed)
             tokens.append([*guessed, *[0] * padding, *window.tokens])
             parents.append([*above, *[0] * padding, *(0 if p < 0 else p + size for p in window.parents)])
         at = torch.arange(len(tokens[0]), device=self.device)
-        sizes = torch.tensor([len(guessed) for guessed, _ in found], device=self.device)
+        sizes = torch.tensor([len(guessed) for guessed, _ in trees], device=self.device)
         deepest = max(self.options.level - 1, len(self.windows[0].lines[0]) + len(self.windows[0].lines) - 1)
         draft = Draft.of_parents(torch.tensor(tokens, device=self.device), torch.tensor(parents, device=self.device),
                                  valid=at < sizes[:, None], max_depth=deepest)
@@ -155,9 +162,9 @@ class _Lookahead(Proposer):
             for gram in window.advance(root, list(row[len(row) - len(window.lines[-1]):])):
                 pool.add(gram)
 
-    def _first(self, prompt: list[int], chances: list[float]) -> Window:
-        """Line 0 from tokens of the prompt at random, in this prompt's own stream."""
-        return Window([prompt[int(chance * len(prompt))] for chance in chances], self.options.level)
+    def _first(self, prompt: list[int], uniforms: list[float]) -> Window:
+        """Line 0: random tokens of the prompt, chosen by uniforms of its random stream."""
+        return Window([prompt[int(uniform * len(prompt))] for uniform in uniforms], self.options.level)
 
     def _read_text(self, rows: list[list[int]]) -> None:
         level = self.options.level

@@ -1,8 +1,8 @@
-"""Medusa: heads on the target's last state draft a static tree, all depths at once and without a cache of their own.
+"""Medusa: heads on the target's last state draft a static tree, all depths at once and without a draft cache.
 
-Node "0.2" is the best guess of head 0 followed by the third-best guess of head 1: the guesses of a depth do not depend
-on which token was chosen before, so the draft distribution of all nodes of a depth is one and the same. Deterministic
-candidates; q is the head's softmax. Source: Cai et al. 2024, "Medusa", sections 2.1.1 and 2.1.2."""
+Node "0.2" is the best token of head 0 followed by the third-best token of head 1. A head does not see the tokens before
+its own, so all nodes of a depth share one draft distribution. Deterministic candidates; q is the head's softmax.
+Source: Cai et al. 2024, "Medusa", sections 2.1.1 and 2.1.2."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class MedusaDrafter(Drafter):
-    """tree: one of methods/trees/shapes by name, or a YAML file of your own; no deeper than there are heads."""
+    """tree: name of a shape in methods/trees/shapes, or path of a YAML file; no deeper than the number of heads."""
 
     model_role = "medusa"
     has_q = True
@@ -51,7 +51,7 @@ class MedusaDrafter(Drafter):
             from methods.engine.source import ModelError
 
             raise ModelError(f"drafter.tree={self.tree} is {tree.max_depth} tokens deep and {model.source} has "
-                             f"{len(model.model)} heads; take a tree that is no deeper")
+                             f"{len(model.model)} heads; use a tree that is no deeper")
         return _Heads(model, tree, settings, target.device)
 
 
@@ -61,12 +61,12 @@ class _Heads(Proposer):
         self.widest = max(tree.widths)
         self.shape = Draft.of_parents(torch.zeros(1, tree.nodes, dtype=torch.long, device=device),
                                       torch.tensor([tree.parents], device=device), max_depth=tree.max_depth)
-        self.above = (self.shape.depth[0] - 1).clamp(min=0)  # [N] which head guessed the node's token
+        self.above = (self.shape.depth[0] - 1).clamp(min=0)  # [N] the head that predicts the node's token
         self.guess = self.above * self.widest + torch.tensor(tree.ranks, device=device)
-        self.feature: Tensor | None = None  # [B, H] the state behind which each row's root was drawn
+        self.feature: Tensor | None = None  # [B, H] the state from which each row's root was predicted
 
     def on_features(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:
-        """Keep the state of each row's last kept node; what a finished row drafts does not matter."""
+        """Store the state of each row's last kept node; drafts of finished rows are ignored."""
         last = torch.tensor([nodes[-1] if len(nodes) else 0 for nodes in kept], device=features.device)
         self.feature = features[torch.arange(len(last), device=features.device), last]
 
@@ -78,8 +78,8 @@ class _Heads(Proposer):
         tokens[:, 0] = root
         logits = q = None
         if self.settings.needs_q:
-            chance = heads.softmax(-1).transpose(0, 1)[:, self.above]  # [B, N, V] behind each node's parent
-            q = chance.gather(-1, tokens[..., None])[..., 0]
+            probs = heads.softmax(-1).transpose(0, 1)[:, self.above]  # [B, N, V] in the context of each node's parent
+            q = probs.gather(-1, tokens[..., None])[..., 0]
             q[:, 0] = 1.0
             logits = heads.transpose(0, 1)[:, self.shape.depth[0].clamp(max=len(heads) - 1)]
         shape = self.shape

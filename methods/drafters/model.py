@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class ModelDrafter(Drafter):
-    """`sample`: at T > 0 draw the candidates from the draft's processed distribution; false: always its argmax."""
+    """sample: at T > 0 draw the candidates from the draft's processed distribution; false: always its argmax."""
 
     model_role = "draft"
     has_q = True
@@ -44,10 +44,10 @@ class _Chain(ChainProposer):
         model.prefill(rows, self.cache)
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
-        """Feed what the target has committed since, then draft token by token.
+        """Feed the tokens committed since the last draft, then draft token by token.
 
-        All rows feed the same number of tokens: a row that misses fewer writes a few cached ones again, in place."""
-        # cached and true: all that was fed, and the drafts that came true (the last draft token may not have been fed)
+        All rows feed the same number of tokens: a row with fewer new tokens rewrites some cached ones in place."""
+        # Valid cache entries: committed tokens, accepted drafts included (the last draft token may not have been fed).
         known = [min(len(row) - 1, n) for row, n in zip(rows, self.cache.lengths, strict=True)]
         missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
         self.cache.lengths = [len(row) - missing for row in rows]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class NoDrafter(Drafter):
-    """Proposes the root alone, so every cycle commits exactly one token of the target's own."""
+    """Proposes the root alone, so every cycle commits exactly one token, chosen by the target."""
 
     def nodes(self, length: int) -> int:
         return 1

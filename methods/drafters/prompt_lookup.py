@@ -1,6 +1,6 @@
-"""Prompt lookup decoding: what followed the last words the previous time they occurred.
+"""Prompt lookup decoding: draft the tokens that followed an earlier occurrence of the last n-gram.
 
-Source: Saxena, "Prompt Lookup Decoding" (2023). The longest n-gram first, the leftmost match, up to K tokens."""
+Source: Saxena, "Prompt Lookup Decoding" (2023). Longest n-gram first, leftmost match, up to K tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class PromptLookup(Drafter):
-    """Deterministic candidates copied from the row's own committed tokens; no distribution."""
+    """Copies deterministic candidates from the row's committed tokens; no distribution.
+
+    max_ngram  length of the longest suffix to look up.
+    """
 
     max_ngram: PositiveInt = 3
 
@@ -30,7 +33,7 @@ class PromptLookup(Drafter):
 def lookup(tokens: list[int], max_ngram: int, length: int) -> list[int]:
     """Up to `length` tokens that followed the leftmost earlier occurrence of the longest matching suffix.
 
-    A match needs at least one token after it; the suffix itself is no match."""
+    At least one token must follow a match; the suffix itself does not count."""
     for size in range(min(max_ngram, len(tokens) - 1), 0, -1):
         suffix = tokens[-size:]
         last = suffix[-1]
@@ -51,11 +54,11 @@ class _Lookup(Proposer):
         self.max_ngram, self.length, self.device = max_ngram, length, device
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
-        found = [lookup(row, self.max_ngram, self.length) for row in rows]
-        width = max(map(len, found))
-        pad = [row[-1:] + f + [0] * (width - len(f)) for row, f in zip(rows, found, strict=True)]
-        tokens = torch.tensor(pad, device=self.device)
+        drafts = [lookup(row, self.max_ngram, self.length) for row in rows]
+        width = max(map(len, drafts))
+        padded = [row[-1:] + draft + [0] * (width - len(draft)) for row, draft in zip(rows, drafts, strict=True)]
+        tokens = torch.tensor(padded, device=self.device)
         if len(rows) == 1:
             return Draft.of_chain(tokens)
-        sizes = torch.tensor([len(f) for f in found], device=self.device)
+        sizes = torch.tensor([len(draft) for draft in drafts], device=self.device)
         return Draft.of_chain(tokens, valid=torch.arange(width + 1, device=self.device) <= sizes[:, None])

@@ -22,7 +22,7 @@ class Draft:
     """What a drafter proposes in one cycle, for a batch of B rows with N nodes each.
 
     tokens     [B, N] int64    node 0 is the root: the last committed token, not yet in the cache.
-    parents    [B, N] int64    -1 for the root; a parent's index is smaller than its children's. Siblings stand in
+    parents    [B, N] int64    -1 for the root; a parent's index is smaller than its children's. Siblings are in
                                draft order, best first.
     ancestors  [B, N, N] bool  ancestors[b, i, j]: j is i or an ancestor of i (the attention mask among nodes).
     depth      [B, N] int64    root 0.
@@ -35,8 +35,8 @@ class Draft:
     hidden     [B, N, H] the draft model's final-norm hidden states behind each node's own token, or None.
     chain      every node has one child: accepted nodes are a prefix, nothing has to be compacted.
     width      the largest number of siblings, where the drafter knows it without asking the device.
-    extra_nodes  how many nodes at the end are no candidates, though the target reads them: no rule sees them, and the
-               target's argmax behind each goes to `Proposer.on_extra_outputs`.
+    extra_nodes  number of trailing nodes that the target processes but that are not candidates: rules do not see them,
+               and the target's argmax after each goes to `Proposer.on_extra_outputs`.
 
     `parents`, `ancestors`, `depth` may have a leading dimension of 1 when all rows share the shape.
     """
@@ -68,7 +68,7 @@ class Draft:
     @classmethod
     def of_chain(cls, tokens: Tensor, *, valid: Tensor | None = None, sampled: bool = False,
                  logits: Tensor | None = None, q: Tensor | None = None) -> Draft:
-        """A chain from `tokens` [B, K+1], root first."""
+        """Build a chain from `tokens` [B, K+1], root first."""
         parents, ancestors, depth = _chain(tokens.shape[1], tokens.device)
         if valid is None:
             valid = torch.ones_like(tokens, dtype=torch.bool)
@@ -78,8 +78,8 @@ class Draft:
     def of_parents(cls, tokens: Tensor, parents: Tensor, *, valid: Tensor | None = None, sampled: bool = False,
                    logits: Tensor | None = None, q: Tensor | None = None, max_depth: int | None = None,
                    width: int | None = None) -> Draft:
-        """A tree from `tokens` and `parents`, both [B, N]; `max_depth` bounds the pointer-doubling rounds, `width` the
-        rounds over siblings."""
+        """Build a tree from `tokens` and `parents`, both [B, N]; `max_depth` bounds the pointer-doubling rounds,
+        `width` the rounds over siblings."""
         rows, nodes = parents.shape
         eye = torch.eye(nodes, dtype=torch.bool, device=tokens.device)
         up = torch.zeros(rows, nodes, nodes, dtype=torch.float32, device=tokens.device)

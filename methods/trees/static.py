@@ -3,12 +3,12 @@
 A node is named by its path of ranks: "0.2" is the third-best continuation of the best first token. A file is YAML:
 
     source: where the shape comes from
-    paths: |            # every draft node, a line a depth; the root has no path
+    paths: |            # every draft node, one line per depth; the root has no path
       0 1 2
       0.0 0.1 1.0
 
-Make your own as a file anywhere and name it in place of a shipped one (drafter.tree=my_tree.yaml), or let
-`python -m bench.grow_tree` measure how often each rank comes true and grow the best tree of N nodes from that.
+Use a custom tree by giving the path of its file (drafter.tree=my_tree.yaml). `python -m bench.grow_tree` measures how
+often the token of each rank is correct and writes the best tree of N nodes for these accuracies.
 Sparse trees and their greedy growth: Medusa (Cai et al. 2024), section 2.3.3."""
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ class TreeError(ValueError):
 class StaticTree:
     """The shape of a draft tree with N nodes, node 0 the root, ordered by depth and then by path.
 
-    A parent's index is smaller than its children's, and siblings stand best first, as `Draft` requires.
+    A parent's index is smaller than its children's, and siblings are ordered best first, as `Draft` requires.
 
-    paths   N paths of ranks, the root's being ().
-    source  where the shape comes from."""
+    name    shipped name or file, for messages.
+    source  where the shape comes from.
+    paths   N paths of ranks; the root's is ().
+    """
 
     name: str
     source: str
@@ -46,7 +48,7 @@ class StaticTree:
 
     @classmethod
     def of_paths(cls, name: str, source: str, paths: Sequence[Sequence[int]]) -> StaticTree:
-        """From the paths of all draft nodes, in any order and without the root. Raises TreeError."""
+        """Build the tree from the paths of all draft nodes, in any order, without the root. Raises TreeError."""
         given = sorted((tuple(path) for path in paths), key=lambda path: (len(path), path))
         if not given:
             raise TreeError(f"{name}: no nodes; give at least one path of ranks, such as 0")
@@ -79,7 +81,7 @@ class StaticTree:
 
     @cached_property
     def depth(self) -> tuple[int, ...]:
-        """Depth of each node, the root's 0; never falls from one node to the next."""
+        """Depth of each node, 0 for the root; non-decreasing."""
         return tuple(map(len, self.paths))
 
     @property
@@ -89,7 +91,7 @@ class StaticTree:
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """For each depth 1, 2, …: how many of a distribution's best tokens are needed, i.e. the largest rank + 1."""
+        """For each depth 1, 2, …: how many top tokens of a distribution are needed, i.e. the largest rank + 1."""
         return tuple(max(path[-1] for path in self.paths if len(path) == d) + 1 for d in range(1, self.max_depth + 1))
 
     def cut(self, depth: int) -> StaticTree:
@@ -105,7 +107,7 @@ class StaticTree:
 
 
 def names() -> list[str]:
-    """The shipped trees."""
+    """Names of the shipped trees."""
     return sorted(file.stem for file in FOLDER.glob("*.yaml"))
 
 
@@ -119,32 +121,33 @@ def load(name: str | Path) -> StaticTree:
 
 
 def _name_or_file(tree: object) -> object:
-    """A file is an option of another type than a name, so that its content counts and its place does not."""
+    """A `.yaml` file becomes a Path, so that a cell's identity depends on its content and not on its location."""
     return Path(tree) if isinstance(tree, str) and tree.endswith(".yaml") else tree
 
 
-def _there(tree: Path | str) -> Path | str:
+def _checked(tree: Path | str) -> Path | str:
+    """The same value. Raises TreeError if it cannot be loaded."""
     load(tree)
     return tree
 
 
-TreeOption = Annotated[Path | str, BeforeValidator(_name_or_file), AfterValidator(_there)]
-"""A shipped tree by its name, or a YAML file of your own."""
+TreeOption = Annotated[Path | str, BeforeValidator(_name_or_file), AfterValidator(_checked)]
+"""Name of a shipped tree, or path of a YAML file."""
 
 
 def parse(name: str, text: str) -> StaticTree:
-    """The tree in a file's text. Raises TreeError."""
+    """Parse the text of a tree file. Raises TreeError."""
     try:
         given = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise TreeError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(given, dict) or set(given) != {"source", "paths"} or not all(map(_is_text, given.values())):
-        raise TreeError(f"{name}: a tree has exactly the keys source (text) and paths (text, a line a depth: 0 1 0.0)")
+        raise TreeError(f"{name}: give exactly the keys source (text) and paths (text, one line per depth: 0 1 0.0)")
     paths = []
     for word in given["paths"].split():
         ranks = word.split(".")
         if not all(rank.isascii() and rank.isdigit() for rank in ranks):
-            raise TreeError(f"{name}: {word!r} is no path of ranks; write ranks with dots between, such as 0.2.1")
+            raise TreeError(f"{name}: {word!r} is not a path of ranks; write ranks separated by dots, such as 0.2.1")
         paths.append(tuple(map(int, ranks)))
     return StaticTree.of_paths(name, given["source"], paths)
 
@@ -152,10 +155,10 @@ def parse(name: str, text: str) -> StaticTree:
 def best_tree(accuracy: Sequence[Sequence[float]], nodes: int) -> list[RankPath]:
     """The paths of the `nodes` >= 1 draft nodes that are accepted most often, root not counted.
 
-    `accuracy[d][r]`: how often the token of rank r at depth d+1 is the right one when its parent is. A path comes true
-    with the product of its ranks' accuracies, so the expected accept length is the sum over nodes of that product, and
-    taking the largest product next is optimal: a child's never exceeds its parent's (Medusa, section 2.3.3). Fewer come
-    back when no more have a chance."""
+    `accuracy[d][r]`: how often the token of rank r at depth d+1 is correct given that its parent is. A path is accepted
+    with the product of its ranks' accuracies, so the expected accepted length is the sum of that product over nodes.
+    Taking the largest product next is optimal: a child's never exceeds its parent's (Medusa, section 2.3.3). Returns
+    fewer paths if all others have probability 0. Raises ValueError."""
     if nodes < 1 or not all(0 <= a <= 1 for row in accuracy for a in row):
         raise ValueError(f"{nodes} nodes from accuracies {accuracy}: give at least 1 node and accuracies from 0 to 1")
     chosen: list[RankPath] = []
@@ -172,7 +175,7 @@ def best_tree(accuracy: Sequence[Sequence[float]], nodes: int) -> list[RankPath]
 
 
 def expected_length(accuracy: Sequence[Sequence[float]], tree: StaticTree) -> float:
-    """Accepted draft tokens a cycle that these accuracies promise for the tree, paths being independent."""
+    """Expected accepted draft tokens per cycle for the tree at these accuracies, ranks being independent."""
     total = 0.0
     for path in tree.paths[1:]:
         product = 1.0

@@ -107,7 +107,7 @@ def test_missing_files_are_said_before_anything_runs(command, tmp_path: Path) ->
     for options, message in [(["rule=arc"], "make them with `python -m bench.calibrate"),
                              (["rule=autojudge"], "train one with `python -m bench.train_judge"),
                              (["rule=arc", f"rule.constants={tmp_path / 'none.json'}"], "rule.constants"),
-                             (["pruning=branches"], "take drafter=model_greedy"),
+                             (["pruning=branches"], "use drafter=model_greedy"),
                              (["drafter=prompt_lookup", "pruning=branches"], "prompt_lookup has none")]:
         found = command(*SHORT, *options)
         assert found.status == 2 and message in found.err and found.err.count("\n") == 1

@@ -61,8 +61,8 @@ def test_a_missing_parent_and_a_second_copy_are_refused(paths, data):
 @pytest.mark.parametrize("text,said", [
     ("source: s\npaths: '0 0.0 0.0'", "node 0.0 is given twice; give every draft node once"),
     ("source: s\npaths: '0 1.0'", "node 1.0 has no parent; add node 1"),
-    ("source: s\npaths: '0 0.-1'", "'0.-1' is no path of ranks"),
-    ("source: s\npaths: '0 0..1'", "'0..1' is no path of ranks"),
+    ("source: s\npaths: '0 0.-1'", "'0.-1' is not a path of ranks"),
+    ("source: s\npaths: '0 0..1'", "'0..1' is not a path of ranks"),
     ("source: s\npaths: ''", "no nodes; give at least one path"),
     ("source: s\npaths: [[0], [1]]", "exactly the keys source (text) and paths (text"),
     ("paths: '0'", "exactly the keys source"),
