@@ -137,7 +137,7 @@ def prepare(overrides: Sequence[str], prompt: int) -> PreparedPrompt:
     method = ModelPool().method(cell)
     return PreparedPrompt(
         method, Request(context(method.target, chosen[prompt], []), stream_name(cell, task, chosen[prompt], 0)),
-        Limits(cell.decoding.max_new_tokens, method.target.eos_ids, task.stop), caption(cell, chosen[prompt].id),
+        Limits(cell.max_new_tokens, method.target.eos_ids, task.stop), caption(cell, chosen[prompt].id),
         settings.output.dir)
 
 

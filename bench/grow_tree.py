@@ -98,8 +98,7 @@ def grow(options: Options, overrides: Sequence[str]) -> None:
         own = any(line.startswith("task=") for line in overrides)
         prompts = cell.load_task().prompts(options.prompts, cell.seed) if own else calibration(options.prompts)
         use_threads(cell.engine)
-        assert cell.decoding.max_new_tokens is not None  # a cell has the task's limit
-        cycles = measure(ModelPool().method(cell), prompts, tree, cell.decoding.max_new_tokens)
+        cycles = measure(ModelPool().method(cell), prompts, tree, cell.max_new_tokens)
     accuracy, asked = rank_accuracy(cycles, tree)
     rows = "; ".join(" ".join(f"{a:.3f}" for a in row) for row in accuracy)
     corpus = cell.task.name if own else "calibration prompts of the embedded benchmarks"

@@ -116,6 +116,12 @@ class Cell(Section):
         needs = self.drafter.options.model_role
         return ("target",) if needs is None else ("target", needs)
 
+    @property
+    def max_new_tokens(self) -> int:
+        """The limit of a turn: the task's where decoding.max_new_tokens is null."""
+        limit = self.decoding.max_new_tokens
+        return self.task.options.max_new_tokens if limit is None else limit
+
     def load_task(self) -> Task:
         return task_registry.build(self.task.name, self.task.options)
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from hydra import compose
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from bench.config.errors import CONFIG_ERRORS, ConfigError, format_hydra_error, unknown_key
-from bench.config.hydra_internals import BASIC, combinations, session
+from bench.config.hydra_internals import BASIC, ConfigLoaderImpl, combinations, session
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Composer:
     """Composes points. Hydra composes each set of group choices once; values are then set on copies of it, which makes
     a report of hundreds of points quick to check."""
 
-    def __init__(self, loader: ConfigLoader, name: str) -> None:
+    def __init__(self, loader: ConfigLoaderImpl, name: str) -> None:
         self._loader, self._name = loader, name
         self._parser = OverridesParser.create(loader)  # glob() asks the loader for the choices of a group
         self._bases: dict[tuple[str, ...], _Base] = {}
@@ -82,19 +81,19 @@ class Composer:
         if repeated := [key for key in keys if keys.count(key) > 1]:
             raise ConfigError(f"{repeated[0]}: given {keys.count(repeated[0])} times; give it once")
         if reports := [override for override in parsed if override.key_or_group == "report"]:
-            rest = [override.input_line for override in parsed if override not in reports]
+            rest = [_line(override) for override in parsed if override not in reports]
             return Command([], rest, None, str(reports[-1].value()), together=True)
         hydra = self._base([_first(override) for override in parsed if self._is_structural(override)]).hydra
         sweep = hydra.runtime.choices.get("sweep")
         if not multirun and str(hydra.mode) != "RunMode.MULTIRUN":
-            if swept := [override.input_line for override in parsed if override.is_sweep_override()]:
+            if swept := [_line(override) for override in parsed if override.is_sweep_override()]:
                 raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
             return Command([self.point(overrides)], list(overrides), sweep, None, together=True)
         if not hydra.sweeper._target_.startswith(BASIC):
             raise ConfigError(f"hydra/sweeper={hydra.runtime.choices['hydra/sweeper']}: must be basic, "
                               "which knows its points before they run")
         params = self._parse([f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()])
-        fixed = [override.input_line for override in parsed if override.is_hydra_override()]
+        fixed = [_line(override) for override in parsed if override.is_hydra_override()]
         task = [override for override in parsed if not override.is_hydra_override()]
         together = hydra.launcher._target_.startswith(BASIC)
         points = [self.point([*fixed, *one]) for one in combinations([*params, *task])]
@@ -103,19 +102,19 @@ class Composer:
     def point(self, overrides: Sequence[str]) -> Point:
         """One point, every interpolation resolved. Of repeated keys the last wins. Raises ConfigError."""
         parsed = list({override.get_key_element(): override for override in self._parse(overrides)}.values())
-        base = self._base([override.input_line for override in parsed if self._is_structural(override)])
+        base = self._base([_line(override) for override in parsed if self._is_structural(override)])
         config = copy.deepcopy(base.config)
         try:
             for override in parsed:
                 if not self._is_structural(override):
                     OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
-            plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+            plain = as_dict(config)
         except (ConfigKeyError, ConfigAttributeError) as error:
             key = error.full_key or override.key_or_group
             raise ConfigError(unknown_key(key, _keys_beside(config, key))) from error
         except CONFIG_ERRORS as error:
             raise format_hydra_error(error) from error
-        return Point(tuple(override.input_line for override in parsed if not override.is_hydra_override()), plain)
+        return Point(tuple(_line(override) for override in parsed if not override.is_hydra_override()), plain)
 
     def options(self, group: str) -> list[str]:
         """The YAMLs of a group, sorted."""
@@ -130,7 +129,7 @@ class Composer:
                 OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
         except CONFIG_ERRORS as error:
             raise format_hydra_error(error) from error
-        return OmegaConf.to_container(config[group], resolve=False)
+        return as_dict(config[group], resolve=False)
 
     def _base(self, structural: Sequence[str]) -> _Base:
         """Hydra's composition of group choices, added keys and its own settings. Raises ConfigError."""
@@ -162,19 +161,34 @@ class Composer:
         return parsed
 
 
+def as_dict(config: DictConfig, *, resolve: bool = True) -> dict[str, Any]:
+    """A configuration as plain data. With `resolve`, interpolations are replaced by their values and a missing value
+    raises MissingMandatoryValue."""
+    plain = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
 def _keys_beside(config: DictConfig, key: str) -> list[str]:
     """The full names of the keys that do exist where `key` does not."""
     parent = key.rpartition(".")[0]
     while parent and not isinstance(OmegaConf.select(config, parent), DictConfig):
         parent = parent.rpartition(".")[0]
     node = OmegaConf.select(config, parent) if parent else config
-    return [f"{parent}.{name}" if parent else str(name) for name in node]
+    names = [str(name) for name in node]
+    return [f"{parent}.{name}" for name in names] if parent else names
+
+
+def _line(override: Override) -> str:
+    """The override as it was given."""
+    assert override.input_line is not None  # the parser sets it
+    return override.input_line
 
 
 def _first(override: Override) -> str:
     """The override with the first of its values, if it has several."""
     if not override.is_sweep_override():
-        return override.input_line
+        return _line(override)
     return f"{override.get_key_element()}={next(override.sweep_string_iterator())}"
 
 

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 from hydra import main as hydra_main
 from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path, get_args_parser
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
@@ -44,7 +44,7 @@ def asks_hydra(args: argparse.Namespace) -> bool:
 
 
 @contextmanager
-def session(config_dir: str | None = None) -> Iterator[ConfigLoader]:
+def session(config_dir: str | None = None) -> Iterator[ConfigLoaderImpl]:
     """Hydra over conf/, ready to compose; `config_dir` is a user's own folder of further YAMLs. Raises ConfigError."""
     register_resolvers()
     version.setbase("1.3")
@@ -55,8 +55,10 @@ def session(config_dir: str | None = None) -> Iterator[ConfigLoader]:
         search_path.prepend("command-line", Path(config_dir).absolute().as_uri(), SearchPathQuery(provider="schema"))
     GlobalHydra.instance().clear()
     Hydra.create_main_hydra2("bench", search_path)
+    loader = GlobalHydra.instance().config_loader()
+    assert isinstance(loader, ConfigLoaderImpl)  # the only one that Hydra has
     try:
-        yield GlobalHydra.instance().config_loader()
+        yield loader
     finally:
         GlobalHydra.instance().clear()
 

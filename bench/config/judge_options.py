@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -12,7 +11,7 @@ from pydantic import Field
 from bench.config.errors import ConfigError
 from bench.config.schema import Section
 from results.store.reasons import one_line
-from tasks.base import TaskError
+from tasks.base import LocalFile, TaskError
 from tasks.dataset import answers
 from tasks.judge_prompts import JudgePrompts, is_remote
 
@@ -24,7 +23,7 @@ class Judge(Section):
     model: str | None
     key_env: str
     prompts: str | None
-    references: str | None
+    references: LocalFile | None
     mode: Literal["single", "pairwise"] | None
     language_penalty: bool | None
     against: Literal["reference", "baseline"]
@@ -65,14 +64,15 @@ class Judge(Section):
                 raise ConfigError(one_line(error)) from error
             if kind == "alpaca_eval" and self.mode == "single":
                 raise ConfigError(f"judge.prompts={self.prompts}: compares two answers; take judge.mode=pairwise")
-        if (path := self.references) is not None:
-            if not Path(path).expanduser().is_file():
-                raise ConfigError(f"judge.references={path}: no such file; give JSONL in FastChat's answer format")
+        if self.references is not None:
+            given = f"judge.references={self.references}: "
+            if not self.references.is_file():
+                raise ConfigError(f"{given}no such file; give JSONL in FastChat's answer format")
             try:
-                answers(path, "judge.references")
-            except TaskError as error:  # its reader knows it by another key
-                text = one_line(error).removeprefix(f"task.path={path}: ").removeprefix(f"{path}, ")
-                raise ConfigError(f"judge.references={path}: {text}") from error
+                answers(self.references, "judge.references")
+            except TaskError as error:
+                text = one_line(error).removeprefix(given).removeprefix(f"{self.references}, ")
+                raise ConfigError(f"{given}{text}") from error
 
     def asked(self, messages: Sequence[tuple[str, str]]) -> dict[str, Any]:
         """The body of a request."""

@@ -207,15 +207,14 @@ def parse(model: type[Model], config: Mapping[str, Any], section: str) -> Model:
     return validated(model, _mapping(config, section), section)
 
 
-def choose(config: Mapping[str, Any], section: str, options_of: Callable[[str], type[BaseModel]],
-           names: Iterable[str]) -> dict[str, Any]:
+def choose(config: Mapping[str, Any], section: str, options_of: Callable[[str], type[Model]],
+           names: Iterable[str]) -> Named[Model]:
     """A section that is a choice by name: its name and its typed options."""
     given = dict(_mapping(config, section))
     name = given.pop("name", None)
     if name not in names:
         raise ConfigError(unknown_key(f"{section}.name={name}", (f"{section}.name={n}" for n in names), what="unknown"))
-    options = options_of(name)
-    return Named[options](name=name, options=validated(options, given, section))
+    return Named(name=name, options=validated(options_of(name), given, section))
 
 
 def _mapping(config: Mapping[str, Any], section: str) -> Mapping[str, Any]:

@@ -51,5 +51,7 @@ class Settings(Section):
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The thresholds to replay at, where they are given."""
-        return self.replay if isinstance(self.replay, tuple) else (float(self.replay),)
+        """The thresholds to replay at; empty where none are given."""
+        if isinstance(self.replay, tuple):
+            return self.replay
+        return (self.replay,) if isinstance(self.replay, float) else ()

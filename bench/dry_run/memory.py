@@ -63,7 +63,7 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
                 models[role] = cell.drafter.options.load(
                     f"random:{folder_of(str(folders[role]))}", target, revision=None, dtype=cell.engine.dtype,
                     device="meta", trust_remote_code=cell.pair.trust_remote_code)
-    new = cell.decoding.max_new_tokens
+    new = cell.max_new_tokens
     longest = min(model.max_positions for model in models.values())
     prompt = max(min(PROMPT, longest - new), 1) if prompt is None else prompt
     nodes = cell.drafter.options.nodes(cell.draft.length)

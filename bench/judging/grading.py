@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bench.judging.client import JudgeError, ask
@@ -78,7 +77,7 @@ def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder, ju
 def _single(samples: Sequence[Sample], by_id: Mapping[str, Prompt], prompts: JudgePrompts, task: Task,
             judge: Judge) -> list[Question]:
     given = judge.references or shipped_references(task.path)
-    references = answers(Path(given), "judge.references") if given else {}
+    references = answers(given, "judge.references") if given else {}
     return [question for sample in samples
             for question in prompts.single(by_id[sample.id], sample.texts, references.get(sample.id))]
 

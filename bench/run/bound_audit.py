@@ -77,7 +77,7 @@ def divergences(cell: Cell, pool: ModelPool, samples: Sequence[Sample],
     for sample in samples:
         for ids, answer, path in _turns(target, prompts[sample.id], sample, frame[frame["prompt"] == sample.id]):
             chosen = path[path["clause"].isin(KEPT) & (path["token"] != path["top1"])]
-            rivals = {int(at): int(token) for at, token in chosen["top1"].items()}
+            rivals: dict[int, int] = dict(zip(chosen.index.tolist(), chosen["top1"].tolist(), strict=True))
             js = next_step_js(target, ids, answer, rivals, TOP)
             bound = chosen[["u_emb", "u_logit"]].min(axis=1)
             found += [(js[at], float(bound[at])) for at in rivals]
@@ -92,6 +92,6 @@ def _turns(target: Any, prompt: Prompt, sample: Sample,
         answer = sample.output_ids[start:start + tokens]
         own = frame[(frame["turn"] == turn) & frame["clause"].isin(EMITTED)]
         path = own.sort_values(["cycle", "depth"], kind="stable").head(tokens - 1)
-        path.index = range(1, len(path) + 1)  # the first token comes from the prefill
+        path.index = pd.RangeIndex(1, len(path) + 1)  # the first token comes from the prefill
         yield context(target, prompt, sample.texts[:turn]), answer, path
         start += tokens

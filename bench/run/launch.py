@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Sequence
 from contextlib import suppress
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from bench.config.cell import Cell
+from bench.config.compose import as_dict
 from bench.config.hydra_internals import register_resolvers, run_hydra
 from bench.config.settings import Settings
 from bench.run.cells import run_cells
@@ -25,6 +26,6 @@ def launch(args: argparse.Namespace, argv: Sequence[str]) -> None:
 def run_point(config: DictConfig) -> None:
     """Run one composed point in this process."""
     register_resolvers()
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    plain = as_dict(config)
     settings = Settings.from_config(plain)
     run_cells([Cell.from_config(plain)], settings, Store(settings.store.dir), ModelPool())

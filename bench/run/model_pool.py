@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 
+Loaded = TypeVar("Loaded")
+CAUSAL_ROLES = ("target", "draft")
+"""The roles of causal LMs; the others are heads of the target."""
 DEFAULT_THREADS = torch.get_num_threads()
 """PyTorch's own choice for this machine, which engine.threads=null stands for."""
 
@@ -41,49 +44,62 @@ class ModelPool:
     """Loaded models by their source and settings; cells that share a model share its weights."""
 
     def __init__(self) -> None:
-        self._models: dict[Hashable, LanguageModel | Head] = {}
+        self._language_models: dict[Hashable, LanguageModel] = {}
+        self._heads: dict[Hashable, Head] = {}
 
     def __len__(self) -> int:
-        return len(self._models)
+        return len(self._language_models) + len(self._heads)
 
     def method(self, cell: Cell) -> Method:
         """The cell's method on its models, loaded where they are not yet in the pool. Raises ModelError."""
         drafter = cell.drafter.options
-        target = self._model(cell, "target")
+        target = self._language_model(cell, "target")
         model = None if drafter.model_role is None else self._model(cell, drafter.model_role)
         return build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling, cell.draft.length,
                             None if cell.pruning is None else cell.pruning.options)
 
     def keep_only(self, cells: Sequence[Cell]) -> None:
         """Free the memory of models that these cells' pairs do not have."""
-        wanted = {_key(cell, role) for cell in cells for role in {"target", "draft", *cell.roles}}
-        for key in set(self._models) - wanted:
-            del self._models[key]
+        wanted = {_key(cell, role) for cell in cells for role in {*CAUSAL_ROLES, *cell.roles}}
+        for key in set(self._language_models) - wanted:
+            del self._language_models[key]
+        for key in set(self._heads) - wanted:
+            del self._heads[key]
 
     def _model(self, cell: Cell, role: str) -> LanguageModel | Head:
-        key = _key(cell, role)
-        if key not in self._models:
-            try:
-                self._models[key] = self._load(cell, role)
-            except ModelError:
-                raise
-            except Exception as error:  # a torn weight file, no memory: the libraries do not name the model
-                source = cell.pair.checkpoint(role).source
-                raise ModelError(f"pair.{role}={source}: cannot be loaded: {format_exception(error)}") from error
-        return self._models[key]
+        return self._language_model(cell, role) if role in CAUSAL_ROLES else self._head(cell, role)
 
-    def _load(self, cell: Cell, role: str) -> LanguageModel | Head:
-        """The target, or the drafter's own model: a causal LM or a head of the target."""
-        pair, engine, checkpoint = cell.pair, cell.engine, cell.pair.checkpoint(role)
-        if role in ("target", "draft"):
-            return load_language_model(pair, engine, role)
-        return cell.drafter.options.load(
-            checkpoint.source, self._model(cell, "target"), revision=checkpoint.revision, dtype=engine.dtype,
-            device=engine.device, trust_remote_code=pair.trust_remote_code)
+    def _language_model(self, cell: Cell, role: str) -> LanguageModel:
+        return _kept(self._language_models, cell, role, lambda: load_language_model(cell.pair, cell.engine, role))
+
+    def _head(self, cell: Cell, role: str) -> Head:
+        target = self._language_model(cell, "target")
+        return _kept(self._heads, cell, role, lambda: _load_head(cell, role, target))
+
+
+def _load_head(cell: Cell, role: str, target: LanguageModel) -> Head:
+    checkpoint = cell.pair.checkpoint(role)
+    return cell.drafter.options.load(
+        checkpoint.source, target, revision=checkpoint.revision, dtype=cell.engine.dtype, device=cell.engine.device,
+        trust_remote_code=cell.pair.trust_remote_code)
+
+
+def _kept(models: dict[Hashable, Loaded], cell: Cell, role: str, load: Callable[[], Loaded]) -> Loaded:
+    """The model in a role, loaded where `models` does not hold it yet. Raises ModelError."""
+    key = _key(cell, role)
+    if key not in models:
+        try:
+            models[key] = load()
+        except ModelError:
+            raise
+        except Exception as error:  # a torn weight file, no memory: the libraries do not name the model
+            source = cell.pair.checkpoint(role).source
+            raise ModelError(f"pair.{role}={source}: cannot be loaded: {format_exception(error)}") from error
+    return models[key]
 
 
 def _key(cell: Cell, role: str) -> Hashable:
     """A causal LM is the same model in every role; a head belongs to the target whose embedding it shares."""
     pair, engine = cell.pair, cell.engine
     key = (pair.checkpoints.get(role), engine.dtype, engine.device, pair.trust_remote_code, pair.chat_template)
-    return key if role in ("target", "draft") else (*key, role, _key(cell, "target"))
+    return key if role in CAUSAL_ROLES else (*key, role, _key(cell, "target"))

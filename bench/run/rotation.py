@@ -150,7 +150,7 @@ class Rotation:
         self.cell = arms[0].cell
         self.total = len(prompts)
         self.chunks = chunked(prompts, self.cell.batch)
-        self.limits = Limits(self.cell.decoding.max_new_tokens, baseline.target.eos_ids, task.stop)
+        self.limits = Limits(self.cell.max_new_tokens, baseline.target.eos_ids, task.stop)
 
     def run(self) -> None:
         pending = [chunk for chunk in self.chunks if self._pending(chunk)]

@@ -68,7 +68,7 @@ def _trace(cell: Cell, folder: CellFolder, traces: TraceFolder, pool: ModelPool)
     if not pending:
         return
     method = pool.method(cell)
-    limits = Limits(cell.decoding.max_new_tokens, method.target.eos_ids, task.stop)
+    limits = Limits(cell.max_new_tokens, method.target.eos_ids, task.stop)
     done = len(samples) - sum(len(wanted[number]) for number in pending)
     with Bars([f"tracing {name}" for name in display_names([cell])], [done], len(samples)) as bars:
         for number in pending:
