@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -12,6 +13,7 @@ from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
 from methods.engine.random_weights import from_shape
 from methods.engine.source import ModelError, is_gguf, is_random
+from methods.engine.weights import check_loaded
 
 
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
@@ -26,14 +28,16 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
                           trust_remote_code=trust_remote_code)
     place = str(gguf.converted(gguf.file_of(source, revision))) if is_gguf(source) else source
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             place, dtype=getattr(torch, dtype), revision=revision, trust_remote_code=trust_remote_code,
-            attn_implementation=attention.NAME)
+            attn_implementation=attention.NAME, ignore_mismatched_sizes=True, output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"{source}: cannot be loaded as a causal language model: {reason}") from error
+    model, info = loaded
+    check_loaded(source, model, info)
     if chat_template is not None:
         tokenizer.chat_template = chat_template.read_text(encoding="utf-8")
-    model.to(device)  # type: ignore[arg-type]  # transformers' wrapper hides the signature of nn.Module.to
+    model.to(device)
     return LanguageModel(source, model.eval(), tokenizer, fingerprint(source, revision))

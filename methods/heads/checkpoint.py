@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers.utils.hub import cached_file
 
 from methods.engine.source import ModelError, folder_of, is_random
+from methods.engine.weights import check_finite, some
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 """File names that are tried, in this order; the first that exists is read."""
@@ -31,22 +32,27 @@ class Checkpoint:
     config: dict[str, Any]
     tensors: dict[str, Tensor]
 
+    def without(self, *names: str) -> Checkpoint:
+        """The checkpoint less some of its tensors."""
+        return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name not in names})
+
     def fill(self, module: nn.Module) -> None:
         """Copy every tensor into the module's parameters and persistent buffers. Raises ModelError that names what is
-        missing, what is left over, and what has another shape."""
+        missing, what is left over, what has another shape, and what is NaN or infinite."""
         wanted = module.state_dict()
         problems = []
         if missing := sorted(wanted.keys() - self.tensors.keys()):
-            problems.append(f"missing {_some(missing)}")
+            problems.append(f"missing {some(missing)}")
         if unexpected := sorted(self.tensors.keys() - wanted.keys()):
-            problems.append(f"unexpected {_some(unexpected)}")
+            problems.append(f"unexpected {some(unexpected)}")
         both = sorted(wanted.keys() & self.tensors.keys())
         if shapes := [f"{name} {_shape(self.tensors[name])} instead of {_shape(wanted[name])}"
                       for name in both if self.tensors[name].shape != wanted[name].shape]:
-            problems.append(f"wrong shape of {_some(shapes)}")
+            problems.append(f"wrong shape of {some(shapes)}")
         if problems:
             raise ModelError(f"{self.source}: its tensors do not fit its config.json as a {type(module).__name__}: "
                              + "; ".join(problems))
+        check_finite(self.source, self.tensors.items())
         module.load_state_dict(self.tensors)
 
 
@@ -141,7 +147,3 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
 
 def _shape(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape))
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

@@ -58,6 +58,8 @@ def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = No
     """An EAGLE-3 checkpoint (hub name or folder) on its target. Raises ModelError, one line."""
     checkpoint = read(source, revision)
     raw = checkpoint.config
+    if raw.get("draft_vocab_size") in (None, raw.get("vocab_size")):
+        checkpoint = checkpoint.without("d2t", "t2d")  # maps onto itself, which the official loader drops too
     own = "embed_tokens.weight" in checkpoint.tensors
     target_size = raw.get("target_hidden_size") or raw.get("hidden_size")
     _check_target(source, target, target_size, raw)

@@ -71,6 +71,7 @@ def test_every_layout_holds_the_same(folder: Path, target, layout: str) -> None:
     (lambda t: t.update({"fc.bias": torch.zeros(32)}), "unexpected fc.bias"),
     (lambda t: t.update({"fc.weight": torch.zeros(32, 64)}), "wrong shape of fc.weight 32x64 instead of 32x96"),
     (lambda t: t["d2t"].add_(1), "d2t and t2d disagree"),
+    (lambda t: t["fc.weight"].view(-1)[7:8].fill_(torch.inf), "NaN or infinite in 1 tensors: fc.weight"),
 ])
 def test_tensors_that_do_not_fit(folder: Path, target, change, message: str) -> None:
     rewrite(folder, change)
@@ -84,7 +85,7 @@ def test_tensors_that_do_not_fit(folder: Path, target, change, message: str) -> 
     ({"hidden_size": 48}, "made for a target of hidden size 48, and llama-3-0 has 32"),
     ({"intermediate_size": None}, "config.json has no intermediate_size"),
     ({"head_dim": 16}, "wrong shape of midlayer.self_attn"),
-    ({"draft_vocab_size": None}, "unexpected d2t, t2d"),
+    ({"draft_vocab_size": None}, "wrong shape of lm_head.weight 40x32 instead of 64x32"),
 ])
 def test_configs_that_do_not_fit(folder: Path, target, changes: dict, message: str) -> None:
     reconfigure(folder, **changes)
@@ -123,6 +124,14 @@ def test_an_embedding_of_its_own_wins(tmp_path: Path, target, kind: str) -> None
 
 def test_a_whole_vocabulary_needs_no_map(tmp_path: Path, target) -> None:
     head = load_eagle3(str(save_head(tmp_path, "eagle3", head_json(target))), target)
+    assert head.full_vocabulary and head.to_target is None and head.draft_vocab == VOCAB
+
+
+def test_a_whole_vocabulary_may_carry_its_map(tmp_path: Path, target) -> None:
+    """The official loader drops both maps where draft and target vocabulary are the same."""
+    folder = save_head(tmp_path, "eagle3", head_json(target, draft_vocab_size=VOCAB))
+    rewrite(folder, lambda t: t.update(d2t=torch.zeros(VOCAB, dtype=torch.int64), t2d=torch.ones(VOCAB).bool()))
+    head = load_eagle3(str(folder), target)
     assert head.full_vocabulary and head.to_target is None and head.draft_vocab == VOCAB
 
 

@@ -1,0 +1,62 @@
+"""A model whose weights are not those of its configuration is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from methods.engine.loading import load_model
+from methods.engine.source import ModelError
+
+
+@pytest.fixture
+def folder(pair_folder: Path, tmp_path: Path) -> Path:
+    shutil.copytree(pair_folder / "target", tmp_path / "target")
+    return tmp_path / "target"
+
+
+def reconfigure(folder: Path, **changes: object) -> None:
+    raw = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(raw | changes))
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize(("changes", "complaint"), [
+    ({"num_hidden_layers": 4}, r"18 missing \(model\.layers\.2\..* and 14 more\)"),
+    ({"num_hidden_layers": 0}, r"18 unexpected \(model\.layers\.0\..* and 14 more\)"),
+    ({"num_hidden_layers": 1}, r"9 unexpected \(model\.layers\.1\."),
+    ({"tie_word_embeddings": False}, r"1 missing \(lm_head\.weight\)"),
+    ({"intermediate_size": 40}, r"6 of another shape \(model\.layers\.0\.mlp\.down_proj\.weight"),
+])
+def test_tensors_that_do_not_fit_the_configuration(folder: Path, changes: dict[str, object], complaint: str) -> None:
+    reconfigure(folder, **changes)
+    with pytest.raises(ModelError, match=complaint) as error:
+        load_model(str(folder))
+    assert str(error.value).startswith(f"{folder}: ") and len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_that_are_no_numbers(folder: Path, value: float, dtype: str) -> None:
+    rewrite(folder, lambda tensors: tensors["model.layers.1.mlp.up_proj.weight"].view(-1)[5:6].fill_(value))
+    with pytest.raises(ModelError, match=r"NaN or infinite in 1 tensors: model\.layers\.1\.mlp\.up_proj\.weight"):
+        load_model(str(folder), dtype=dtype)
+
+
+def test_tables_that_are_computed_anew_are_no_surplus(folder: Path) -> None:
+    want = load_model(str(folder)).model.state_dict()
+    rewrite(folder, lambda tensors: tensors.update({
+        "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4), "medusa_head.0.1.weight": torch.ones(2, 2)}))
+    assert load_model(str(folder)).model.state_dict().keys() == want.keys()
