@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from bench.config.paths import PROJECT
 from tasks.sandbox import run as sandbox
 from tests.helpers.dataset_rows import QUESTIONS, write_rows
 
@@ -45,6 +48,14 @@ def test_a_given_history_asks_all_methods_the_same(command, tmp_path):
     assert prompt_tokens("method=sps", "seed=1") != prompt_tokens(*given, "method=sps", "seed=1")
 
 
+def test_a_relative_path_starts_at_the_checkout(command, tmp_path, monkeypatch):
+    file = write_rows(tmp_path, "gsm8k")
+    monkeypatch.chdir(tmp_path)
+    words = "task=gsm8k", "method=sps", "dry_run=true"
+    assert command(*words, f"task.path={os.path.relpath(file, PROJECT)}").status == 0
+    assert "task.path=gsm8k.jsonl: no such file" in command(*words, "task.path=gsm8k.jsonl").err
+
+
 def test_a_token_outside_the_vocabulary_fails_its_prompt_alone(command, tmp_path):
     rows = [{"id": "good", "input_ids": [1, 2]}, {"id": "bad", "input_ids": [1, 999999]}]
     path = write_rows(tmp_path, "own", rows)
@@ -56,17 +67,16 @@ def test_a_token_outside_the_vocabulary_fails_its_prompt_alone(command, tmp_path
 
 
 @pytest.mark.parametrize(("words", "error"), [
-    (["task=gsm8k", "task.split=tset", "task.path=gsm8k.jsonl"], "task.split=tset: gsm8k has no such split; take"),
+    (["task=gsm8k", "task.split=tset", "task.path={}"], "task.split=tset: gsm8k has no such split; take"),
     (["task=gsm8k", "task.path=nowhere.jsonl"], "task.path=nowhere.jsonl: no such file or folder"),
-    (["task=gsm8k", "task.path=gsm8k.jsonl", "task.scorer.filters=3"],
+    (["task=gsm8k", "task.path={}", "task.scorer.filters=3"],
      "task.scorer.filters: unknown key; did you mean task.scorer.filter?"),
     (["task=gsm8k", "task.scorer.filter=nope", "dry_run=true"], "task.scorer.filter=nope: unknown; there are strict"),
     (["task=dataset", "task.prompt=x", "dry_run=true"], "task: has no source; give task.path=FILE or task.hub=NAME"),
-    (["task=gsm8k", "task.path=gsm8k.jsonl", "task.promt=x"], "task.promt"),
-    (["task=mt_bench", "task.path=gsm8k.jsonl"], "gsm8k.jsonl, row 1: no field 'turns'"),
+    (["task=gsm8k", "task.path={}", "task.promt=x"], "task.promt"),
+    (["task=mt_bench", "task.path={}"], "gsm8k.jsonl, row 1: no field 'turns'"),
 ])
-def test_a_wrong_setting_is_one_line(command, tmp_path, monkeypatch, words, error):
-    write_rows(tmp_path, "gsm8k")
-    monkeypatch.chdir(tmp_path)
-    result = command(*words, "method=sps")
+def test_a_wrong_setting_is_one_line(command, tmp_path, words, error):
+    file = write_rows(tmp_path, "gsm8k")
+    result = command(*(word.format(file) for word in words), "method=sps")
     assert result.status == 2 and error in result.err and result.err.count("\n") == 1

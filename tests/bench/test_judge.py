@@ -156,7 +156,7 @@ def test_questions_show_what_they_must(templates):
         "Q Q1 A a1 [[rating]]", "Q Q1 A a1 Q Q2 A a2 {question_1}"]
     assert [one.messages[1][1] for one in prompts.single(checked, ["a1", "a2"], ["r1", "r2"])] == [
         "Q Q1 R r1 A a1", "R r1 r2 Q Q1 A a1 Q Q2 A a2"]
-    with pytest.raises(TaskError, match=r"question 2 \(math\) is judged beside a reference answer and there is none"):
+    with pytest.raises(TaskError, match=r"question 2 \(math\) is judged against a reference answer and there is none"):
         prompts.single(checked, ["a1", "a2"], None)
     with pytest.raises(TaskError, match=r"cannot be read .*give a local copy"):
         JudgePrompts("/nowhere.jsonl")

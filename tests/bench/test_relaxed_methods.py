@@ -7,13 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from bench.calibrate import run as calibrate
 from bench.config.cell import Cell
 from bench.config.compose import composer
-from bench.config.paths import CONF, PROJECT
+from bench.config.paths import PROJECT
 from bench.training.resumable import provenance_name
 from methods.engine.fingerprints import fingerprint
 from methods.rules._classifier import Classifier
@@ -26,8 +24,8 @@ def constants(pair_folder: Path, tmp_path: Path) -> Path:
     """Calibrated on the small target; twice, so that the second time nothing is left to measure."""
     overrides = [f"pair.target={pair_folder / 'target'}", "prompts=3", "positions=8", "max_new_tokens=10",
                  f"out={tmp_path / 'arc.json'}", f"work={tmp_path / 'work'}", "engine.device=cpu"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = OmegaConf.to_container(compose("calibrate", overrides), resolve=True)
+    with composer(name="calibrate") as hydra:
+        config = hydra.point(overrides).config
     calibrate(config)
     first = json.loads((tmp_path / "arc.json").read_text())
     [lines] = (tmp_path / "work").glob("*.jsonl")

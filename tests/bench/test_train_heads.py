@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from bench import train_heads
+from bench.config.compose import composer
 from bench.config.errors import ConfigError
+from bench.config.paths import CONF
 from bench.train_heads import embedded, parsed, run
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.loading import load_model
@@ -19,15 +19,14 @@ from methods.heads.medusa import load_medusa
 from methods.training.heads.loop import ConversationSource
 from methods.training.heads.recipes import RECIPES
 
-CONF = Path(train_heads.__file__).resolve().parent.parent / "conf"
 SMALL = ["threads=1", "measure=1", "heads=[medusa]", "medusa.tokens=3072", "medusa.batch_tokens=512", "medusa.steps=2",
          "medusa.slots=24", "mix={mini_gsm: 0.5, mini_chat: 0.5}", "own_answers.prompts=6", "own_answers.held_out=4",
          "own_answers.batch=3", "own_answers.max_new_tokens=40"]
 
 
 def config_of(*overrides: str):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("train_heads", overrides=list(overrides)), resolve=True)
+    with composer(name="train_heads") as hydra:
+        return hydra.point(overrides).config
 
 
 def test_every_kind_has_a_valid_section():
