@@ -34,7 +34,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     def refuse(message: str) -> NoReturn:
         raise ConfigError(f"{message}; see --help")
 
-    parser.error = refuse  # type: ignore[method-assign]
+    parser.error = refuse  # type: ignore[method-assign]  # in place of printing the usage and exiting
     return parser.parse_intermixed_args(list(argv))
 
 

@@ -57,4 +57,4 @@ def compiled(function: Function, device: str, wanted: bool) -> Function:
     if not wanted or (device == "cpu" and shutil.which("g++") is None):
         return function
     faster: Any = torch.compile(function)
-    return faster  # type: ignore[no-any-return]
+    return faster  # type: ignore[no-any-return]  # torch.compile is typed in part

@@ -226,5 +226,5 @@ def _exception(described: dict[str, Any]) -> BaseException:
     kind: type[BaseException] = base if name == base.__name__ else type(name, (base,), {})
     error = kind.__new__(kind)
     error.args = tuple(wire.decode(one, lambda _: None) for one in described["arguments"])
-    error.from_program = (name, message, where)  # type: ignore[attr-defined]
+    error.from_program = (name, message, where)  # type: ignore[attr-defined]  # read by one_line
     return error
