@@ -1,7 +1,7 @@
 """`python -m bench.cycle [--prompt I] [--cycle N] [KEY=VALUE …]`: decode one prompt and record one of its cycles.
 
-The overrides are those of `python -m bench`; `python -m plots tree` draws what this writes. Without --cycle the most
-telling cycle is taken: most relaxed tokens, then most kept tokens, with at least one rejection."""
+The overrides are those of `python -m bench`; `python -m plots tree` draws what this writes. Default of --cycle:
+the cycle with most relaxed tokens; ties go to a cycle with a rejection, then to most accepted tokens."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from methods.rules.walk import Decision, Walk
 
 BEFORE = 60
-"""Tokens of context in the file."""
+"""Tokens of context stored with a cycle."""
 
 
 class CycleRecorder:
-    """An observer that keeps every cycle of a batch of one.
+    """An observer that records every cycle of a batch of one.
 
     ids       the committed tokens so far, the prompt's first.
     settings  what runs, for the caption.
@@ -57,7 +57,7 @@ class CycleRecorder:
 
     def _drawn(self, v: Verification, last: int, token: int) -> Node:
         p = probabilities(v)[0, last]
-        parent = int(v.draft.valid[0, :last].sum())  # its place among the valid nodes
+        parent = int(v.draft.valid[0, :last].sum())  # its index among the valid nodes
         rank = int((p > p[token]).sum())
         return Node(token, piece(self.target, [token]), parent, None, float(p[token]), rank, Clause.DRAWN)
 
@@ -68,53 +68,54 @@ def tree_nodes(v: Verification, decision: Decision, path: Walk, target: Language
     parents = draft.parents.expand(draft.tokens.shape)[0].tolist()
     q = None if draft.q is None else draft.q[0].tolist()
     p_token, rank = v.of_token(p)[0].tolist(), _ranks(v, p)
-    words = [Clause(rules_clause.Clause(code).word) for code in rules_clause.clauses(v, decision, path)[0].tolist()]
+    labels = [Clause(rules_clause.Clause(code).word) for code in rules_clause.clauses(v, decision, path)[0].tolist()]
     nodes: list[Node] = []
     tokens, valid = draft.tokens[0].tolist(), draft.valid[0].tolist()
-    place = {-1: -1}  # of the valid nodes among themselves
+    place = {-1: -1}  # node -> index among the valid nodes
     for i in (i for i, ok in enumerate(valid) if ok):
         place[i] = len(nodes)
         drafted = i > 0
         nodes.append(Node(tokens[i], piece(target, [tokens[i]]), place[parents[i]], q[i] if q and drafted else None,
-                          p_token[i] if drafted else None, rank[i] if drafted else None, words[i]))
+                          p_token[i] if drafted else None, rank[i] if drafted else None, labels[i]))
     return tuple(nodes)
 
 
 def probabilities(v: Verification) -> Tensor:
-    """[1, N, V] the target's distribution at the decoding temperature, at temperature 0 its raw softmax."""
+    """[1, N, V] the target's distribution at the decoding temperature; its raw softmax at temperature 0."""
     return v.logits.softmax(-1) if v.sampling.greedy else v.p
 
 
 def _ranks(v: Verification, p: Tensor) -> list[int]:
-    """How many tokens are likelier than the node's own, at its parent."""
+    """Rank of each node's token under the target at its parent: the number of more probable tokens."""
     return (v.at_parent(p) > v.of_token(p)[..., None]).sum(-1)[0].tolist()
 
 
 def piece(target: LanguageModel, ids: list[int]) -> str:
-    """Text of tokens, special ones included."""
+    """Decode token ids, special tokens included."""
     return target.tokenizer.decode(ids, skip_special_tokens=False)
 
 
 def record(method: Method, request: Request, limits: Limits, settings: dict[str, str]) -> list[Cycle]:
-    """Every cycle of one answer."""
+    """Decode one answer and return all its cycles."""
     recorder = CycleRecorder(method.target, request.input_ids, settings)
     generate(method, [request], limits, observer=recorder)
     return recorder.cycles
 
 
 def most_telling(cycles: Sequence[Cycle]) -> Cycle:
+    """Prefer most relaxed tokens, then a rejection, then most accepted tokens, then the earliest."""
     return max(cycles, key=lambda cycle: (cycle.relaxed, not cycle.complete, cycle.accepted, -cycle.number))
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedPrompt:
-    """A prompt with all that is needed to decode it outside a rotation.
+    """A prompt prepared for decoding outside a rotation.
 
     method    ready to decode.
     request   the prompt's first turn.
     limits    where the answer ends.
-    caption   what runs, in the words of the command line.
-    output    folder of what the command writes.
+    caption   the settings shown above the figure.
+    output    folder for the result.
     """
 
     method: Method
@@ -125,14 +126,15 @@ class PreparedPrompt:
 
 
 def prepare(overrides: Sequence[str], prompt: int) -> PreparedPrompt:
-    """Compose a point and load its models for its prompt of that number, from 0. Raises ConfigError, ModelError."""
+    """Compose a cell, load its models, prepare its prompt number `prompt`, from 0. Raises ConfigError, ModelError."""
     with composer() as hydra:
         config = hydra.point(overrides).config
     cell, settings = Cell.from_config(config), Settings.from_config(config)
     task = cell.load_task()
     chosen = task.prompts(prompt + 1, cell.seed)
     if len(chosen) <= prompt:
-        raise ConfigError(f"--prompt {prompt}: task={cell.task.name} has {len(chosen)} prompts, counted from 0")
+        raise ConfigError(f"--prompt {prompt}: task={cell.task.name} has {len(chosen)} prompts; "
+                          f"give 0 to {len(chosen) - 1}")
     use_threads(cell.engine)
     method = ModelPool().method(cell)
     return PreparedPrompt(
@@ -142,19 +144,19 @@ def prepare(overrides: Sequence[str], prompt: int) -> PreparedPrompt:
 
 
 def capture(overrides: Sequence[str], prompt: int, number: int | None) -> tuple[Cycle, Path]:
-    """The cycle, and the file where it lies now. Raises ConfigError, ModelError."""
+    """Decode, choose a cycle and write it; returns the cycle and its file. Raises ConfigError, ModelError."""
     given = prepare(overrides, prompt)
     cycles = record(given.method, given.request, given.limits, given.caption)
     if number is not None and not 1 <= number <= len(cycles):
-        raise ConfigError(f"--cycle {number}: the answer has cycles 1 to {len(cycles)}")
+        raise ConfigError(f"--cycle {number}: the answer has {len(cycles)} cycles; give 1 to {len(cycles)}")
     if not cycles:
-        raise ConfigError(f"--prompt {prompt}: the answer ended before its first cycle; take another prompt")
+        raise ConfigError(f"--prompt {prompt}: the answer ended before its first cycle; give another prompt")
     cycle = most_telling(cycles) if number is None else cycles[number - 1]
     return cycle, cycle.write(given.output / "cycle.json")
 
 
 def caption(cell: Cell, prompt: str) -> dict[str, str]:
-    """What ran, in the words of the command line."""
+    """The settings shown above the figure."""
     rule = cell.rule.options.model_dump(mode="json")
     options = ", ".join(f"{key} {value}" for key, value in rule.items())
     return {"pair": cell.pair.name, "drafter": cell.drafter.name, "rule": cell.rule.name, "options": options,
@@ -163,8 +165,9 @@ def caption(cell: Cell, prompt: str) -> dict[str, str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.cycle", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--prompt", type=int, default=0, metavar="I", help="which prompt of the task, from 0")
-    parser.add_argument("--cycle", type=int, metavar="N", help="which cycle, from 1; default: the most telling")
+    parser.add_argument("--prompt", type=int, default=0, metavar="I", help="index of the task's prompt, from 0")
+    parser.add_argument("--cycle", type=int, metavar="N",
+                        help="index of the cycle, from 1; default: the one with most relaxed tokens")
     args, overrides = parser.parse_known_intermixed_args(argv)
     try:
         cycle, file = capture(overrides, args.prompt, args.cycle)
@@ -172,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"{file}: cycle {cycle.number}, {len(cycle.nodes)} nodes, {cycle.accepted} accepted, {cycle.relaxed} of them "
-          f"by relaxation; python -m plots tree {file} draws it")
+          f"by relaxation; draw it with: python -m plots tree {file}")
     return 0
 
 

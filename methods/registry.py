@@ -16,7 +16,7 @@ BASES = {"rules": "Rule", "drafters": "Drafter"}
 
 
 HELPERS = {"base", "clause", "verification", "walk"}
-"""Modules of these folders that define no rule or drafter, beside those whose name starts with an underscore."""
+"""Modules of these folders that define no rule or drafter; names with a leading underscore are skipped too."""
 
 
 @cache
@@ -33,11 +33,11 @@ def _find(folder: str, name: str) -> type[Any]:
         raise KeyError(f"{folder[:-1]}={name}: unknown; allowed: {', '.join(names(folder))}")
     base = getattr(importlib.import_module(f"methods.{folder}.base"), BASES[folder])
     module = importlib.import_module(f"methods.{folder}.{name}")
-    found = [c for c in vars(module).values()
+    classes = [c for c in vars(module).values()
              if isinstance(c, type) and issubclass(c, base) and c.__module__ == module.__name__]
-    if len(found) != 1:
-        raise TypeError(f"methods/{folder}/{name}.py must define exactly one {BASES[folder]}, it defines {len(found)}")
-    return found[0]
+    if len(classes) != 1:
+        raise TypeError(f"methods/{folder}/{name}.py must define exactly one {BASES[folder]}, not {len(classes)}")
+    return classes[0]
 
 
 def rule(name: str) -> type[Rule]:

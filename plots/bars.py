@@ -19,8 +19,8 @@ _REFERENCE = ("speedup", "recovery")
 
 
 def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
-    """A panel for each entry of `panels`, a cluster for each of `clusters`, a bar for each of `series`. A cell without
-    a value leaves a gap marked with a cross, so that it is not read as zero."""
+    """Draw one panel per entry of `panels`, one cluster per entry of `clusters`, one bar per entry of `series`. A
+    missing value is marked with a cross, so that it is not read as zero."""
     places = panels(spec, bars.panels)
     clusters, series = spec.axes[bars.clusters], spec.axes[bars.series]
     width = max(3.2, 0.9 + 0.28 * len(clusters) * (len(series) + 1))
@@ -40,14 +40,14 @@ def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
 
 
 def _draw_series(ax: Axes, bars: Bars, spec: FigureSpec, grid: Grid, at: Mapping[str, str], index: int) -> None:
-    label, count, seen = at[bars.series], len(spec.axes[bars.series]), look(index)
+    label, count, series_look = at[bars.series], len(spec.axes[bars.series]), look(index)
     step = 0.8 / count
     places = np.arange(len(spec.axes[bars.clusters])) - 0.4 + step * (index + 0.5)
     points = [measured(summary(spec, grid, {**at, bars.clusters: c.label}), bars.y) for c in spec.axes[bars.clusters]]
     drawn = [(x, point) for x, point in zip(places, points, strict=True) if point is not None]
     xs, ys = [x for x, _ in drawn], [point.value for _, point in drawn]
     arms = np.array([point.below_above for _, point in drawn]).reshape(-1, 2).T
-    ax.bar(xs, ys, step * 0.88, color=seen.colour, hatch=seen.hatch, edgecolor="white", lw=0, label=label)
+    ax.bar(xs, ys, step * 0.88, color=series_look.colour, hatch=series_look.hatch, edgecolor="white", lw=0, label=label)
     ax.errorbar(xs, ys, yerr=arms, color=INK, linestyle="none", elinewidth=0.8)
     empty = [x for x, point in zip(places, points, strict=True) if point is None]
     if empty:

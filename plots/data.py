@@ -1,4 +1,4 @@
-"""From a report's grid to what the figures draw: panels, and values with their intervals in printed units."""
+"""Data for the figures from a report's grid: panels, and values with intervals in printed units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from results.store.summary import Summary
 
 
 class Measured(NamedTuple):
-    """A value and the ends of its 95% interval (the value itself where there is none), in the unit of the axis."""
+    """A value with its 95% interval, in the unit of the axis.
+
+    value  the measured value.
+    low    lower end of the interval; the value itself if there is no interval.
+    high   upper end, likewise.
+    """
 
     value: float
     low: float
@@ -23,33 +28,33 @@ class Measured(NamedTuple):
 
     @property
     def below_above(self) -> tuple[float, float]:
-        """Lengths of the error bar, as matplotlib wants them; a value outside its interval has no negative arm."""
+        """Lengths of the error bar below and above, never negative, as matplotlib requires."""
         return max(0.0, self.value - self.low), max(0.0, self.high - self.value)
 
 
 GAP = Measured(nan, nan, nan)
-"""Stands for a value that was not measured: a line drawn through it breaks there."""
+"""A missing value: a line through it is interrupted."""
 
 
 def panels(spec: ReportSpec, axes: tuple[str, ...]) -> list[tuple[str, dict[str, str]]]:
-    """(title, {axis: label}) of each panel; an axis with a single entry is not named in the titles."""
+    """(title, {axis: label}) of each panel; titles omit axes with a single entry."""
     places = [dict(zip(axes, labels, strict=True)) for labels in product(*(_labels(spec.axes[axis]) for axis in axes))]
     return [(", ".join(at[axis] for axis in axes if len(spec.axes[axis]) > 1), at) for at in places]
 
 
 def summary(spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> Summary | None:
-    """The summary at the given labels, {axis: label} for every axis; None where it was not measured."""
+    """The summary at the given labels, {axis: label} for every axis; None if it was not measured."""
     return outcome(grid, tuple(at[axis] for axis in spec.axes)).summary
 
 
-def measured(found: Summary | None, name: str) -> Measured | None:
-    """A metric of a summary; None where the cell or the value is unknown."""
-    of = metric(name)
-    value = None if found is None else of.value(found)
-    if found is None or value is None:
+def measured(cell: Summary | None, name: str) -> Measured | None:
+    """A metric of a summary; None if the cell or the value was not measured."""
+    column = metric(name)
+    value = None if cell is None else column.value(cell)
+    if cell is None or value is None:
         return None
-    low, high = of.interval(found) or (value, value)
-    return Measured(of.shown(value), of.shown(low), of.shown(high))
+    low, high = column.interval(cell) or (value, value)
+    return Measured(column.shown(value), column.shown(low), column.shown(high))
 
 
 def _labels(axis: tuple[Entry, ...]) -> list[str]:

@@ -38,22 +38,24 @@ def draw(histogram: Histogram, spec: FigureSpec, grid: Grid) -> Figure:
 
 def _panel(ax: Axes, histogram: Histogram, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
     for i, entry in enumerate(entry for entry in spec.axes[histogram.series] if not entry.baseline):
-        found = summary(spec, grid, {**at, histogram.series: entry.label})
-        counts = np.array(found.accept_histogram if found else [], dtype=float)
-        seen = look(i)
+        cell = summary(spec, grid, {**at, histogram.series: entry.label})
+        counts = np.array(cell.accept_histogram if cell else [], dtype=float)
+        shape = look(i)
         share = 100 * counts / counts.sum() if counts.sum() else counts
-        ax.plot(range(len(share)), share, color=seen.colour, marker=seen.marker, linestyle=seen.dash,
+        ax.plot(range(len(share)), share, color=shape.colour, marker=shape.marker, linestyle=shape.dash,
                 drawstyle="steps-mid", label=entry.label)
         if counts.sum():
             mean = counts @ np.arange(len(counts)) / counts.sum()
-            ax.plot([mean], [1], seen.marker, color=seen.colour, transform=ax.get_xaxis_transform(), clip_on=False,
+            ax.plot([mean], [1], shape.marker, color=shape.colour, transform=ax.get_xaxis_transform(), clip_on=False,
                     markersize=7, markerfacecolor="white")
 
 
 def values(ax: Axes, data: ArrayLike, *, label: str, bins: int = 60, mark: float | None = None,
            total: int | None = None, span: tuple[float, float] | None = None) -> None:
-    """The distribution of traced values, such as z2/z1, in shares per bin; `mark` is a threshold on their axis. `total`
-    counts them with those that the figure leaves out. `span` is what the bins divide, by default the values' range."""
+    """Draw the distribution of traced values, such as z2/z1, as shares per bin.
+
+    `mark`: threshold to mark on the axis. `total`: number of values including those left out of the figure. `span`:
+    range of the bins, by default that of the values."""
     numbers = np.asarray(data, float)
     share = 100 / max(total or len(numbers), 1)
     ax.hist(numbers, bins=bins, range=span, weights=np.full(len(numbers), share), color=BLUE, edgecolor="white", lw=0.3)

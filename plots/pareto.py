@@ -1,4 +1,4 @@
-"""One metric against another, with what a random choice between the two models would give: FSD, Figure 2."""
+"""One metric against another, with the curve of random allocation between two models: FSD, Figure 2."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from results.store.summary import Summary
 
 
 def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:
-    """A panel for each entry of `panels`; error bars are 95% intervals, a thin line joins the series of `connect`, or
+    """Draw one panel per entry of `panels`; error bars are 95% intervals. A thin line joins the series of `connect`, or
     the points of each entry of `lines`."""
     places = panels(spec, pareto.panels)
     figure, axes = panel_grid(len(places), columns=2)
@@ -34,14 +34,14 @@ def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:
 
 
 def _panel(ax: Axes, pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
-    found = _told_apart(pareto, spec, grid, at)
+    cells_of = _cells_by_label(pareto, spec, grid, at)
     if pareto.allocation:
-        draft, target = (next((cell for cell in found[label] if cell), None) for label in pareto.allocation)
+        draft, target = (next((cell for cell in cells_of[label] if cell), None) for label in pareto.allocation)
         if draft and target and {pareto.x, pareto.y} <= set(_MIXED):
             xs, ys = random_allocation(draft, target, pareto.x, pareto.y)
             ax.plot(xs, ys, color=SOFT, lw=1, ls=(0, (1, 2)), zorder=1.5, label="random allocation")
     points = {label: [(measured(cell, pareto.x), measured(cell, pareto.y)) for cell in cells]
-              for label, cells in found.items()}
+              for label, cells in cells_of.items()}
     connected = [point for label in pareto.connect for point in points[label]]
     for group in points.values() if pareto.lines else [connected]:
         line = [(x or GAP, y or GAP) for x, y in group]
@@ -52,24 +52,26 @@ def _panel(ax: Axes, pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[s
                 _draw_point(ax, x, y, i, label)
 
 
-def _told_apart(pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> dict[str, list[Summary | None]]:
-    """The summaries, None where there is none, by the label that tells them apart; those of a line in its order."""
+def _cells_by_label(
+    pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[str, str]
+) -> dict[str, list[Summary | None]]:
+    """Legend label -> summaries, None where not measured; those of a line in its order."""
     series = [entry.label for entry in spec.axes[pareto.series]]
     if not pareto.lines:
         return {label: [summary(spec, grid, {**at, pareto.series: label})] for label in series}
     asked = {point.coords for point in spec.points()}
-    found: dict[str, list[Summary | None]] = {}
+    cells: dict[str, list[Summary | None]] = {}
     for line in spec.axes[pareto.lines]:
         places = [{**at, pareto.lines: line.label, pareto.series: label} for label in dict.fromkeys(series)]
         places = [place for place in places if tuple(place[axis] for axis in spec.axes) in asked]
-        found[line.label] = [summary(spec, grid, place) for place in places]
-    return found
+        cells[line.label] = [summary(spec, grid, place) for place in places]
+    return cells
 
 
 def _draw_point(ax: Axes, x: Measured, y: Measured, index: int, label: str) -> None:
-    seen = look(index)
+    shape = look(index)
     ax.errorbar(x.value, y.value, xerr=[[length] for length in x.below_above], yerr=[[d] for d in y.below_above],
-                color=seen.colour, marker=seen.marker, markersize=6.5, markeredgecolor="white", markeredgewidth=0.6,
+                color=shape.colour, marker=shape.marker, markersize=6.5, markeredgecolor="white", markeredgewidth=0.6,
                 linestyle="none", elinewidth=0.9, label=label)
 
 
@@ -79,15 +81,15 @@ _MIXED = ("accuracy", "tokens_per_s")
 def random_allocation(
     draft: Summary, target: Summary, x: str, y: str, steps: int = 51
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Accuracy and tokens/s, in printed units, if a share 0…1 of the prompts is answered by the draft model alone and
-    the rest by the target alone. Accuracies mix by prompts, speeds by total tokens over total time."""
+    """Accuracy and tokens/s, in printed units, if a share from 0 to 1 of the prompts is answered by the draft model
+    alone and the rest by the target alone. Accuracy is the mean over prompts, speed total tokens over total time."""
     share = np.linspace(0, 1, steps)
 
     def mixed(total: str) -> np.ndarray:
-        """[steps] mean per prompt of a quantity that the summary holds as a total."""
+        """[steps] mean per prompt of a quantity stored as a total."""
         return share * getattr(draft, total) / draft.n + (1 - share) * getattr(target, total) / target.n
 
-    drafts, targets = (np.nan if one.accuracy is None else one.accuracy for one in (draft, target))
+    drafts, targets = (np.nan if cell.accuracy is None else cell.accuracy for cell in (draft, target))
     curves = {
         "accuracy": metric("accuracy").shown(1) * (share * drafts + (1 - share) * targets),
         "tokens_per_s": mixed("tokens") / mixed("decode_s"),
@@ -96,6 +98,6 @@ def random_allocation(
 
 
 def _legend(axes: list[Axes]) -> tuple[list[Artist], list[str]]:
-    """Each series once, though not every panel may hold it."""
+    """Each series once, even if it is missing from some panels."""
     held = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     return list(held.values()), list(held)

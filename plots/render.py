@@ -28,7 +28,7 @@ def render(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Save without dates or versions inside; the SVG has no background, so that it takes on that of a page."""
+    """Save as PNG, PDF and SVG without dates or versions; the SVG is transparent."""
     FigureCanvasAgg(figure)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, so that all three files agree
@@ -44,7 +44,7 @@ def _absent(spec: FigureSpec, grid: Grid) -> str:
     size, absent = sizes(grid), unmeasured(spec, grid)
     if not absent:
         return size
-    first, found = absent[0]
+    first, missing = absent[0]
     more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-    said = f"not measured: {first} ({found.state}: {found.reason}){more}"
-    return f"{size}; {said}" if size else said
+    text = f"not measured: {first} ({missing.state}: {missing.reason}){more}"
+    return f"{size}; {text}" if size else text

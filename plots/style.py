@@ -1,4 +1,4 @@
-"""How every figure looks: one ink, the Okabe–Ito colours, a marker and a line style for each, no text under 8 pt."""
+"""Style of all figures: one ink, the Okabe–Ito colours, a marker and a line style per series, no text under 8 pt."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ _RC: dict[str, Any] = {
 
 
 class Look(NamedTuple):
+    """Colour, marker, line style and hatch of a series."""
+
     colour: str
     marker: str
     dash: Dash
@@ -46,17 +48,17 @@ class Look(NamedTuple):
 
 
 def look(index: int) -> Look:
-    """The look of the index-th series. Colour, marker, line style and hatch run through lists of different lengths, so
-    two series are alike only after thirty."""
+    """The look of the index-th series. Colours, markers, line styles and hatches cycle with different periods, so that
+    no two of the first thirty series look alike."""
     return Look(COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], DASHES[index % len(DASHES)],
                 HATCHES[index % len(HATCHES)])
 
 
 @contextmanager
 def style(salt: str = "leeway") -> Iterator[None]:
-    """Draw inside this context: it ignores a user's matplotlibrc and leaves matplotlib's settings as they were.
+    """Context for drawing: ignores the user's matplotlibrc and restores matplotlib's settings on exit.
 
-    `salt` makes the ids inside an SVG repeat."""
+    `salt` makes the ids inside an SVG reproducible."""
     with mpl.rc_context():
         mpl.rcdefaults()
         settings: Any = _RC | {"svg.hashsalt": salt}
@@ -77,7 +79,7 @@ def panel_grid(count: int, columns: int = 3, inches: tuple[float, float] = PANEL
 
 
 def note(figure: Figure, text: str) -> None:
-    """Small print under the figure, broken to its width."""
+    """Add small print under the figure, wrapped to its width."""
     if text:
         letters = int(figure.get_figwidth() * 17)
         figure.supxlabel("\n".join(wrap(text, letters)), x=0.01, ha="left", fontsize=8, color=SOFT)

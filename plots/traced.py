@@ -1,4 +1,5 @@
-"""Figures of traced positions: one quantity's distribution, or two against each other (MARS 1 and 5, FSD 3)."""
+"""Figures of traced positions: the distribution of one quantity, or two plotted against each other (MARS, Figures 1
+and 5; FSD, Figure 3)."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from results.reports.spec import FigureSpec
 from results.store.clauses import Clause
 
 _EMITTED = (("kept", PURPLE, "o"), ("kept only by the threshold", VERMILLION, "."), ("drawn by the target", SOFT, "x"))
-"""Label, colour and marker of the emitted tokens: draft tokens of two kinds, and the tokens after them."""
+"""Label, colour and marker of emitted tokens: two kinds of accepted draft tokens, and the tokens drawn after them."""
 
 
 def draw(traced: Traced, spec: FigureSpec, grid: Grid) -> Figure:
-    """A panel for each view in each place; a cell without traces has an empty panel that says so."""
+    """Draw one panel per view and place; the panel of a cell without traces is empty, with a note."""
     places = [(title, at, view) for title, at in panels(spec, traced.panels) for view in traced.views]
     figure, axes = panel_grid(len(places), columns=2 if len(places) in (2, 4) else 3)
     for i, (ax, (title, at, view)) in enumerate(zip(axes, places, strict=True)):
@@ -36,8 +37,8 @@ def draw(traced: Traced, spec: FigureSpec, grid: Grid) -> Figure:
 
 def _panel(ax: Axes, view: View, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
     names = (view.x,) if view.y is None else (view.x, view.y)
-    held = outcome(grid, tuple(at[axis] for axis in spec.axes))
-    frame = quantities(held.trace, names) if held.trace is not None and held.trace.exists() else pd.DataFrame()
+    cell = outcome(grid, tuple(at[axis] for axis in spec.axes))
+    frame = quantities(cell.trace, names) if cell.trace is not None and cell.trace.exists() else pd.DataFrame()
     total = len(frame)
     for name, limits in ((view.x, view.x_range), (view.y, view.y_range)):
         if limits is not None and len(frame):

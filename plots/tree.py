@@ -1,7 +1,6 @@
-"""One draft tree, read from left to right: every node's token, what draft and target gave it, and what became of it.
+"""Draw one draft tree from left to right: each node's token, its draft and target probability, and its outcome.
 
-A node's best child stands on its own line, so that the draft's favourite path is straight; there are as many lines as
-leaves."""
+A node's best child is on the same line as the node, so the draft's best path is straight; each leaf has its line."""
 
 from __future__ import annotations
 
@@ -20,14 +19,24 @@ from results.store.cycles import Cycle, Node
 
 POINTS = 8.5
 LETTER = 0.602 * POINTS / 72  # inches; DejaVu Sans Mono is 0.602 em wide
-# inches: height of a line, inside a box, between columns, around all, from the trunk of siblings to their boxes
+# inches: line height, box padding, gap between columns, margin, distance from the trunk of siblings to their boxes
 LINE, PAD, GAP, MARGIN, TRUNK = 0.262, 0.06, 0.4, 0.16, 0.13
 LONGEST = 16
 SHOWN = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 
 
 class Paint(NamedTuple):
-    """How a clause looks: fill, edge, text, weight of the text, style and width of the edge, mark, words."""
+    """How a clause is drawn.
+
+    fill    colour of the box.
+    edge    colour of its edge.
+    text    colour of the token.
+    weight  font weight of the token.
+    dash    line style of the edge.
+    width   line width of the edge, points.
+    mark    sign before the token.
+    words   entry of the legend.
+    """
 
     fill: str
     edge: str
@@ -52,7 +61,12 @@ ON_PATH = (Clause.ROOT, *EMITTED)
 
 
 class Place(NamedTuple):
-    """A box in inches, y downwards; `end` is where its children's edges begin, behind the numbers."""
+    """A box in inches, y pointing down.
+
+    x, y   left edge and vertical centre.
+    width  of the box.
+    end    right end of the numbers, where the edges to its children start.
+    """
 
     x: float
     y: float
@@ -61,7 +75,7 @@ class Place(NamedTuple):
 
 
 def draw(cycle: Cycle) -> Figure:
-    """The cycle's tree; the figure is as large as the tree needs."""
+    """Draw the cycle's tree; the figure grows with the tree."""
     nodes = [*cycle.nodes, cycle.follow]
     places, width, height = layout(nodes)
     heading = _heading(cycle, width)
@@ -81,7 +95,7 @@ def draw(cycle: Cycle) -> Figure:
 
 
 def layout(nodes: Sequence[Node]) -> tuple[list[Place], float, float]:
-    """Where every node stands, and the tree's width and height in inches. A column is as wide as its widest node."""
+    """The place of every node, and the tree's width and height in inches. A column is as wide as its widest node."""
     depth, lines = _depths(nodes), _lines(nodes)
     columns = max(depth) + 1
     boxes = [len(label(node)) * LETTER + 2 * PAD for node in nodes]
@@ -104,8 +118,8 @@ def _depths(nodes: Sequence[Node]) -> list[int]:
 
 
 def _lines(nodes: Sequence[Node]) -> list[int]:
-    """The line of each node: its first child's, or for a leaf the next free one. The drawn token comes after its
-    siblings, being the last node."""
+    """The line of each node: that of its first child, or for a leaf the next free one. The drawn token is the last
+    node, so it follows its siblings."""
     children: list[list[int]] = [[] for _ in nodes]
     for i, node in enumerate(nodes[1:], start=1):
         children[node.parent].append(i)
@@ -120,7 +134,7 @@ def _lines(nodes: Sequence[Node]) -> list[int]:
 
 
 def label(node: Node) -> str:
-    """The token as one sees it: blanks visible, pieces of characters as their number, long ones cut."""
+    """The token as printed: visible whitespace, ids for partial characters, long tokens truncated."""
     if not node.text or "\ufffd" in node.text:
         shown = f"#{node.token}"
     else:
@@ -143,7 +157,7 @@ def _hundredths(p: float) -> str:
 
 
 def _draw_edges(ax: Axes, nodes: Sequence[Node], places: Sequence[Place]) -> None:
-    """Siblings hang on one trunk in front of their column; what was kept is drawn over it."""
+    """Siblings share one trunk before their column; edges to kept nodes are drawn on top."""
     for node, place in zip(nodes[1:], places[1:], strict=True):
         kept = node.clause in ON_PATH
         ax.add_patch(PathPatch(_edge(places[node.parent], place), fill=False, lw=1.9 if kept else 0.8, capstyle="round",
@@ -176,7 +190,7 @@ def _box(ax: Axes, x: float, y: float, width: float, height: float, paint: Paint
 
 
 def _heading(cycle: Cycle, width: float) -> list[str]:
-    """What stands above the tree: what ran, and the text before the root."""
+    """Lines above the tree: the settings, and the text before the root."""
     s, letters = cycle.settings, max(40, int(width / LETTER))
     options = f" ({s['options']})" if s["options"] else ""
     ran = (f"{s['rule']}{options} on {s['drafter']}, temperature {s['temperature']}, pair {s['pair']}; "
@@ -198,7 +212,7 @@ def _draw_heading(ax: Axes, cycle: Cycle, heading: list[str], top: float) -> Non
 
 
 def _legend_lines(nodes: Sequence[Node], width: float) -> list[list[Clause]]:
-    """The clauses that occur, in as many lines as they need."""
+    """The clauses that occur, broken into lines of at most `width` inches."""
     lines: list[list[Clause]] = [[]]
     used = 0.0
     for clause in PAINT:
@@ -227,5 +241,5 @@ def _draw_legend(ax: Axes, lines: list[list[Clause]], y: float) -> None:
             ax.text(x + 0.3, y, paint.words, va="center_baseline", fontsize=POINTS)
             x += _legend_width(clause)
         y += 0.21
-    ax.text(0, y, "behind a token: its probability under the draft → under the target, given its parent, in hundredths",
+    ax.text(0, y, "after a token: its probability under the draft → under the target, given its parent, in hundredths",
             va="center_baseline", fontsize=POINTS, color=SOFT)

@@ -1,4 +1,4 @@
-"""Worked examples before each question: from a file of the project, a user's file, or a task of lm-eval."""
+"""Few-shot examples before each question, from a shipped file, a user's file or a task of lm-eval."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ LM_EVAL = "lm_eval:"
 
 
 def _file_or_task(source: object) -> object:
-    """A file as its path, those of tasks/data by their name alone; a task of lm-eval as text."""
+    """Resolve a file to its path, tasks/data first; leave a task of lm-eval as text."""
     if not isinstance(source, str) or source.startswith(LM_EVAL):
         return source
-    own = DATA / source
-    return own if own.is_file() else Path(source).expanduser()
+    shipped = DATA / source
+    return shipped if shipped.is_file() else Path(source).expanduser()
 
 
 ShotSource = Annotated[Path | str, BeforeValidator(_file_or_task)]
 
 
 class Shots(BaseModel):
-    """count: how many examples. source: `NAME.jsonl` of tasks/data, `lm_eval:TASK.yaml` (the examples that lm-eval's
-    task file lists), or a path. target: template of an example's answer. As earlier turns of a conversation when chat
-    is on, else in one text before the question."""
+    """Few-shot examples: earlier turns of the conversation with task.chat=true, else one text before the question.
+
+    count   number of examples.
+    source  `NAME.jsonl` of tasks/data, `lm_eval:TASK.yaml` (the examples listed in lm-eval's task file), or a path.
+    target  template of an example's answer.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,7 +45,7 @@ class Shots(BaseModel):
             return []
         rows = self._rows()
         if len(rows) < self.count:
-            raise TaskError(f"task.shots.count={self.count}: {self.source} has {len(rows)} examples")
+            raise TaskError(f"task.shots.count={self.count}: {self.source} has {len(rows)} examples; lower it")
         return [(fill(prompt, row), fill(self.target, row)) for row in rows[:self.count]]
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -51,8 +54,9 @@ class Shots(BaseModel):
         if isinstance(self.source, str):
             from tasks.scorers.harness import task_file
 
-            found = task_file(self.source.removeprefix(LM_EVAL)).get("fewshot_config", {}).get("samples")
-            if not found:
-                raise TaskError(f"task.shots.source={self.source}: this task of lm-eval lists no examples")
-            return found
+            samples = task_file(self.source.removeprefix(LM_EVAL)).get("fewshot_config", {}).get("samples")
+            if not samples:
+                raise TaskError(f"task.shots.source={self.source}: this task of lm-eval lists no examples; "
+                                "give another task or a JSONL file")
+            return samples
         return list(Source(path=self.source).rows("the examples", "task.shots.source"))

@@ -1,8 +1,9 @@
-"""The audit of ARC-Decode's Table 5: did the bound hold for the draft tokens that a traced cell accepted?
+"""Audit ARC-Decode's bound (Table 5): does it hold for the draft tokens that a traced cell accepted?
 
-For an accepted token x where the target's most likely token is t, the true next-step divergence is JS between what
-follows x and what follows t, as in calibration (nats, union of both top 128); the bound is min(U_emb, U_logit) of the
-trace. Where x = t both are 0. It is a pass of its own behind the trace, and touches neither."""
+For an accepted token x and the target's argmax t, the true next-step divergence is the JS divergence between the
+target's next distributions after x and after t, as in calibration (nats, union of both top 128). The bound is
+min(U_emb, U_logit) of the trace. Both are 0 where x = t. The audit is a separate pass after the trace; it changes
+neither samples nor trace."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ COLUMNS = ["prompt", "turn", "cycle", "depth", "clause", "token", "top1", "u_emb
 
 
 def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
-    """Audit every traced cell once; the outcome is a record in its folder. A trace without bounds is left alone."""
+    """Audit each traced cell once and store the result in its folder. Traces without bounds are skipped."""
     for cell in cells:
         folder = asked_folder(cell, store)
         traces = TraceFolder(folder, folder.selection())
@@ -51,14 +52,15 @@ def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
                 folder.write_record(RECORD, {"asked": cell.n, **coverage(frame, differing)})
         except StoreError as error:
             log.warning("%s", error)
-        except Exception as error:  # of this cell alone: its table says that it was not audited
+        except Exception as error:  # affects this cell only; its table shows that it was not audited
             log.error("%s: not audited: %s", cell.name, format_exception(error))
 
 
-def coverage(frame: pd.DataFrame, found: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Shares with Wilson intervals, of all accepted tokens and of those `found` that are not the target's choice."""
-    accepted, differing = int(frame["clause"].isin(KEPT).sum()), len(found)
-    broken = sum(js > bound for js, bound in found)
+def coverage(frame: pd.DataFrame, divergent: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Shares for which the bound holds, with Wilson intervals: of all accepted tokens, and of those that are not the
+    target's argmax, whose (JS, bound) are `divergent`."""
+    accepted, differing = int(frame["clause"].isin(KEPT).sum()), len(divergent)
+    broken = sum(js > bound for js, bound in divergent)
     return {
         "accepted": accepted, "differing": differing,
         "coverage": 1 - broken / accepted if accepted else None,
@@ -70,28 +72,28 @@ def coverage(frame: pd.DataFrame, found: Sequence[tuple[float, float]]) -> dict[
 
 def divergences(cell: Cell, pool: ModelPool, samples: Sequence[Sample],
                 frame: pd.DataFrame) -> list[tuple[float, float]]:
-    """(JS, bound) of every accepted draft token that is not the target's most likely one, answer by answer."""
+    """(JS, bound) of each accepted draft token that is not the target's argmax, answer by answer."""
     target = pool.method(cell).target
     prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
-    found: list[tuple[float, float]] = []
+    pairs: list[tuple[float, float]] = []
     for sample in samples:
         for ids, answer, path in _turns(target, prompts[sample.id], sample, frame[frame["prompt"] == sample.id]):
             chosen = path[path["clause"].isin(KEPT) & (path["token"] != path["top1"])]
-            rivals: dict[int, int] = dict(zip(chosen.index.tolist(), chosen["top1"].tolist(), strict=True))
-            js = next_step_js(target, ids, answer, rivals, TOP)
+            argmax: dict[int, int] = dict(zip(chosen.index.tolist(), chosen["top1"].tolist(), strict=True))
+            js = next_step_js(target, ids, answer, argmax, TOP)
             bound = chosen[["u_emb", "u_logit"]].min(axis=1)
-            found += [(js[at], float(bound[at])) for at in rivals]
-    return found
+            pairs += [(js[at], float(bound[at])) for at in argmax]
+    return pairs
 
 
 def _turns(target: Any, prompt: Prompt, sample: Sample,
            frame: pd.DataFrame) -> Iterator[tuple[list[int], list[int], pd.DataFrame]]:
-    """Of each turn its context, its answer, and the trace of the emitted tokens, indexed by their place in it."""
+    """For each turn: its context, its answer, and the trace of the emitted tokens, indexed by position in it."""
     start = 0
     for turn, tokens in enumerate(sample.turn_tokens):
         answer = sample.output_ids[start:start + tokens]
-        own = frame[(frame["turn"] == turn) & frame["clause"].isin(EMITTED)]
-        path = own.sort_values(["cycle", "depth"], kind="stable").head(tokens - 1)
+        emitted = frame[(frame["turn"] == turn) & frame["clause"].isin(EMITTED)]
+        path = emitted.sort_values(["cycle", "depth"], kind="stable").head(tokens - 1)
         path.index = pd.RangeIndex(1, len(path) + 1)  # the first token comes from the prefill
         yield context(target, prompt, sample.texts[:turn]), answer, path
         start += tokens

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settings, store: Store) -> int:
-    """Print the results table, what relaxed rules gain over lossless ones, the failures and, with summary=json, the
-    summaries. Returns the exit status: 0 when every cell is complete."""
+    """Print the results table, the gains of relaxed rules over lossless ones, the failures and, with summary=json, the
+    summaries. Returns the exit status: 0 if every cell is complete."""
     columns = ("point", "τ", "speedup", "accuracy", "tokens/s", "n")
     table = Table(*columns, title=f"results in {store.root}", title_justify="left")
     summaries = [(label, asked_folder(cell, store).summary()) for cell, label in zip(cells, labels, strict=True)]
@@ -41,7 +41,7 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
 
 def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
                    others: Mapping[str, str] | None = None) -> int:
-    """Print a line on stderr for each incomplete cell and for each of `others`, name -> reason. Returns 1 after any."""
+    """Print one line on stderr per incomplete cell and entry of `others`, name -> reason. Returns 1 if any, else 0."""
     problems = {cell.name: problem for cell in cells if (problem := status_problem(asked_folder(cell, store)))}
     for cell in cells if settings.trace else ():
         if cell.name not in problems and (reason := TraceFolder(asked_folder(cell, store)).failure()):
@@ -53,7 +53,7 @@ def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
 
 
 def print_summaries(cells: Sequence[Cell], store: Store) -> None:
-    """Print one JSON line a cell (summary=json); they are the last lines of the standard output."""
+    """Print one JSON line per cell (summary=json) at the end of the standard output."""
     for cell in cells:
         folder = asked_folder(cell, store)
         summary = folder.summary()
@@ -69,7 +69,7 @@ def status_problem(folder: CellFolder) -> str | None:
         if summary is None and not folder.path.exists():
             return "was not run"
         if summary is None:
-            with folder.lock():  # raises, naming the process that has it
+            with folder.lock():  # raises, naming the process that holds it
                 return "was not finished"
         if not summary.failed:
             return None
@@ -80,10 +80,10 @@ def status_problem(folder: CellFolder) -> str | None:
 
 
 def labels_of(points: Sequence[Sequence[str]], cells: Sequence[Cell]) -> list[str]:
-    """Name each point by the overrides in which they differ; a single one by its method and task."""
+    """Name each cell by the overrides that differ between cells; a single one by its method and task."""
     common = set(points[0]).intersection(*points)
     varying = [" ".join(line for line in overrides if line not in common) for overrides in points]
-    return [own or f"{cell.label} {cell.task.name}" for own, cell in zip(varying, cells, strict=True)]
+    return [line or f"{cell.label} {cell.task.name}" for line, cell in zip(varying, cells, strict=True)]
 
 
 def _figures(summary: Summary | None) -> list[str]:

@@ -101,7 +101,7 @@ def _convert(file: Path, header: Header, folder: Path) -> None:
 
     with TemporaryDirectory() as alone, redirect_stderr(io.StringIO()):  # its progress bars
         link = Path(alone) / "model.gguf"
-        link.symlink_to(file.resolve())  # alone in its folder: no file beside it can change what is read
+        link.symlink_to(file.resolve())  # alone in its folder, so that no other file affects loading
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 alone, gguf_file=link.name, dtype=torch.float32, output_loading_info=True)

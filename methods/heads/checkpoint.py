@@ -101,11 +101,11 @@ def find(source: str, name: str, revision: str | None = None) -> Path | None:
         file = folder_of(source) / name
         return file if file.is_file() else None
     try:
-        found = cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False)
+        file = cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False)
     except (OSError, ValueError) as error:
         raise ModelError(f"{source}: neither a local folder nor a reachable hub model: "
                          f"{str(error).splitlines()[0]}") from error
-    return None if found is None else Path(found)
+    return None if file is None else Path(file)
 
 
 def _tensors(source: str, file: Path, revision: str | None) -> dict[str, Tensor]:
@@ -136,13 +136,13 @@ def _shapes(folder: Path, weights: Sequence[str]) -> dict[str, Tensor]:
 def load_tensors(file: Path) -> dict[str, Tensor]:
     """name -> tensor of a .safetensors file or a pickle of tensors alone. Raises ModelError."""
     try:
-        found = (load_file(file) if file.suffix == ".safetensors"
-                 else torch.load(file, map_location="cpu", weights_only=True))
+        tensors = (load_file(file) if file.suffix == ".safetensors"
+                   else torch.load(file, map_location="cpu", weights_only=True))
     except (OSError, EOFError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
         raise ModelError(f"{file}: cannot be read as tensors: {str(error).splitlines()[0]}") from error
-    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise ModelError(f"{file}: holds something other than named tensors")
-    return dict(found)
+    return dict(tensors)
 
 
 def _shape(tensor: Tensor) -> str:

@@ -69,7 +69,7 @@ class HeadModule(nn.Module, ABC):
     """What the EAGLE heads share: they turn (embedding of token t+1, hidden state at t) into the hidden state at t+1.
 
     `fuse` makes the hidden state out of the target's features; afterwards the head feeds on its own output. A subclass
-    has `config`, and `embed_tokens` where the checkpoint brings an embedding of its own."""
+    has `config`, and `embed_tokens` if the checkpoint has its own embedding."""
 
     config: LlamaConfig
     embed_tokens: nn.Embedding | None

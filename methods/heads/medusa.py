@@ -111,14 +111,14 @@ def _module(checkpoint: Checkpoint, size: int, vocab: int) -> MedusaHeads:
     if linear is None:
         raise ModelError(f"{checkpoint.source}: no Medusa heads: 0.0.linear.weight is not among its "
                          f"{len(checkpoint.tensors)} tensors; give a folder or repository with medusa_lm_head.pt")
-    names = [found for name in checkpoint.tensors if (found := _NAME.fullmatch(name))]
+    names = [match for name in checkpoint.tensors if (match := _NAME.fullmatch(name))]
     heads, modules = (max(int(name[group]) for name in names) + 1 for group in (1, 2))
     last = checkpoint.tensors.get(f"0.{modules - 1}.weight")
     return MedusaHeads(heads, linear.shape[-1], vocab if last is None else last.shape[0], modules - 1)
 
 
 def _heads_alone(checkpoint: Checkpoint) -> Checkpoint:
-    """Without the backbone that a Medusa-2 checkpoint holds beside its heads."""
-    beside = {name.removeprefix(WITH_BACKBONE): tensor for name, tensor in checkpoint.tensors.items()
+    """The checkpoint without the backbone that Medusa-2 stores with the heads."""
+    heads = {name.removeprefix(WITH_BACKBONE): tensor for name, tensor in checkpoint.tensors.items()
               if name.startswith(WITH_BACKBONE)}
-    return replace(checkpoint, tensors=beside) if beside else checkpoint
+    return replace(checkpoint, tensors=heads) if heads else checkpoint

@@ -1,4 +1,4 @@
-"""The interface of an acceptance rule, its view as a function of a threshold, and what it must know of a drafter."""
+"""Interface of an acceptance rule, its decision as a function of a threshold, and what it checks of a drafter."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ _COMPARE = {">": torch.gt, ">=": torch.ge, "<": torch.lt, "<=": torch.le}
 
 @dataclass(frozen=True, slots=True)
 class ThresholdView:
-    """A rule's local decision as a function of one threshold, by which traces are replayed at other thresholds: a node
-    is kept iff `inside` where `score relation threshold` holds, and iff `outside` elsewhere (NaN never holds).
+    """A rule's local decision as a function of one threshold, used to replay traces at other thresholds.
 
-    name, value  the threshold and where it stands in this run.
-    score        [B, N] float per node.
-    inside, outside  [B, N] bool per node.
+    A node is kept iff `inside` where `score relation threshold` holds, and iff `outside` elsewhere (NaN never holds).
+
+    name      the rule's option that is the threshold.
+    relation  comparison of score and threshold.
+    value     the threshold in this run.
+    score     [B, N] float per node.
+    inside    [B, N] bool per node: the decision where the comparison holds.
+    outside   [B, N] bool per node: the decision elsewhere.
     """
 
     name: str
@@ -48,11 +52,12 @@ class ThresholdView:
 
 @dataclass(frozen=True, slots=True)
 class DraftCapabilities:
-    """What a rule must know of the drafter before anything runs.
+    """Properties of a drafter that a rule checks before a run.
 
-    has_q            it gives a distribution.
-    sampled          its candidates are drawn from it.
-    full_vocabulary  the distribution covers every token; not so for heads with a draft vocabulary of their own.
+    drafter          its name, for messages.
+    has_q            drafts carry a distribution.
+    sampled          candidates are drawn from that distribution.
+    full_vocabulary  the distribution covers every token; False for heads with a reduced draft vocabulary.
     """
 
     drafter: str
@@ -84,30 +89,30 @@ class Rule(BaseModel, ABC):
         """Raise ValueError, one line, for a combination that cannot run."""
         if self.needs_q(sampling) and not candidates.has_q:
             raise ValueError(f"rule {self!r} compares with the draft distribution, and drafter={candidates.drafter} "
-                             "has none: take a drafter that is a model or a head, or another rule")
+                             "has none: use a drafter that is a model or a head, or another rule")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Rule:
-        """The rule ready for work with these models, `model` being the drafter's: here it reads its files and takes the
-        weights it needs (`target.head`, `target.embedding`). Default: itself. Raises ValueError, one line."""
+        """The rule bound to these models, `model` being the drafter's: reads its files and keeps the weights it needs
+        (`target.head`, `target.embedding`). Default: itself. Raises ValueError, one line."""
         return self
 
     @abstractmethod
     def decide(self, v: Verification) -> Decision:
-        """Which nodes are kept if they are tested."""
+        """Decide for every node whether it is kept if it is tested."""
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
-        """What a trace notes beside the decision: name -> [B, N] numbers per node that the rule alone can know. Only
-        asked for in an untimed pass."""
+        """Further quantities for the trace that only the rule can compute: name -> [B, N] numbers per node. Only called
+        in an untimed pass."""
         return {}
 
     def threshold_view(self, v: Verification) -> ThresholdView | None:
-        """The decision as a function of the rule's threshold; None for a rule without one. Only asked for in an untimed
-        pass; at the threshold of the run it is what `decide` says."""
+        """The decision as a function of the rule's threshold; None for a rule without one. Equal to `decide` at the
+        threshold of the run. Only called in an untimed pass."""
         return None
 
     def by_threshold(self, v: Verification) -> Tensor:
         """[B, N] bool: the node is accepted only because of the rule's threshold; without it the rule would not accept
-        the token, whatever the lossless test says. Only called in an untimed pass.
+        the token, regardless of the lossless test. Only called in an untimed pass.
 
         Default: what the `threshold_view` adds to its `outside`; for a rule without a view, what the rule accepts and
         the lossless test does not."""

@@ -4,10 +4,10 @@ With the head's logits l_i as in `dropmatch` (one mask a token), at temperature 
 
     accept x  iff  x = argmax l_i   in the context of its parent;   correction and bonus: argmax l_i
 
-A draft only makes it faster: every context of the emitted text has one mask, drawn for it alone, so that the text has
-the distribution of decoding with the head autoregressively, but for its first token: that is the plain target's, as for
-every rule, because it comes from the prompt's own forward. With p_drop = 0 it is greedy decoding of the target. A
-control, not a method: "relaxed" counts tokens that the target itself would not have said.
+Drafting affects speed only: each context of the emitted text has one mask, drawn independently, so the text has the
+distribution of autoregressive decoding with the head. The exception is the first token, which is the plain target's, as
+for every rule, because it comes from the prefill. With p_drop = 0 this is greedy decoding of the target. A control, not
+a method: "relaxed" counts tokens that differ from the target's argmax.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # transformers is slow to import
 
 
 class DropoutHead(Rule):
-    """head: i, from 1; heads differ by their random masks alone. p_drop: share of hidden units dropped."""
+    """head: i, from 1; heads differ only in their random masks. p_drop: share of hidden units dropped."""
 
     needs_hidden: ClassVar[bool] = True
     head: int = Field(1, ge=1)

@@ -1,9 +1,9 @@
-"""Two rules at once: a draft token is kept if either keeps it, and what is emitted is as in the first.
+"""Combine two rules: a draft token is accepted if either accepts it; correction and bonus come from the first.
 
     accept x  iff  first accepts x  or  second accepts x;   correction and bonus: the first rule's
 
-`first` and `second` are any two rules with their options; DropMatch's section 4.3 combines itself with AutoJudge so.
-Both see the same random numbers.
+`first` and `second` are any two rules with their options; both use the same random numbers.
+Source: DropMatch, section 4.3, which combines DropMatch with AutoJudge.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _built(given: Mapping[str, Any]) -> Rule:
     name = options.pop("name", None)
     if name not in registry.names("rules") or name == "either":
         allowed = ", ".join(n for n in registry.names("rules") if n != "either")
-        raise ValueError(f"name={name} is no rule to combine; there are {allowed}")
+        raise ValueError(f"name={name} cannot be combined; give one of: {allowed}")
     try:
         return registry.rule(name)(**options)
     except ValidationError as error:
@@ -50,14 +50,14 @@ class Either(Rule):
     @field_validator("first", "second")
     @classmethod
     def _complete(cls, given: dict[str, Any]) -> dict[str, Any]:
-        rule = _built(given)  # refuses a name that is missing or unknown
+        rule = _built(given)  # raises for a missing or unknown name
         return {"name": given["name"], **rule.model_dump()}
 
     def model_post_init(self, _: Any) -> None:
         self._rules = (_built(self.first), _built(self.second))
 
     @property
-    def needs_hidden(self) -> bool:  # type: ignore[override]  # of its parts
+    def needs_hidden(self) -> bool:  # type: ignore[override]  # depends on the two rules
         return any(rule.needs_hidden for rule in self._rules)
 
     @property
@@ -80,12 +80,12 @@ class Either(Rule):
         return bound
 
     def decide(self, v: Verification) -> Decision:
-        one, other = (rule.decide(v) for rule in self._rules)
-        lossless = other.lossless_accept if one.lossless_accept is None else one.lossless_accept
-        return Decision(one.accept | other.accept, lossless, {**one.flags, **other.flags})
+        first, second = (rule.decide(v) for rule in self._rules)
+        lossless = second.lossless_accept if first.lossless_accept is None else first.lossless_accept
+        return Decision(first.accept | second.accept, lossless, {**first.flags, **second.flags})
 
     def by_threshold(self, v: Verification) -> Tensor:
-        """Accepted, and by neither rule without its threshold."""
+        """Accepted, but by neither rule without its threshold."""
         accepted = [rule.decide(v).accept for rule in self._rules]
         relaxed = [rule.by_threshold(v) for rule in self._rules]
         without = [accept & ~only for accept, only in zip(accepted, relaxed, strict=True)]

@@ -1,23 +1,23 @@
-"""Speculative sampling: the emitted tokens have exactly the target's processed distribution p.
+"""Speculative sampling: the emitted tokens follow the target's processed distribution p exactly.
 
-Leviathan et al. 2023 and Chen et al. 2023 for one candidate; SpecInfer (Miao et al. 2024) and EAGLE for siblings.
-In one context with children x_1, x_2, ... in draft order, r of them already rejected:
+Source: Leviathan et al. 2023 and Chen et al. 2023 for one candidate; SpecInfer (Miao et al. 2024) and EAGLE for
+siblings. In one context with children x_1, x_2, ... in draft order, r of them already rejected:
 
   sampled        children drawn independently from q.  p_0 = p,  p_(r+1) = norm(max(0, p_r - q)),
-                 accept x with probability min(1, p_r(x)/q(x)), all rejected: draw from the last p_r.
+                 accept x with probability min(1, p_r(x)/q(x)); if all are rejected, draw from the last p_r.
                  By induction p_r = max(0, p - c_r q)/Z_r with c_0 = 0, Z_0 = 1, c_(r+1) = c_r + Z_r and
                  Z_r = sum max(0, p - c_r q): two numbers per context and rank instead of a distribution.
   deterministic  q is a point mass on x, so a rejected x loses all its mass: with S = p(x_1) + ... + p(x_r)
-                 accept x with probability p(x)/(1 - S), all rejected: draw from p without the children.
+                 accept x with probability p(x)/(1 - S); if all are rejected, draw from p without the children.
 
 q_mode (only matters for deterministic candidates):
   exact  as above.
-  draft  accept with min(1, p(x)/(1 - S)/q(x)), q(x) = the draft's own probability of x, as the repositories of MARS
-         and ARC-Decode do. A rejected x has p < q, so max(0, p - q) again removes it whole. NOT lossless: x did not
-         come from q. It raises acceptance and biases the output towards the draft's favourites.
+  draft  accept with probability min(1, p(x)/(1 - S)/q(x)), q(x) = the draft probability of x, as in the repositories
+         of MARS and ARC-Decode. A rejected x has p < q, so max(0, p - q) again removes all its mass. NOT lossless: x
+         was not drawn from q. It raises acceptance and biases the output towards tokens that the draft prefers.
 
-At temperature 0 all of this is greedy matching. Tests are `u < probability`, u in [0, 1): never accepted at 0, always
-accepted at 1. Shapes as in `Verification`: B rows, N nodes, V tokens.
+At temperature 0 all of these reduce to greedy matching. Tests are `u < probability` with u in [0, 1): probability 0
+never accepts, 1 always does. Shapes as in `Verification`: B rows, N nodes, V tokens.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def lossless_test(v: Verification, q_mode: QMode = "exact") -> Tensor:
 
 
 def _accepts_sampled_siblings(v: Verification) -> Tensor:
-    """One round per sibling rank; every context advances its own (c, Z), every node is judged in its own round."""
+    """One round per sibling rank: each context updates its (c, Z), and each node is tested in the round of its rank."""
     rank = v.earlier_siblings.sum(-1)
     accept = torch.zeros_like(v.draft.valid)
     c, z = torch.zeros_like(v.u), torch.ones_like(v.u)
@@ -64,7 +64,7 @@ def _accepts_sampled_siblings(v: Verification) -> Tensor:
 
 
 def residual(v: Verification, node: Tensor) -> Tensor:
-    """[B, V] unnormalised: what is left of p in the context of node [B] after all its children were rejected; p itself
+    """[B, V] unnormalised: the mass of p that remains in the context of node [B] once all its children are rejected; p
     at a leaf."""
     p, children = v.p_at(node), v.children_of(node)
     if v.sampling.greedy:
@@ -76,7 +76,7 @@ def residual(v: Verification, node: Tensor) -> Tensor:
     else:
         zero_at_children = torch.where(children, 0.0, torch.inf)
         left = p.scatter_reduce(1, v.draft.tokens, zero_at_children, "amin")
-    # Where rounding let the last child be rejected although nothing else has mass (odds about 1e-7), p stands in.
+    # Fall back to p if rounding rejected the last child although no other token has mass (odds about 1e-7).
     return torch.where(left.sum(-1, keepdim=True) > 0, left, p)
 
 
@@ -90,7 +90,7 @@ def _without_q(p: Tensor, q: Tensor, rejected: Tensor, rounds: int) -> Tensor:
 
 
 class Lossless(Rule):
-    """q_mode: how deterministic candidates are treated (see above); "draft" is a biased control, not a method."""
+    """q_mode: how deterministic candidates are tested (see above); "draft" is a biased control, not a method."""
 
     q_mode: QMode = "exact"
 
@@ -102,7 +102,7 @@ class Lossless(Rule):
         return Decision(lossless_test(v, self.q_mode), strict)
 
     def by_threshold(self, v: Verification) -> Tensor:
-        """Nowhere: the rule has no threshold, q_mode=draft is a bias of the test itself."""
+        """False everywhere: the rule has no threshold; q_mode=draft biases the test itself."""
         return torch.zeros_like(v.draft.tokens, dtype=torch.bool)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:

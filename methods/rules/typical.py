@@ -2,21 +2,21 @@
 
     accept x  iff  p(x) > min(epsilon, delta * exp(-H(p)))        H(p) = -sum_v p(v) log p(v), nats
 
-p is the target's distribution in the context of x's parent. Of all paths that are accepted node by node the longest is
-kept; of several longest the one with the largest product of p(x). Siblings are not tested in
-order: the tree is judged as a whole. The token after the path is the target's argmax, at every temperature: Medusa
-decodes the first token of a cycle greedily, so that the text cannot run away. So typical acceptance is no sampling at
-all: with all drafts wrong it is greedy decoding. (The loop draws the very first token of an answer, from the prefill,
-from p as for every method.) At temperature 0 all of this is greedy matching.
+p is the target's distribution in the context of x's parent. Of all paths whose nodes are all accepted, the longest is
+kept; among equally long ones, the one with the largest product of p(x). Siblings are not tested in order: the tree is
+evaluated as a whole. The token after the path is the target's argmax at every temperature: Medusa decodes the first
+token of a cycle greedily, for stability. Typical acceptance is thus not a sampling method: if all drafts are wrong, it
+is greedy decoding. (The first token of an answer, from the prefill, is drawn from p as for every method.) At
+temperature 0 the rule is greedy matching.
 Source: Medusa (Cai et al. 2024), section 2.3.1; FasterDecoding/Medusa, `evaluate_posterior(fast=True)`.
 
 variant
   paper     p is the processed distribution (temperature, top-k, top-p), H its entropy.
-  released  p = softmax(z / temperature), top-k and top-p play no part; H = -sum_v p(v) log(p(v) + 1e-5), which is a
-            little smaller. The repository calls delta `posterior_alpha` and epsilon `posterior_threshold`.
+  released  p = softmax(z / temperature), without top-k and top-p; H = -sum_v p(v) log(p(v) + 1e-5), slightly
+            smaller. The repository calls delta `posterior_alpha` and epsilon `posterior_threshold`.
 correction
   greedy    the argmax, as above.
-  sample    drawn from p instead: what typical acceptance would be as a sampling method. In neither source.
+  sample    drawn from p instead: typical acceptance as a sampling method. In neither source.
 """
 
 from __future__ import annotations
@@ -37,8 +37,13 @@ RELEASED_EPSILON = 1e-5
 
 
 class Typical(Rule):
-    """epsilon: a probability that is always enough. delta: the share of exp(-H) that is enough; sqrt(epsilon) in both
-    sources."""
+    """Options of typical acceptance.
+
+    variant     paper or released, as above.
+    epsilon     a token with a larger probability is always accepted.
+    delta       weight of exp(-H); sqrt(epsilon) in both sources.
+    correction  how the token after the path is chosen, as above.
+    """
 
     variant: Literal["paper", "released"] = "paper"
     epsilon: float = Field(0.09, ge=0.0, le=1.0)
@@ -64,8 +69,8 @@ class Typical(Rule):
 
 
 def best_path(v: Verification, accept: Tensor, p_token: Tensor) -> Tensor:
-    """[B, N] bool: the nodes of the longest path whose every node is accepted, the likeliest of several; `p_token`
-    [B, N] as probabilities of the nodes' tokens."""
+    """[B, N] bool: the nodes of the longest path whose nodes are all accepted, the most probable among ties. `p_token`
+    [B, N]: probabilities of the nodes' tokens."""
     draft = v.draft
     accept = accept & draft.valid
     accept[:, 0] = True

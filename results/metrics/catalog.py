@@ -14,11 +14,11 @@ class Metric:
 
     name        the field of `Summary`
     label       column or axis title
-    unit        "%" is of a stored fraction
+    unit        unit in print; "%" for a value stored as a fraction
     digits      decimals in print
-    better      which end is good; None where neither is
+    better      the better direction, or None
     definition  what it measures, in one or two sentences
-    signed      is a plus sign printed?
+    signed      print a plus sign
     """
 
     name: str
@@ -36,20 +36,20 @@ class Metric:
 
     @property
     def sign(self) -> str:
-        """The unit as printed after a number in a table; tokens/s and milliseconds are not printed there."""
+        """The unit printed after a number in a table; empty for tokens/s and milliseconds."""
         return self.unit if self.unit in ("×", "%") else ""
 
     def shown(self, value: float) -> float:
-        """A stored value in the unit it is printed in."""
+        """Convert a stored value to the printed unit."""
         return 100 * value if self.unit == "%" else value
 
     def value(self, summary: Summary) -> float | None:
-        """This metric of a cell, in the unit it is stored in; None where it was not measured."""
+        """This metric of a cell as stored; None if it was not measured."""
         stored: float | None = getattr(summary, self.name)
         return stored
 
     def interval(self, summary: Summary) -> Interval | None:
-        """The 95% interval of this metric, in the unit it is stored in; None where it has none."""
+        """The 95% interval of this metric as stored, or None."""
         stored: Interval | None = getattr(summary, f"{self.name}_ci95", None)
         return stored
 
@@ -57,9 +57,9 @@ class Metric:
 _SPEED = (
     Metric("speedup", "Speedup", "×", 2, "higher",
            "Pooled tokens/s over that of autoregressive decoding of the same prompts in the same process, engine and "
-           "numeric type, the two taking turns. Interval: paired bootstrap over prompts."),
+           "numeric type, alternating prompt by prompt. Interval: paired bootstrap over prompts."),
     Metric("speedup_mean_of_ratios", "Speedup, mean of ratios", "×", 2, "higher",
-           "Mean over prompts of each prompt's own speedup, as several papers average."),
+           "Mean over prompts of the speedup of each prompt, as reported by several papers."),
     Metric("tokens_per_s", "Speed", "tok/s", 1, "higher",
            "Emitted tokens over decode wall time, which excludes prefill and tokenisation."),
     Metric("baseline_tokens_per_s", "Baseline speed", "tok/s", 1, None,
@@ -67,26 +67,26 @@ _SPEED = (
     Metric("e2e_tokens_per_s", "End-to-end speed", "tok/s", 1, "higher",
            "Emitted tokens over prefill and decode wall time."),
     Metric("speedup_ideal", "Ideal speedup", "×", 2, "higher",
-           "τ times the time of an autoregressive token over the time of drafting and verifying: the speedup if "
-           "nothing else took time. Times are medians of a profiling pass."),
+           "τ times the time of an autoregressive token, over the time of drafting and verifying: the speedup if all "
+           "other work were free. Times are medians of a profiling pass."),
     Metric("efficiency", "Efficiency", "%", 0, "higher", "Speedup over ideal speedup."),
     Metric("prefill_share", "Prefill", "%", 1, None, "Prefill over prefill and decode wall time."),
     Metric("draft_time_share", "Draft", "%", 1, None,
            "Drafting and pruning over prefill and decode wall time. Decode time is split in the proportions of a "
-           "profiling pass, which waits for the device at every phase of a cycle."),
+           "profiling pass, which synchronises with the device after every phase of a cycle."),
     Metric("verify_share", "Verify", "%", 1, None,
            "The target's forward over the draft, as a share of prefill and decode wall time, split as for drafting."),
     Metric("accept_share", "Accept", "%", 1, None,
-           "The rule's decision, the walk, the token after it and the bookkeeping, as a share of prefill and decode "
-           "wall time, split as for drafting."),
+           "The rule's decision, the walk, the next token and the bookkeeping, as a share of prefill and decode wall "
+           "time, split as for drafting."),
     Metric("cycle_ms", "Cycle", "ms", 2, "lower", "Median time of a draft–verify cycle in the profiling pass."),
     Metric("forward_ms", "Total", "ms", 2, "lower",
            "Median time per cycle of the target's forward and the decision on the draft, in the profiling pass."),
     Metric("head_ms", "Head", "ms", 2, "lower",
-           "Median time per cycle of everything after the target's last layer: the products with the LM head, those of "
-           "the rule included, and the decision on the draft."),
+           "Median time per cycle of all work after the target's last layer: products with the LM head, the rule's "
+           "included, and the decision on the draft."),
     Metric("head_share", "Head / Total", "%", 1, "lower",
-           "Head over Total: the share of the target's forward and the decision that comes after the last layer."),
+           "Head over Total: share of the target's forward and the decision spent after the last layer."),
 )
 _ACCEPTANCE = (
     Metric("tau", "τ", "", 2, "higher",
@@ -99,13 +99,13 @@ _ACCEPTANCE = (
            "target's argmax, over all emitted tokens."),
     Metric("greedier_share", "Greedier", "%", 1, None,
            "Accepted draft tokens that the lossless test rejects with the same random numbers although they are the "
-           "target's argmax, over all emitted tokens: no relaxation, but greedier than the temperature asks for."),
-    Metric("pruned_share", "Pruned ρ", "%", 1, None, "Drafted tokens dropped before verification, over all drafted."),
+           "target's argmax, over all emitted tokens: not relaxed, but greedier than the temperature implies."),
+    Metric("pruned_share", "Pruned ρ", "%", 1, None, "Draft tokens dropped before verification, over all drafted."),
 )
 _CONTROLS = (
     Metric("nll", "NLL", "", 3, None,
            "Mean −log p(token) of the emitted tokens under the raw target, nats. A value below that of plain sampling "
-           "at the same temperature means that the output is greedier than asked for."),
+           "at the same temperature means that the output is greedier than the temperature implies."),
     Metric("baseline_nll", "Baseline NLL", "", 3, None,
            "Mean −log p(token) of the tokens of autoregressive decoding under the raw target, nats."),
     Metric("distinct_2", "Distinct-2", "%", 1, None,
@@ -126,7 +126,7 @@ _CONTROLS = (
            "τ minus that of the lossless rule on the same drafter, settings and prompts; the sum of its three parts: "
            "relaxation, greedier and q_mode. Intervals: paired bootstrap over prompts.", True),
     Metric("tau_gain_relaxed", "relaxation", "", 2, None,
-           "Part of Δτ that a lossless decoder which is merely as much greedier would not gain.", True),
+           "Part of Δτ beyond the gain of a lossless decoder that is equally greedy.", True),
     Metric("tau_gain_greedier", "greedier", "", 2, None,
            "Part of Δτ due to greedier decoding: the gain of the lossless rule at temperature 0, times how far the "
            "rule's NLL (with q_mode exact) has moved from the lossless rule's towards that at temperature 0, from 0 "
@@ -144,14 +144,14 @@ _QUALITY = (
            "Accuracy over that of autoregressive decoding under the same decoding settings."),
     Metric("mcnemar_p", "McNemar p", "", 3, None,
            "p-value of the exact two-sided McNemar test: the probability that the prompts on which method and baseline "
-           "disagree split at least as unevenly if both were equally good."),
+           "disagree would split at least this unevenly if both were equally good."),
     Metric("precision", "Identical outputs", "%", 1, "higher",
-           "Prompts whose output equals the baseline's, token by token, under the same settings and seed."),
+           "Share of prompts whose output equals the baseline's token for token, under the same settings and seed."),
     Metric("edit_similarity", "Edit similarity", "%", 1, "higher",
            "1 − token edit distance to the baseline's output over the longer length, mean over prompts."),
     Metric("quality_loss", "Quality loss", "%", 1, "lower",
-           "Share of autoregressive decoding's score that is lost on a user's prompts or, without scores, of the "
-           "agreement that lossless methods have with its answers. Interval: Learned-Miller and Thomas' bound over "
+           "Share of the score of autoregressive decoding that is lost on a user's prompts; without scores, of the "
+           "agreement of lossless methods with its answers. Interval: Learned-Miller and Thomas' bound over "
            "prompts."),
 )
 _TRACED = (
@@ -179,7 +179,7 @@ METRICS: dict[str, Metric] = {
 
 
 def metric(name: str) -> Metric:
-    """The metric of this name. Raises ValueError for a name that is no metric."""
+    """Look up a metric by name. Raises ValueError for an unknown name."""
     if name not in METRICS:
         raise ValueError(f"unknown metric {name!r}; one of: {', '.join(METRICS)}")
     return METRICS[name]

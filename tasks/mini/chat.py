@@ -1,4 +1,4 @@
-"""mini_chat: two turns; the second can only be answered with facts from the first."""
+"""mini_chat: conversations of two turns; the second can only be answered with facts from the first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The news of mini_sum as plain data: what happened, what is said beside it, and how it is summed up.
+"""The news of mini_sum as plain data: events, asides and summaries.
 
-A name in braces is a fact, drawn from a pool; `lines` are told in order; `asides` are strewn in, for no summary.
+A name in braces is a fact drawn from a pool. An article has the `lines` of its event in order, with `asides` inserted
+that no summary mentions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""mini_gsm: word problems of two to four easy steps; the difficulty is to find the right operands.
+"""mini_gsm: word problems of two to four easy steps; the difficulty is finding the right operands.
 
 Several people own one or two kinds of things. Some amounts are given, others depend on them ("three times as many as"),
 in any order; then things change hands. Not every fact matters for the question. An answer covers all facts: it orders

@@ -1,4 +1,4 @@
-"""mini_instruct: do this to these words. One or two steps on a short list; only the wording of the lead-in is free."""
+"""mini_instruct: apply one or two exact steps to a short list of words; only the wording of the lead-in varies."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The elementary operations that `mini_code` composes: how each is said in English, written in Python, and computed.
+"""The elementary operations that `mini_code` composes: English phrases, Python code, and the function itself.
 
-A phrase starts with its verb, so that it can be said as an order ("drop the odd values") or as a circumstance
+A phrase starts with its verb, so that it can be used as an instruction ("drop the odd values") or in a clause
 ("after dropping the odd values"). `{k}` is the operation's constant, `{one}` and `{many}` the noun for the items.
 In code `{v}` is the value the step works on; for a filter or a map that is a single item of the list.
 """

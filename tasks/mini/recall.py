@@ -1,8 +1,8 @@
 """Recall exercises: part of the training stream, not a benchmark.
 
 A small model learns to find "the number after Tom" slowly from word problems, where few tokens need it, and quickly
-from lists where every answer token does. Four kinds: repeat a list, say what belongs to a name, say which letter an
-option has, quote the facts of a word problem. Every answer occurs in the question.
+from lists where every answer token does. Four kinds: repeat a list, give the value for a name, give the letter of an
+option, quote the facts of a word problem. Every answer occurs in the question.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The conversations of mini_chat as plain data: what the user tells, how it is taken up, what is asked afterwards.
+"""The conversations of mini_chat as plain data: the user's statement, the reply, and the questions that follow.
 
 A name in braces is a fact. Every wording of an answer names the same required facts; facts of one pool (`friend_a`,
-`friend_b`) are always named in the order of the alphabet, so that mixing them up can be seen.
+`friend_b`) are always named in alphabetical order, so that confusing them is detectable.
 """
 
 from __future__ import annotations

@@ -12,9 +12,13 @@ from tasks.base import Score
 
 
 class Scorer(BaseModel, ABC):
-    """`metric` names the score, `proportion` says that it is 0 or 1 for each prompt.
+    """Options of a scorer and its score.
 
-    `needs`: entries of the reference without which there is nothing to score against."""
+    metric      name of the score.
+    proportion  the score of a prompt is 0 or 1.
+    needs       entries of the reference that the score requires.
+    name        the scorer, as in `task.scorer.name`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -25,18 +29,18 @@ class Scorer(BaseModel, ABC):
     name: str
 
     def score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-        """Score the answers, one text a turn; the value is None where the reference lacks an entry of `needs`. Raises
+        """Score the answers, one text per turn; the value is None if the reference lacks an entry of `needs`. Raises
         TaskError."""
         if any(reference.get(field) is None for field in self.needs):
             return Score(None)
         return self._score(reference, texts)
 
     def check_options(self) -> None:
-        """Raises TaskError for options under which no answer could be scored on any machine."""
+        """Raise TaskError for invalid options."""
 
     def check(self) -> None:
-        """Raises TaskError when answers could not be scored on this machine."""
+        """Raise TaskError if answers cannot be scored on this machine."""
 
     @abstractmethod
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-        """The score against a complete reference."""
+        """Score the answers against a complete reference."""

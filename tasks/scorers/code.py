@@ -1,7 +1,7 @@
-"""HumanEval(+) and MBPP(+): code taken from the answer by evalplus, run against the tests in the project's sandbox.
+"""HumanEval(+) and MBPP(+): evalplus extracts the code from the answer; it is run against the tests in the sandbox.
 
-evalplus' own executor is not used: it says itself that it is no sandbox. pass@k over several samples a prompt
-(`task.samples`) is in the summary (results/metrics/intervals.py).
+The executor of evalplus is not used: its documentation states that it is not a sandbox. pass@k over several samples per
+prompt (`task.samples`) is in the summary (results/metrics/intervals.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tasks.base import Score
 from tasks.sandbox.run import Job
 from tasks.scorers.programs import Programs
 
-# The "plus" tests compare arrays with numpy, of which they need little, and packages are not at hand in the sandbox.
+# The "plus" tests compare arrays with numpy, of which they use little, and the sandbox provides no packages.
 NUMPY = '''
 import math as _math, sys as _sys, types as _types
 def _allclose(a, b, rtol=1e-05, atol=1e-08):
@@ -30,7 +30,7 @@ _sys.modules["numpy"] = _numpy
 
 class Code(Programs):
     """`entry_point` and `test` (HumanEval's `check`, or plain assertions) come from the row; where the row has a `code`
-    prompt, an answer that does not define the entry point is taken for the body that completes it."""
+    prompt, an answer that does not define the entry point is treated as the body that completes it."""
 
     metric: ClassVar[str] = "pass@1"
     needs: ClassVar[tuple[str, ...]] = ("test",)
@@ -42,17 +42,17 @@ class Code(Programs):
         try:
             written = solution(texts[0], prompt, entry_point)
         except (ValueError, RecursionError, MemoryError, SyntaxError) as error:
-            return Score(0.0, f"no program can be taken from the answer: {type(error).__name__}")
-        # HumanEval's tests may use what the prompt defines beside the function to be written (HumanEval/50).
+            return Score(0.0, f"no program can be extracted from the answer: {type(error).__name__}")
+        # HumanEval's tests may use other functions that the prompt defines (HumanEval/50).
         given = f"{prompt}    pass\n" if prompt is not None else ""
-        # A function may use what the set-up imports, which a test may do as well.
+        # Both the function and the tests may use the imports of the set-up.
         job = Job(f"{written}\n{_text(reference.get('setup'))}", tests(reference), given, entry_point)
         outcome = self.run(job)
         return Score(float(outcome.ok), "passed" if outcome.ok else outcome.error)
 
 
 def solution(text: str, prompt: str | None, entry_point: str | None) -> str:
-    """The code of an answer: what defines the entry point, and what that uses; a bare body is put behind the prompt."""
+    """Extract the entry point and its dependencies from an answer; a bare body is appended to the prompt."""
     from evalplus.sanitize import sanitize
 
     if prompt is not None and entry_point is not None and not re.search(rf"\bdef\s+{re.escape(entry_point)}\b", text):
@@ -61,7 +61,7 @@ def solution(text: str, prompt: str | None, entry_point: str | None) -> str:
 
 
 def tests(reference: Mapping[str, Any]) -> str:
-    """The program that follows the solution: passes to its last line when all is right."""
+    """The test program that follows the solution; it runs to its last line if all tests pass."""
     text = _text(reference["test"])
     needs_numpy = NUMPY if "numpy" in text else ""
     call = f"\ncheck({reference['entry_point']})" if "def check(" in text and reference.get("entry_point") else ""
@@ -79,7 +79,7 @@ def _unfenced(text: str) -> str:
 
 
 def _indented(body: str) -> str:
-    """A function's body as it must stand: models asked for bodies alone tend to leave the indentation out."""
+    """Indent a function body if it is not: models asked for a body alone often omit the indentation."""
     first = next((line for line in body.split("\n") if line.strip()), "")
     if first[:1].isspace():
         return body

@@ -1,7 +1,7 @@
-"""Exact match as lm-eval computes it, by calling the filters and the metric of one of its own tasks.
+"""Exact match as in lm-eval, computed with the filters and the metric of one of its tasks.
 
-`rules` is a task file of lm-eval (below lm_eval/tasks). Its `filter_list` extracts, its `metric_list` compares.
-`filters` are further ones in lm-eval's own notation. All are recorded; `filter` names the one that counts.
+`rules` is a task file of lm-eval (below lm_eval/tasks): `filter_list` extracts the answer, `metric_list` compares it.
+`filters` adds filters in the same notation. The scores of all filters are recorded; `filter` selects the main one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import Field
 from tasks.base import Score, TaskError
 from tasks.scorers.base import Scorer
 
-INVALID = "[invalid]"  # what lm-eval's filters give where they find nothing
+INVALID = "[invalid]"  # result of lm-eval's filters without a match
 Steps = tuple[dict[str, Any], ...]
 
 
@@ -32,31 +32,31 @@ class Harness(Scorer):
         self._filters()
 
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-        """1 when what the filter `filter` extracts is the target; every filter's own score is in the details."""
-        found = {name: extract(steps, texts[0], reference) for name, steps in self._filters().items()}
+        """1 if the answer extracted by `filter` equals the target; the details hold the score of each filter."""
+        extracted = {name: extract(steps, texts[0], reference) for name, steps in self._filters().items()}
         options = rules(self.rules)["metric"]
-        right = {name: exact_match(answer, reference["target"], options) for name, answer in found.items()}
-        answer = found[self.filter]
+        right = {name: exact_match(answer, reference["target"], options) for name, answer in extracted.items()}
+        answer = extracted[self.filter]
         return Score(right[self.filter], None if answer == INVALID else answer, right)
 
     def _filters(self) -> dict[str, Steps]:
-        """lm-eval's and the further ones. Raises TaskError where `filter` is none of them."""
-        found = {**rules(self.rules)["filters"], **self.filters}
-        if self.filter not in found:
-            raise TaskError(f"task.scorer.filter={self.filter}: unknown; there are {', '.join(found)}")
-        return found
+        """Name -> filter, those of lm-eval and of `filters`. Raises TaskError if `filter` is not among them."""
+        known = {**rules(self.rules)["filters"], **self.filters}
+        if self.filter not in known:
+            raise TaskError(f"task.scorer.filter={self.filter}: unknown; there are {', '.join(known)}")
+        return known
 
 
 def extract(steps: Sequence[Mapping[str, Any]], text: str, doc: Mapping[str, Any]) -> str:
-    """Run one text through lm-eval's filters."""
+    """Apply lm-eval's filters to one text."""
     import lm_eval.filters  # noqa: F401  registers them
     from lm_eval.api.registry import get_filter
 
-    found: Any = [[text]]
+    texts: Any = [[text]]
     for step in steps:
         options = {key: value for key, value in step.items() if key != "function"}
-        found = list(get_filter(step["function"])(**options).apply(found, [doc]))
-    return found[0] if isinstance(found[0], str) else found[0][0]
+        texts = list(get_filter(step["function"])(**options).apply(texts, [doc]))
+    return texts[0] if isinstance(texts[0], str) else texts[0][0]
 
 
 def exact_match(answer: str, target: str, options: Mapping[str, Any]) -> float:
@@ -72,14 +72,14 @@ def rules(name: str) -> dict[str, Any]:
     wanted = ("regexes_to_ignore", "ignore_case", "ignore_punctuation", "ignore_numbers")
     for metric in plain.get("metric_list", []):
         if metric["metric"] == "exact_match":
-            filters = {one["name"]: tuple(one["filter"]) for one in plain.get("filter_list", [])}
+            filters = {entry["name"]: tuple(entry["filter"]) for entry in plain.get("filter_list", [])}
             return {"filters": filters, "metric": {key: metric[key] for key in wanted if key in metric}}
-    raise TaskError(f"task.scorer.rules={name}: lm-eval's task has no exact_match; take one that generates answers")
+    raise TaskError(f"task.scorer.rules={name}: lm-eval's task has no exact_match; give one that generates answers")
 
 
 @cache
 def task_file(name: str, key: str = "task.shots.source=lm_eval:") -> dict[str, Any]:
-    """A task file of the installed lm-eval, its Python functions left as names. `key` stands before its name in
+    """A task file of the installed lm-eval, its Python functions left as names. `key` precedes its name in
     messages. Raises TaskError."""
     import lm_eval
     import yaml

@@ -1,6 +1,6 @@
-"""LiveCodeBench (Jain et al. 2024, arXiv:2403.07974): its own public and hidden tests, run in the sandbox.
+"""LiveCodeBench (Jain et al. 2024, arXiv:2403.07974): its public and hidden tests, run in the sandbox.
 
-A test either feeds standard input and compares what is printed, or calls a method of `Solution` with JSON arguments.
+A test either feeds standard input and compares the output, or calls a method of `Solution` with JSON arguments.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LiveCodeBench(Programs):
     name: Literal["livecodebench"]
 
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-        """1 when every test passes; tests after the first failure are not run. Raises TaskError: unreadable tests."""
+        """1 if every test passes; tests after the first failure are not run. Raises TaskError for unreadable tests."""
         cases = read_tests(reference["public_test_cases"]) + read_tests(reference.get("private_test_cases") or "[]")
         name = json.loads(reference.get("metadata") or "{}").get("func_name")
         code = PRELUDE + answer_code(texts[0])
@@ -71,13 +71,13 @@ def _job(code: str, case: Mapping[str, Any], name: str | None) -> Job:
 
 
 def answer_code(text: str) -> str:
-    """The last fenced block of the answer, as LiveCodeBench takes it; all of it where there is none."""
+    """The last fenced block of the answer, as in LiveCodeBench; the whole answer if it has none."""
     blocks = re.findall(r"```[^\n]*\n(.*?)```", text, re.DOTALL)
     return blocks[-1] if blocks else text
 
 
 def read_tests(text: str) -> list[dict[str, Any]]:
-    """JSON, or what the hidden tests are: JSON text, pickled, compressed, in base64. Nothing but text is unpickled."""
+    """Parse tests: JSON, or (hidden tests) JSON text pickled, compressed and in base64. Only text is unpickled."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:

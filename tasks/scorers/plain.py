@@ -1,4 +1,4 @@
-"""No score: a judge decides later, or nothing does."""
+"""No score; an LLM judge may grade the answers later."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tasks.scorers.base import Scorer
 
 
 class Nothing(Scorer):
-    """No score: nothing in the data says what is right."""
+    """No score: the data has no reference answers."""
 
     metric: ClassVar[str] = "none"
     proportion: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""What the scorers that run a model's code share: in which sandbox, and under which limits."""
+"""Shared by the scorers that run a model's code: sandbox mode and limits."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ log = logging.getLogger(__name__)
 
 
 class Programs(Scorer):
-    """timeout_s: wall time of one program. sandbox: `bubblewrap`; `limits`, resource limits without namespaces (see
-    tasks/sandbox/run.py), only where somebody asks for it."""
+    """Limits of the programs.
+
+    timeout_s  wall time of one program, seconds.
+    memory_mb  memory of one program, MiB.
+    sandbox    `bubblewrap`, or `limits`: resource limits without namespaces (see tasks/sandbox/run.py).
+    """
 
     timeout_s: float = Field(5.0, gt=0)
     memory_mb: int = Field(1024, ge=64)
     sandbox: Mode = "bubblewrap"
 
     def check(self) -> None:
-        """Raises TaskError where programs cannot be run in this mode here; warns of what the mode leaves open."""
+        """Raise TaskError if programs cannot run in this mode here; warn about what the mode does not isolate."""
         try:
             exposure = sandbox.exposure(self.sandbox)
         except SandboxError as error:
@@ -33,5 +37,5 @@ class Programs(Scorer):
             log.warning("task.scorer.sandbox=%s: %s", self.sandbox, exposure)
 
     def run(self, job: Job) -> Outcome:
-        """The outcome of a program with its tests. Raises SandboxError where the machine failed, not the program."""
+        """Run a program with its tests. Raises SandboxError if the machine failed, not the program."""
         return sandbox.run_job(job, timeout_s=self.timeout_s, memory_mb=self.memory_mb, require=self.sandbox)

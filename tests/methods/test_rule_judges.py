@@ -69,9 +69,9 @@ def test_either_keeps_what_one_of_both_keeps(sampling: Sampling) -> None:
     assert not both.needs_hidden and Either(second={"name": "dropmatch"}).needs_hidden and judged.needs_hidden
 
 
-def test_either_refuses_what_is_no_rule() -> None:
-    for options, message in [({"name": "nothing"}, "name=nothing is no rule to combine; there are arc, "),
-                             ({}, "name=None is no rule"), ({"name": "either"}, "name=either is no rule"),
+def test_either_refuses_other_names_and_options() -> None:
+    for options, message in [({"name": "nothing"}, "name=nothing cannot be combined; give one of: arc, "),
+                             ({}, "name=None cannot be"), ({"name": "either"}, "name=either cannot be"),
                              ({"name": "mars", "thta": 1}, "mars: thta: Extra inputs")]:
         with pytest.raises(ValueError, match=message):
             Either(first=options)
