@@ -101,11 +101,11 @@ def find(source: str, name: str, revision: str | None = None) -> Path | None:
         file = folder_of(source) / name
         return file if file.is_file() else None
     try:
-        file = cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False)
+        cached = cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False)
     except (OSError, ValueError) as error:
         raise ModelError(f"{source}: neither a local folder nor a reachable hub model: "
                          f"{str(error).splitlines()[0]}") from error
-    return None if file is None else Path(file)
+    return None if cached is None else Path(cached)
 
 
 def _tensors(source: str, file: Path, revision: str | None) -> dict[str, Tensor]:
