@@ -68,7 +68,7 @@ class Pruning(BaseModel):
     alpha    depth and depth_exp only: weight of the depth.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     score: Score = "entropy"
     epsilon: float = Field(0.05, ge=0.0, lt=1.0)
     budget: float | None = Field(None, gt=0.0, lt=1.0)

@@ -87,7 +87,7 @@ LocalFile = Annotated[Path, BeforeValidator(_local_path)]
 class TaskOptions(BaseModel):
     """What every task's options include. `max_new_tokens`: limit of a turn where decoding.max_new_tokens is null."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_new_tokens: int = Field(ge=1)
 

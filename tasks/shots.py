@@ -33,7 +33,7 @@ class Shots(BaseModel):
     target  template of an example's answer.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     count: int = Field(default=0, ge=0)
     source: ShotSource | None = None

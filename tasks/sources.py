@@ -30,7 +30,7 @@ class Source(BaseModel):
     """Where rows come from: `path`, a local file or a folder with a file for each split, or else `files`, a URL or
     files of the hub's repository `hub`, or else that repository's own split."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     path: LocalFile | None = None
     hub: str | None = None

@@ -11,6 +11,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import ValidationError
 
+from results.store.booleans import booleans_for_numbers
 from results.store.reasons import one_line
 
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
@@ -37,6 +38,13 @@ def format_validation(error: ValidationError, section: str, allowed: Iterable[st
     """All complaints of pydantic about one section's values, in one line. `skip`: leading parts of a location that are
     no keys, as the tag of a discriminated union."""
     return "; ".join(_complaint(item, item["loc"][skip:], section, allowed) for item in error.errors())
+
+
+def refuse_booleans(given: Any, validated: Any, section: str) -> None:
+    """Raise ConfigError, naming every key, for true and false where a number belongs."""
+    if keys := [".".join(map(str, (*([section] if section else []), *at))) for at in
+                booleans_for_numbers(given, validated)]:
+        raise ConfigError(f"{', '.join(keys)}: must be a number, not true or false")
 
 
 def _complaint(item: Any, location: tuple[int | str, ...], section: str, allowed: Iterable[str]) -> str:

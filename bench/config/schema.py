@@ -18,17 +18,19 @@ from pydantic import (
     model_validator,
 )
 
-from bench.config.errors import ConfigError, NotInPair, format_validation, unknown_key
+from bench.config.errors import ConfigError, NotInPair, format_validation, refuse_booleans, unknown_key
 from methods.engine import gguf, packages
 from methods.engine.source import folder_of, is_gguf, is_package, is_random
 from methods.sampling import Sampling
 
 Model = TypeVar("Model", bound=BaseModel)
 DType = Literal["float32", "bfloat16", "float16", "float64"]
+LEAST_TEMPERATURE = 1e-30
+"""Logits of any model, at most about 1e4, stay finite in float32 (3.4e38) when divided by it."""
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Checkpoint(Section):
@@ -148,10 +150,18 @@ class Pair(Section):
 
 
 class Decoding(Section):
-    temperature: float = Field(ge=0, allow_inf_nan=False)
+    temperature: float = Field(ge=0)
     top_p: float = Field(gt=0, le=1)
     top_k: int = Field(ge=0)
     max_new_tokens: int | None = Field(ge=1)
+
+    @field_validator("temperature")
+    @classmethod
+    def _divides(cls, temperature: float) -> float:
+        if 0 < temperature < LEAST_TEMPERATURE:
+            raise ValueError(f"float32 logits divided by so little are infinite; give 0 (greedy) or ≥ "
+                             f"{LEAST_TEMPERATURE:g}")
+        return temperature
 
     @property
     def sampling(self) -> Sampling:
@@ -198,9 +208,11 @@ class Named(Section, Generic[Model]):
 def validated(model: type[Model], data: Mapping[str, Any], section: str) -> Model:
     """Data -> typed section. Raises ConfigError naming the full keys."""
     try:
-        return model.model_validate(dict(data))
+        found = model.model_validate(dict(data))
     except ValidationError as error:
         raise ConfigError(format_validation(error, section, model.model_fields)) from error
+    refuse_booleans(data, found, section)
+    return found
 
 
 def parse(model: type[Model], config: Mapping[str, Any], section: str) -> Model:

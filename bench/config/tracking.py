@@ -27,7 +27,7 @@ PER_PROMPT = ("id", "text", "score", "answer", "tokens", "tau", "accept_len", "t
 class Tracker(BaseModel, ABC):
     """The options of a tracker, and what it does with them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @abstractmethod
     def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record], summary: Summary) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from bench.config.errors import ConfigError, format_validation, unknown_key
+from bench.config.errors import ConfigError, format_validation, refuse_booleans, unknown_key
 from bench.config.overrides import key_of, made_by, pair_of
 from bench.config.settings import Settings
 from bench.dry_run.plan import show_plan
@@ -127,6 +127,7 @@ def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> Tabl
         report = parse_report(section)
     except ValidationError as error:
         raise ConfigError(format_validation(error, "report", report_keys(section.get("kind", "")), skip=1)) from error
+    refuse_booleans(section, report, "report")
     if report.name != name:
         raise ConfigError(f"report={name}: its YAML has name: {report.name}; give it the file's name")
     return report

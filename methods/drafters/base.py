@@ -73,7 +73,7 @@ class Proposer(ABC):
 class Drafter(BaseModel, ABC):
     """Options of a drafter. Each file in methods/drafters defines one subclass."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     model_role: ClassVar[str | None] = None
     """Role in the pair (`pair.<model_role>`) of the model that the drafter runs, or None."""
     has_q: ClassVar[bool] = False

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from methods.engine import attention, gguf
 from methods.engine.fingerprints import fingerprint
@@ -14,6 +15,8 @@ from methods.engine.language_model import LanguageModel
 from methods.engine.random_weights import from_shape
 from methods.engine.source import ModelError, is_gguf, is_random
 from methods.engine.weights import check_loaded
+
+logging.get_logger("transformers.modeling_utils").setLevel(logging.ERROR)  # its table of tensors: we say it in one line
 
 
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,

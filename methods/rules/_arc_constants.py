@@ -25,7 +25,7 @@ class Bucket(BaseModel):
     n            positions measured.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     c: float = Field(ge=0)
     alpha_kappa: float = Field(ge=0)
     tau: float = Field(ge=0)
@@ -43,7 +43,7 @@ class Constants(BaseModel):
     provenance   how they were measured.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     target: str
     fingerprint: str
     inv_std: list[float]

@@ -27,7 +27,7 @@ Features = Literal["both", "target"]
 class Classifier(BaseModel):
     """What was trained, on which models, and how well it separated held-out prompts (`provenance`)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     kind: Literal["autojudge", "judge"]
     target: str
     fingerprint: str

@@ -72,7 +72,7 @@ class Rule(BaseModel, ABC):
     `decide` is the local decision for all nodes at once; `emit` gives the weights from which the token after the kept
     path is drawn (the correction where a rule rejects, the bonus at a leaf). Neither may wait for the device."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     needs_hidden: ClassVar[bool] = False
     needs_draft_hidden: ClassVar[bool] = False
     """Does the rule read `draft.hidden`? Known once it is bound."""

@@ -12,7 +12,7 @@ Scale = Literal["embedded", "paper"]
 
 
 class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Entry(Frozen):

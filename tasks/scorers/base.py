@@ -20,7 +20,7 @@ class Scorer(BaseModel, ABC):
     name        the scorer, as in `task.scorer.name`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     metric: ClassVar[str]
     proportion: ClassVar[bool] = True

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegative
 class HeadRecipe(BaseModel):
     """What the recipes of all kinds of heads share."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     tokens: PositiveInt
     batch_tokens: PositiveInt
     row_tokens: PositiveInt

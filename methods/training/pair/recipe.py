@@ -16,7 +16,7 @@ class Stage(BaseModel):
     exercises     share of recall exercises among the conversations.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     layers: PositiveInt
     tokens: PositiveInt
     batch_tokens: PositiveInt = 4096
@@ -26,7 +26,7 @@ class Stage(BaseModel):
 class Recipe(BaseModel):
     """Sizes and schedule of one model; conf/train_pair.yaml explains every field."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     hidden: PositiveInt
     intermediate: PositiveInt
     heads: PositiveInt
