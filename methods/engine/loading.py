@@ -16,7 +16,8 @@ from methods.engine.random_weights import from_shape
 from methods.engine.source import ModelError, is_gguf, is_random
 from methods.engine.weights import check_loaded
 
-logging.get_logger("transformers.modeling_utils").setLevel(logging.ERROR)  # its table of tensors: we say it in one line
+# Its table of tensors that do not fit: `check_loaded` says so in one line.
+logging.get_logger("transformers.modeling_utils").addFilter(lambda record: "LOAD REPORT" not in record.getMessage())
 
 
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,

@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
+import logging
 import os
 import re
 import socket
@@ -30,6 +32,7 @@ from results.store.reasons import one_line
 from results.store.sample import FailedSample, Record, Sample, SampleCache, to_line
 from results.store.summary import Summary
 
+log = logging.getLogger(__name__)
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 CACHE_BYTES = 64 << 20
 """Samples files of this total size are kept parsed, so that one command reads each of them once."""
@@ -150,16 +153,33 @@ class CellFolder:
         return [record for record in self.samples() if isinstance(record, FailedSample)]
 
     def write_summary(self, summary: Summary) -> None:
-        """Write summary.json, which says that the cell is complete."""
-        self._write_json("summary.json", summary.plain())
+        """Write summary.json, which says that the cell is complete, with the digest of the samples it is about."""
+        path = self.path / "samples.jsonl"
+        length = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
+        digest = {"count": len(self._samples.read(path)), "bytes": length,
+                  "sha256": self._samples.sha256(path, length) or hashlib.sha256().hexdigest()}
+        self._write_json("summary.json", summary.with_values(samples=digest).plain())
 
     def summary(self) -> Summary | None:
-        """None while the cell is not complete. Raises StoreError for a file that holds no summary."""
+        """None while the cell is not complete, and, after a warning, where samples that it is about were changed or
+        removed. Raises StoreError for a file that holds no summary."""
         path = self.path / "summary.json"
         try:
-            return Summary.model_validate_json(path.read_bytes()) if path.exists() else None
+            summary = Summary.model_validate_json(path.read_bytes()) if path.exists() else None
         except ValidationError as error:
             raise StoreError(f"{path} is not a summary ({first_fault(error)}): remove it to write it again") from error
+        return None if summary is None or self._lacks_samples_of(summary) else summary
+
+    def _lacks_samples_of(self, summary: Summary) -> bool:
+        """Whether samples.jsonl no longer begins with what a summary is about. Says so once a command."""
+        digest, path = summary.samples, self.path / "samples.jsonl"
+        if digest is not None and (digest.bytes == 0 or self._samples.sha256(path, digest.bytes) == digest.sha256):
+            return False
+        if self._samples.is_first_mention(path):
+            held = "its samples" if digest is None else f"the {digest.count} samples"
+            log.warning("%s was changed behind summary.json, which is about %s it held: running the cell decodes what "
+                        "is missing", path, held)
+        return True
 
     def write_failure(self, reason: str) -> None:
         """Record why the cell could not be finished, in one line."""
@@ -184,7 +204,8 @@ class CellFolder:
         are checked when the cell is resumed."""
         for read in (self.config, self.environment, self.failure):
             read()
-        if self.summary() is not None:
+        self.summary()
+        if (self.path / "summary.json").exists():
             self.samples()
 
     def record(self, name: str) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
@@ -161,14 +162,13 @@ class SampleCache:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._kept: OrderedDict[Path, tuple[tuple[int, int], list[Record]]] = OrderedDict()
+        self._mentioned: set[Path] = set()
+        self._digests: dict[tuple[Path, int], tuple[tuple[int, int], str]] = {}
 
     def read(self, path: Path) -> list[Record]:
         """As `read_records`; empty where there is no file."""
-        try:
-            status = path.stat()
-        except FileNotFoundError:
+        if (stamp := _stamp(path)) is None:
             return []
-        stamp = status.st_mtime_ns, status.st_size
         kept = self._kept.get(path)
         if kept is None or kept[0] != stamp:
             kept = self._kept[path] = stamp, read_records(path)
@@ -176,3 +176,30 @@ class SampleCache:
         while len(self._kept) > 1 and sum(size for (_, size), _ in self._kept.values()) > self.limit:
             self._kept.popitem(last=False)
         return list(kept[1])
+
+    def is_first_mention(self, path: Path) -> bool:
+        """Whether a message about this file was not given before."""
+        known = path in self._mentioned
+        self._mentioned.add(path)
+        return not known
+
+    def sha256(self, path: Path, length: int) -> str | None:
+        """The SHA-256 of a file's first `length` bytes, computed again only when the file has changed; None where it is
+        shorter or missing."""
+        stamp = _stamp(path)
+        if stamp is None or stamp[1] < length:
+            return None
+        known = self._digests.get((path, length))
+        if known is None or known[0] != stamp:
+            with path.open("rb") as file:
+                known = self._digests[path, length] = stamp, hashlib.sha256(file.read(length)).hexdigest()
+        return known[1]
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Time of the last change in ns and size in bytes; None where there is no file."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_size

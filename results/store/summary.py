@@ -44,6 +44,20 @@ class JudgeSummary(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
 
+class SamplesDigest(BaseModel):
+    """What samples.jsonl held when its cell was summarised. Samples that are appended later do not change it.
+
+    count   prompts
+    bytes   length of its whole lines
+    sha256  of these bytes
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    count: int
+    bytes: int
+    sha256: str
+
+
 class Summary(BaseModel):
     """The metrics of one cell; results/metrics/catalog.py defines those that tables and figures show.
 
@@ -51,6 +65,7 @@ class Summary(BaseModel):
     accuracies and losses are fractions of 1. Fields without an entry in the catalog:
 
     asked                prompts that the command asked for; None: all of the task
+    samples              the samples file that it is about; set when it is written
     n, failed            prompts measured, prompts that failed and are left out
     metric               name of the task's score
     tokens, cycles       emitted tokens, draft–verify cycles
@@ -69,6 +84,7 @@ class Summary(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     asked: int | None = None
+    samples: SamplesDigest | None = None
     n: int
     failed: int
     metric: str

@@ -113,3 +113,33 @@ def test_a_trace_is_about_the_prompts_asked_for(command) -> None:
     assert times == {path.name: path.stat().st_mtime_ns for path in everything.path.glob("*.parquet")}
     ids = [sample.id for sample in result.cell.samples()][:3]
     assert set(TraceFolder(result.cell, ids).frame()["prompt"]) == set(ids)
+
+
+@pytest.mark.parametrize("change", ["removed", "emptied", "a line removed", "the last line torn"])
+def test_a_complete_cell_notices_samples_removed_behind_it(command, caplog: pytest.LogCaptureFixture,
+                                                           change: str) -> None:
+    first = command("method=sps", "n=4")
+    file, before = first.cell.path / "samples.jsonl", without_timings(first.store)
+    rows = file.read_bytes().splitlines(keepends=True)
+    if change == "removed":
+        file.unlink()
+    else:
+        file.write_bytes({"emptied": b"", "a line removed": b"".join(rows[:1] + rows[2:]),
+                          "the last line torn": b"".join(rows)[:-9]}[change])
+    again = command("method=sps", "n=4")
+    assert again.status == 0 and caplog.text.count("was changed behind summary.json") == 1
+    [after], [expected] = without_timings(Store(first.store.root)).values(), before.values()
+    assert sorted(after, key=str) == sorted(expected, key=str), "no sample lost, none twice"
+    assert again.cell.summary().n == 4 and again.cell.summary().samples.count == 4
+    kept = [line for line in file.read_bytes().splitlines(keepends=True) if line in rows]
+    assert len(kept) == {"removed": 0, "emptied": 0}.get(change, 3), "what was left is not decoded again"
+
+
+def test_a_copied_store_is_as_complete_as_before(command, caplog: pytest.LogCaptureFixture,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    command("method=sps", "n=4")
+    file = command("method=sps", "n=4").cell.path / "samples.jsonl"
+    os.utime(file)  # a copied store has other times and the same samples
+    monkeypatch.setattr(ModelPool, "method", pytest.fail)
+    result = command("method=sps", "n=4")
+    assert result.status == 0 and "behind" not in caplog.text

@@ -40,11 +40,13 @@ def rewrite(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None
     ({"tie_word_embeddings": False}, r"1 missing \(lm_head\.weight\)"),
     ({"intermediate_size": 40}, r"6 of another shape \(model\.layers\.0\.mlp\.down_proj\.weight"),
 ])
-def test_tensors_that_do_not_fit_the_configuration(folder: Path, changes: dict[str, object], complaint: str) -> None:
+def test_tensors_that_do_not_fit_the_configuration(folder: Path, changes: dict[str, object], complaint: str,
+                                                     capfd: pytest.CaptureFixture[str]) -> None:
     reconfigure(folder, **changes)
     with pytest.raises(ModelError, match=complaint) as error:
         load_model(str(folder))
     assert str(error.value).startswith(f"{folder}: ") and len(str(error.value).splitlines()) == 1
+    assert not capfd.readouterr().err
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
