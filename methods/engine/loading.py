@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging
 
 from methods.engine import attention, gguf
 from methods.engine.fingerprints import fingerprint
@@ -17,7 +17,7 @@ from methods.engine.source import ModelError, is_gguf, is_random
 from methods.engine.weights import check_loaded
 
 # Its table of tensors that do not fit: `check_loaded` says so in one line.
-logging.get_logger("transformers.modeling_utils").addFilter(lambda record: "LOAD REPORT" not in record.getMessage())
+logging.getLogger("transformers.modeling_utils").addFilter(lambda record: "LOAD REPORT" not in record.getMessage())
 
 
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
