@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bench.config.command import run_command
-from bench.config.compose import Command, composer
-from bench.config.help import help_text
-from bench.config.hydra_internals import arguments, asks_hydra, run_hydra
+from bench.config.compose import compose_command
+
+if TYPE_CHECKING:
+    from bench.config.compose import Composer
+    from bench.config.points import Command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,62 +23,42 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def bench(argv: Sequence[str]) -> int:
     """Answer a command line: help, a report, or the points of a command or sweep. Raises ConfigError."""
-    args = arguments(argv)
-    if args.help:
-        print(help_text())
-        return 0
-    if asks_hydra(args):
-        run_hydra(lambda _: None, "config", args, argv)
-        return 0
-    with composer(args.config_dir) as hydra:
-        command = hydra.command(args.overrides, args.multirun)
-        if command.report is not None:
-            from bench.reports.run import run_reports
 
-            return run_reports(command, hydra)
-    return run_points(command, args, argv)
+    def run(command: Command, hydra: Composer) -> int:
+        if command.report is None:
+            return run_points(command)
+        from bench.reports.run import run_reports
+
+        return run_reports(command, hydra)
+
+    return compose_command("config", argv, run, own_help=True) or 0
 
 
-def run_points(command: Command, args: argparse.Namespace, argv: Sequence[str]) -> int:
+def run_points(command: Command) -> int:
     """Run the points of a command or sweep, draw the sweep, judge, and print the results. Returns the exit status."""
-    from bench.config.cell import Cell
-    from bench.config.settings import Settings
+    settings, cells = command.settings, command.cells  # a wrong command is refused before what takes seconds to import
+    from bench.run.session import Session
 
-    settings = Settings.from_config(command.points[0].config)
-    cells = [Cell.from_config(point.config) for point in command.points]
-    from bench.run.outcome import labels_of, print_outcome  # a wrong command is refused before what takes seconds
-    from results.store.cells import Store
-
-    labels = labels_of([point.overrides for point in command.points], cells)
-    store = Store(settings.store.dir)
+    session, labels = Session(settings), command.labels
     if settings.dry_run:
         from bench.dry_run.plan import show_plan
 
-        show_plan(cells, labels, store)
+        show_plan(cells, labels, session)
         return 0
     if settings.replay is not None:
         from bench.reports.replay import replay_cells
 
-        return replay_cells(cells, labels, settings, store)
+        return replay_cells(cells, labels, session)
     from bench.judging.grading import judge_cells
     from bench.reports.sweep import plans_of, render_sweep
-    from bench.run.cells import run_cells
-    from bench.run.launch import launch
-    from bench.run.model_pool import ModelPool
-    from bench.run.related_cells import add_cross_cell_metrics
-    from bench.run.rotation import check_store
 
-    plans = plans_of(command, cells) if command.sweep is not None else []
-    check_store(cells, store)
-    if command.together:
-        run_cells(cells, settings, store, ModelPool())
-    else:
-        launch(args, argv)
-    add_cross_cell_metrics(cells, store)
-    judged = judge_cells(cells, settings.judge, store) if settings.judge.base_url is not None else 0
+    plans = plans_of(command) if command.sweep is not None else []
+    session.check(cells)
+    session.complete(cells, line=None if command.together else command.line)
+    judged = judge_cells(cells, session) if settings.judge.base_url is not None else 0
     if plans:
-        render_sweep(command, plans, settings, store)
-    return max(judged, print_outcome(cells, labels, settings, store))
+        render_sweep(command, plans, session)
+    return max(judged, session.print_outcome(cells, labels))
 
 
 if __name__ == "__main__":

@@ -13,11 +13,8 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from bench.config.command import run_yaml_command
-from bench.config.errors import ConfigError
-from bench.config.identity import digest
 from bench.run.conversation import answer, context
 from bench.training.options import PairOptions
-from bench.training.resumable import map_resumable, provenance_name
 from methods import registry
 from methods.decode import Limits
 from methods.method import build_method
@@ -75,14 +72,14 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
     def work(prompt: Prompt) -> list[list[float]]:
         one = answer(method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", turns=1)[0]
         if one.error is not None:
-            raise ConfigError(f"{prompt.id}: {one.error}")
-        rng = np.random.default_rng(int(digest({"id": prompt.id, "seed": settings.seed}), 16))
+            raise ValueError(f"{prompt.id}: {one.error}")
         samples = measure(target, context(target, prompt, []), one.output_ids, settings.sampling,
-                          count=settings.positions, top=settings.top, alternative=settings.alternative, rng=rng)
+                          count=settings.positions, top=settings.top, alternative=settings.alternative,
+                          rng=settings.prompt_rng(prompt, settings.seed))
         return [list(astuple(sample)) for sample in samples]
 
     prompts = task.prompts_of("calibration", settings.prompts)
-    rows = map_resumable(settings.work, identity, prompts, work, "calibrating")
+    rows = settings.map_prompts(identity, prompts, work, "calibrating")
     return [BoundSample(*numbers) for _, samples in rows for numbers in samples]
 
 
@@ -94,8 +91,8 @@ def constants_of(settings: Calibrate, target: LanguageModel, positions: Sequence
     plain = settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair"})
     provenance = {**plain, "dtype": settings.engine.dtype, "n": len(positions), "unit": "nats",
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
-    return Constants(target=provenance_name(target), fingerprint=target.fingerprint, edges=edges, buckets=buckets,
-                     inv_std=inverse_std(target.embedding).tolist(), provenance=provenance)
+    return Constants(target=settings.provenance_name(target), fingerprint=target.fingerprint, edges=edges,
+                     buckets=buckets, inv_std=inverse_std(target.embedding).tolist(), provenance=provenance)
 
 
 def bounds(constants: Constants, positions: Sequence[BoundSample]) -> list[float]:
@@ -117,7 +114,7 @@ def report(constants: Constants, js: Sequence[float], bound: Sequence[float], ou
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Measure, fit, write the constants and their figure. Raises ConfigError, ModelError, TaskError."""
+    """Measure, fit, write the constants and their figure. Raises ValueError, ModelError, TaskError."""
     settings = Calibrate.from_config(config)
     target = settings.load_model("target")
     positions = measured(settings, target)

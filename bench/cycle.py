@@ -8,21 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from bench.config.cell import Cell
-from bench.config.compose import composer
-from bench.config.errors import ConfigError
-from bench.config.settings import Settings
-from bench.run.conversation import context
-from bench.run.model_pool import ModelPool, use_threads
-from bench.run.rotation import stream_name
+from bench.config.command import run_command
+from bench.run.open_cell import OpenCell
 from methods.decode import Limits, Request, generate
-from methods.engine.source import ModelError
 from methods.rules import clause as rules_clause
 from results.store.clauses import KEPT, Clause
 from results.store.cycles import Cycle, Node
@@ -107,76 +99,30 @@ def most_telling(cycles: Sequence[Cycle]) -> Cycle:
     return max(cycles, key=lambda cycle: (cycle.relaxed, not cycle.complete, cycle.accepted, -cycle.number))
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedPrompt:
-    """A prompt prepared for decoding outside a rotation.
-
-    method    ready to decode.
-    request   the prompt's first turn.
-    limits    where the answer ends.
-    caption   the settings shown above the figure.
-    output    folder for the result.
-    """
-
-    method: Method
-    request: Request
-    limits: Limits
-    caption: dict[str, str]
-    output: Path
-
-
-def prepare(overrides: Sequence[str], prompt: int) -> PreparedPrompt:
-    """Compose a cell, load its models, prepare its prompt number `prompt`, from 0. Raises ConfigError, ModelError."""
-    with composer() as hydra:
-        config = hydra.point(overrides).config
-    cell, settings = Cell.from_config(config), Settings.from_config(config)
-    task = cell.load_task()
-    chosen = task.prompts(prompt + 1, cell.seed)
-    if len(chosen) <= prompt:
-        raise ConfigError(f"--prompt {prompt}: task={cell.task.name} has {len(chosen)} prompts; "
-                          f"give 0 to {len(chosen) - 1}")
-    use_threads(cell.engine)
-    method = ModelPool().method(cell)
-    return PreparedPrompt(
-        method, Request(context(method.target, chosen[prompt], []), stream_name(cell, task, chosen[prompt], 0)),
-        Limits(cell.max_new_tokens, method.target.eos_ids, task.stop), caption(cell, chosen[prompt].id),
-        settings.output.dir)
-
-
-def capture(overrides: Sequence[str], prompt: int, number: int | None) -> tuple[Cycle, Path]:
-    """Decode, choose a cycle and write it; returns the cycle and its file. Raises ConfigError, ModelError."""
-    given = prepare(overrides, prompt)
-    cycles = record(given.method, given.request, given.limits, given.caption)
+def capture(overrides: Sequence[str], prompt: int, number: int | None) -> int:
+    """Decode the prompt and write one of its cycles. Raises ValueError, ModelError, TaskError."""
+    opened = OpenCell.compose(overrides)
+    chosen = opened.prompt(prompt)
+    cycles = record(opened.method, opened.request(chosen), opened.limits, opened.caption(chosen))
     if number is not None and not 1 <= number <= len(cycles):
-        raise ConfigError(f"--cycle {number}: the answer has {len(cycles)} cycles; give 1 to {len(cycles)}")
+        raise ValueError(f"--cycle {number}: the answer has {len(cycles)} cycles; give 1 to {len(cycles)}")
     if not cycles:
-        raise ConfigError(f"--prompt {prompt}: the answer ended before its first cycle; give another prompt")
+        raise ValueError(f"--prompt {prompt}: the answer ended before its first cycle; give another prompt")
     cycle = most_telling(cycles) if number is None else cycles[number - 1]
-    return cycle, cycle.write(given.output / "cycle.json")
-
-
-def caption(cell: Cell, prompt: str) -> dict[str, str]:
-    """The settings shown above the figure."""
-    rule = cell.rule.options.model_dump(mode="json")
-    options = ", ".join(f"{key} {value}" for key, value in rule.items())
-    return {"pair": cell.pair.name, "drafter": cell.drafter.name, "rule": cell.rule.name, "options": options,
-            "temperature": f"{cell.decoding.temperature:g}", "task": cell.task.name, "prompt": prompt}
+    file = cycle.write(opened.output / "cycle.json")
+    print(f"{file}: cycle {cycle.number}, {len(cycle.nodes)} nodes, {cycle.accepted} accepted, {cycle.relaxed} of them "
+          f"by relaxation; draw it with: python -m plots tree {file}")
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 2 the command is wrong."""
     parser = argparse.ArgumentParser(prog="python -m bench.cycle", description=__doc__.split("\n\n")[0])
     parser.add_argument("--prompt", type=int, default=0, metavar="I", help="index of the task's prompt, from 0")
     parser.add_argument("--cycle", type=int, metavar="N",
                         help="index of the cycle, from 1; default: the one with most relaxed tokens")
     args, overrides = parser.parse_known_intermixed_args(argv)
-    try:
-        cycle, file = capture(overrides, args.prompt, args.cycle)
-    except (ConfigError, ModelError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"{file}: cycle {cycle.number}, {len(cycle.nodes)} nodes, {cycle.accepted} accepted, {cycle.relaxed} of them "
-          f"by relaxation; draw it with: python -m plots tree {file}")
-    return 0
+    return run_command(lambda: capture(overrides, args.prompt, args.cycle))
 
 
 if __name__ == "__main__":

@@ -14,12 +14,15 @@ from rich.text import Text
 
 from bench.__main__ import bench
 from bench.config.command import run_command
-from bench.cycle import CycleRecorder, PreparedPrompt, prepare
+from bench.cycle import CycleRecorder
 from bench.run.console import console
+from bench.run.open_cell import OpenCell
 from methods.decode import generate
 from results.store.clauses import KEPT, Clause
 
 if TYPE_CHECKING:
+    from methods.decode import Limits, Request
+    from methods.method import Method
     from results.store.cycles import Cycle, Node
 
 FIGURE = ("+sweep=mars_theta", "task=mini_gsm", "n=4", "draft.length=7", "rule.theta=0.5,0.8,0.9,0.95,1",
@@ -53,21 +56,23 @@ def legend(nodes: Sequence[Node]) -> Text:
                            for clause, (style, meaning) in STYLES.items())
 
 
-def answer(given: PreparedPrompt) -> list[Node]:
+def answer(method: Method, request: Request, limits: Limits, caption: dict[str, str]) -> list[Node]:
     """Decode one prompt; the tokens of its answer."""
-    recorder = CycleRecorder(given.method.target, given.request.input_ids, given.caption)
-    [generation] = generate(given.method, [given.request], given.limits, observer=recorder)
+    recorder = CycleRecorder(method.target, request.input_ids, caption)
+    [generation] = generate(method, [request], limits, observer=recorder)
     return emitted(recorder.cycles, len(generation.output_ids))
 
 
 def demo() -> int:
     """Run the sweep, print the answer. Returns the exit status."""
     status = bench(FIGURE)
-    given = prepare(ANSWER, prompt=2)
-    nodes, terminal = answer(given), console()
-    terminal.print(Text(given.method.target.decode(given.request.input_ids), "dim"), soft_wrap=True)
+    opened, terminal = OpenCell.compose(ANSWER), console()
+    prompt = opened.prompt(2)
+    request, caption = opened.request(prompt), opened.caption(prompt)
+    nodes = answer(opened.method, request, opened.limits, caption)
+    terminal.print(Text(opened.method.target.decode(request.input_ids), "dim"), soft_wrap=True)
     terminal.print(coloured(nodes), soft_wrap=True)
-    terminal.print(Text("\n" + ", ".join(f"{name} {value}" for name, value in given.caption.items()), "dim"))
+    terminal.print(Text("\n" + ", ".join(f"{name} {value}" for name, value in caption.items()), "dim"))
     terminal.print(legend(nodes))
     return status
 

@@ -16,27 +16,21 @@ from typing import TYPE_CHECKING
 
 from pydantic import PositiveInt
 
-from bench.config.cell import Cell
-from bench.config.command import run_command
-from bench.config.compose import composer
-from bench.config.schema import Section, validated
-from bench.config.settings import Settings
+from bench.config.command import Options, run_command
 from bench.cycle import record
-from bench.run.conversation import context
-from bench.run.model_pool import ModelPool, use_threads
+from bench.run.open_cell import OpenCell
 from methods.decode import Limits, Request
 from methods.trees.static import StaticTree, best_tree, expected_length
 from tasks.mini import BENCHMARKS, MiniTask
 
 if TYPE_CHECKING:
-    from methods.method import Method
     from results.store.cycles import Cycle
     from tasks.base import Prompt
 
 STRICT = ["rule=greedy", "decoding.temperature=0"]
 
 
-class Options(Section):
+class GrowTree(Options):
     """The command's own options.
 
     nodes    draft nodes of the grown tree, without the root.
@@ -73,11 +67,12 @@ def rank_accuracy(cycles: Iterable[Cycle], tree: StaticTree) -> tuple[list[list[
     return [[hit / max(count, 1) for hit in row] for row, count in zip(hits, asked, strict=True)], asked
 
 
-def measure(method: Method, prompts: Sequence[Prompt], tree: StaticTree, max_new_tokens: int) -> list[Cycle]:
+def measure(opened: OpenCell, prompts: Sequence[Prompt]) -> list[Cycle]:
     """The cycles of greedy answers to the prompts' first turns, without the last of each: it may exceed the answer."""
-    limits, cycles = Limits(max_new_tokens, method.target.eos_ids), []
+    method, cycles = opened.method, []
+    limits = Limits(opened.cell.max_new_tokens, method.target.eos_ids)
     for prompt in prompts:
-        request = Request(context(method.target, prompt, []), f"tree/{prompt.id}")
+        request = Request(opened.context(prompt), f"tree/{prompt.id}")
         cycles += record(method, request, limits, {})[:-1]
     return cycles
 
@@ -87,18 +82,17 @@ def calibration(count: int) -> list[Prompt]:
     return [prompt for name in BENCHMARKS for prompt in MiniTask(name).prompts_of("calibration", count)]
 
 
-def grow(options: Options, overrides: Sequence[str]) -> None:
-    """Measure, grow, write the tree and print what was measured. Raises ConfigError, ModelError."""
+def grow(options: GrowTree, overrides: Sequence[str]) -> None:
+    """Measure, grow, write the tree and print what was measured. Raises ValueError, ModelError."""
     tree = probe(options.depth, options.width)
-    with TemporaryDirectory() as folder, composer() as hydra:
+    with TemporaryDirectory() as folder:
         file = Path(folder) / "probe.yaml"
         file.write_text(tree.dump(), encoding="utf-8")
-        config = hydra.point([*STRICT, *overrides, f"drafter.tree={file}"]).config
-        cell, settings = Cell.from_config(config), Settings.from_config(config)
+        opened = OpenCell.compose([*STRICT, *overrides, f"drafter.tree={file}"])
+        cell = opened.cell
         own = any(line.startswith("task=") for line in overrides)
-        prompts = cell.load_task().prompts(options.prompts, cell.seed) if own else calibration(options.prompts)
-        use_threads(cell.engine)
-        cycles = measure(ModelPool().method(cell), prompts, tree, cell.max_new_tokens)
+        prompts = opened.task.prompts(options.prompts, cell.seed) if own else calibration(options.prompts)
+        cycles = measure(opened, prompts)
     accuracy, asked = rank_accuracy(cycles, tree)
     rows = "; ".join(" ".join(f"{a:.3f}" for a in row) for row in accuracy)
     corpus = cell.task.name if own else "calibration prompts of the embedded benchmarks"
@@ -106,7 +100,7 @@ def grow(options: Options, overrides: Sequence[str]) -> None:
               f"drafter {cell.drafter.name} on {len(prompts)} prompts of {corpus}, {asked[0]} cycles: {rows}")
     falling = [sorted(row, reverse=True) for row in accuracy]  # by chance a lower rank may be right more often
     grown = StaticTree.of_paths(options.name, source, best_tree(falling, options.nodes))
-    file = settings.output.dir / "trees" / f"{options.name}.yaml"
+    file = opened.output / "trees" / f"{options.name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     command = f"# python -m bench drafter={cell.drafter.name} drafter.tree={options.name} task=mini_gsm n=20\n"
     file.write_text(command + grown.dump(), encoding="utf-8")
@@ -125,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--depth", default=4, help="deepest node; Medusa: no deeper than there are heads")
     parser.add_argument("--width", default=6, help="ranks to measure at each depth")
     given, overrides = parser.parse_known_intermixed_args(argv)
-    return run_command(lambda: grow(validated(Options, vars(given), ""), overrides))
+    return run_command(lambda: grow(GrowTree.from_args(vars(given)), overrides))
 
 
 if __name__ == "__main__":

@@ -22,11 +22,8 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
 from tqdm import tqdm
 
-from bench.config.cell import Cell
 from bench.config.command import run_command
-from bench.config.compose import composer
-from bench.config.errors import ConfigError
-from bench.run.model_pool import ModelPool, use_threads
+from bench.run.open_cell import OpenCell
 from methods.decode import Limits, Request, generate, text_of
 from methods.method import Method
 
@@ -39,30 +36,29 @@ class LeewayLM(TemplateLM):
 
     def __init__(self, batch_size: int | str = 1, max_batch_size: int | None = None, device: str | None = None,
                  max_gen_toks: int = 256, **overrides: Any) -> None:
-        """`batch_size`: prompts decoded together. `overrides`: as in the module's docstring. Raises ConfigError,
+        """`batch_size`: prompts decoded together. `overrides`: as in the module's docstring. Raises ValueError,
         ModelError."""
         super().__init__()
         if not str(batch_size).isdigit():
-            raise ConfigError(f"batch_size={batch_size}: must be a number, because the decode loop keeps shapes fixed")
+            raise ValueError(f"batch_size={batch_size}: must be a number, because the decode loop keeps shapes fixed")
         given = [f"{key}={'null' if value is None else value}" for key, value in overrides.items()]
         # lm-eval's command passes "cuda:0" by default; its own models fall back to the CPU if there is no GPU
         missing = device is None or (device.startswith("cuda") and not torch.cuda.is_available())
         if not missing and "engine.device" not in overrides:
             given.append(f"engine.device={device}")
         if fixed := [line for line in given if line.startswith(("task=", "decoding.", "n=", "batch="))]:
-            raise ConfigError(f"{fixed[0]}: lm-eval decides this; give --tasks, --gen_kwargs, --limit or --batch_size")
-        with composer() as hydra:
-            self.cell = Cell.from_config(hydra.point(given).config)
+            raise ValueError(f"{fixed[0]}: lm-eval decides this; give --tasks, --gen_kwargs, --limit or --batch_size")
+        self._opened = OpenCell.compose(given)
+        self.cell = self._opened.cell
         self.batch_size, self.max_gen_toks = int(batch_size), max_gen_toks
         self._warned = False  # about a truncated prompt
-        self._pool, self._methods = ModelPool(), dict[tuple, Method]()
-        use_threads(self.cell.engine)
+        self._methods = dict[tuple, Method]()
         self.target = self._method({"temperature": 0.0}).target
         self.tokenizer: Any = self.target.tokenizer
         self._device = self.target.device
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Each request's text, up to the first of its `until` strings. Raises ConfigError."""
+        """Each request's text, up to the first of its `until` strings. Raises ValueError."""
         texts: dict[int, str] = {}
         groups: dict[str, list[int]] = defaultdict(list)
         for index, request in enumerate(requests):
@@ -84,10 +80,10 @@ class LeewayLM(TemplateLM):
         return [texts[index] for index in range(len(requests))]
 
     def _wanted(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Limits]:
-        """A request's settings in lm-eval's full form, and the limits of its answers. Raises ConfigError."""
+        """A request's settings in lm-eval's full form, and the limits of its answers. Raises ValueError."""
         wanted = normalize_gen_kwargs(dict(given), self.max_gen_toks)
         if wanted["max_gen_toks"] >= self.max_length:
-            raise ConfigError(f"max_gen_toks={wanted['max_gen_toks']}: leaves no room for a prompt in the model's "
+            raise ValueError(f"max_gen_toks={wanted['max_gen_toks']}: leaves no room for a prompt in the model's "
                               f"{self.max_length} positions; give --gen_kwargs max_gen_toks=N with a smaller N")
         return wanted, Limits(wanted["max_gen_toks"], self.target.eos_ids, self._stops(wanted["until"]))
 
@@ -111,7 +107,7 @@ class LeewayLM(TemplateLM):
         key = tuple(sorted(decoding.items()))
         if key not in self._methods:
             changed = self.cell.decoding.model_copy(update=decoding)
-            self._methods[key] = self._pool.method(self.cell.model_copy(update={"decoding": changed}))
+            self._methods[key] = self._opened.method_of(self.cell.model_copy(update={"decoding": changed}))
         return self._methods[key]
 
     def _stops(self, until: list[str]) -> tuple[str, ...]:

@@ -24,14 +24,8 @@ import pandas as pd
 import torch
 from pydantic import PositiveInt
 
-from bench.config.cell import Cell
-from bench.config.command import run_command
-from bench.config.compose import composer
-from bench.config.environment import environment
-from bench.config.errors import ConfigError
-from bench.config.paths import PROJECT
-from bench.config.schema import Section, validated
-from bench.run.model_pool import ModelPool, use_threads
+from bench.config.command import Options, run_command
+from bench.run.open_cell import OpenCell
 from bench.run.profiling import Phases, now
 from methods.decode import Limits, Request, generate
 from methods.engine.random_weights import nbytes
@@ -46,7 +40,7 @@ DEFAULTS = {"pair": "synthetic_8b", "method": "eagle3"}
 COPY_BYTES = {"cuda": 4 << 30, "cpu": 256 << 20}
 
 
-class Options(Section):
+class Microbench(Options):
     """The command's own options.
 
     context  tokens of the prompt.
@@ -156,23 +150,20 @@ def table(lines: Sequence[Line]) -> str:
         index=False, colalign=["left", "right", "left"], disable_numparse=True)
 
 
-def composed(overrides: Sequence[str]) -> Cell:
-    """The cell of the overrides over this command's defaults. Raises ConfigError."""
-    given = {line.partition("=")[0] for line in overrides}
-    defaults = [f"{key}={value}" for key, value in DEFAULTS.items()
-                if key not in given and not (key == "method" and "drafter" in given)]
-    with composer() as hydra:
-        cell = Cell.from_config(hydra.point([*defaults, *overrides]).config)
-    if cell.is_autoregressive:
-        raise ConfigError("drafter=none has no cycle to compare with the baseline: take method=eagle3 or another")
-    return cell
+def composed(overrides: Sequence[str]) -> OpenCell:
+    """The cell of the overrides over this command's defaults. Raises ValueError."""
+    opened = OpenCell.compose(overrides, DEFAULTS)
+    if opened.cell.is_autoregressive:
+        raise ValueError("drafter=none has no cycle to compare with the baseline: take method=eagle3 or another")
+    return opened
 
 
-def write(cell: Cell, lines: Sequence[Line], options: Options, overrides: Sequence[str]) -> Path:
+def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, overrides: Sequence[str]) -> Path:
     """Write README.md with the table and environment.json; returns their folder."""
-    folder = options.out or PROJECT / "results" / "measured" / f"engine_{cell.pair.name}"
+    cell = opened.cell
+    folder = options.out or Path("results", "measured", f"engine_{cell.pair.name}")
     folder.mkdir(parents=True, exist_ok=True)
-    found = environment(sys.argv, cell.engine.device, cell.fingerprints(), cell.dequantised())
+    found = cell.environment(sys.argv)
     machine = (found["accelerator"] or {}).get("name") or f"{found['cpu']['model']}, {found['cpu']['threads']} threads"
     drafter = ", ".join(f"{key} {value}" for key, value in cell.drafter.options.model_dump().items())
     (folder / "environment.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
@@ -185,14 +176,12 @@ def write(cell: Cell, lines: Sequence[Line], options: Options, overrides: Sequen
     return folder
 
 
-def run(options: Options, overrides: Sequence[str]) -> None:
-    """Measure, write and print the table. Raises ConfigError, ModelError."""
-    cell = composed(overrides)
-    use_threads(cell.engine)
-    pool = ModelPool()
-    method, baseline = pool.method(cell), pool.method(cell.baseline())
+def run(options: Microbench, overrides: Sequence[str]) -> None:
+    """Measure, write and print the table. Raises ValueError, ModelError."""
+    opened = composed(overrides)
+    method, baseline = opened.method, opened.method_of(opened.cell.baseline())
     lines = measure(method, replace(baseline, target=method.target), options.context, options.new, options.repeats)
-    folder = write(cell, lines, options, overrides)
+    folder = write(opened, lines, options, overrides)
     print(table(lines))
     print(f"written: {folder}")
 
@@ -208,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", help="folder of the table (results/measured/engine_<pair>)")
     given = vars(parser.parse_intermixed_args(argv))
     overrides = given.pop("overrides")
-    return run_command(lambda: run(validated(Options, given, ""), overrides))
+    return run_command(lambda: run(Microbench.from_args(given), overrides))
 
 
 if __name__ == "__main__":

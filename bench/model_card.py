@@ -16,14 +16,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from bench.config.cell import validated
 from bench.config.command import run_command
-from bench.config.compose import composer
-from bench.config.errors import ConfigError
-from bench.config.paths import TINY
-from bench.config.settings import Settings
-from bench.reports.plan import plan_of
-from bench.reports.run import run_reports
+from bench.reports.run import report_grid
 from bench.training.cards import render
 from bench.training.margins import Margins, answers, margin_table, margins, substitution_table
 from bench.vs_transformers import assisted, load_stock_model, stock_generate
@@ -34,10 +28,9 @@ from methods.method import Method, build_method
 from methods.sampling import Sampling
 from plots import training_curves
 from results.metrics.intervals import speedup_interval
-from results.reports.spec import TableSpec
-from results.store.cells import Store
 from tasks.mini import BENCHMARKS, MiniTask
 
+TINY = Path("models", "tiny")
 NUMBERS = TINY / "measured.json"
 THETA = 0.9
 """Positions with z2/z1 above it have a low margin: MARS' default threshold."""
@@ -118,26 +111,20 @@ def write_card(numbers: dict[str, Any]) -> Path:
 
 
 def scores() -> dict[str, dict[str, Any]]:
-    """task -> {"target", "sampled", "draft"} -> summary, from the ordinary runner. Raises ConfigError."""
-    with composer() as hydra:
-        command = hydra.command(["report=laboratory"], False)
-        run_reports(command, hydra)
-        settings = Settings.from_config(hydra.point([]).config)
-        spec = validated(TableSpec, hydra.section("report", "laboratory"), "report")
-        plan = plan_of(spec, hydra, [])
+    """task -> {"target", "sampled", "draft"} -> summary, from the ordinary runner. Raises ValueError."""
     names = {"target": "target", "target, T = 1": "sampled", "draft": "draft"}
     found: dict[str, dict[str, Any]] = {}
-    for (model, task), outcome in plan.grid(Store(settings.store.dir)).items():
+    for (model, task), outcome in report_grid("laboratory").items():
         if outcome.summary is None:
-            raise ConfigError(f"report=laboratory: {model} on {task} was not measured: {outcome.reason}")
+            raise ValueError(f"report=laboratory: {model} on {task} was not measured: {outcome.reason}")
         found.setdefault(task, {})[names[model]] = outcome.summary.plain()
     return found
 
 
 def run(render_only: bool) -> None:
-    """Measure unless `render_only`, then write the page. Raises ConfigError, ModelError."""
+    """Measure unless `render_only`, then write the page. Raises ValueError, ModelError."""
     if render_only and not NUMBERS.exists():
-        raise ConfigError(f"--render: {NUMBERS} does not exist; run the command without --render to measure it")
+        raise ValueError(f"--render: {NUMBERS} does not exist; run the command without --render to measure it")
     if not render_only:
         numbers = measure(PROMPTS, scores())
         NUMBERS.write_text(json.dumps(numbers, indent=1), encoding="utf-8")

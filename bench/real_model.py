@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from bench.config.command import run_command
 from bench.config.compose import composer
-from bench.config.errors import ConfigError
-from bench.config.schema import Pair, parse
 from methods.engine import gguf
 from methods.engine.source import is_gguf
 
@@ -22,12 +20,12 @@ What was fetched and converted before is kept in ~/.cache/leeway; LEEWAY_CACHE=D
 def prepare(overrides: Sequence[str]) -> None:
     """Fetch and convert every GGUF model of the pair that the overrides name, and print where each lies.
 
-    Raises ConfigError, ModelError."""
+    Raises ValueError, ModelError."""
     with composer() as hydra:
-        pair = parse(Pair, hydra.point([f"pair={PAIR}", *overrides]).config, "pair")
+        pair = hydra.pair([f"pair={PAIR}", *overrides])
     models = {role: checkpoint for role, checkpoint in pair.checkpoints.items() if is_gguf(checkpoint.source)}
     if not models:
-        raise ConfigError(f"pair={pair.name} has no GGUF model: nothing is to be fetched or converted")
+        raise ValueError(f"pair={pair.name} has no GGUF model: nothing is to be fetched or converted")
     for role in models:
         pair.check(role)
     for role, checkpoint in models.items():

@@ -16,12 +16,12 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt
 
 from bench.config.command import run_yaml_command
-from bench.config.errors import ConfigError, unknown_key
-from bench.config.schema import DType, Section, parse, validated
+from bench.config.section import Section, check_known, parse, validated
 from bench.training.embedded_data import conversation, stream
 from bench.training.heads_card import write_card
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.loading import load_model
+from methods.engine.source import DType
 from methods.training.heads.conversations import ChatPacker, Records, load_records
 from methods.training.heads.frozen_target import FrozenTarget
 from methods.training.heads.loop import ConversationSource, measure, train
@@ -78,7 +78,7 @@ def identity(settings: TrainHeads) -> str:
 
 
 def source_of(settings: TrainHeads, target: LanguageModel) -> ConversationSource:
-    """The conversations to train and measure on. Raises ConfigError, DataError, TaskError."""
+    """The conversations to train and measure on. Raises ValueError, DataError, TaskError."""
     if settings.data == EMBEDDED:
         source = embedded(settings.seed, settings.mix)
     else:
@@ -92,11 +92,11 @@ def source_of(settings: TrainHeads, target: LanguageModel) -> ConversationSource
 
 def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: ConversationSource,
               settings: TrainHeads) -> None:
-    """Train, measure and export one head, unless its folder is complete. Raises ConfigError for another target's."""
+    """Train, measure and export one head, unless its folder is complete. Raises ValueError for another target's."""
     out, work = settings.out / name, settings.work / name
     if (out / "training.json").exists():
         if json.loads((out / "training.json").read_text())["target"] != target.fingerprint:
-            raise ConfigError(f"{out}: holds a head of another target; remove it, or give another out=DIR")
+            raise ValueError(f"{out}: holds a head of another target; remove it, or give another out=DIR")
         print(f"{out}: complete")
         return
     torch.manual_seed(settings.seed)
@@ -128,16 +128,15 @@ def describe(name: str, ranks: list[list[float]]) -> str:
 
 
 def parsed(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, HeadRecipe]]:
-    """The settings and each requested head's recipe. Raises ConfigError, one line."""
+    """The settings and each requested head's recipe. Raises ValueError, one line."""
     settings = validated(TrainHeads, {key: value for key, value in config.items() if key not in RECIPES}, "")
     for name in settings.heads:
-        if name not in RECIPES:
-            raise ConfigError(unknown_key(f"heads={name}", (f"heads={kind}" for kind in RECIPES), what="unknown"))
+        check_known("heads", name, RECIPES)
     return settings, {name: parse(RECIPES[name], config, name) for name in settings.heads}
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Train the requested heads and write their page. Raises ConfigError, DataError, ModelError, TaskError."""
+    """Train the requested heads and write their page. Raises ValueError, DataError, ModelError, TaskError."""
     settings, recipes = parsed(config)
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")

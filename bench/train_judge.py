@@ -15,10 +15,8 @@ from rich.console import Console
 from rich.progress import track
 
 from bench.config.command import run_yaml_command
-from bench.config.errors import ConfigError
 from bench.training.label_mining import Miner
 from bench.training.options import PairOptions
-from bench.training.resumable import map_resumable, provenance_name
 from methods import registry
 from methods.decode import Limits
 from methods.method import build_method
@@ -45,10 +43,10 @@ class TrainJudge(PairOptions):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> TrainJudge:
-        """The typed options of a composed configuration. Raises ConfigError, one line."""
+        """The typed options of a composed configuration. Raises ValueError, one line."""
         settings = super().from_config(config)
         if settings.kind == "judge" and settings.labels is None:
-            raise ConfigError("kind=judge: learns from labels made by people; give labels=FILE")
+            raise ValueError("kind=judge: learns from labels made by people; give labels=FILE")
         return settings
 
     @property
@@ -67,15 +65,15 @@ class _Row(BaseModel):
 
 
 def read_labels(path: Path) -> list[Labelled]:
-    """Labels from a JSONL file. Raises ConfigError, one line."""
+    """Labels from a JSONL file. Raises ValueError, one line."""
     if not path.is_file():
-        raise ConfigError(f"labels={path}: no such file; give a JSONL file, or labels=null to mine them")
+        raise ValueError(f"labels={path}: no such file; give a JSONL file, or labels=null to mine them")
     labels = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             row = _Row.model_validate_json(line)
         except ValidationError as error:
-            raise ConfigError(f"labels={path}: line {number}: {error.errors()[0]['msg']}; a line is "
+            raise ValueError(f"labels={path}: line {number}: {error.errors()[0]['msg']}; a line is "
                               '{"group": "prompt", "ids": [token ids], "important": 0 or 1}') from error
         labels.append(Labelled(row.group, row.ids, row.important))
     return labels
@@ -90,7 +88,7 @@ def mined_labels(settings: TrainJudge, target: LanguageModel, draft: LanguageMod
     identity = {"target": target.fingerprint, "draft": draft.fingerprint, "limit": limit, "most": settings.most,
                 "task": settings.task.model_dump(mode="json"), "version": task.version}
     prompts = task.prompts_of("train", settings.prompts)
-    mined = map_resumable(settings.work, identity, prompts, miner, "mining labels")
+    mined = settings.map_prompts(identity, prompts, miner, "mining labels")
     return [Labelled(name, row["ids"], row["important"]) for name, rows in mined for row in rows]
 
 
@@ -108,14 +106,16 @@ def classifier(settings: TrainJudge, target: LanguageModel, draft: LanguageModel
                   "dtype": settings.engine.dtype, "n": len(labels), "important": int(y.sum()), "c": trained.c,
                   "auc": trained.auc, "n_train": trained.train, "n_held_out": trained.held_out,
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
-    drafted = {} if draft is None else {"draft": provenance_name(draft), "draft_fingerprint": draft.fingerprint}
-    return Classifier(kind=settings.kind, target=provenance_name(target), fingerprint=target.fingerprint, **drafted,
-                      features=settings.used_features, mean=trained.mean, scale=trained.scale, coef=trained.coef,
-                      intercept=trained.intercept, thresholds=trained.thresholds, provenance=provenance)
+    drafted = {} if draft is None else {"draft": settings.provenance_name(draft),
+                                        "draft_fingerprint": draft.fingerprint}
+    return Classifier(kind=settings.kind, target=settings.provenance_name(target), fingerprint=target.fingerprint,
+                      **drafted, features=settings.used_features, mean=trained.mean, scale=trained.scale,
+                      coef=trained.coef, intercept=trained.intercept, thresholds=trained.thresholds,
+                      provenance=provenance)
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Read or mine labels, train, write the classifier. Raises ConfigError, ModelError, TaskError."""
+    """Read or mine labels, train, write the classifier. Raises ValueError, ModelError, TaskError."""
     settings = TrainJudge.from_config(config)
     labels = None if settings.labels is None else read_labels(settings.labels)
     target = settings.load_model("target")

@@ -16,7 +16,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from transformers import AutoTokenizer
 
 from bench.config.command import run_yaml_command
-from bench.config.schema import Section, parse, validated
+from bench.config.section import Section, parse, validated
 from bench.training.embedded_data import stream
 from methods.training.pair.language_model import export, train
 from methods.training.pair.recipe import Recipe
@@ -45,7 +45,7 @@ class TrainPair(Section):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> TrainPair:
-        """The typed options of a composed configuration. Raises ConfigError, one line."""
+        """The typed options of a composed configuration. Raises ValueError, one line."""
         sections = {"tokenizer": parse(TokenizerRecipe, config, "tokenizer"), "target": parse(Recipe, config, "target"),
                     "draft": parse(Recipe, config, "draft")}
         return validated(cls, {**config, **sections}, "")
@@ -72,7 +72,7 @@ def make_model(settings: TrainPair, name: str, recipe: Recipe) -> None:
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Complete the requested stages; finished ones are skipped. Raises ConfigError, TaskError."""
+    """Complete the requested stages; finished ones are skipped. Raises ValueError, TaskError."""
     settings = TrainPair.from_config(config)
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     for stage in settings.stages:

@@ -26,11 +26,11 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from bench.config.command import run_command
-from bench.config.schema import DType, Section, validated
+from bench.config.command import Options, run_command
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.engine.loading import load_model
+from methods.engine.source import DType
 from methods.heads.eagle3 import Eagle3Head
 from methods.heads.head import Head, load_eagle3
 from methods.heads.layer import KNOWN, head_config
@@ -46,7 +46,7 @@ Arm = Callable[[list[int]], tuple[int, float]]
 """Prompt ids -> (new tokens, seconds)."""
 
 
-class Options(Section):
+class VsTransformers(Options):
     """The command's options.
 
     target, draft  the models.
@@ -129,7 +129,7 @@ def _threads(count: int) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def measure(options: Options) -> None:
+def measure(options: VsTransformers) -> None:
     """Time all arms prompt by prompt, their order rotating, and print the comparison. Raises ModelError."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     target, draft = (load_model(f, dtype=options.dtype, device=device) for f in (options.target, options.draft))
@@ -155,7 +155,7 @@ def measure(options: Options) -> None:
     report(runs, share, share_eagle3, options)
 
 
-def build_arms(options: Options, target: LanguageModel, sps: Method, device: str) -> dict[str, Arm]:
+def build_arms(options: VsTransformers, target: LanguageModel, sps: Method, device: str) -> dict[str, Arm]:
     """The four arms by name: `transformers` and this engine, each without and with a draft."""
     eos, new, rule = sorted(target.eos_ids), options.new, registry.rule("greedy")()
     plain = build_method(target, None, registry.drafter("none")(), rule, Sampling(0.0), options.length)
@@ -169,7 +169,7 @@ def build_arms(options: Options, target: LanguageModel, sps: Method, device: str
     }
 
 
-def eagle3_head(options: Options, target: LanguageModel) -> Head:
+def eagle3_head(options: VsTransformers, target: LanguageModel) -> Head:
     """The target's head, or one of the target's own shape with random weights: the cost of a cycle does not depend on
     what is accepted."""
     if options.eagle3.is_dir():
@@ -195,7 +195,7 @@ def overhead(method: Method, prompts: list[list[int]], new: int, drafting: Seque
 
 
 def report(runs: Mapping[str, Sequence[tuple[int, float]]], share: float, share_eagle3: float,
-           options: Options) -> None:
+           options: VsTransformers) -> None:
     """Print tokens/s of each arm, the ratios with their intervals, and the overheads."""
     console = Console()
     table = Table(title=f"{options.target}, {options.n} prompts, K = {options.length}, T = 0, {options.dtype}, "
@@ -231,7 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", default=0, help="CPU threads; 0 = all cores")
     given = vars(parser.parse_args(argv))
-    return run_command(lambda: measure(validated(Options, given, "")))
+    return run_command(lambda: measure(VsTransformers.from_args(given)))
 
 
 if __name__ == "__main__":

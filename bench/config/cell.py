@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, Field
 
+from bench.config.environment import environment
 from bench.config.errors import ConfigError
-from bench.config.identity import by_content, contents, digest, flat
+from bench.config.identity import by_content, contents, digest
 from bench.config.paths import TINY
-from bench.config.schema import (
-    Decoding,
-    DraftLength,
-    Engine,
-    Named,
-    Pair,
-    Section,
-    choose,
-    parse,
-    validated,
-    vocabulary,
-)
+from bench.config.schema import Decoding, DraftLength, Engine, Pair, vocabulary
+from bench.config.section import Named, Section, choose, parse, validated
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
 from methods.engine.fingerprints import dequantised, fingerprint
@@ -135,6 +126,28 @@ class Cell(Section):
         return self.twin(drafter=Named(name=drafter, options=method_registry.drafter(drafter)()),
                          rule=Named(name=rule, options=method_registry.rule(rule)()), pruning=None)
 
+    def lossless(self) -> Cell:
+        """This point under the lossless rule."""
+        return self.twin(rule=Named(name=BASELINE["rule"], options=method_registry.rule(BASELINE["rule"])()))
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether the method has exactly the target's distribution: any strict rule at temperature 0; above it, the
+        lossless test without pruning and with q_mode exact."""
+        if self.rule.name not in NOTHING_TO_JUDGE:
+            return False
+        exact = self.pruning is None and getattr(self.rule.options, "q_mode", "exact") == "exact"
+        return self.decoding.sampling.greedy or exact
+
+    @property
+    def can_run(self) -> bool:
+        """Whether `check` accepts the cell."""
+        try:
+            self.check()
+        except ConfigError:
+            return False
+        return True
+
     def twin(self, **changes: Any) -> Cell:
         """This point with some of its sections changed."""
         twin = self.model_copy(update=changes)
@@ -170,6 +183,11 @@ class Cell(Section):
         origins = {role: dequantised(found.source, found.revision) for role, found in checkpoints.items()}
         return {role: origin for role, origin in origins.items() if origin is not None}
 
+    def environment(self, argv: list[str]) -> dict[str, Any]:
+        """The command, the machine, the versions and the cell's models, as environment.json holds them. Raises
+        ModelError."""
+        return environment(argv, self.engine.device, self.fingerprints(), self.dequantised())
+
     def identity(self) -> dict[str, Any]:
         """All that decides the tokens, with the content of every file in place of its path. Raises ModelError,
         TaskError."""
@@ -192,14 +210,3 @@ class Cell(Section):
     def record(self) -> dict[str, Any]:
         """What cell.yaml holds: the resolved settings, and the fingerprints of their files."""
         return {**self.model_dump(mode="json", exclude={"n"}), "fingerprints": self.fingerprints(), "name": self.name}
-
-
-def display_names(cells: Sequence[Cell]) -> list[str]:
-    """Short names for cells of one rotation: task, method, and the options in which methods of one name differ."""
-    rows = [flat(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
-    names = []
-    for cell, row in zip(cells, rows, strict=True):
-        alike = [other for peer, other in zip(cells, rows, strict=True) if peer.label == cell.label]
-        own = [f"{key}={value}" for key, value in row.items() if any(other.get(key) != value for other in alike)]
-        names.append(" ".join([cell.task.name, cell.label, *own]))
-    return names

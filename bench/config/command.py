@@ -8,13 +8,23 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
+from bench.config.section import Section, validated
 from results.store.reasons import OWN_PACKAGES, is_own, one_line
 
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
+
+
+class Options(Section):
+    """A command's own options, typed."""
+
+    @classmethod
+    def from_args(cls, given: Mapping[str, Any]) -> Self:
+        """Raises ConfigError, one line."""
+        return validated(cls, given, "")
 
 
 def run_command(body: Callable[[], int | None]) -> int:
@@ -47,17 +57,10 @@ def run_yaml_command(name: str, run: Callable[[Mapping[str, Any]], int | None],
     Returns the exit status, as `run_command`. Hydra's informative flags (--help, --cfg job, …) print and return 0."""
 
     def body() -> int | None:
-        from bench.config.compose import composer
-        from bench.config.hydra_internals import arguments, asks_hydra, run_hydra
+        from bench.config.compose import compose_command
 
-        given = list(sys.argv[1:] if argv is None else argv)
-        args = arguments(given)
-        if args.help or asks_hydra(args):
-            run_hydra(lambda _: None, name, args, given)
-            return 0
-        with composer(args.config_dir, name) as hydra:
-            config = hydra.command(args.overrides, args.multirun).only_point().config
-        return run(config)
+        given = sys.argv[1:] if argv is None else argv
+        return compose_command(name, given, lambda command, _: run(command.only_point().config))
 
     return run_command(body)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from hydra import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,40 +14,32 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-from bench.config.errors import CONFIG_ERRORS, ConfigError, format_hydra_error, unknown_key
-from bench.config.hydra_internals import BASIC, ConfigLoaderImpl, combinations, session
+from bench.config.errors import CONFIG_ERRORS, ConfigError, NotInPair, format_hydra_error, unknown_key
+from bench.config.hydra_internals import BASIC, CommandLine, ConfigLoaderImpl, combinations, session
+from bench.config.points import Candidate, Command, Point, as_dict
+from bench.config.section import check_known, parse
+
+if TYPE_CHECKING:
+    from bench.config.schema import Pair
+    from bench.config.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One experiment point: the overrides that name it and its resolved configuration, plain data."""
+def compose_command(name: str, argv: Sequence[str], run: Callable[[Command, Composer], int | None],
+                    own_help: bool = False) -> int | None:
+    """Compose the command line `argv` over conf/NAME.yaml and `run` it. --help prints the options of `python -m bench`
+    where `own_help`, else Hydra's own help, as Hydra's other informative flags do; nothing runs then. Raises
+    ConfigError."""
+    line = CommandLine.parse(name, argv)
+    if line.flags.help and own_help:
+        from bench.config.help import help_text
 
-    overrides: tuple[str, ...]
-    config: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """What a command line asks for.
-
-    points     every point, in the order of the sweep; none for a report, which names its own.
-    overrides  what was given besides report=NAME.
-    sweep      the name given as +sweep=NAME.
-    report     the name given as report=NAME.
-    together   the points run one after the other in this process, so that they can share their baseline.
-    """
-
-    points: list[Point]
-    overrides: list[str]
-    sweep: str | None
-    report: str | None
-    together: bool
-
-    def only_point(self) -> Point:
-        """The point of a command that takes a single one. Raises ConfigError for several."""
-        if len(self.points) != 1:
-            raise ConfigError("several values: this command takes one point; give one value for each key")
-        return self.points[0]
+        print(help_text())
+        return 0
+    if line.flags.help or line.asks_hydra:
+        line.run_hydra()
+        return 0
+    with composer(line.flags.config_dir, name) as hydra:
+        return run(replace(hydra.command(line.flags.overrides, line.flags.multirun), line=line), hydra)
 
 
 @contextmanager
@@ -116,6 +108,32 @@ class Composer:
             raise format_hydra_error(error) from error
         return Point(tuple(_line(override) for override in parsed if not override.is_hydra_override()), plain)
 
+    def candidate(self, overrides: Sequence[str]) -> Candidate:
+        """The cell of a point, or why it cannot run."""
+        try:
+            return Candidate(self.point(overrides).cell)
+        except NotInPair as error:
+            return Candidate(None, absent=str(error))
+        except ConfigError as error:
+            return Candidate(None, refused=str(error))
+
+    def settings(self, overrides: Sequence[str]) -> Settings:
+        """The settings that the overrides give; those of cells are left aside. Raises ConfigError."""
+        from bench.config.settings import Settings
+
+        own = [line for line in overrides if line.partition("=")[0].split(".")[0] in Settings.model_fields]
+        return self.point(own).settings
+
+    def pair(self, overrides: Sequence[str]) -> Pair:
+        """The pair of a point, whether or not its cell can run. Raises ConfigError."""
+        from bench.config.schema import Pair
+
+        return parse(Pair, self.point(overrides).config, "pair")
+
+    def check_option(self, group: str, option: str, *others: str) -> None:
+        """Raises ConfigError for an option that is neither a YAML of the group nor one of `others`."""
+        check_known(group, option, (*others, *self.options(group)))
+
     def options(self, group: str) -> list[str]:
         """The YAMLs of a group, sorted."""
         return sorted(self._loader.get_group_options(group))
@@ -159,14 +177,6 @@ class Composer:
             if parsed[-1].is_sweep_override():
                 _check_values(parsed[-1])
         return parsed
-
-
-def as_dict(config: DictConfig, *, resolve: bool = True) -> dict[str, Any]:
-    """A configuration as plain data. With `resolve`, interpolations are replaced by their values and a missing value
-    raises MissingMandatoryValue."""
-    plain = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
 
 
 def _keys_beside(config: DictConfig, key: str) -> list[str]:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,20 +28,45 @@ BASIC = "hydra._internal.core_plugins.basic_"
 """Prefix of the targets of Hydra's own launcher and sweeper."""
 
 
-def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Hydra's own flags (-m, --cfg, --info, …) and the overrides, in any order. Raises ConfigError."""
-    parser = get_args_parser()
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """A command line as Hydra reads it.
 
-    def refuse(message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see --help")
+    name   conf/NAME.yaml is what it configures.
+    argv   its words.
+    flags  Hydra's own flags (-m, --cfg, --info, …) and the overrides.
+    """
 
-    parser.error = refuse  # type: ignore[method-assign]  # in place of printing the usage and exiting
-    return parser.parse_intermixed_args(list(argv))
+    name: str
+    argv: tuple[str, ...]
+    flags: argparse.Namespace
 
+    @classmethod
+    def parse(cls, name: str, argv: Sequence[str]) -> CommandLine:
+        """Flags and overrides may come in any order. Raises ConfigError."""
+        parser = get_args_parser()
 
-def asks_hydra(args: argparse.Namespace) -> bool:
-    """Whether the flags ask for something that Hydra prints itself, so that nothing runs."""
-    return bool(args.cfg or args.info or args.hydra_help or args.shell_completion or args.experimental_rerun)
+        def refuse(message: str) -> NoReturn:
+            raise ConfigError(f"{message}; see --help")
+
+        parser.error = refuse  # type: ignore[method-assign]  # in place of printing the usage and exiting
+        return cls(name, tuple(argv), parser.parse_intermixed_args(list(argv)))
+
+    @property
+    def asks_hydra(self) -> bool:
+        """Whether the flags ask for something that Hydra prints itself, so that nothing runs."""
+        flags = self.flags
+        return bool(flags.cfg or flags.info or flags.hydra_help or flags.shell_completion or flags.experimental_rerun)
+
+    def run_hydra(self, job: Callable[[DictConfig], Any] = lambda _: None) -> None:
+        """Hand the command line over to Hydra: its informative flags, or `job` on each point."""
+        register_resolvers()
+        overrides = self.flags.overrides
+        own, sys.argv = sys.argv, [sys.argv[0], *(word for word in self.argv if word not in overrides), *overrides]
+        try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
+            hydra_main(config_path=str(CONF), config_name=self.name, version_base="1.3")(job)()
+        finally:
+            sys.argv = own
 
 
 @contextmanager
@@ -67,16 +93,6 @@ def combinations(overrides: list[Override]) -> list[list[str]]:
     """The points of a sweep, each as its overrides, in the order of Hydra's basic sweeper."""
     [batch] = BasicSweeper.split_arguments(overrides, None)
     return batch
-
-
-def run_hydra(job: Callable[[DictConfig], Any], name: str, args: argparse.Namespace, argv: Sequence[str]) -> None:
-    """Hand the command line over to Hydra: its informative flags, or `job` on each point of conf/NAME.yaml."""
-    register_resolvers()
-    own, sys.argv = sys.argv, [sys.argv[0], *(word for word in argv if word not in args.overrides), *args.overrides]
-    try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
-        hydra_main(config_path=str(CONF), config_name=name, version_base="1.3")(job)()
-    finally:
-        sys.argv = own
 
 
 def register_resolvers() -> None:

@@ -12,14 +12,6 @@ from typing import Any
 from bench.config.errors import ConfigError
 
 
-def flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings -> one mapping with dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in plain.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
-
-
 def contents(path: Path) -> str:
     """SHA-256 of a file, or of all files of a folder with their names. Raises ConfigError where there is none."""
     if path.is_dir():

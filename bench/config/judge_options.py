@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from bench.config.errors import ConfigError
-from bench.config.schema import Section
+from bench.config.section import Section
 from results.store.reasons import one_line
 from tasks.base import LocalFile, TaskError
 from tasks.dataset import answers

@@ -1,36 +1,23 @@
-"""The typed sections of a configuration, and how plain data becomes them: validated once, here, with one clear line."""
+"""The typed sections of a cell: its pair, decoding, engine and draft length."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializeAsAny,
-    ValidationError,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_serializer, model_validator
 
-from bench.config.errors import ConfigError, NotInPair, format_validation, refuse_booleans, unknown_key
+from bench.config.errors import ConfigError, NotInPair
+from bench.config.section import Section
 from methods.engine import gguf, packages
-from methods.engine.source import folder_of, is_gguf, is_package, is_random
+from methods.engine.source import DType, folder_of, is_gguf, is_package, is_random
 from methods.sampling import Sampling
 
-Model = TypeVar("Model", bound=BaseModel)
-DType = Literal["float32", "bfloat16", "float16", "float64"]
 LEAST_TEMPERATURE = 1e-30
 """Logits of any model, at most about 1e4, stay finite in float32 (3.4e38) when divided by it."""
 
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Checkpoint(Section):
@@ -191,49 +178,6 @@ class Engine(Section):
 
 class DraftLength(Section):
     length: int = Field(ge=1)
-
-
-class Named(Section, Generic[Model]):
-    """A choice by name with its own typed options; written as one flat mapping."""
-
-    name: str
-    options: SerializeAsAny[Model]
-
-    @model_serializer(mode="wrap")
-    def _flat(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        raw = handler(self)
-        return {"name": raw["name"], **raw["options"]}
-
-
-def validated(model: type[Model], data: Mapping[str, Any], section: str) -> Model:
-    """Data -> typed section. Raises ConfigError naming the full keys."""
-    try:
-        found = model.model_validate(dict(data))
-    except ValidationError as error:
-        raise ConfigError(format_validation(error, section, model.model_fields)) from error
-    refuse_booleans(data, found, section)
-    return found
-
-
-def parse(model: type[Model], config: Mapping[str, Any], section: str) -> Model:
-    return validated(model, _mapping(config, section), section)
-
-
-def choose(config: Mapping[str, Any], section: str, options_of: Callable[[str], type[Model]],
-           names: Iterable[str]) -> Named[Model]:
-    """A section that is a choice by name: its name and its typed options."""
-    given = dict(_mapping(config, section))
-    name = given.pop("name", None)
-    if name not in names:
-        raise ConfigError(unknown_key(f"{section}.name={name}", (f"{section}.name={n}" for n in names), what="unknown"))
-    return Named(name=name, options=validated(options_of(name), given, section))
-
-
-def _mapping(config: Mapping[str, Any], section: str) -> Mapping[str, Any]:
-    given = config.get(section)
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{section}={given}: choose one of conf/{section}")
-    return given
 
 
 def vocabulary(source: str) -> int | None:

@@ -10,7 +10,7 @@ from bench.config import tracking
 from bench.config.cell import SECTIONS
 from bench.config.errors import ConfigError, unknown_key
 from bench.config.judge_options import Judge
-from bench.config.schema import Named, Section, choose, parse, validated
+from bench.config.section import Named, Section, choose, parse, validated
 
 
 class Folder(Section):

@@ -14,16 +14,13 @@ from rich.table import Table
 
 from bench.dry_run.downloads import Listing, listing, size
 from bench.dry_run.memory import Estimate, estimate
-from bench.run.asked import asked_folder
-from bench.run.console import console
-from bench.run.outcome import status_problem
 from methods.engine.fingerprints import unhashed
 from methods.engine.source import ModelError, folder_of, is_gguf, is_here, is_random
 from results.store.reasons import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from results.store.cells import CellFolder, Store
+    from bench.run.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +39,21 @@ class DryRunEntry:
     problem: str
 
 
-def show_plan(cells: Sequence[Cell], labels: Sequence[str], store: Store) -> None:
+def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session) -> None:
     """Print one point in full, or many as a table with their sums."""
     once = {cell.model_dump_json(): (cell, label) for cell, label in zip(cells, labels, strict=True)}
     cells, labels = zip(*once.values(), strict=True)
     entries = [dry_run_entry(cell) for cell in cells]
     if len(cells) == 1:
-        _show_point(entries[0])
-    table = Table("point", "folder", "in the store", title=f"would run in {store.root}", title_justify="left")
+        _show_point(entries[0], session)
+    table = Table("point", "folder", "in the store", title=f"would run in {session.store.root}", title_justify="left")
     for found, label in zip(entries, labels, strict=True):
         name = found.name or f"unknown: {found.problem}"
-        table.add_row(label, name, "–" if found.name is None else _state(asked_folder(found.cell, store)))
-    console().print(table)
+        table.add_row(label, name, "–" if found.name is None else _state(found.cell, session))
+    session.print(table)
     if len(cells) > 1:
-        _show_sums(entries, store)
-    _show_downloads(cells)
+        _show_sums(entries, session)
+    _show_downloads(cells, session)
 
 
 def dry_run_entry(cell: Cell) -> DryRunEntry:
@@ -106,7 +103,7 @@ def config_folder(source: str, revision: str | None) -> Path | str:
         return one_line(error)
 
 
-def _show_point(found: DryRunEntry) -> None:
+def _show_point(found: DryRunEntry, session: Session) -> None:
     plain = found.cell.model_dump(mode="json")
     print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
     print("identity:", f"unknown: {found.problem}" if found.name is None else found.name.rpartition("-")[2])
@@ -122,22 +119,22 @@ def _show_point(found: DryRunEntry) -> None:
         table.add_row(f"{part.role}: {part.source}", size(part.weights), size(part.cache))
     table.add_row("largest forward (estimate)", "", size(memory.working))
     table.add_row("total", size(memory.total), "", style="bold")
-    console().print(table)
+    session.print(table)
 
 
-def _show_sums(entries: Sequence[DryRunEntry], store: Store) -> None:
-    states = [_state(asked_folder(found.cell, store)) for found in entries if found.name is not None]
+def _show_sums(entries: Sequence[DryRunEntry], session: Session) -> None:
+    states = [_state(found.cell, session) for found in entries if found.name is not None]
     prompts = sum(found.cell.n or 0 for found in entries)
     whole = "" if all(found.cell.n for found in entries) else " and all those of tasks without n"
-    console().print(f"{len(entries)} points, {states.count('complete')} complete; {prompts} prompts in all{whole}",
+    session.print(f"{len(entries)} points, {states.count('complete')} complete; {prompts} prompts in all{whole}",
                     highlight=False)
     known = [(found.memory.total, found.cell) for found in entries if found.memory is not None]
     if known:
         total, cell = max(known, key=lambda entry: entry[0])
-        console().print(f"memory: {size(total)} at most ({cell.pair.name} {cell.label})", highlight=False)
+        session.print(f"memory: {size(total)} at most ({cell.pair.name} {cell.label})")
 
 
-def _show_downloads(cells: Sequence[Cell]) -> None:
+def _show_downloads(cells: Sequence[Cell], session: Session) -> None:
     """A line for each hub model, its files where it is the only point; then their sum."""
     found: dict[tuple[str, str | None], Listing] = {}
     for cell in cells:
@@ -146,22 +143,23 @@ def _show_downloads(cells: Sequence[Cell]) -> None:
             if not is_here(source):
                 found[source, revision] = listing(source, revision)
     if not found:
-        console().print("download: nothing, every model is here", highlight=False)
+        session.print("download: nothing, every model is here")
     for (source, revision), files in found.items():
         at = f" at {revision}" if revision else ""
-        console().print(f"download: {source}{at}: {files}", highlight=False, soft_wrap=True)
+        session.print(f"download: {source}{at}: {files}", soft_wrap=True)
         for file in files.missing if len(cells) == 1 else ():
             known = "size unknown" if file.size is None else size(file.size)
-            console().print(f"  {file.name}  {known}", highlight=False)
+            session.print(f"  {file.name}  {known}")
     if len(found) > 1:
         total = sum(files.size for files in found.values())
         unknown = sum(bool(files.problem) for files in found.values())
         beside = f" and {unknown} models of unknown size" if unknown else ""
-        console().print(f"download: {size(total)} in all{beside}", highlight=False)
+        session.print(f"download: {size(total)} in all{beside}")
 
 
-def _state(folder: CellFolder) -> str:
-    if folder.summary() is not None and status_problem(folder) is None:
+def _state(cell: Cell, session: Session) -> str:
+    folder = session.folder(cell)
+    if folder.summary() is not None and session.problem(cell) is None:
         return "complete"
     done = len(folder.good_samples())
     return f"{done} prompts done" if done else "nothing"

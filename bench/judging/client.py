@@ -27,7 +27,7 @@ def ask(judge: Judge, body: Mapping[str, Any]) -> str:
     """The judge's reply to one request body.
 
     Refused connections, time-outs and server faults are retried, with a wait that doubles. Raises JudgeError when no
-    attempt succeeds, ConfigError for a key that cannot be sent; neither shows the key."""
+    attempt succeeds, ValueError for a key that cannot be sent; neither shows the key."""
     key, reason = judge.key(), ""
     for attempt in range(judge.retries + 1):
         if attempt:

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Literal
 
 from bench.judging.client import JudgeError, ask
 from bench.judging.scores import Verdict, format_judge_summary, judge_summary
-from bench.run.asked import asked_folder
-from bench.run.console import console
 from results.store.errors import StoreError
 from results.store.judge_replies import JudgeReplies, question_key
 from results.store.reasons import one_line
@@ -24,26 +22,27 @@ from tasks.judge_prompts import KOREAN, MODES, SOURCES, JudgePrompts, Question, 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.judge_options import Judge
-    from results.store.cells import CellFolder, Store
+    from bench.run.session import Session
+    from results.store.cells import CellFolder
     from results.store.sample import Sample
     from results.store.summary import JudgeSummary
 
 
-def judge_cells(cells: Sequence[Cell], judge: Judge, store: Store) -> int:
+def judge_cells(cells: Sequence[Cell], session: Session) -> int:
     """Judge every measured cell whose task is graded by an LLM, and add the scores to its summary.
 
     Prints one line per cell. Returns 0 when every cell was judged, else 1."""
     status = 0
     for cell in cells:
-        task, folder = cell.load_task(), asked_folder(cell, store)
+        task, folder = cell.load_task(), session.folder(cell)
         summary = folder.summary()
         if task.judged is None or summary is None or not summary.n:
             continue  # a cell without answers is listed among the failures
         try:
             with folder.lock():
-                scores = judge_cell(cell, task, task.judged, folder, judge, store)
+                scores = judge_cell(cell, task, task.judged, folder, session)
                 folder.write_summary(summary.with_values(judge=scores))
-            console().print(f"judged: {cell.name}: {format_judge_summary(scores)}", highlight=False, soft_wrap=True)
+            session.print(f"judged: {cell.name}: {format_judge_summary(scores)}", soft_wrap=True)
         except (JudgeError, TaskError, StoreError) as error:
             print(f"failed: {cell.name}: {one_line(error)}", file=sys.stderr)
             status = 1
@@ -52,9 +51,10 @@ def judge_cells(cells: Sequence[Cell], judge: Judge, store: Store) -> int:
     return status
 
 
-def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder, judge: Judge,
-               store: Store) -> JudgeSummary:
+def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder,
+               session: Session) -> JudgeSummary:
     """Ask every question that has no reply yet, and score all replies. Raises JudgeError, TaskError, StoreError."""
+    judge = session.settings.judge
     mode = judge.mode or MODES[style]
     korean = style in KOREAN if judge.language_penalty is None else judge.language_penalty
     prompts = JudgePrompts(judge.prompts or SOURCES[style])
@@ -63,7 +63,7 @@ def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder, ju
     if mode == "single":
         questions = _single(samples, by_id, prompts, task, judge)
     else:
-        others = _other_answers(cell, judge, store, by_id)
+        others = _other_answers(cell, session, by_id)
         questions = [question for sample in samples
                      for question in prompts.pairwise(by_id[sample.id], sample.texts, others[sample.id])]
     replies = JudgeReplies(folder.path)
@@ -82,12 +82,12 @@ def _single(samples: Sequence[Sample], by_id: Mapping[str, Prompt], prompts: Jud
             for question in prompts.single(by_id[sample.id], sample.texts, references.get(sample.id))]
 
 
-def _other_answers(cell: Cell, judge: Judge, store: Store, by_id: Mapping[str, Prompt]) -> Mapping[str, Sequence[str]]:
+def _other_answers(cell: Cell, session: Session, by_id: Mapping[str, Prompt]) -> Mapping[str, Sequence[str]]:
     """Prompt id -> the answers to compare with. Raises TaskError where one is missing."""
     others: dict[str, Sequence[str]]
-    if judge.against == "baseline":
+    if session.settings.judge.against == "baseline":
         baseline = cell.baseline()
-        others = {sample.id: sample.texts for sample in asked_folder(baseline, store).good_samples()}
+        others = {sample.id: sample.texts for sample in session.folder(baseline).good_samples()}
         remedy = f"judge.against=baseline: {baseline.name} has no answer to it; run method=ar with the same settings"
     else:
         targets = {name: prompt.reference.get("target") for name, prompt in by_id.items()}

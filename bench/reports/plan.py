@@ -6,22 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bench.config.cell import Cell
-from bench.config.errors import ConfigError, NotInPair
-from bench.config.overrides import key_of, pair_of
-from bench.run.asked import asked_folder
-from bench.run.bound_audit import RECORD
-from bench.run.outcome import status_problem
-from bench.run.related_cells import compared_summary
+from bench.reports.overrides import key_of, pair_of
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.grid import Outcome
 from results.store.summary import Summary
-from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from bench.config.compose import Composer
+    from bench.run.session import Session
     from results.reports.spec import Coords, FigureSpec, ReportSpec, TableSpec
-    from results.store.cells import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +38,9 @@ class Plan:
         return [cell.twin(repeat=cell.repeat + i) if i else cell
                 for i in range(self.spec.repeats) for cell in self.cells.values()]
 
-    def grid(self, store: Store) -> dict[Coords, Outcome]:
+    def grid(self, session: Session) -> dict[Coords, Outcome]:
         """What the store holds for each point."""
-        measured = {coords: outcome(cell, store, self.spec.trace) for coords, cell in self.cells.items()}
+        measured = {coords: outcome(cell, session, self.spec.trace) for coords, cell in self.cells.items()}
         return measured | {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
 
 
@@ -54,42 +48,39 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
     """Compose every point of the report on the pair that `overrides` choose. `overrides` win over the report's
     `base`, and those of the pair also over its axes.
 
-    Raises ConfigError for any other override of an axis: it would show one point under several labels."""
+    Raises ValueError for any other override of an axis: it would show one point under several labels."""
     spec = spec.edition(pair_of(overrides))
     check_overrides(spec, overrides)
     plan = Plan(spec, {}, {})
     for point in spec.points():
         entries = {key_of(line) for line in point.overrides[len(spec.base):]} - {"pair"}
         own = [line for line in overrides if key_of(line) not in entries]
-        try:
-            plan.cells[point.coords] = Cell.from_config(hydra.point([*point.overrides, *own]).config)
-        except NotInPair as error:
-            plan.absent[point.coords] = str(error)
-        except ConfigError as error:
-            plan.refused[point.coords] = str(error)
+        found = hydra.candidate([*point.overrides, *own])
+        if found.cell is not None:
+            plan.cells[point.coords] = found.cell
+        else:
+            reasons, reason = (plan.absent, found.absent) if found.absent else (plan.refused, found.refused)
+            reasons[point.coords] = reason
     return plan
 
 
 def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:
-    """Raises ConfigError for an override of a key that an axis of the report sets, except those of the pair."""
+    """Raises ValueError for an override of a key that an axis of the report sets, except those of the pair."""
     axis_keys = {key_of(line) for entries in spec.axes.values() for entry in entries for line in entry.overrides}
     for line in overrides:
         if key_of(line) in axis_keys and key_of(line).partition(".")[0] != "pair":
-            raise ConfigError(f"{line}: an axis of report={spec.name}; change conf/report/{spec.name}.yaml, or run the "
+            raise ValueError(f"{line}: an axis of report={spec.name}; change conf/report/{spec.name}.yaml, or run the "
                               "point without report=")
 
 
-def outcome(cell: Cell, store: Store, trace: bool = False) -> Outcome:
+def outcome(cell: Cell, session: Session, trace: bool = False) -> Outcome:
     """A cell as a report shows it: its summary (with `trace`, also the metrics of its trace), or why it has none."""
-    folder = asked_folder(cell, store)
-    summary, problem = folder.summary(), status_problem(folder)
-    if summary is not None and summary != folder.stored_summary():  # another command asked for another n since
-        summary = compared_summary(cell, store)
+    folder, summary, problem = session.folder(cell), session.compared(cell), session.problem(cell)
     if summary is not None and summary.n:
-        traces, lock = TraceFolder(folder, folder.selection()), (folder.environment() or {}).get("lock")
+        traces, lock = session.traces(cell), (folder.environment() or {}).get("lock")
         if not trace:
             return Outcome.measured(summary, lock=lock)
-        audit = folder.record(RECORD) or {}
+        audit = session.audit_record(cell)
         audited = {name: value for name, value in audit.items() if name in Summary.model_fields and name != "asked"}
         return Outcome.measured(summary.with_values(**trace_metrics(traces), **audited), traces, lock)
     if summary is not None or folder.failure():

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.run.console import console
 from plots.render import render
 from results.reports.formats import render_table
 from results.reports.page import Item, write_index
@@ -15,33 +14,31 @@ from results.reports.spec import FigureSpec, TableSpec
 from results.store.reasons import format_exception
 
 if TYPE_CHECKING:
-    from bench.config.settings import Settings
     from bench.reports.plan import Plan
+    from bench.run.session import Session
     from results.reports.grid import Grid
-    from results.store.cells import Store
 
 log = logging.getLogger(__name__)
 
 
-def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, settings: Settings, store: Store,
-                 name: str) -> None:
+def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session, name: str) -> None:
     """Write every report's table or figure and <folder>/index.html, and log the files with the tracker as `name`.
 
     `commands` has one command per plan, printed under its report. A report that cannot be drawn is logged as an error
     and left out of the page."""
     items = []
     for plan, command in zip(plans, commands, strict=True):
-        grid = plan.grid(store)
+        grid = plan.grid(session)
         try:
             paths = draw(plan.spec, grid, folder)
         except Exception as error:  # one faulty report must not hide the others
             log.error("report %s was not drawn: %s", plan.spec.name, format_exception(error))
             continue
         items.append(Item(plan.spec, grid, paths, command))
-        console().print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}", highlight=False)
-    page = write_index(folder, items, latest_environment(plans, store))
-    console().print(f"page: {page}", highlight=False, soft_wrap=True)
-    settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
+        session.print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}")
+    page = write_index(folder, items, latest_environment(plans, session))
+    session.print(f"page: {page}", soft_wrap=True)
+    session.settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
 
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
@@ -49,9 +46,9 @@ def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
     return render_table(spec, grid, folder) if isinstance(spec, TableSpec) else render(spec, grid, folder)
 
 
-def latest_environment(plans: Sequence[Plan], store: Store) -> dict[str, Any]:
+def latest_environment(plans: Sequence[Plan], session: Session) -> dict[str, Any]:
     """The environment record of the cell among those shown that ran last; empty if none ran."""
     records = [record for plan in plans for cell in plan.cells.values()
-               if (record := store.cell(cell.name).environment()) is not None]
+               if (record := session.folder(cell).environment()) is not None]
     latest = max(records, key=lambda record: record["since"], default={})
     return {key: value for key, value in latest.items() if key != "earlier"}

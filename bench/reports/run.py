@@ -7,34 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from bench.config.errors import ConfigError, format_validation, refuse_booleans, unknown_key
-from bench.config.overrides import key_of, made_by, pair_of
-from bench.config.settings import Settings
+from bench.config.compose import composer
+from bench.config.section import checked
 from bench.dry_run.plan import show_plan
+from bench.reports.overrides import key_of, made_by, pair_of
 from bench.reports.plan import Plan, plan_of
 from bench.reports.render import render_plans
 from bench.reports.workload import run_workload
-from bench.run.bound_audit import audit_cells
-from bench.run.cells import run_cells
-from bench.run.console import console
-from bench.run.model_pool import ModelPool
-from bench.run.outcome import print_failures, print_summaries
-from bench.run.related_cells import add_cross_cell_metrics
-from bench.run.rotation import check_store
+from bench.run.session import Session
 from results.reports.kinds import parse_report, report_keys
 from results.reports.workload import Workload
-from results.store.cells import Store
-from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.compose import Command, Composer
-    from results.reports.spec import FigureSpec, TableSpec
+    from bench.config.compose import Composer
+    from bench.config.points import Command
+    from results.reports.grid import Outcome
+    from results.reports.spec import Coords, FigureSpec, TableSpec
 
 ALL = "all"
-SETTINGS = frozenset(Settings.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +43,11 @@ class Request:
 
     @classmethod
     def from_command(cls, command: Command) -> Request:
-        """Raises ConfigError for `report.KEY=` together with report=all."""
+        """Raises ValueError for `report.KEY=` together with report=all."""
         name = str(command.report)
         changes = tuple(line for line in command.overrides if key_of(line).lstrip("+").startswith("report."))
         if changes and name == ALL:
-            raise ConfigError(f"{changes[0]}: changes one report; name it in place of report={ALL}")
+            raise ValueError(f"{changes[0]}: changes one report; name it in place of report={ALL}")
         return cls(name, changes, tuple(line for line in command.overrides if line not in changes))
 
     def names(self, spec: TableSpec | FigureSpec) -> bool:
@@ -70,10 +61,6 @@ class Request:
         """The command that makes this one report."""
         return made_by(f"report={report}", *self.changes_to(report), *self.overrides)
 
-    def settings(self, hydra: Composer) -> Settings:
-        own = [line for line in self.overrides if key_of(line).split(".")[0] in SETTINGS]
-        return Settings.from_config(hydra.point(own).config)
-
 
 def run_reports(command: Command, hydra: Composer) -> int:
     """Run the missing cells of the requested reports and render them into <output.dir>/report/. The page there also
@@ -81,36 +68,44 @@ def run_reports(command: Command, hydra: Composer) -> int:
 
     Overrides on the command line win over those of the report; `report.KEY=` changes the report itself.
 
-    Returns the exit status: 0, or 1 if a cell failed. Raises ConfigError if the command cannot run."""
+    Returns the exit status: 0, or 1 if a cell failed. Raises ValueError if the command cannot run."""
     request = Request.from_command(command)
-    settings = request.settings(hydra)
-    folder, store = settings.output.dir / "report", Store(settings.store.dir)
+    session = Session(hydra.settings(request.overrides))
+    folder = session.settings.output.dir / "report"
     reports = load_reports(request, hydra, folder)
     if isinstance(workload := reports.get(request.name), Workload):
-        return run_workload(workload, hydra, request.overrides, settings, store)
+        return run_workload(workload, hydra, request.overrides, session)
     specs = [report for report in reports.values() if not isinstance(report, Workload)]
     plans = {spec.name: plan_of(spec, hydra, request.overrides) for spec in specs}
     requested = [plans[spec.name] for spec in specs if request.names(spec)]
     check_not_empty(requested, request.name)
-    if settings.dry_run:
-        show_cells(requested, store)
+    if session.settings.dry_run:
+        show_cells(requested, session)
         return 0
     shown = {name: plan for name, plan in plans.items() if plan.cells or plan in requested}
-    check_store([cell for plan in shown.values() for cell in plan.all_cells()], store)
-    run_plans(requested, settings, store)
-    render_plans(list(shown.values()), [request.command(name) for name in shown], folder, settings, store, "report")
-    return print_status(requested, settings, store)
+    session.check([cell for plan in shown.values() for cell in plan.all_cells()])
+    run_plans(requested, session)
+    render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session, "report")
+    return print_status(requested, session)
+
+
+def report_grid(name: str) -> dict[Coords, Outcome]:
+    """Run and render a table or figure as `report=NAME` does; what the store then holds for each of its points. Raises
+    ValueError."""
+    with composer() as hydra:
+        run_reports(hydra.command([f"report={name}"], multirun=False), hydra)
+        report = load_report(name, hydra)
+        if isinstance(report, Workload):
+            raise ValueError(f"report={name}: a workload has no grid")
+        return plan_of(report, hydra, []).grid(Session(hydra.settings([])))
 
 
 def load_reports(request: Request, hydra: Composer, folder: Path) -> dict[str, TableSpec | FigureSpec | Workload]:
-    """The requested reports and those already rendered into `folder`, by name. Raises ConfigError for an unknown or a
+    """The requested reports and those already rendered into `folder`, by name. Raises ValueError for an unknown or a
     malformed report."""
-    known = hydra.options("report")
-    if request.name not in (ALL, *known):
-        choices = [f"report={name}" for name in (ALL, *known)]
-        raise ConfigError(unknown_key(f"report={request.name}", choices, what="unknown"))
+    hydra.check_option("report", request.name, ALL)
     pair, reports = pair_of(request.overrides), {}
-    for name in known:
+    for name in hydra.options("report"):
         is_requested = request.name in (name, ALL)
         if not is_requested and not any(folder.glob(f"{name}*")):
             continue  # composing a report takes a tenth of a second
@@ -121,15 +116,11 @@ def load_reports(request: Request, hydra: Composer, folder: Path) -> dict[str, T
 
 
 def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> TableSpec | FigureSpec | Workload:
-    """conf/report/NAME.yaml with `changes`, validated. Raises ConfigError."""
+    """conf/report/NAME.yaml with `changes`, validated. Raises ValueError."""
     section = hydra.section("report", name, changes)
-    try:
-        report = parse_report(section)
-    except ValidationError as error:
-        raise ConfigError(format_validation(error, "report", report_keys(section.get("kind", "")), skip=1)) from error
-    refuse_booleans(section, report, "report")
+    report = checked(parse_report, section, "report", report_keys(section.get("kind", "")), skip=1)
     if report.name != name:
-        raise ConfigError(f"report={name}: its YAML has name: {report.name}; give it the file's name")
+        raise ValueError(f"report={name}: its YAML has name: {report.name}; give it the file's name")
     return report
 
 
@@ -138,38 +129,36 @@ def is_rendered(report: TableSpec | FigureSpec | Workload, pair: str | None, fol
 
 
 def check_not_empty(plans: Sequence[Plan], name: str) -> None:
-    """Raises ConfigError, with the reason of the first refusal, if no cell of these reports can run."""
+    """Raises ValueError, with the reason of the first refusal, if no cell of these reports can run."""
     if not any(plan.cells for plan in plans):
         refusals = (reason for plan in plans for reason in plan.refused.values())
-        raise ConfigError(next(refusals, f"report={name}: it has no cells"))
+        raise ValueError(next(refusals, f"report={name}: it has no cells"))
 
 
-def show_cells(plans: Sequence[Plan], store: Store) -> None:
+def show_cells(plans: Sequence[Plan], session: Session) -> None:
     """Print what the reports would run."""
     labelled = [(" / ".join(coords), cell) for plan in plans for coords, cell in plan.cells.items()]
-    show_plan([cell for _, cell in labelled], [label for label, _ in labelled], store)
+    show_plan([cell for _, cell in labelled], [label for label, _ in labelled], session)
 
 
-def run_plans(plans: Sequence[Plan], settings: Settings, store: Store) -> None:
+def run_plans(plans: Sequence[Plan], session: Session) -> None:
     """Measure, trace and audit the cells of these reports where that is missing, then add the metrics that compare
     cells."""
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
-        console().print(f"left out: {reason}", highlight=False)
-    cells = distinct_cells(plans)
-    pool = ModelPool()
-    run_cells(cells, settings, store, pool, traced_names(plans))
-    audit_cells([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()], store, pool)
-    add_cross_cell_metrics(cells, store)
+        session.print(f"left out: {reason}")
+    session.complete(distinct_cells(plans), traced_names(plans))
+    session.audit([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()])
 
 
-def print_status(plans: Sequence[Plan], settings: Settings, store: Store) -> int:
+def print_status(plans: Sequence[Plan], session: Session) -> int:
     """Print one line per failure and, with summary=json, the summaries. Returns the exit status: 1 after a failure."""
     problems = {" / ".join(coords): reason for plan in plans for coords, reason in plan.refused.items()}
-    problems |= {name: reason for name in traced_names(plans) if (reason := TraceFolder(store.cell(name)).failure())}
+    traced = (cell for plan in plans if plan.spec.trace for cell in plan.cells.values())
+    problems |= {cell.name: reason for cell in traced if (reason := session.trace_failure(cell))}
     cells = distinct_cells(plans)
-    status = print_failures(cells, settings, store, problems)
-    if settings.summary == "json":
-        print_summaries(cells, store)
+    status = session.print_failures(cells, problems)
+    if session.settings.summary == "json":
+        session.print_summaries(cells)
     return status
 
 

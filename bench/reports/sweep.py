@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from bench.config.errors import ConfigError, format_validation
-from bench.config.overrides import made_by
-from bench.config.schema import Section, parse
+from bench.config.section import Section, parse, refusals
+from bench.reports.overrides import made_by
 from bench.reports.plan import Plan
 from bench.reports.render import render_plans
 from results.reports.axes import Entry
@@ -17,10 +14,8 @@ from results.reports.figures import Figure
 from results.reports.spec import FigureSpec, TableSpec
 
 if TYPE_CHECKING:
-    from bench.config.cell import Cell
-    from bench.config.compose import Command
-    from bench.config.settings import Settings
-    from results.store.cells import Store
+    from bench.config.points import Command
+    from bench.run.session import Session
 
 SHORT = {"draft.length": "K", "decoding.temperature": "T"}
 """Keys that are shown under another name than their last part."""
@@ -33,20 +28,17 @@ class Layout(Section):
     figure: Figure
 
 
-def plans_of(command: Command, cells: Sequence[Cell]) -> list[Plan]:
-    """The figure of a sweep and, if several keys vary, the table behind it. Raises ConfigError for a layout that does
+def plans_of(command: Command) -> list[Plan]:
+    """The figure of a sweep and, if several keys vary, the table behind it. Raises ValueError for a layout that does
     not fit the points."""
     layout = parse(Layout, command.points[0].config, "sweep")
     points = [dict(line.split("=", 1) for line in point.overrides) for point in command.points]
     keys = varying_keys(points, layout.figure.axes())
     axes = {key: tuple(entry_of(key, value) for value in dict.fromkeys(point[key] for point in points)) for key in keys}
-    try:
+    with refusals("sweep", Layout.model_fields, prefix=f"+sweep={command.sweep}: "):
         specs = specs_of(str(command.sweep), layout, axes)
-    except ValidationError as error:
-        complaint = format_validation(error, "sweep", Layout.model_fields)
-        raise ConfigError(f"+sweep={command.sweep}: {complaint}") from error
     coords = [tuple(entry_of(key, point[key]).label for key in keys) for point in points]
-    return [Plan(spec, dict(zip(coords, cells, strict=True)), {}) for spec in specs]
+    return [Plan(spec, dict(zip(coords, command.cells, strict=True)), {}) for spec in specs]
 
 
 def varying_keys(points: Sequence[Mapping[str, str]], figure_axes: Sequence[str]) -> list[str]:
@@ -69,10 +61,10 @@ def specs_of(sweep: str, layout: Layout, axes: Mapping[str, tuple[Entry, ...]]) 
     return specs
 
 
-def render_sweep(command: Command, plans: Sequence[Plan], settings: Settings, store: Store) -> None:
+def render_sweep(command: Command, plans: Sequence[Plan], session: Session) -> None:
     """Render the sweep into <output.dir>/sweep/NAME/."""
-    folder, made = settings.output.dir / "sweep" / str(command.sweep), made_by(*command.overrides)
-    render_plans(plans, [made] * len(plans), folder, settings, store, f"sweep-{command.sweep}")
+    folder, made = session.settings.output.dir / "sweep" / str(command.sweep), made_by(*command.overrides)
+    render_plans(plans, [made] * len(plans), folder, session, f"sweep-{command.sweep}")
 
 
 def entry_of(key: str, value: str) -> Entry:

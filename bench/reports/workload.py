@@ -8,18 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from bench.config.cell import NOTHING_TO_JUDGE, Cell
-from bench.config.errors import ConfigError
-from bench.config.overrides import key_of, made_by
 from bench.dry_run.plan import show_plan
+from bench.reports.overrides import key_of, made_by
 from bench.reports.plan import Plan, plan_of
 from bench.reports.workload_page import print_findings, write_findings
-from bench.run.asked import asked_folder
-from bench.run.cells import run_cells
-from bench.run.model_pool import ModelPool
-from bench.run.outcome import print_failures
-from bench.run.related_cells import add_cross_cell_metrics
-from bench.run.rotation import check_store
 from results.metrics.intervals import together
 from results.metrics.quality_loss import (
     Estimate,
@@ -36,40 +28,38 @@ from results.reports.findings import CycleCost, Findings, Quality, SettingResult
 from results.reports.workload import MEASURES, Workload
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from bench.config.compose import Composer
-    from bench.config.settings import Settings
+    from bench.run.session import Session
     from results.reports.spec import Coords
-    from results.store.cells import Store
     from results.store.sample import Sample
 
 
-def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], settings: Settings,
-                 store: Store) -> int:
+def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], session: Session) -> int:
     """Run the missing cells, print the findings and write them. Returns the exit status: 1 if a cell failed. Raises
-    ConfigError."""
+    ValueError."""
     plan = plan_of(workload.table(), hydra, overrides)
     if not plan.cells:
-        raise ConfigError(next(iter(plan.refused.values())))
+        raise ValueError(next(iter(plan.refused.values())))
     cells = list({cell.name: cell for cell in plan.cells.values()}.values())
-    if settings.dry_run:
-        show_plan(list(plan.cells.values()), [" / ".join(coords[1:]) for coords in plan.cells], store)
+    if session.settings.dry_run:
+        show_plan(list(plan.cells.values()), [" / ".join(coords[1:]) for coords in plan.cells], session)
         return 0
-    check_store(cells, store)
-    run_cells(cells, settings, store, ModelPool())
-    add_cross_cell_metrics(cells, store)
-    findings = evaluate(workload, plan, overrides, store)
-    print_findings(findings)
-    write_findings(workload, plan, findings, settings, store)
+    session.check(cells)
+    session.complete(cells)
+    findings = evaluate(workload, plan, overrides, session)
+    print_findings(findings, session)
+    write_findings(workload, plan, findings, session)
     refused = {" / ".join(coords[1:]): reason for coords, reason in plan.refused.items()}
-    return print_failures(cells, settings, store, refused)
+    return session.print_failures(cells, refused)
 
 
-def evaluate(workload: Workload, plan: Plan, overrides: Sequence[str], store: Store) -> Findings:
+def evaluate(workload: Workload, plan: Plan, overrides: Sequence[str], session: Session) -> Findings:
     """Estimate speedup and quality loss of every measured setting, and derive the advice."""
-    samples = measured_samples(plan, store)
+    samples = measured_samples(plan, session)
     right = baseline_right(list(samples.values()))
     quality = Quality(quality_measure(right, workload.quality_loss), right)
-    results = setting_results(plan, samples, quality, store)
+    results = setting_results(plan, samples, quality, session)
     advice = advise([result.candidate for result in results], workload.quality_loss, workload.min_prompts)
     best = next((result for result in results if result.candidate.label == advice.best), None)
     command = "" if best is None else command_of(plan, best, overrides)
@@ -77,30 +67,30 @@ def evaluate(workload: Workload, plan: Plan, overrides: Sequence[str], store: St
     return Findings(results, quality, advice, best, cycle_costs(results), sentences, command)
 
 
-def measured_samples(plan: Plan, store: Store) -> dict[Coords, list[Sample]]:
+def measured_samples(plan: Plan, session: Session) -> dict[Coords, list[Sample]]:
     """The good samples of every cell that was measured."""
     samples = {}
     for coords, cell in plan.cells.items():
-        folder = asked_folder(cell, store)
+        folder = session.folder(cell)
         if (summary := folder.summary()) is not None and summary.n and not folder.failure():
             samples[coords] = folder.good_samples()
     return samples
 
 
 def setting_results(plan: Plan, samples: Mapping[Coords, list[Sample]], quality: Quality,
-                    store: Store) -> list[SettingResult]:
+                    session: Session) -> list[SettingResult]:
     """One result per measured cell, in the order of the report."""
     overrides = {point.coords: point.overrides[len(plan.spec.base):] for point in plan.spec.points()}
-    lossless = [samples[coords] for coords in samples if is_lossless(plan.cells[coords])]
+    lossless = [samples[coords] for coords in samples if plan.cells[coords].is_lossless]
     results = []
     for coords, own in samples.items():
         cell = plan.cells[coords]
-        summary = asked_folder(cell, store).summary()
+        summary = session.folder(cell).summary()
         if summary is None:
             continue
         loss = estimate_loss(cell, own, lossless, quality.measure, len(samples))
         speedup, items = speedup_estimate(own, summary.speedup, len(samples))
-        candidate = Candidate(", ".join(coords[1:]), is_lossless(cell), summary.tau, speedup, loss, items)
+        candidate = Candidate(", ".join(coords[1:]), cell.is_lossless, summary.tau, speedup, loss, items)
         results.append(SettingResult(coords, overrides[coords], cell.name, summary, candidate))
     return results
 
@@ -109,22 +99,13 @@ def estimate_loss(cell: Cell, own: Sequence[Sample], lossless: Sequence[Sequence
                   measure: Literal["score", "agreement"], settings: int) -> Estimate:
     """The quality that one of `settings` cells loses against plain decoding. `lossless`: samples of the lossless
     cells, the reference of agreement above temperature 0."""
-    if is_lossless(cell):
+    if cell.is_lossless:
         return Estimate(0.0)
     if measure == "score":
         return relative_loss(score_pairs(own), settings)
     greedy = cell.decoding.sampling.greedy
     best = (1.0, 1.0) if greedy else (0.0, 1.0)  # at temperature 0 the reference agrees fully with itself
     return relative_loss(agreement_pairs(own, lossless, greedy), settings, best)
-
-
-def is_lossless(cell: Cell) -> bool:
-    """Whether the cell's method has exactly the target's distribution: any strict rule at temperature 0; above it, the
-    lossless test without pruning and with q_mode exact."""
-    if cell.rule.name not in NOTHING_TO_JUDGE:
-        return False
-    exact = cell.pruning is None and getattr(cell.rule.options, "q_mode", "exact") == "exact"
-    return cell.decoding.sampling.greedy or exact
 
 
 def cycle_costs(results: Sequence[SettingResult]) -> dict[str, CycleCost]:

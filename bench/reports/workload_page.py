@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from bench.config.overrides import made_by
+from bench.reports.overrides import made_by
 from bench.reports.render import latest_environment
-from bench.run.console import console
 from plots.render import render
 from results.metrics.intervals import LEVEL, together
 from results.reports.advice import share, times
@@ -23,35 +22,34 @@ from results.reports.workload import MEASURES, Workload
 if TYPE_CHECKING:
     from bench.config.settings import Settings
     from bench.reports.plan import Plan
+    from bench.run.session import Session
     from results.reports.findings import Findings, SettingResult
     from results.reports.grid import Grid
-    from results.store.cells import Store
 
 FOLDER = "workload"
 
 
-def print_findings(findings: Findings) -> None:
+def print_findings(findings: Findings, session: Session) -> None:
     """Print the settings, the parts of a cycle, the basis, the advice and its command."""
-    out = console()
     table = Table("setting", "speedup", "τ", "quality loss", "identical", "tokens/s", "n", title="settings",
                   title_justify="left")
     for result in findings.results:
         table.add_row(*setting_row(result))
-    out.print(table)
+    session.print(table)
     header, *rows = findings.cost_rows()
     if rows:
         costs = Table(*header, title="cost of a cycle, for the fastest setting of each method", title_justify="left")
         for row in rows:
             costs.add_row(*row)
-        out.print(costs)
+        session.print(costs)
     for line in findings.basis:
-        out.print(line, highlight=False, markup=False)
-    out.print()
-    out.print(findings.advice.headline, style="bold", highlight=False, markup=False)
+        session.print(line, markup=False)
+    session.print()
+    session.print(findings.advice.headline, style="bold", markup=False)
     for reason in findings.advice.reasons:
-        out.print(f"- {reason}", highlight=False, markup=False)
+        session.print(f"- {reason}", markup=False)
     if findings.command:
-        out.print(findings.command, highlight=False, markup=False, soft_wrap=True)
+        session.print(findings.command, markup=False, soft_wrap=True)
 
 
 def setting_row(result: SettingResult) -> list[str]:
@@ -67,10 +65,11 @@ def setting_row(result: SettingResult) -> list[str]:
     ]
 
 
-def write_findings(workload: Workload, plan: Plan, findings: Findings, settings: Settings, store: Store) -> None:
+def write_findings(workload: Workload, plan: Plan, findings: Findings, session: Session) -> None:
     """Write workload.json, the table, the figure and the page; with summary=json also print the JSON."""
+    settings = session.settings
     folder, command = settings.output.dir / FOLDER, made_by(*sys.argv[1:])
-    environment, grid = latest_environment([plan], store), grid_of(plan, findings, store)
+    environment, grid = latest_environment([plan], session), grid_of(plan, findings, session)
     items = report_items(workload, findings, grid, settings, command)
     opening = advice_section(findings.advice, findings.command, findings.basis, findings.cost_rows())
     page = write_index(folder, items, environment, title="Leeway: your own prompts", opening=opening)
@@ -78,16 +77,16 @@ def write_findings(workload: Workload, plan: Plan, findings: Findings, settings:
     file = folder / "workload.json"
     file.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     settings.tracker.options.log_files("workload", [path for item in items for path in item.paths])
-    console().print(f"page: {page}, numbers: {file}", highlight=False, soft_wrap=True)
+    session.print(f"page: {page}, numbers: {file}", soft_wrap=True)
     if settings.summary == "json":
         print(json.dumps(record, ensure_ascii=False))
 
 
-def grid_of(plan: Plan, findings: Findings, store: Store) -> Grid:
+def grid_of(plan: Plan, findings: Findings, session: Session) -> Grid:
     """The outcomes in the store, with the estimates of each measured setting."""
     summaries = {result.coords: result.summary.with_values(**result.estimates()) for result in findings.results}
     return {coords: replace(outcome, summary=summaries[coords]) if coords in summaries else outcome
-            for coords, outcome in plan.grid(store).items()}
+            for coords, outcome in plan.grid(session).items()}
 
 
 def report_items(workload: Workload, findings: Findings, grid: Grid, settings: Settings, command: str) -> list[Item]:

@@ -32,7 +32,7 @@ def use_threads(engine: Engine) -> None:
 
 
 def load_language_model(pair: Pair, engine: Engine, role: str) -> LanguageModel:
-    """A causal LM of a pair; `role` is target or draft. Raises ConfigError, ModelError."""
+    """A causal LM of a pair; `role` is target or draft. Raises ValueError, ModelError."""
     pair.check(role)
     checkpoint = pair.checkpoint(role)
     return load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,

@@ -79,13 +79,6 @@ def status_problem(folder: CellFolder) -> str | None:
     return (f"{summary.failed} of {summary.failed + summary.n} prompts failed; first {first.id}: {first.error}")
 
 
-def labels_of(points: Sequence[Sequence[str]], cells: Sequence[Cell]) -> list[str]:
-    """Name each cell by the overrides that differ between cells; a single one by its method and task."""
-    common = set(points[0]).intersection(*points)
-    varying = [" ".join(line for line in overrides if line not in common) for overrides in points]
-    return [line or f"{cell.label} {cell.task.name}" for line, cell in zip(varying, cells, strict=True)]
-
-
 def _figures(summary: Summary | None) -> list[str]:
     if summary is None:
         return ["—"] * 5

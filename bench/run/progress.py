@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from bench.run.conversation import Answer
 
 MOST_BARS = 16
@@ -50,3 +51,22 @@ class Bars:
         speed = f"τ {committed / cycles:.2f}  {tokens / seconds:.0f} tok/s" if cycles and seconds else ""
         self._progress.update(self._tasks[row], advance=1, speed=speed)
         self._progress.refresh()
+
+
+def display_names(cells: Sequence[Cell]) -> list[str]:
+    """Short names for cells of one rotation: task, method, and the options in which methods of one name differ."""
+    rows = [_flat(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
+    names = []
+    for cell, row in zip(cells, rows, strict=True):
+        alike = [other for peer, other in zip(cells, rows, strict=True) if peer.label == cell.label]
+        own = [f"{key}={value}" for key, value in row.items() if any(other.get(key) != value for other in alike)]
+        names.append(" ".join([cell.task.name, cell.label, *own]))
+    return names
+
+
+def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings -> one mapping with dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in plain.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found

@@ -9,10 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from bench.config.errors import ConfigError
-from bench.config.schema import Named
 from bench.run.asked import asked_folder
-from methods import registry
 from results.metrics.summary import diversity
 from results.metrics.tau_gain import gains
 
@@ -51,7 +48,7 @@ def compared_summary(cell: Cell, store: Store) -> Summary | None:
 
 def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
     """What the cell gains over the lossless rule at the same point, in parts where their cells were measured too."""
-    lossless = cell.twin(rule=Named(name="lossless", options=registry.rule("lossless")()))
+    lossless = cell.lossless()
     if cell.is_autoregressive or lossless.name == cell.name:
         return {}
     points = {"own": cell, "lossless": lossless}
@@ -101,8 +98,5 @@ def _replaced(options: Mapping[str, Any], mode: str) -> dict[str, Any]:
 
 
 def _possible(name: str, twin: Cell) -> Iterator[tuple[str, Cell]]:
-    try:
-        twin.check()
-    except ConfigError:  # a variant without q, a rule that needs a temperature: there is no such twin
-        return
-    yield name, twin
+    if twin.can_run:  # not a variant without q, or a rule that needs a temperature: there is no such twin
+        yield name, twin

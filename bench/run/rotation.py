@@ -14,15 +14,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.config.cell import Cell, display_names
-from bench.config.environment import environment
-from bench.config.errors import ConfigError
 from bench.run.asked import PROFILE, AskedFolder, asked_folder
 from bench.run.conversation import Answer, answer
 from bench.run.likelihood import add_nll
 from bench.run.model_pool import ModelPool, use_threads
 from bench.run.profiling import PROMPTS, profiles
-from bench.run.progress import Bars
+from bench.run.progress import Bars, display_names
 from methods.decode import Limits
 from results.store.errors import StoreError
 from results.store.reasons import format_exception
@@ -30,6 +27,7 @@ from results.store.sample import Baseline, FailedSample, Sample
 from tasks.base import Prompt, Score, Task
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from bench.config.schema import Pair
     from methods.method import Method
     from results.store.cells import CellFolder, Store
@@ -57,15 +55,6 @@ def rotations(cells: Iterable[Cell]) -> list[list[Cell]]:
         pairs.setdefault(cell.pair, len(pairs))
     found = [list(group.values()) for group in groups.values()]
     return sorted(found, key=lambda group: pairs[group[0].pair])
-
-
-def check_store(cells: Iterable[Cell], store: Store) -> None:
-    """Raises ConfigError for a file of these cells that cannot be read: told in one line, before anything runs."""
-    for name in {cell.name for cell in cells}:
-        try:
-            store.cell(name).check()
-        except StoreError as error:
-            raise ConfigError(error) from error
 
 
 def is_complete(folder: CellFolder) -> bool:
@@ -113,8 +102,7 @@ def _run_locked(cells: list[Cell], folders: dict[str, AskedFolder], pool: ModelP
         pool.keep_only(cells)
         use_threads(first.engine)
         for cell in cells:
-            folders[cell.name].write_environment(environment(
-                sys.argv, first.engine.device, cell.fingerprints(), cell.dequantised()))
+            folders[cell.name].write_environment(cell.environment(sys.argv))
         baseline = pool.method(first.baseline())
     except Exception as error:  # nothing of this rotation can run: every cell says why
         for folder in folders.values():

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.config.cell import Cell, display_names
 from bench.run.asked import asked_folder
 from bench.run.conversation import Answer, answer
-from bench.run.progress import Bars
+from bench.run.progress import Bars, display_names
 from bench.run.rotation import chunked, stream_name
 from methods.decode import Limits
 from methods.rules.clause import Clause
@@ -25,6 +24,7 @@ from results.store.reasons import format_exception
 from results.store.traces import Threshold, TraceFolder
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from bench.run.model_pool import ModelPool
     from methods.method import Method
     from results.store.cells import CellFolder, Store

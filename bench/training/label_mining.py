@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.config.errors import ConfigError
 from bench.run.conversation import context
 from methods.decode import Generation, Limits, Request, generate, text_of
 
@@ -34,15 +33,15 @@ class Miner:
 
     def __init__(self, method: Method, draft: LanguageModel, task: Task, limits: Limits, most: int) -> None:
         if not task.proportion:
-            raise ConfigError(f"task={task.name}: its answers are not right or wrong, so no token can change them; "
+            raise ValueError(f"task={task.name}: its answers are not right or wrong, so no token can change them; "
                               "take a task whose answers are, such as mini_gsm")
         self.method, self.draft, self.task, self.limits, self.most = method, draft, task, limits, most
 
     def __call__(self, prompt: Prompt) -> list[dict[str, Any]]:
         """{"ids": context, text and draft token, "important": 0 or 1} for each mismatch, left to right; none where no
-        answer can be extracted from the target's own text. Raises ConfigError for a prompt of several turns."""
+        answer can be extracted from the target's own text. Raises ValueError for a prompt of several turns."""
         if len(prompt.turns) > 1:
-            raise ConfigError(f"task={self.task.name}: {prompt.id} has {len(prompt.turns)} turns; take a task with one")
+            raise ValueError(f"task={self.task.name}: {prompt.id} has {len(prompt.turns)} turns; take a task with one")
         before = context(self.method.target, prompt, [])
         text = self._finish(before, [])
         reference, start_at = self._score(prompt, text), 0

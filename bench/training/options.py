@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from bench.config.schema import Engine, Named, Pair, Section, choose, parse, validated
+import numpy as np
+
+from bench.config.identity import digest
+from bench.config.paths import PROJECT
+from bench.config.schema import Engine, Pair
+from bench.config.section import Named, Section, choose, parse, validated
 from bench.run.model_pool import load_language_model, use_threads
+from bench.training.resumable import map_resumable
 from tasks import registry
-from tasks.base import Task, TaskOptions
+from tasks.base import Prompt, Task, TaskOptions
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
@@ -33,7 +39,7 @@ class PairOptions(Section):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """The typed options of a composed configuration. Raises ConfigError, one line."""
+        """The typed options of a composed configuration. Raises ValueError, one line."""
         sections = {"pair": parse(Pair, config, "pair"), "engine": parse(Engine, config, "engine"),
                     "task": choose(config, "task", registry.options, registry.names(config.get("task")))}
         return validated(cls, {**config, **sections}, "")
@@ -42,7 +48,25 @@ class PairOptions(Section):
         """Raises TaskError."""
         return registry.build(self.task.name, self.task.options)
 
+    def map_prompts(self, identity: dict[str, Any], prompts: Sequence[Prompt],
+                    function: Callable[[Prompt], list[Any]], title: str) -> list[tuple[str, list[Any]]]:
+        """(prompt id, result of `function`) in order; results in `work` that have this identity are reused. Raises
+        ValueError."""
+        return map_resumable(self.work, identity, prompts, function, title)
+
+    def prompt_rng(self, prompt: Prompt, seed: int) -> np.random.Generator:
+        """Random numbers that depend on the prompt's id and the seed alone."""
+        return np.random.default_rng(int(digest({"id": prompt.id, "seed": seed}), 16))
+
+    @staticmethod
+    def provenance_name(model: LanguageModel) -> str:
+        """A model's source as written into a file that travels: a folder of the checkout is named relative to it."""
+        source = Path(model.source)
+        if source.is_absolute() and source.is_relative_to(PROJECT):
+            return str(source.relative_to(PROJECT))
+        return model.source
+
     def load_model(self, role: str) -> LanguageModel:
-        """The pair's model in a role, target or draft. Raises ConfigError, ModelError."""
+        """The pair's model in a role, target or draft. Raises ValueError, ModelError."""
         use_threads(self.engine)
         return load_language_model(self.pair, self.engine, role)

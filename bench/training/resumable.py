@@ -11,21 +11,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import track
 
-from bench.config.errors import ConfigError
 from bench.config.identity import digest
-from bench.config.paths import PROJECT
 
 if TYPE_CHECKING:
-    from methods.engine.language_model import LanguageModel
     from tasks.base import Prompt
-
-
-def provenance_name(model: LanguageModel) -> str:
-    """A model's source as written into a file that travels: a folder inside the checkout is named relative to it."""
-    source = Path(model.source)
-    if source.is_absolute() and source.is_relative_to(PROJECT):
-        return str(source.relative_to(PROJECT))
-    return model.source
 
 
 def map_resumable(work: Path, settings: dict[str, Any], prompts: Sequence[Prompt],
@@ -33,7 +22,7 @@ def map_resumable(work: Path, settings: dict[str, Any], prompts: Sequence[Prompt
     """Apply `function` to every prompt; returns (prompt id, result) in order. Results from earlier runs are reused.
 
     They are kept in `work`/<digest of settings>.jsonl: `settings` on the first line, then one result (plain JSON data)
-    a line. A torn last line, left by a killed process, is dropped. Raises ConfigError where the file holds other
+    a line. A torn last line, left by a killed process, is dropped. Raises ValueError where the file holds other
     settings."""
     file = work / f"{digest(settings)}.jsonl"
     results = _read(file, settings)
@@ -59,5 +48,5 @@ def _read(file: Path, settings: dict[str, Any]) -> dict[str, list[Any]]:
         file.write_bytes(b"".join(whole))
     rows = [json.loads(line) for line in whole]
     if rows and rows[0] != settings:
-        raise ConfigError(f"{file}: written under other settings; remove it, or give another work=DIR")
+        raise ValueError(f"{file}: written under other settings; remove it, or give another work=DIR")
     return {row["id"]: row["found"] for row in rows[1:]}

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from bench.config.errors import ConfigError
-from bench.config.schema import Section
+from bench.config.section import Section
 from bench.run.conversation import answer
 from methods import registry
 from methods.decode import Limits
@@ -55,7 +54,7 @@ def with_own_answers(source: ConversationSource, target: LanguageModel, settings
     """`source` with a share of conversations answered by the target itself; all held-out ones are.
 
     The answers are kept in `work`, one conversation a line, so an interrupted run resumes. `identity` identifies the
-    data. Raises ConfigError where no answer ends within its limit."""
+    data. Raises ValueError where no answer ends within its limit."""
     key = [target.fingerprint, identity, seed, settings.temperature, settings.max_new_tokens]
     name = "answers-" + hashlib.blake2b(json.dumps(key).encode(), digest_size=4).hexdigest()
     answered = partial(_answered, target=target, settings=settings, seed=seed)
@@ -99,7 +98,7 @@ def _answered(conversations: Iterable[Conversation], file: Path, *, target: Lang
     rows = [json.loads(line)["messages"] for line in lines[:n]]
     answered: list[Conversation] = [[(m["role"], m["content"]) for m in messages] for messages in rows if messages]
     if not answered:
-        raise ConfigError(f"{file}: none of {n} answers ended within {settings.max_new_tokens} tokens; raise "
+        raise ValueError(f"{file}: none of {n} answers ended within {settings.max_new_tokens} tokens; raise "
                           "own_answers.max_new_tokens, or set own_answers.prompts=0")
     return answered
 

@@ -4,9 +4,12 @@ weights are drawn. Imports nothing heavy."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from methods.engine import user_cache
 
+DType = Literal["float32", "bfloat16", "float16", "float64"]
+"""What weights can be loaded as."""
 RANDOM = "random:"
 """Before a folder: its config.json gives the shape, the weights are random."""
 PACKAGE = "package:"

@@ -88,12 +88,11 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
             assert plan.cells and not plan.refused, f"{name}: {plan.refused}"
             composed.add(name)
         return
-    cells = []
     for point in command.points:
         Settings.from_config(point.config)
-        cells.append(Cell.from_config(point.config))
+    cells = command.cells
     if command.sweep is not None:
-        figure, table = plans_of(command, cells)
+        figure, table = plans_of(command)
         assert len(figure.cells) == len(table.cells) == len({cell.name for cell in cells}) == len(cells) > 1
         assert {point.coords for point in figure.spec.points()} == set(figure.cells)
 

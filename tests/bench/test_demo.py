@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bench.config.compose import composer
-from bench.cycle import PreparedPrompt
 from bench.demo import ANSWER, FIGURE, STYLES, answer, coloured, emitted, legend
 from methods import registry
 from methods.decode import Limits, Request, generate
@@ -31,9 +28,9 @@ def test_the_answer_is_that_of_the_decode(new: int) -> None:
     target.tokenizer = Spelling()
     method = build_method(target, language_model(layers=1, seed=4), registry.drafter("model")(),
                           registry.rule("mars")(theta=0.1), Sampling(1.0), 4)
-    given = PreparedPrompt(method, Request(prompts(1)[0], "0/test"), Limits(new, frozenset()), {}, Path())
-    nodes = answer(given)
-    [plain] = generate(method, [given.request], given.limits)
+    request, limits = Request(prompts(1)[0], "0/test"), Limits(new, frozenset())
+    nodes = answer(method, request, limits, {})
+    [plain] = generate(method, [request], limits)
     assert [node.token for node in nodes] == plain.output_ids
     assert nodes[0].clause == "drawn"
     assert sum(node.clause != "drawn" for node in nodes) == sum(plain.accepted)

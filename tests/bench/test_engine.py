@@ -10,7 +10,6 @@ import torch
 
 from bench.dry_run.memory import estimate
 from bench.microbench import NODES, bytes_per_token, composed, main
-from bench.run.model_pool import ModelPool
 from methods.engine.loading import load_model
 from methods.engine.random_weights import nbytes
 
@@ -41,8 +40,8 @@ def test_an_autoregressive_step_reads_all_but_the_input_embedding() -> None:
 
 
 def test_a_random_head_is_one_of_its_shape_and_the_estimate_knows_it() -> None:
-    cell = composed(["pair=synthetic_tiny", "engine.device=cpu"])
-    head = ModelPool().method(cell).model
+    opened = composed(["pair=synthetic_tiny", "engine.device=cpu"])
+    cell, head = opened.cell, opened.method.model
     folders = {role: Path("models/shapes") / name for role, name in (("target", "tiny"), ("eagle3", "tiny_eagle3"))}
     found = {part.role: part for part in estimate(cell, folders, prompt=8).parts}
     assert found["eagle3"].weights == nbytes(head.model)

@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from bench import real_model
 from bench.config.compose import composer
-from bench.config.schema import Pair, parse
+from bench.config.schema import Pair
+from bench.config.section import parse
 from bench.dry_run.plan import config_folder
 from methods.decode import Limits, Request, generate
 from methods.engine import gguf, packages, user_cache

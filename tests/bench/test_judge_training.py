@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from bench.config.errors import ConfigError
 from bench.training.label_mining import Miner, drafted, same_answer
 from methods import registry
 from methods.decode import Limits
@@ -149,9 +148,9 @@ def test_prompts_of_every_embedded_benchmark_can_be_scored(name: str) -> None:
 def test_what_cannot_be_mined_is_refused() -> None:
     assert same_answer(Score(1.0, "7"), Score(1.0, "7")) and not same_answer(Score(0.0, "7"), Score(0.0, "8"))
     work = miner(2)
-    with pytest.raises(ConfigError, match="x has 2 turns"):
+    with pytest.raises(ValueError, match="x has 2 turns"):
         work(Prompt(id="x", turns=("a", "b")))
     task = LastDigits(2)
     task.proportion = False
-    with pytest.raises(ConfigError, match="task=odd: its answers are not right or wrong"):
+    with pytest.raises(ValueError, match="task=odd: its answers are not right or wrong"):
         Miner(work.method, work.draft, task, work.limits, 3)

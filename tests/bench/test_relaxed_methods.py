@@ -12,7 +12,7 @@ from bench.calibrate import run as calibrate
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
-from bench.training.resumable import provenance_name
+from bench.training.options import PairOptions
 from methods.engine.fingerprints import fingerprint
 from methods.rules._classifier import Classifier
 
@@ -96,9 +96,9 @@ def test_the_shipped_files_name_the_shipped_models() -> None:
     for found, part, key in [(arc, "target", "fingerprint"), (judge, "target", "fingerprint"),
                              (judge, "draft", "draft_fingerprint")]:
         assert found[part] == f"models/tiny/{part}" and found[key] == fingerprint(str(pair / part))
-    assert provenance_name(SimpleNamespace(source=str(pair / "target"))) == "models/tiny/target"
+    assert PairOptions.provenance_name(SimpleNamespace(source=str(pair / "target"))) == "models/tiny/target"
     for elsewhere in ("org/name", "/elsewhere/x"):
-        assert provenance_name(SimpleNamespace(source=elsewhere)) == elsewhere
+        assert PairOptions.provenance_name(SimpleNamespace(source=elsewhere)) == elsewhere
 
 
 def test_missing_files_are_said_before_anything_runs(command, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys, m
     assert "complete" in capsys.readouterr().out
     record["target"] = "another"
     (tmp_path / "out" / "medusa" / "training.json").write_text(json.dumps(record))
-    with pytest.raises(ConfigError, match="another target"):
+    with pytest.raises(ValueError, match="another target"):
         run(config)
 
 

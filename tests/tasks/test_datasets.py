@@ -14,7 +14,7 @@ import pytest
 
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
-from bench.config.schema import choose
+from bench.config.section import choose
 from tasks import registry
 from tasks.base import Task, TaskError
 from tasks.sources import DATA

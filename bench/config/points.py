@@ -1,0 +1,110 @@
+"""What composing gives: the points of a command line, plain and typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from bench.config.errors import ConfigError
+from bench.config.hydra_internals import CommandLine, register_resolvers
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.settings import Settings
+
+
+def as_dict(config: DictConfig, *, resolve: bool = True) -> dict[str, Any]:
+    """A configuration as plain data. With `resolve`, interpolations are replaced by their values and a missing value
+    raises MissingMandatoryValue."""
+    plain = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One experiment point: the overrides that name it and its resolved configuration, plain data.
+
+    `cell` and `settings` are that configuration, typed: both raise ConfigError, and import torch."""
+
+    overrides: tuple[str, ...]
+    config: dict[str, Any]
+
+    @classmethod
+    def from_hydra(cls, config: DictConfig) -> Point:
+        """A point that Hydra itself composed, in a process of its launcher."""
+        register_resolvers()
+        return cls((), as_dict(config))
+
+    @cached_property
+    def cell(self) -> Cell:
+        from bench.config.cell import Cell
+
+        return Cell.from_config(self.config)
+
+    @cached_property
+    def settings(self) -> Settings:
+        from bench.config.settings import Settings
+
+        return Settings.from_config(self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A point that may be one this machine or the pair cannot run.
+
+    cell     None where it is refused or absent.
+    refused  why this machine cannot run the point.
+    absent   which part of the pair the point needs but the pair lacks.
+    """
+
+    cell: Cell | None
+    refused: str = ""
+    absent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a command line asks for.
+
+    points     every point, in the order of the sweep; none for a report, which names its own.
+    overrides  what was given besides report=NAME.
+    sweep      the name given as +sweep=NAME.
+    report     the name given as report=NAME.
+    together   the points run one after the other in this process, so that they can share their baseline.
+    line       the command line, which a launcher composes again.
+    """
+
+    points: list[Point]
+    overrides: list[str]
+    sweep: str | None
+    report: str | None
+    together: bool
+    line: CommandLine | None = None
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cell of every point. Raises ConfigError."""
+        return [point.cell for point in self.points]
+
+    @property
+    def labels(self) -> list[str]:
+        """Name each point by the overrides in which they differ; a single one by its method and task."""
+        points = [point.overrides for point in self.points]
+        common = set(points[0]).intersection(*points)
+        varying = [" ".join(line for line in overrides if line not in common) for overrides in points]
+        return [own or f"{cell.label} {cell.task.name}" for own, cell in zip(varying, self.cells, strict=True)]
+
+    @property
+    def settings(self) -> Settings:
+        """What the points share. Raises ConfigError."""
+        return self.points[0].settings
+
+    def only_point(self) -> Point:
+        """The point of a command that takes a single one. Raises ConfigError for several."""
+        if len(self.points) != 1:
+            raise ConfigError("several values: this command takes one point; give one value for each key")
+        return self.points[0]

@@ -1,0 +1,82 @@
+"""One cell outside a rotation: composed from overrides, its models loaded on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.config.compose import composer
+from bench.run.conversation import context
+from bench.run.model_pool import ModelPool, use_threads
+from bench.run.rotation import stream_name
+from methods.decode import Limits, Request
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from methods.method import Method
+    from tasks.base import Prompt, Task
+
+
+class OpenCell:
+    """A cell with what is needed to decode its prompts.
+
+    cell    the composed cell.
+    output  folder of what the command writes.
+    task    where its prompts come from.
+    """
+
+    def __init__(self, cell: Cell, output: Path) -> None:
+        self.cell, self.output = cell, output
+        self.task: Task = cell.load_task()
+        self._pool = ModelPool()
+
+    @classmethod
+    def compose(cls, overrides: Sequence[str], defaults: Mapping[str, str] | None = None) -> OpenCell:
+        """The cell of a command line of `python -m bench`; `defaults`: key -> value where it names none. Raises
+        ConfigError."""
+        given = {line.partition("=")[0] for line in overrides}
+        base = [f"{key}={value}" for key, value in (defaults or {}).items()
+                if key not in given and not (key == "method" and "drafter" in given)]
+        with composer() as hydra:
+            point = hydra.point([*base, *overrides])
+            return cls(point.cell, point.settings.output.dir)
+
+    @cached_property
+    def method(self) -> Method:
+        """The cell's method on its models. Raises ModelError."""
+        return self.method_of(self.cell)
+
+    def method_of(self, cell: Cell) -> Method:
+        """The method of a related cell, which shares the models. Raises ModelError."""
+        use_threads(cell.engine)
+        return self._pool.method(cell)
+
+    @property
+    def limits(self) -> Limits:
+        """Where an answer ends."""
+        return Limits(self.cell.max_new_tokens, self.method.target.eos_ids, self.task.stop)
+
+    def prompt(self, number: int) -> Prompt:
+        """The task's prompt of that number, from 0. Raises ValueError, TaskError."""
+        prompts = self.task.prompts(number + 1, self.cell.seed)
+        if len(prompts) <= number:
+            raise ValueError(f"--prompt {number}: task={self.cell.task.name} has {len(prompts)} prompts; "
+                             f"give 0 to {len(prompts) - 1}")
+        return prompts[number]
+
+    def request(self, prompt: Prompt) -> Request:
+        """The prompt's first turn, with the random stream that the runner gives it. Raises ModelError, TaskError."""
+        return Request(self.context(prompt), stream_name(self.cell, self.task, prompt, 0))
+
+    def context(self, prompt: Prompt) -> list[int]:
+        """Token ids of the prompt's first turn. Raises ModelError, TaskError."""
+        return context(self.method.target, prompt, [])
+
+    def caption(self, prompt: Prompt) -> dict[str, str]:
+        """The settings shown above a figure."""
+        cell = self.cell
+        options = ", ".join(f"{key} {value}" for key, value in cell.rule.options.model_dump(mode="json").items())
+        return {"pair": cell.pair.name, "drafter": cell.drafter.name, "rule": cell.rule.name, "options": options,
+                "temperature": f"{cell.decoding.temperature:g}", "task": cell.task.name, "prompt": prompt.id}

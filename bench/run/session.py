@@ -1,0 +1,111 @@
+"""The cells of one command: completed, read back and printed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from bench.run.asked import AskedFolder, asked_folder
+from bench.run.console import console
+from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
+from bench.run.related_cells import add_cross_cell_metrics, compared_summary
+from results.store.cells import Store
+from results.store.traces import TraceFolder
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.hydra_internals import CommandLine
+    from bench.config.settings import Settings
+    from bench.run.model_pool import ModelPool
+    from results.store.summary import Summary
+
+
+class Session:
+    """What all cells of a command share. Models are imported and loaded when the first cell runs.
+
+    settings  where results go and how they are shown.
+    store     the cells' folders; each samples file is read once.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.store = settings, Store(settings.store.dir)
+
+    @cached_property
+    def pool(self) -> ModelPool:
+        """The models loaded so far."""
+        from bench.run.model_pool import ModelPool
+
+        return ModelPool()
+
+    def check(self, cells: Sequence[Cell]) -> None:
+        """Raises StoreError for a file of these cells that cannot be read."""
+        for name in {cell.name for cell in cells}:
+            self.store.cell(name).check()
+
+    def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), line: CommandLine | None = None) -> None:
+        """Measure and trace what is missing, then add the metrics that compare cells. What fails is recorded in the
+        cells' folders. Cells named in `traced` are traced even without trace=true; with `line`, Hydra's launcher runs
+        its points."""
+        if line is None:
+            from bench.run.cells import run_cells
+
+            run_cells(cells, self.settings, self.store, self.pool, traced)
+        else:
+            from bench.run.launch import launch
+
+            launch(line)
+        add_cross_cell_metrics(cells, self.store)
+
+    def audit(self, cells: Sequence[Cell]) -> None:
+        """Check the bound of every traced cell that has one, once."""
+        from bench.run.bound_audit import audit_cells
+
+        audit_cells(cells, self.store, self.pool)
+
+    def folder(self, cell: Cell) -> AskedFolder:
+        """The cell's folder, restricted to the prompts that the cell asks for."""
+        return asked_folder(cell, self.store)
+
+    def traces(self, cell: Cell) -> TraceFolder:
+        """The traces of the prompts that the cell asks for. Raises StoreError."""
+        folder = self.folder(cell)
+        return TraceFolder(folder, folder.selection())
+
+    def trace_failure(self, cell: Cell) -> str | None:
+        """Why the cell could not be traced, in one line."""
+        return TraceFolder(self.folder(cell)).failure()
+
+    def audit_record(self, cell: Cell) -> Mapping[str, Any]:
+        """What the audit of its bound found; empty where there was none."""
+        from bench.run.bound_audit import RECORD
+
+        return self.folder(cell).record(RECORD) or {}
+
+    def compared(self, cell: Cell) -> Summary | None:
+        """The summary of the prompts asked for, with the metrics that compare cells. Raises StoreError."""
+        folder = self.folder(cell)
+        summary = folder.summary()
+        if summary is None or summary == folder.stored_summary():
+            return summary
+        return compared_summary(cell, self.store)  # another command asked for another n since
+
+    def problem(self, cell: Cell) -> str | None:
+        """Why the cell is incomplete, in one line; None when it is complete."""
+        return status_problem(self.folder(cell))
+
+    def print(self, *parts: Any, **options: Any) -> None:
+        """Print to the terminal, as `rich` does."""
+        console().print(*parts, **{"highlight": False, **options})
+
+    def print_outcome(self, cells: Sequence[Cell], labels: Sequence[str]) -> int:
+        """Print the end-of-run report. Returns the exit status: 0 when every cell is complete."""
+        return print_outcome(cells, labels, self.settings, self.store)
+
+    def print_failures(self, cells: Sequence[Cell], others: Mapping[str, str] | None = None) -> int:
+        """Print a line on stderr for each incomplete cell and for each of `others`, name -> reason; 1 after any."""
+        return print_failures(cells, self.settings, self.store, others)
+
+    def print_summaries(self, cells: Sequence[Cell]) -> None:
+        """Print one JSON line a cell."""
+        print_summaries(cells, self.store)
