@@ -155,7 +155,7 @@ class CellFolder:
     def write_summary(self, summary: Summary) -> None:
         """Write summary.json, which says that the cell is complete, with the digest of the samples it is about."""
         path = self.path / "samples.jsonl"
-        length = path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
+        length = self._samples.content(path).rfind(b"\n") + 1
         digest = {"count": len(self._samples.read(path)), "bytes": length,
                   "sha256": self._samples.sha256(path, length) or hashlib.sha256().hexdigest()}
         self._write_json("summary.json", summary.with_values(samples=digest).plain())

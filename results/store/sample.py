@@ -132,13 +132,14 @@ def from_line(line: bytes) -> Record:
             raise ValueError(first_fault(invalid)) from None
 
 
-def read_records(path: Path) -> list[Record]:
-    """One record per prompt, in the order first written; a later line of a prompt replaces a failed one.
+def read_records(path: Path, content: bytes) -> list[Record]:
+    """The records of a samples file with this content: one per prompt, in the order first written; a later line of a
+    prompt replaces a failed one.
 
     A last line without its newline is still being written, or was when its process was killed: it is left out with a
     warning. Raises StoreError, naming file and line, for any other line that is no record."""
     records: dict[str, Record] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
         where = f"{path} line {number}"
         if not line.endswith(b"\n"):
             log.warning("%s is unfinished and left out; its prompt will be decoded again", where)
@@ -163,6 +164,7 @@ class SampleCache:
         self.limit = limit
         self._kept: OrderedDict[Path, tuple[tuple[int, int], list[Record]]] = OrderedDict()
         self._mentioned: set[Path] = set()
+        self._last: tuple[Path, tuple[int, int], bytes] | None = None
         self._digests: dict[tuple[Path, int], tuple[tuple[int, int], str]] = {}
 
     def read(self, path: Path) -> list[Record]:
@@ -171,11 +173,19 @@ class SampleCache:
             return []
         kept = self._kept.get(path)
         if kept is None or kept[0] != stamp:
-            kept = self._kept[path] = stamp, read_records(path)
+            kept = self._kept[path] = stamp, read_records(path, self.content(path))
         self._kept.move_to_end(path)
         while len(self._kept) > 1 and sum(size for (_, size), _ in self._kept.values()) > self.limit:
             self._kept.popitem(last=False)
         return list(kept[1])
+
+    def content(self, path: Path) -> bytes:
+        """The bytes of a file; empty where there is none. Those of the last file are kept, to be hashed and parsed."""
+        if (stamp := _stamp(path)) is None:
+            return b""
+        if self._last is None or self._last[:2] != (path, stamp):
+            self._last = path, stamp, path.read_bytes()
+        return self._last[2]
 
     def is_first_mention(self, path: Path) -> bool:
         """Whether a message about this file was not given before."""
@@ -191,8 +201,8 @@ class SampleCache:
             return None
         known = self._digests.get((path, length))
         if known is None or known[0] != stamp:
-            with path.open("rb") as file:
-                known = self._digests[path, length] = stamp, hashlib.sha256(file.read(length)).hexdigest()
+            digest = hashlib.sha256(memoryview(self.content(path))[:length]).hexdigest()
+            known = self._digests[path, length] = stamp, digest
         return known[1]
 
 

@@ -137,7 +137,7 @@ def test_a_later_line_replaces_only_a_failed_prompt(cell):
 
 def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
     reads = []
-    monkeypatch.setattr("results.store.sample.read_records", lambda path: reads.append(path.name) or [])
+    monkeypatch.setattr("results.store.sample.read_records", lambda path, content: reads.append(path.name) or [])
     files = [tmp_path / name for name in "abc"]
     for file in files:
         file.write_bytes(b"x" * 10)
