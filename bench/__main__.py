@@ -18,20 +18,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 all done, 1 a cell failed (the last lines name it), 2 the command is wrong, 130 interrupted."""
     given = list(sys.argv[1:] if argv is None else argv)
     sys.argv[1:] = given  # what environment.json and the pages record as the command
-    return run_command(lambda: bench(given))
+    return run_command(lambda: compose_command("config", given, run, own_help=True))
 
 
-def bench(argv: Sequence[str]) -> int:
-    """Answer a command line: help, a report, or the points of a command or sweep. Raises ConfigError."""
+def run(command: Command, hydra: Composer) -> int:
+    """Run a report, or the points of a command or sweep. Returns the exit status."""
+    if command.report is None:
+        return run_points(command)
+    from bench.reports.run import run_reports
 
-    def run(command: Command, hydra: Composer) -> int:
-        if command.report is None:
-            return run_points(command)
-        from bench.reports.run import run_reports
-
-        return run_reports(command, hydra)
-
-    return compose_command("config", argv, run, own_help=True) or 0
+    return run_reports(command, hydra)
 
 
 def run_points(command: Command) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from bench.__main__ import bench
+from bench.__main__ import main as run_bench
 from bench.config.command import run_command
 from bench.cycle import CycleRecorder
 from bench.run.console import console
@@ -65,7 +65,7 @@ def answer(method: Method, request: Request, limits: Limits, caption: dict[str, 
 
 def demo() -> int:
     """Run the sweep, print the answer. Returns the exit status."""
-    status = bench(FIGURE)
+    status = run_bench(FIGURE)
     opened, terminal = OpenCell.compose(ANSWER), console()
     prompt = opened.prompt(2)
     request, caption = opened.request(prompt), opened.caption(prompt)
