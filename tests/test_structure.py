@@ -30,9 +30,12 @@ def broken(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("title", structure.check())
+CHECKOUT = structure.check()
+
+
+@pytest.mark.parametrize("title", CHECKOUT)
 def test_the_checkout_keeps_the_limit(title: str) -> None:
-    limit, counted = structure.check()[title]
+    limit, counted = CHECKOUT[title]
     assert len(counted) <= limit, counted
 
 

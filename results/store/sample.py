@@ -147,7 +147,8 @@ def read_records(path: Path, content: bytes) -> list[Record]:
         try:
             record = from_line(line)
         except ValueError as error:
-            raise StoreError(f"{where} is not a sample ({error}): remove it to decode its prompt again") from error
+            complaint = f"{where} is not a sample ({error})"
+            raise StoreError(f"{complaint}: remove the line to decode its prompt again") from error
         if isinstance(records.get(record.id), Sample):
             raise StoreError(f"{where} repeats prompt {record.id!r}, which is already measured: remove the line")
         records[record.id] = record

@@ -6,7 +6,11 @@ import csv
 import gzip
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.dataset_rows import ROWS, write_rows
+
+pytestmark = pytest.mark.slow
 
 METHODS = ("[{label: Autoregressive, overrides: ['method=ar'], baseline: true}, "
            "{label: SpS, overrides: ['method=sps']}, {label: MARS, overrides: ['method=mars']}]")

@@ -18,6 +18,8 @@ from results.store.cells import Store
 from results.store.sample import Sample
 from results.store.traces import TraceFolder
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).parents[2]
 TIMINGS = {"prefill_s": 0.0, "decode_s": 0.0}
 N = 24

@@ -88,6 +88,7 @@ def test_greedy_sps_equals_the_baseline(command) -> None:
                 assert sample.baseline.output_ids == baseline[sample.id][0]
 
 
+@pytest.mark.slow
 def test_tokens_do_not_depend_on_order_batch_or_company(command, tmp_path: Path) -> None:
     settings = ("task=mini_chat", "decoding.temperature=1", "n=5", "decoding.max_new_tokens=16", "draft.length=3")
     together = command("method=sps,mars_sampling,fsd", *settings, flags=["-m"])

@@ -15,6 +15,8 @@ from methods.method import build_method
 from methods.sampling import Sampling
 from tasks.mini import BENCHMARKS, MiniTask
 
+pytestmark = pytest.mark.slow
+
 PAIR = Path(__file__).parents[2] / "models" / "tiny"
 PER_TASK, NEW = 9, 48
 SIZES = {"lookahead": {"window": 4, "guesses": 4}}  # the papers' have 120 nodes a cycle

@@ -90,6 +90,7 @@ def test_batches_and_temperature_change_nothing_else():
     assert sum(g.relaxed for g in alone) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule,exact", [(Lossless(), True), (Lossless(q_mode="draft"), False)], ids=["exact", "draft"])
 def test_the_law_is_the_targets(rule, exact, tmp_path):
     """Joint law of three tokens against exact enumeration; p/q for deterministic candidates is detected."""

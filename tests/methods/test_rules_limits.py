@@ -81,7 +81,7 @@ def test_every_strict_rule_is_greedy_at_temperature_zero(v: Verification) -> Non
 def test_fsd_ends(v: Verification, kind: str) -> None:
     children = v.draft.valid.clone()
     children[:, 0] = False
-    assert Fsd(divergence=kind, threshold=math.inf).decide(v).accept[children].all()
+    assert Fsd(divergence=kind, threshold=1e30).decide(v).accept[children].all()
     assert not Fsd(divergence=kind, threshold=0.0).decide(v).accept[children].any()
     twin = Verification(v.draft, v.draft.logits.nan_to_num(), v.sampling, v.u)
     assert Fsd(divergence=kind, threshold=0.0).decide(twin).accept[children].all()
@@ -231,7 +231,7 @@ def test_divergence_where_probabilities_vanish() -> None:
 def test_fsd_rejects_an_undefined_divergence() -> None:
     v = one_context([0.0, 0.0, -200.0], [0], [0.0], draft_logits=[0.0, 0.1, -200.0])
     for kind in ("js_released", "kl", "kl_released"):
-        assert accepted(Fsd(divergence=kind, threshold=math.inf), v) == [False]
+        assert accepted(Fsd(divergence=kind, threshold=1e30), v) == [False]
     assert accepted(Fsd(divergence="js", threshold=0.1), v) == [True]
 
 
