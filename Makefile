@@ -29,17 +29,17 @@ plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against
 test: $(READY)  ## run the whole test suite
 	$(PYTEST) --dist loadfile
 
-test-fast: $(READY)  ## run the tests for the inner loop: under three minutes on two cores
+test-fast: $(READY)  ## run the quick tests: under three minutes on two cores
 	$(PYTEST) --dist loadfile -m "not ($(LONG))"
 
-test-long: $(READY)  ## run the other tests in a fixed order; BUDGET=600 seconds, the rest is listed
+test-long: $(READY)  ## run the other tests in a fixed order, for BUDGET=600 seconds; list those left
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "$(LONG)" --budget $(BUDGET)
 
 lint: $(READY)  ## ruff and mypy
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 
-structure: $(READY)  ## check the laws of the rooms: sizes, import order, circles
+structure: $(READY)  ## check sizes of files and functions, import order, import cycles
 	$(RUN) -m tests.structure
 
 golden: $(READY)  ## recompute tests/golden from the float64 references

@@ -117,7 +117,10 @@ def capture(overrides: Sequence[str], prompt: int, number: int | None) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench.cycle", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.cycle", usage="%(prog)s [-h] [--prompt I] [--cycle N] [KEY=VALUE ...]",
+        description="Decode one prompt and record one of its cycles. KEY=VALUE are the overrides of `python -m bench`; "
+                    "`python -m plots tree` draws what this writes.")
     parser.add_argument("--prompt", type=int, default=0, metavar="I", help="index of the task's prompt, from 0")
     parser.add_argument("--cycle", type=int, metavar="N",
                         help="index of the cycle, from 1; default: the one with most relaxed tokens")

@@ -21,7 +21,7 @@ One point: which models, what is drafted, what of it is kept, on which prompts.
   python -m bench pair=tiny method=mars task=mini_gsm n=20 rule.theta=0.9
   python -m bench drafter=model rule=fsd rule.threshold=0.4 rule.divergence=js_released task=mini_gsm n=20
   python -m bench pair=local pair.target=DIR pair.draft=DIR method=sps task=prompts task.path=FILE.jsonl
-Several points: values separated by commas and -m, or a named sweep.
+Several points: -m with values separated by commas, or a named sweep.
   python -m bench -m method=ar,sps,mars task=mini_gsm,mini_code n=50
   python -m bench +sweep=mars_theta
 A report: the points of a table or figure; what is missing is run, the page is {output}/report/index.html.
@@ -29,7 +29,7 @@ A report: the points of a table or figure; what is missing is run, the page is {
   python -m bench report=all
 
 """
-KEYS = "Keys, with their defaults (drafter.KEY=, rule.KEY= and task.KEY= are options of the chosen one)"
+KEYS = "Keys, with their defaults (options drafter.KEY=, rule.KEY=, task.KEY=: see conf/rule/NAME.yaml and its like)"
 STORE = """
 A cell is a folder in the store, named by the hash of all that decides its tokens. Re-running a command resumes where it
 stopped; a larger n extends the cell. Relative paths start at the checkout.
