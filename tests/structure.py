@@ -1,4 +1,4 @@
-"""Check the laws of the rooms: sizes, import order, circles. `make structure`, or `python -m tests.structure`.
+"""Check sizes of files and functions, import order and import cycles. `make structure`, or `python -m tests.structure`.
 
 Prints every count beside its limit and one line for each breach. Exit status 1 when a limit is exceeded. The program
 reads source text only; nothing of the project is imported.
@@ -19,7 +19,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 TOPS = ("bench", "methods", "tasks", "results", "plots")
 FILE_LINES, FUNCTION_LINES, BENCH_ENTRIES, ROOM_PAIRS = 300, 50, 30, 60
 
-# The order of the rooms, top first. A file may import its own room, a room of its own line, and the lines below.
+# The order of the folders (rooms, below), top first. A file may import its own room, a room of its own line, and the
+# lines below.
 ORDER = (
     ("bench/commands",),
     ("bench/reports", "bench/dry_run", "bench/judging", "bench/training"),
@@ -244,10 +245,10 @@ def check(root: Path = PROJECT) -> dict[str, tuple[int, list[str]]]:
         f"files over {FILE_LINES} lines": (0, long_files(project)),
         f"functions over {FUNCTION_LINES} lines": (0, long_functions(project)),
         "entries at the top of bench": (BENCH_ENTRIES, bench_entries(root)),
-        "importing pairs of files across bench's rooms": (ROOM_PAIRS, room_pairs(project)),
-        "imports that the order of the rooms forbids": (0, upward(project)),
-        "circles of files": (0, circles(project.arrows)),
-        "circles of rooms": (0, room_circles(project)),
+        "importing pairs of files across bench's folders": (ROOM_PAIRS, room_pairs(project)),
+        "imports that the order of the folders forbids": (0, upward(project)),
+        "import cycles of files": (0, circles(project.arrows)),
+        "import cycles of folders": (0, room_circles(project)),
     }
 
 

@@ -1,4 +1,4 @@
-"""The laws of the rooms hold, and the program that checks them finds what breaks them."""
+"""Sizes and imports keep to their limits, and the program that checks them finds what breaks them."""
 
 from __future__ import annotations
 

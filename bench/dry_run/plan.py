@@ -162,4 +162,4 @@ def _state(cell: Cell, session: Session) -> str:
     if folder.summary() is not None and session.problem(cell) is None:
         return "complete"
     done = len(folder.good_samples())
-    return f"{done} prompts done" if done else "nothing"
+    return f"{done} prompt{'s' if done > 1 else ''} done" if done else "nothing"
