@@ -31,6 +31,7 @@ def test_both_filters_are_recorded(command, tmp_path):
     assert set(result.cell.samples()[0].details) == {"strict-match", "flexible-extract"}
 
 
+@pytest.mark.slow
 def test_a_given_history_asks_all_methods_the_same(command, tmp_path):
     ids = [question["question_id"] for question in QUESTIONS]
     answers = [{"question_id": i, "choices": [{"turns": ["Rhine and Rhone.", "-"]}]} for i in ids]

@@ -10,6 +10,8 @@ from bench.run.conversation import context
 from methods.engine.loading import load_model
 from tasks.mini import MiniTask
 
+pytestmark = pytest.mark.slow
+
 WARM = ("decoding.temperature=1", "decoding.max_new_tokens=10", "draft.length=3")
 
 

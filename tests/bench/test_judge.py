@@ -45,6 +45,7 @@ def templates(tmp_path) -> str:
     return str(write_rows(tmp_path, "judge_prompts", TEMPLATES))
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_half_way_is_resumed_and_nothing_is_judged_twice(
         command, server, templates, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret")

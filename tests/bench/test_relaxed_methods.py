@@ -16,6 +16,8 @@ from bench.training.options import PairOptions
 from methods.engine.fingerprints import fingerprint
 from methods.rules._classifier import Classifier
 
+pytestmark = pytest.mark.slow
+
 SHORT = ["task=mini_gsm", "decoding.temperature=1"]
 
 

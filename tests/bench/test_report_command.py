@@ -53,6 +53,7 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
     assert command("report=own_table", "n=2", flags=flags).status == 0
 
 
+@pytest.mark.slow
 def test_figure_joins_the_page(command, own_conf: Path, tmp_path: Path) -> None:
     flags = ["-cd", str(own_conf)]
     assert command("report=own_table", "n=2", "decoding.max_new_tokens=6", flags=flags).status == 0
@@ -98,6 +99,7 @@ def test_an_axis_cannot_be_overridden(command, own_conf: Path) -> None:
     assert result.status == 2 and "rule.theta=0.7" in line and "axis" in line
 
 
+@pytest.mark.slow
 def test_the_draft_alone_stays_the_draft(pair: list[str]) -> None:
     """An entry that makes the draft the target is not undone by the command line's own target."""
     with composer() as hydra:

@@ -11,6 +11,8 @@ import pytest
 from bench.config.paths import CONF
 from bench.run.model_pool import ModelPool
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [{"id": str(i), "prompt": f"Tom has {i} apples."} for i in range(3)]
 SMALL = ("report=workload", "report.lengths=[2]", "report.methods.mars.values=[0.5]", "report.min_prompts=2")
 
