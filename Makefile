@@ -30,7 +30,7 @@ test: $(READY)  ## run the whole test suite
 	$(PYTEST) --dist loadfile
 
 test-fast: $(READY)  ## run the quick tests: under three minutes on two cores
-	$(PYTEST) --dist loadfile -m "not ($(LONG))"
+	$(PYTEST) --dist worksteal -m "not ($(LONG))"
 
 test-long: $(READY)  ## run the other tests in a fixed order, for BUDGET=600 seconds; list those left
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "$(LONG)" --budget $(BUDGET)
