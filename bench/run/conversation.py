@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Answer:
     """What one method emitted for one prompt, all its turns: lists per turn, or per cycle over all turns.
 
-    `nll` is the target's own of all emitted tokens, where it was asked (`bench.run.related_cells.add_nll`).
-    `error` is the one-line reason why the prompt could not be answered; what stands beside it is incomplete then."""
+    `nll` is that of all emitted tokens under the target, once `bench.run.likelihood.add_nll` has computed it.
+    `error` is the one-line reason why the prompt could not be answered; the other fields are then incomplete."""
 
     prompt: Prompt
     output_ids: list[int] = field(default_factory=list)

@@ -106,5 +106,5 @@ def check_same(run: Answer, sample: Sample) -> None:
     for name in SAME:
         if getattr(run, name) != getattr(sample, name):
             raise TraceMismatch(f"{run.prompt.id}: the untimed pass differs from the timed one in {name}: models or "
-                                "kernels are no longer those of the measurement; remove the cell's folder to measure "
-                                "it anew")
+                                "kernels have changed since the measurement; remove the cell's folder to measure it "
+                                "again")

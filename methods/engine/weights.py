@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from methods.engine.source import ModelError
 
 HARMLESS = re.compile(r"rotary_emb\.inv_freq$|\.(attn|attention)\.(masked_)?bias$|^medusa_head\.")
-"""Tensors of a checkpoint that its model need not have: tables computed anew, masks of old versions of transformers,
+"""Tensors of a checkpoint that its model need not have: recomputed tables, masks of old versions of transformers,
 Medusa's heads beside their target."""
 
 

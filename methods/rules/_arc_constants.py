@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
+
+from methods.rules._files import read_json
 
 EPSILON = 1e-10
 """Probabilities are clamped from below at this before their logarithm is taken."""
@@ -59,12 +61,7 @@ class Constants(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Constants:
         """Raises ValueError, one line."""
-        try:
-            constants = cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = "".join(f"{part}: " for part in first["loc"])
-            raise ValueError(f"{path}: not constants of bench.calibrate: {where}{first['msg']}") from error
+        constants = read_json(cls, path, "constants of bench.calibrate")
         if len(constants.buckets) != len(constants.edges) + 1:
             raise ValueError(f"{path}: {len(constants.edges)} edges cannot separate {len(constants.buckets)} buckets")
         return constants

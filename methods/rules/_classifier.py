@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from methods.rules._files import read_json
 from methods.rules.verification import Verification
 
 if TYPE_CHECKING:  # transformers is slow to import
@@ -44,12 +45,7 @@ class Classifier(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Classifier:
         """Raises ValueError, one line."""
-        try:
-            classifier = cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = "".join(f"{part}: " for part in first["loc"])
-            raise ValueError(f"{path}: not a classifier of bench.train_judge: {where}{first['msg']}") from error
+        classifier = read_json(cls, path, "a classifier of bench.train_judge")
         if not len(classifier.mean) == len(classifier.scale) == len(classifier.coef):
             raise ValueError(f"{path}: mean, scale and coef have {len(classifier.mean)}, {len(classifier.scale)} and "
                              f"{len(classifier.coef)} entries, not equally many")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel, ValidationError
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def made_by(command: str) -> AfterValidator:
@@ -14,3 +17,13 @@ def made_by(command: str) -> AfterValidator:
             raise ValueError(f"no such file; `python -m {command}` writes it")
         return path
     return AfterValidator(existing)
+
+
+def read_json(model: type[Model], path: Path, content: str) -> Model:
+    """The file as a `model`; `content` says in the error what it should hold. Raises ValueError, one line."""
+    try:
+        return model.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "".join(f"{part}: " for part in first["loc"])
+        raise ValueError(f"{path}: not {content}: {where}{first['msg']}") from error

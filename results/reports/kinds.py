@@ -1,4 +1,4 @@
-"""The kinds of reports that a YAML in conf/report can describe, told apart by its key `kind`."""
+"""The kinds of reports that a YAML in conf/report can describe; its key `kind` selects one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""report=NAME and +sweep=NAME: run what is missing, render, go on where something failed."""
+"""report=NAME and +sweep=NAME: run what is missing, render, and continue after a failure."""
 
 from __future__ import annotations
 

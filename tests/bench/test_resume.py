@@ -1,4 +1,4 @@
-"""A run that is killed goes on where it was: no sample lost, none twice, the same results."""
+"""A killed run resumes where it stopped: no sample is lost or doubled, and the results are the same."""
 
 from __future__ import annotations
 
