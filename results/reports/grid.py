@@ -56,7 +56,7 @@ def sizes(grid: Grid) -> str:
     if not counts:
         return ""
     size = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"n = {size} prompts per cell"
+    return f"n = {size} prompt{'' if size == '1' else 's'} per cell"
 
 
 def locks(grid: Grid) -> str:
