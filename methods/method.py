@@ -39,10 +39,15 @@ class Method:
 
 def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling, pruning: Pruning | None = None) -> None:
     """Refuse a combination that cannot run, before anything is loaded. Raises ValueError, one line."""
-    candidates = DraftCapabilities(name, drafter.has_q, drafter.samples(sampling))
+    candidates = _capabilities(drafter, name, sampling)
     rule.check(candidates, sampling)
     if pruning is not None:
         pruning.check(candidates)
+
+
+def _capabilities(drafter: Drafter, name: str, sampling: Sampling, full_vocabulary: bool = True) -> DraftCapabilities:
+    return DraftCapabilities(name, drafter.has_q, drafter.samples(sampling), full_vocabulary, drafter.chain,
+                             drafter.has_bonus_q)
 
 
 def build_method(target: LanguageModel, model: LanguageModel | Head | None, drafter: Drafter, rule: Rule,
@@ -56,8 +61,7 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
         raise ModelError(f"pair.{drafter.model_role}={model.source}: its vocabulary has {model.vocab_size} entries, "
                          f"the target's {target.vocab_size}; draft and target must share one vocabulary")
     if model is not None and not model.full_vocabulary:
-        candidates = DraftCapabilities(drafter.model_role or "none", drafter.has_q, drafter.samples(sampling),
-                                       full_vocabulary=False)
+        candidates = _capabilities(drafter, drafter.model_role or "none", sampling, full_vocabulary=False)
         try:
             rule.check(candidates, sampling)
         except ValueError as error:
@@ -67,5 +71,5 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
     if bound.needs_draft_hidden and not drafter.has_hidden:
         raise ModelError(f"rule {rule!r} reads the draft model's hidden states, and this drafter has none behind its "
                          "tokens: take drafter=model, or a classifier trained with features=target")
-    settings = DraftSettings(draft_length, sampling, needs_q, bound.needs_draft_hidden)
+    settings = DraftSettings(draft_length, sampling, needs_q, bound.needs_draft_hidden, bound.bonus_needs_q(sampling))
     return Method(target, model, drafter, bound, settings, pruning)

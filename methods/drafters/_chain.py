@@ -38,11 +38,12 @@ class ChainProposer(Proposer):
             logits.append(out)
             tokens = token[:, None]
         draft = Draft.of_chain(torch.stack(path, 1), sampled=self.sampled)
+        unread = torch.zeros_like(logits[0])
+        behind = self._read(tokens, hidden) if self.settings.needs_hidden or self.settings.bonus_q else unread
         if self.settings.needs_hidden:
-            self._read(tokens, hidden)  # state of the last draft token
             draft.hidden = torch.stack(hidden, 1)
         if self.settings.needs_q:
-            logits.append(torch.zeros_like(logits[0]))
+            logits.append(behind)
             draft.logits, draft.q = torch.stack(logits, 1), torch.stack([torch.ones_like(q[0]), *q], 1)
         return draft
 

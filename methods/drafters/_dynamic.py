@@ -29,6 +29,10 @@ class DynamicDrafter(Drafter):
     depth: NonNegativeInt = 7
     top_k: PositiveInt = 10
 
+    @property
+    def chain(self) -> bool:
+        return self.tree == "chain"
+
     def shape(self, length: int) -> TreeShape:
         """Size of the drafted tree for draft.length K."""
         if self.tree == "chain":

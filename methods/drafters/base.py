@@ -26,12 +26,14 @@ class DraftSettings:
     sampling      the decoding settings.
     needs_q       drafts must carry their distribution.
     needs_hidden  drafts must carry the hidden states of their tokens.
+    bonus_q       drafts must carry the distribution behind their last token as well.
     """
 
     length: int
     sampling: Sampling
     needs_q: bool
     needs_hidden: bool = False
+    bonus_q: bool = False
 
 
 class Proposer(ABC):
@@ -80,6 +82,13 @@ class Drafter(BaseModel, ABC):
     """Whether drafts carry a distribution."""
     has_hidden: ClassVar[bool] = False
     """Whether drafts can carry the hidden states of their tokens."""
+    has_bonus_q: ClassVar[bool] = False
+    """Whether drafts can carry the distribution behind their last token."""
+
+    @property
+    def chain(self) -> bool:
+        """Whether every draft is a chain."""
+        return False
 
     @classmethod
     def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,

@@ -34,8 +34,13 @@ class EarlyExit(Drafter):
     """
 
     has_q = True
+    has_bonus_q = True
     exit_layer: PositiveInt = 2
     sample: bool = True
+
+    @property
+    def chain(self) -> bool:
+        return True
 
     def samples(self, sampling: Sampling) -> bool:
         return self.sample and not sampling.greedy

@@ -24,7 +24,12 @@ class ModelDrafter(Drafter):
     model_role = "draft"
     has_q = True
     has_hidden = True
+    has_bonus_q = True
     sample: bool = True
+
+    @property
+    def chain(self) -> bool:
+        return True
 
     def samples(self, sampling: Sampling) -> bool:
         return self.sample and not sampling.greedy

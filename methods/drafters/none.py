@@ -17,6 +17,10 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 class NoDrafter(Drafter):
     """Proposes the root alone, so every cycle commits exactly one token, chosen by the target."""
 
+    @property
+    def chain(self) -> bool:
+        return True
+
     def nodes(self, length: int) -> int:
         return 1
 

@@ -25,6 +25,10 @@ class PromptLookup(Drafter):
 
     max_ngram: PositiveInt = 3
 
+    @property
+    def chain(self) -> bool:
+        return True
+
     def start(self, target: LanguageModel, model: None, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
         return _Lookup(self.max_ngram, settings.length, target.device)

@@ -58,12 +58,16 @@ class DraftCapabilities:
     has_q            drafts carry a distribution.
     sampled          candidates are drawn from that distribution.
     full_vocabulary  the distribution covers every token; False for heads with a reduced draft vocabulary.
+    chain            every draft is a chain.
+    bonus_q          drafts can carry the distribution behind their last token (`Rule.bonus_needs_q`).
     """
 
     drafter: str
     has_q: bool
     sampled: bool
     full_vocabulary: bool = True
+    chain: bool = True
+    bonus_q: bool = False
 
 
 class Rule(BaseModel, ABC):
@@ -81,6 +85,11 @@ class Rule(BaseModel, ABC):
         """Does the rule read `draft.logits` or `draft.q` even of deterministic candidates?"""
         return False
 
+    def bonus_needs_q(self, sampling: Sampling) -> bool:
+        """Does `emit` read `draft.logits` behind the last token of a wholly accepted chain? The drafter then reads that
+        token too: one more forward a cycle."""
+        return False
+
     def emits_argmax(self, sampling: Sampling) -> bool:
         """Is the emitted token always the target's argmax? Then nothing has to be drawn."""
         return sampling.greedy
@@ -90,6 +99,9 @@ class Rule(BaseModel, ABC):
         if self.needs_q(sampling) and not candidates.has_q:
             raise ValueError(f"rule {self!r} compares with the draft distribution, and drafter={candidates.drafter} "
                              "has none: use a drafter that is a model or a head, or another rule")
+        if self.bonus_needs_q(sampling) and not candidates.bonus_q:
+            raise ValueError(f"rule {self!r} draws its bonus with the draft distribution behind the last drafted token, "
+                             f"and drafter={candidates.drafter} does not compute it: use drafter=model or early_exit")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Rule:
         """The rule bound to these models, `model` being the drafter's: reads its files and keeps the weights it needs

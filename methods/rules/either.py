@@ -67,6 +67,9 @@ class Either(Rule):
     def needs_q(self, sampling: Sampling) -> bool:
         return any(rule.needs_q(sampling) for rule in self._rules)
 
+    def bonus_needs_q(self, sampling: Sampling) -> bool:
+        return self._rules[0].bonus_needs_q(sampling)
+
     def emits_argmax(self, sampling: Sampling) -> bool:
         return self._rules[0].emits_argmax(sampling)
 
