@@ -39,7 +39,7 @@ def judge_cells(cells: Sequence[Cell], session: Session) -> int:
         if task.judged is None or summary is None or not summary.n:
             continue  # a cell without answers is listed among the failures
         try:
-            with folder.lock():
+            with folder.lock(wait=True):
                 scores = judge_cell(cell, task, task.judged, folder, session)
                 folder.write_summary(summary.with_values(judge=scores))
             session.print(f"judged: {cell.name}: {format_judge_summary(scores)}", soft_wrap=True)

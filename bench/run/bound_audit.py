@@ -47,7 +47,7 @@ def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
         if "u_emb" not in frame:
             continue
         try:
-            with folder.lock():
+            with folder.lock(wait=True):
                 differing = divergences(cell, pool, folder.good_samples(), frame)
                 folder.write_record(RECORD, {"asked": cell.n, **coverage(frame, differing)})
         except StoreError as error:

@@ -21,15 +21,31 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: Mod
               traced: Collection[str] = ()) -> None:
     """Complete the cells, one rotation after the other. Cells named in `traced` are traced even without trace=true.
 
-    A cell that fails does not stop the others: its folder says why."""
+    A cell that fails does not stop the others: its folder says why. A cell that another process is writing is left
+    until the others are complete; where that process then ends before it, it is completed here."""
+    remaining = list(cells)
+    while remaining:
+        remaining = _run_free(remaining, settings, store, pool, traced)
+        for cell in remaining:
+            with asked_folder(cell, store).lock(wait=True):  # until the other process ends
+                pass
+
+
+def _run_free(cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
+              traced: Collection[str]) -> list[Cell]:
+    """Complete the cells that no other process is writing; the others are returned."""
+    written_elsewhere: list[Cell] = []
     groups = rotations(cells)
     for number, rotation in enumerate(groups, start=1):
         if len(groups) > 1 and not all(is_complete(asked_folder(cell, store)) for cell in rotation):
             console().print(f"{number} of {len(groups)}: {_title(rotation)}", highlight=False)
-        run_rotation(rotation, store, pool)
-        if to_trace := [cell for cell in rotation if settings.trace or cell.name in traced]:
+        left = run_rotation(rotation, store, pool)
+        written_elsewhere += left
+        done = [cell for cell in rotation if cell not in left]
+        if to_trace := [cell for cell in done if settings.trace or cell.name in traced]:
             trace_cells(to_trace, store, pool)
-        _log_cells(rotation, settings, store)
+        _log_cells(done, settings, store)
+    return written_elsewhere
 
 
 def _title(rotation: Sequence[Cell]) -> str:

@@ -69,8 +69,10 @@ def is_current(folder: AskedFolder) -> bool:
     return is_complete(folder) and stored is not None and stored.asked == folder.cell.n and folder.failure() is None
 
 
-def run_rotation(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
-    """Bring the cells of one rotation to completion. What goes wrong is recorded in their folders, not raised."""
+def run_rotation(cells: Sequence[Cell], store: Store, pool: ModelPool) -> list[Cell]:
+    """Bring the cells of one rotation to completion, and return those that another process is writing. What goes wrong
+    is recorded in their folders, not raised."""
+    written_elsewhere = []
     with ExitStack() as locks:
         folders: dict[str, AskedFolder] = {}
         for cell in cells:
@@ -79,8 +81,8 @@ def run_rotation(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
                 continue
             try:
                 locks.enter_context(folder.lock())
-            except StoreError as error:
-                log.warning("%s", error)
+            except StoreError:
+                written_elsewhere.append(cell)
                 continue
             folder.clear_failure()
             if is_complete(folder):  # for another number of prompts, or by another process while the lock was free
@@ -89,6 +91,7 @@ def run_rotation(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
                 folders[cell.name] = folder
         if folders:
             _run_locked([cell for cell in cells if cell.name in folders], folders, pool)
+    return written_elsewhere
 
 
 def _run_locked(cells: list[Cell], folders: dict[str, AskedFolder], pool: ModelPool) -> None:
@@ -188,10 +191,15 @@ class Rotation:
                 bars.advance(self.arms.index(arm), run)
 
     def _ask(self, method: Method, chunk: list[Prompt]) -> list[tuple[Answer, Score]]:
-        """The answers with their scores and likelihoods; a scorer that raises makes the answer a failed one."""
+        """The answers with their scores and likelihoods. A scorer that raises makes the answer a failed one, and so
+        does a likelihood that does not fit in memory: neither concerns the other methods."""
         scored = []
         runs = answer(method, chunk, self.limits, self._stream)
-        add_nll(method.target, runs)
+        try:
+            add_nll(method.target, runs)
+        except Exception as error:
+            for run in runs:
+                run.error = run.error or f"likelihood: {format_exception(error)}"
         for run in runs:
             score = Score(None)
             if run.error is None:

@@ -49,7 +49,7 @@ def trace_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
             continue  # the folder records why
         traces = TraceFolder(folder)
         try:
-            with folder.lock():
+            with folder.lock(wait=True):
                 traces.clear_failure()
                 _trace(cell, folder, traces, pool)
         except StoreError as error:

@@ -83,10 +83,11 @@ class CellFolder:
         return self.path.name
 
     @contextmanager
-    def lock(self) -> Iterator[CellFolder]:
+    def lock(self, *, wait: bool = False) -> Iterator[CellFolder]:
         """Hold the cell for writing. The kernel drops the lock when the process dies, however it dies.
 
-        Raises StoreError at once when another process holds the lock, and names that process."""
+        Where another process holds it: wait until that one ends, and say so, or without `wait` raise StoreError. Both
+        name the process."""
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "a+") as file:
             try:
@@ -94,7 +95,11 @@ class CellFolder:
             except BlockingIOError:
                 file.seek(0)
                 holder = file.read().strip() or "another process"
-                raise StoreError(f"{self.path} is being written by {holder}: wait until it ends, or stop it") from None
+                if not wait:
+                    complaint = f"{self.path} is being written by {holder}"
+                    raise StoreError(f"{complaint}: wait until it ends, or stop it") from None
+                log.warning("waiting for %s, which writes %s", holder, self.path)
+                fcntl.flock(file, fcntl.LOCK_EX)
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()

@@ -66,6 +66,22 @@ def test_killed_run_goes_on(command, pair, tmp_path: Path) -> None:
     assert lines(killed) == 2 * N
 
 
+def test_two_processes_measure_the_same_cells(command, pair, tmp_path: Path) -> None:
+    """Whichever comes second waits; neither fails, and every prompt is measured once."""
+    settings = ["method=sps,mars_sampling", "n=6", "decoding.temperature=1", "decoding.max_new_tokens=20"]
+    both = [subprocess.Popen(
+        [sys.executable, "-m", "bench", "-m", *pair, *settings, f"store.dir={tmp_path / 'store'}",
+         f"output.dir={tmp_path}"],
+        cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True) for _ in range(2)]
+    printed = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert all("WARNING: waiting for process" in line for _, err in printed for line in err.splitlines())
+    assert [len(cell.samples()) for cell in Store(tmp_path / "store").cells()] == [6, 6]
+    whole = command(*settings, flags=["-m"], store=tmp_path / "whole")
+    assert without_timings(Store(tmp_path / "store")) == without_timings(whole.store)
+
+
 def measured(result, *names: str) -> list:
     """Numbers of the command's summary: decoded ones, which do not depend on the clock."""
     return [result.last_line[name] for name in names]

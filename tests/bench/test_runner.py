@@ -5,12 +5,15 @@ from __future__ import annotations
 import builtins
 import io
 import json
-import re
 import shutil
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoTokenizer
 
 from bench.config.cell import Cell
@@ -234,16 +237,72 @@ def _failed(run):
     return run
 
 
-def test_a_cell_in_work_elsewhere_is_left_alone(command, tmp_path) -> None:
-    command("method=sps", "n=1", store=tmp_path / "elsewhere")  # hashes the weights
-    identity = re.search(r"identity: (\w{10})\n", command("method=sps", "dry_run=true").out)[1]
-    store = command("method=pld").store
-    [other] = (cell.path.name for cell in store.cells())
-    folder = store.cell(f"{other.rpartition('-')[0].replace('prompt_lookup-', '')}-{identity}")
-    with folder.lock():
-        result = command("method=sps")
-    assert result.status == 1 and "process" in result.err and not (folder.path / "samples.jsonl").exists()
-    assert command("method=sps").status == 0
+def test_a_cell_that_another_process_writes_comes_last(command, caplog: pytest.LogCaptureFixture,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the other process dies without a sample, so that the cell is completed by this one."""
+    held = command("method=sps", "n=1").cell
+    shutil.rmtree(held.path)
+    code = f"""
+        import time
+        from results.store.cells import Store
+        with Store({str(held.path.parent)!r}).cell({held.key!r}).lock():
+            print("held", flush=True)
+            time.sleep(60)
+    """
+    other = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], cwd=PROJECT, stdout=subprocess.PIPE)
+    assert other.stdout.readline() == b"held\n"
+    ended: list[str] = []
+    real = runner.Rotation.run
+
+    def run(rotation):
+        ended.extend(arm.cell.name for arm in rotation.arms)
+        real(rotation)
+        other.kill()
+
+    monkeypatch.setattr(runner.Rotation, "run", run)
+    try:
+        result = command("method=sps,pld", "n=1", flags=["-m"])
+    finally:
+        other.kill()
+        other.communicate()
+    assert result.status == 0 and len(ended) == 2 and ended[1] == held.key
+    assert f"waiting for process {other.pid}" in caplog.text and caplog.text.count("waiting") == 1
+
+
+@pytest.mark.parametrize("place", ["model", "decoding", "likelihood"])
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError("no room")], ids=repr)
+def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.MonkeyPatch, place: str,
+                                                 error: Exception) -> None:
+    """Wherever in its rotation the memory ends."""
+    answered = []
+    real = {"model": ModelPool.method, "decoding": runner.answer, "likelihood": runner.add_nll}
+
+    def exhausted(*args, **kw):
+        raise error
+
+    def model(pool, cell):
+        return exhausted() if place == "model" and cell.rule.name == "mars" else real["model"](pool, cell)
+
+    def decoding(method, *args, **kw):
+        answered.append(type(method.rule).__name__)
+        broken = {"decode": exhausted} if place == "decoding" and answered[-1] == "Mars" else {}
+        return real["decoding"](method, *args, **kw, **broken)
+
+    def likelihood(target, runs):
+        return exhausted() if place == "likelihood" and answered[-1] == "Mars" else real["likelihood"](target, runs)
+
+    monkeypatch.setattr(ModelPool, "method", model)
+    monkeypatch.setattr(runner, "answer", decoding)
+    monkeypatch.setattr(runner, "add_nll", likelihood)
+    result = command("method=sps,mars", flags=["-m"])
+    cells = {cell.config()["rule"]["name"]: cell for cell in result.store.cells()}
+    assert cells["lossless"].failure() is None and cells["lossless"].summary().n == 3
+    [line] = result.err.splitlines()
+    assert result.status == 1 and line.startswith(f"failed: {cells['mars'].key}: ") and str(error) in line
+    assert not cells["mars"].good_samples()
+    monkeypatch.undo()
+    again = command("method=mars")
+    assert again.status == 0 and cells["mars"].summary().n == 3, "the same command tries again"
 
 
 def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPatch) -> None:
