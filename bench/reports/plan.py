@@ -82,7 +82,9 @@ def outcome(cell: Cell, session: Session, trace: bool = False) -> Outcome:
             return Outcome.measured(summary, lock=lock)
         audit = session.audit_record(cell)
         audited = {name: value for name, value in audit.items() if name in Summary.model_fields and name != "asked"}
-        return Outcome.measured(summary.with_values(**trace_metrics(traces), **audited), traces, lock)
+        tokens = {sample.id: len(sample.output_ids) for sample in folder.good_samples()}
+        traced = trace_metrics(traces, tokens, cell.decoding.temperature)
+        return Outcome.measured(summary.with_values(**traced, **audited), traces, lock)
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")

@@ -10,6 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from bench.run.asked import asked_folder
+from results.metrics.answer_cost import strict_pass_ratio
 from results.metrics.summary import diversity
 from results.metrics.tau_gain import gains
 
@@ -58,8 +59,9 @@ def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
     summaries = {name: found for name, folder in folders.items() if (found := folder.summary()) is not None}
     if not {"own", "lossless"} <= set(summaries):
         return {}
-    values = gains({name: folders[name].good_samples() for name in summaries})
-    return values | {"lossless_accuracy": summaries["lossless"].accuracy}
+    runs = {name: folders[name].good_samples() for name in summaries}
+    strict = strict_pass_ratio(runs["own"], runs["lossless"])
+    return gains(runs) | strict | {"lossless_accuracy": summaries["lossless"].accuracy}
 
 
 def _repeats(cell: Cell, store: Store) -> Iterator[Cell]:

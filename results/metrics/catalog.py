@@ -14,7 +14,7 @@ class Metric:
 
     name        the field of `Summary`
     label       column or axis title
-    unit        unit in print; "%" for a value stored as a fraction
+    unit        unit in print; "%" for a value stored as a fraction, "pp" (percentage points) for a difference of such
     digits      decimals in print
     better      the better direction, or None
     definition  what it measures, in one or two sentences
@@ -23,7 +23,7 @@ class Metric:
 
     name: str
     label: str
-    unit: Literal["", "×", "%", "tok/s", "ms"]
+    unit: Literal["", "×", "%", "pp", "tok/s", "ms"]
     digits: int
     better: Literal["higher", "lower"] | None
     definition: str
@@ -37,11 +37,11 @@ class Metric:
     @property
     def sign(self) -> str:
         """The unit printed after a number in a table; empty for tokens/s and milliseconds."""
-        return self.unit if self.unit in ("×", "%") else ""
+        return {"×": "×", "%": "%", "pp": " pp"}.get(self.unit, "")
 
     def shown(self, value: float) -> float:
         """Convert a stored value to the printed unit."""
-        return 100 * value if self.unit == "%" else value
+        return 100 * value if self.unit in ("%", "pp") else value
 
     def value(self, summary: Summary) -> float | None:
         """This metric of a cell as stored; None if it was not measured."""
@@ -140,6 +140,11 @@ _QUALITY = (
     Metric("baseline_accuracy", "Baseline accuracy", "%", 1, None, "The task's score of autoregressive decoding."),
     Metric("lossless_accuracy", "Lossless accuracy", "%", 1, None,
            "The task's score of the lossless rule on the same drafter, settings and prompts."),
+    Metric("accuracy_change", "Δ accuracy", "pp", 1, "higher",
+           "Accuracy minus that of autoregressive decoding, over the items that have both. Interval: Learned-Miller "
+           "and Thomas' bound over paired items, which agreement of a few prompts does not narrow to nothing. Better: "
+           "the whole interval is above 0; not worse: above minus the stated margin; worse: below 0, and it reaches "
+           "that; undecided: else, with the number of prompts that would about decide.", True),
     Metric("recovery", "Recovery", "%", 1, "higher",
            "Accuracy over that of autoregressive decoding under the same decoding settings."),
     Metric("mcnemar_p", "McNemar p", "", 3, None,
@@ -153,6 +158,40 @@ _QUALITY = (
            "Share of the score of autoregressive decoding that is lost on a user's prompts; without scores, of the "
            "agreement of lossless methods with its answers. Interval: Learned-Miller and Thomas' bound over "
            "prompts."),
+)
+_ANSWER = (
+    Metric("length_ratio", "Length ratio", "×", 2, None,
+           "Emitted tokens over those of autoregressive decoding of the same prompts, sum over sum: above 1, faster "
+           "tokens are spent on longer answers. Interval: paired bootstrap over prompts, as for all ratios here."),
+    Metric("length_ratio_median", "median", "×", 2, None,
+           "Median over prompts of the length ratio of each: a few runaway answers move the sum, not the median."),
+    Metric("pass_ratio", "Passes saved", "×", 2, "higher",
+           "Target passes of autoregressive decoding over own, sum over sum; a pass is a forward of the target after "
+           "the prefill. What a rule saves per answer on any hardware; τ over it is about the length ratio."),
+    Metric("pass_ratio_median", "median", "×", 2, "higher", "Median over prompts of the passes saved in each."),
+    Metric("pass_ratio_strict", "over lossless", "×", 2, "higher",
+           "Target passes of the lossless rule on the same drafter over own, sum over sum."),
+    Metric("cap_hit_share", "Cap hits", "%", 1, "lower",
+           "Answers of which a turn ended at the length limit, over all. A limit hides length, and an unfinished "
+           "answer counts as wrong. Interval: Wilson."),
+    Metric("cap_hit_change", "Δ cap hits", "pp", 1, "lower",
+           "Cap hits minus those of autoregressive decoding. Interval: Learned-Miller and Thomas' bound over paired "
+           "prompts.", True),
+    Metric("baseline_cap_hit_share", "Baseline cap hits", "%", 1, None,
+           "Answers of autoregressive decoding of which a turn ended at the length limit. Above 10%, lengths and loops "
+           "of the cell are marked as censored."),
+    Metric("loop_share", "Loops", "%", 1, "lower",
+           "Answers of which a turn ends in a loop: its last max(64, 4 d) tokens repeat with a period d of at most "
+           "200. Interval: Wilson."),
+    Metric("loop_change", "Δ loops", "pp", 1, "lower",
+           "Loops minus those of autoregressive decoding. Interval as for Δ cap hits.", True),
+    Metric("baseline_loop_share", "Baseline loops", "%", 1, None, "Loops of autoregressive decoding."),
+    Metric("no_answer_share", "No answer", "%", 1, "lower",
+           "Scored answers in which the scorer found no answer, over all scored. Interval: Wilson."),
+    Metric("out_of_head_1k", "Out of head / 1k", "", 1, "lower",
+           "Per 1,000 emitted tokens, the accepted draft tokens that the lossless test rejects with the same random "
+           "numbers and whose probability is below a fifth of the largest (processed; at temperature 0, at temperature "
+           "1). Rules that lengthen answers commit these. Interval: bootstrap over prompts."),
 )
 _TRACED = (
     Metric("coverage", "JS ≤ U_min", "%", 1, "higher",
@@ -175,7 +214,7 @@ _TRACED = (
       for case in ("dispersed", "concentrated")),
 )
 METRICS: dict[str, Metric] = {
-    metric.name: metric for metric in (*_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_TRACED)}
+    metric.name: metric for metric in (*_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_ANSWER, *_TRACED)}
 
 
 def metric(name: str) -> Metric:

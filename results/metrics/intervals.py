@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,6 +37,11 @@ def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval |
 def mean_interval(values: ArrayLike) -> Interval | None:
     """95% bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
     return paired_interval((values,), lambda x, axis: np.asarray(x.mean(axis)))
+
+
+def median_interval(values: ArrayLike) -> Interval | None:
+    """95% bootstrap interval of a median. None for fewer than two values."""
+    return paired_interval((values,), lambda x, axis: np.asarray(np.median(x, axis)))
 
 
 def proportion_interval(successes: int, n: int) -> Interval | None:
@@ -129,15 +134,44 @@ def loss_intervals(reference: Sequence[float], own: Sequence[float], levels: Seq
     weights, uniform on the simplex, and so does one further item, which lost everything (1, 0) for the upper end and is
     the `best` possible item for the lower. The bound needs no observed spread: where k items are right and none is
     lost, the upper end is 1 − (α / 2)^(1 / k), about 3.7 / k at 95%; for 0-or-1 scores it is Clopper and Pearson's."""
-    pairs, counts = np.unique(np.column_stack([reference, own]).astype(float), axis=0, return_counts=True)
-    rng, upper, lower = np.random.default_rng(SEED), [], []
-    for _ in range(50):  # many draws, because the levels lie far in the tails
-        weights = rng.standard_gamma(counts, (1000, len(counts)))  # the weights of equal items enter only as their sum
-        extra, sums = rng.standard_exponential(1000), weights @ pairs
+    upper, lower = [], []
+    for sums, extra in _weighted_sums(reference, own):
         upper.append(1 - sums[:, 1] / (sums[:, 0] + extra))
         lower.append(1 - (sums[:, 1] + best[1] * extra) / (sums[:, 0] + best[0] * extra))
-    return [(float(np.quantile(lower, (1 - level) / 2)), float(np.quantile(upper, (1 + level) / 2)))
-            for level in levels]
+    return [_ends(lower, upper, level) for level in levels]
+
+
+def difference_interval(reference: ArrayLike, own: ArrayLike, level: float = LEVEL) -> Interval | None:
+    """Interval of mean(own) − mean(reference); one number in [0, 1] each per item, in the same order. None without
+    items.
+
+    The bound of `loss_intervals` for differences, which lie in [−1, 1]: the further item lost everything (−1) for the
+    lower end and gained everything (+1) for the upper. Where n items all agree it is about ±3.7 / n: agreement of a few
+    prompts is no proof of equality, which a bootstrap would claim."""
+    if not len(np.atleast_1d(reference)):
+        return None
+    lower, upper = [], []
+    for sums, extra in _weighted_sums(reference, own):
+        total = sums[:, 2] + extra
+        gained = sums[:, 1] - sums[:, 0]
+        lower.append((gained - extra) / total)
+        upper.append((gained + extra) / total)
+    return _ends(lower, upper, level)
+
+
+def _weighted_sums(reference: ArrayLike, own: ArrayLike) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Random weights of the items, uniform on the simplex up to a factor, as the sums [1000, 3] of reference, own and 1
+    under them; and the weight [1000] of one further item."""
+    items = np.column_stack([reference, own, np.ones(len(np.atleast_1d(own)))]).astype(float)
+    distinct, counts = np.unique(items, axis=0, return_counts=True)
+    rng = np.random.default_rng(SEED)
+    for _ in range(50):  # many draws, because the levels lie far in the tails
+        weights = rng.standard_gamma(counts, (1000, len(counts)))  # the weights of equal items enter only as their sum
+        yield weights @ distinct, rng.standard_exponential(1000)
+
+
+def _ends(lower: Sequence[NDArray[np.float64]], upper: Sequence[NDArray[np.float64]], level: float) -> Interval:
+    return float(np.quantile(lower, (1 - level) / 2)), float(np.quantile(upper, (1 + level) / 2))
 
 
 def fewest_to_show(limit: float, level: float = LEVEL) -> int | None:

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics import intervals
+from results.metrics.answer_cost import Run, answer_costs
 from results.metrics.intervals import Interval
 from results.metrics.phases import time_shares
-from results.store.sample import Baseline, Record, Sample
+from results.metrics.quality_loss import score_pairs
+from results.store.sample import Record, Sample
 from results.store.summary import Summary
 
-Run = Sample | Baseline
 Floats = NDArray[np.float64]
 
 
@@ -56,6 +57,7 @@ def summarise(records: Sequence[Record], *, metric: str, proportion: bool, phase
         **time_shares(speed["prefill_s"], speed["decode_s"], phases),
         **_quality(samples, base, proportion, autoregressive),
         **_agreement(samples, base),
+        **answer_costs(samples, samples if autoregressive else base),
         **_likelihood(samples, base),
         **diversity(samples),
     )
@@ -72,6 +74,8 @@ def _cycles(samples: Sequence[Sample]) -> dict[str, Any]:
     at_least = histogram[::-1].cumsum()[::-1]
     drafted = [sample for sample in samples if sample.committed]
     cycles_each = [len(sample.committed) for sample in drafted]
+    # An end-of-text token inside a draft cuts the cycle: what was accepted behind it is never emitted.
+    from_draft = [int(np.minimum(sample.accepted, sample.committed).sum()) for sample in samples]
     return {
         "tokens": tokens,
         "cycles": cycles,
@@ -79,23 +83,30 @@ def _cycles(samples: Sequence[Sample]) -> dict[str, Any]:
         "tau_ci95": intervals.ratio_interval([sum(sample.committed) for sample in drafted], cycles_each),
         "accept_len": _ratio(accepted.sum(), cycles),
         "accept_len_ci95": intervals.ratio_interval([sum(sample.accepted) for sample in drafted], cycles_each),
-        # An end-of-text token inside a draft cuts the cycle: what was accepted behind it is never emitted.
-        "draft_share": _ratio(np.minimum(accepted, committed).sum(), tokens),
-        "relaxed_share": _ratio(sum(sample.relaxed for sample in samples), tokens),
-        "greedier_share": _ratio(sum(sample.greedier for sample in samples), tokens),
+        **_token_shares(samples, {"draft_share": from_draft, "relaxed_share": [sample.relaxed for sample in samples],
+                                  "greedier_share": [sample.greedier for sample in samples]}),
         "accept_histogram": histogram.tolist(),
         "accept_by_position": [float(count / cycles) for count in at_least[1:]],
     }
 
 
+def _token_shares(samples: Sequence[Sample], counts: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Counts per prompt as shares of the emitted tokens."""
+    tokens = [len(sample.output_ids) for sample in samples]
+    shares: dict[str, Any] = {}
+    for name, of_prompts in counts.items():
+        shares |= {name: _ratio(sum(of_prompts), sum(tokens)), f"{name}_ci95": _pooled_interval(of_prompts, tokens)}
+    return shares
+
+
 def _rule_events(samples: Sequence[Sample]) -> dict[str, Any]:
     """Pruned over drafted tokens, and how often each flag of the rule was set; nothing where neither happened."""
-    drafted = sum(sample.drafted for sample in samples)
+    drafted, pruned = [sample.drafted for sample in samples], [sample.pruned for sample in samples]
     flags: Counter[str] = Counter()
     for sample in samples:
         flags.update(sample.flags)
-    pruned = {"pruned_share": sum(sample.pruned for sample in samples) / drafted} if drafted else {}
-    return {**pruned, **({"events": dict(flags)} if flags else {})}
+    share = {"pruned_share": _ratio(sum(pruned), sum(drafted)), "pruned_share_ci95": _pooled_interval(pruned, drafted)}
+    return {**(share if any(drafted) else {}), **({"events": dict(flags)} if flags else {})}
 
 
 def _speed(samples: Sequence[Sample], base: Sequence[Run], autoregressive: bool) -> dict[str, Any]:
@@ -106,18 +117,22 @@ def _speed(samples: Sequence[Sample], base: Sequence[Run], autoregressive: bool)
     timed = (tokens > 0) & (seconds > 0) & (base_tokens > 0) & (base_seconds > 0)
     arms = tokens[timed], seconds[timed], base_tokens[timed], base_seconds[timed]
     speedup = _optional_ratio(rate, base_rate)
-    interval, mean_of_ratios = None, speedup
+    interval, ratios, mean_of_ratios = None, np.array([]), speedup
     if not autoregressive:
         interval = intervals.speedup_interval(*arms)
-        mean_of_ratios = _mean((arms[0] / arms[1]) / (arms[2] / arms[3]))
+        ratios = (arms[0] / arms[1]) / (arms[2] / arms[3])
+        mean_of_ratios = _mean(ratios)
     return {
         "tokens_per_s": rate,
         "tokens_per_s_ci95": intervals.ratio_interval(arms[0], arms[1]),
         "baseline_tokens_per_s": base_rate,
+        "baseline_tokens_per_s_ci95": intervals.ratio_interval(arms[2], arms[3]),
         "speedup": speedup,
         "speedup_ci95": interval,
         "speedup_mean_of_ratios": mean_of_ratios,
+        "speedup_mean_of_ratios_ci95": intervals.mean_interval(ratios),
         "e2e_tokens_per_s": _ratio(tokens.sum(), (prefill + seconds).sum()),
+        "e2e_tokens_per_s_ci95": _pooled_interval(tokens, prefill + seconds),
         "prefill_s": float(prefill.sum()),
         "decode_s": float(seconds.sum()),
     }
@@ -147,6 +162,7 @@ def _quality(samples: Sequence[Sample], base: Sequence[Run], proportion: bool, a
     paired_test = proportion and not autoregressive
     return {
         **_accuracies([run.score for run in samples], [run.score for run in base], proportion),
+        **_change(samples),
         "mcnemar_p": intervals.mcnemar_p([a for a, _ in pairs], [b for _, b in pairs]) if paired_test else None,
     }
 
@@ -158,9 +174,22 @@ def _quality_of_groups(samples: Sequence[Sample], base: Sequence[Run]) -> dict[s
     scores, base_scores = _scores_by_item(samples, samples), _scores_by_item(samples, base)
     return {
         **_accuracies([float(np.mean(item)) for item in scores], [float(np.mean(item)) for item in base_scores], False),
+        **_change(samples),
         "mcnemar_p": None,
         "pass_at_k": intervals.pass_at_k(scores),
         "baseline_pass_at_k": intervals.pass_at_k(base_scores),
+    }
+
+
+def _change(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Accuracy minus the baseline's over the items that have both; None without any."""
+    pairs = score_pairs(samples)
+    if not pairs:
+        return {"accuracy_change": None, "accuracy_change_ci95": None}
+    base, own = np.array([pairs[item] for item in sorted(pairs)]).T
+    return {
+        "accuracy_change": float(own.mean() - base.mean()),
+        "accuracy_change_ci95": intervals.difference_interval(base, own),
     }
 
 
@@ -198,9 +227,12 @@ def _accuracy(scores: Sequence[float | None], proportion: bool) -> tuple[float |
 
 def _agreement(samples: Sequence[Sample], base: Sequence[Run]) -> dict[str, Any]:
     pairs = [(own.output_ids, other.output_ids) for own, other in zip(samples, base, strict=True)]
+    equal, similar = [own == other for own, other in pairs], [intervals.edit_similarity(*pair) for pair in pairs]
     return {
-        "precision": _mean([own == other for own, other in pairs]),
-        "edit_similarity": _mean([intervals.edit_similarity(own, other) for own, other in pairs]),
+        "precision": _mean(equal),
+        "precision_ci95": intervals.proportion_interval(sum(equal), len(equal)),
+        "edit_similarity": _mean(similar),
+        "edit_similarity_ci95": intervals.mean_interval(similar),
     }
 
 
@@ -233,8 +265,15 @@ def diversity(samples: Sequence[Sample]) -> dict[str, Any]:
             distinct.append(len(set(bigrams)) / len(bigrams))
         if len(answers) > 1:
             agreements.append(float(np.mean([intervals.edit_similarity(a, b) for a, b in combinations(answers, 2)])))
-    return {"distinct_2": _mean(distinct), "self_agreement": _mean(agreements),
+    return {"distinct_2": _mean(distinct), "distinct_2_ci95": intervals.mean_interval(distinct),
+            "self_agreement": _mean(agreements), "self_agreement_ci95": intervals.mean_interval(agreements),
             "repeats": max(map(len, answers_of.values()), default=0)}
+
+
+def _pooled_interval(numerators: Sequence[float] | Floats, denominators: Sequence[float] | Floats) -> Interval | None:
+    """`ratio_interval` over the prompts that have a denominator."""
+    pairs = [(a, b) for a, b in zip(numerators, denominators, strict=True) if b > 0]
+    return intervals.ratio_interval([a for a, _ in pairs], [b for _, b in pairs])
 
 
 def _ratio(a: float, b: float) -> float | None:

@@ -9,12 +9,15 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from results.store.clauses import EMITTED, TESTED
+from results.metrics import intervals
+from results.store.clauses import EMITTED, KEPT, TESTED
 from results.store.errors import StoreError
 from results.store.traces import TraceFolder
 
 HEADS = 5
 """Dropout heads of the papers' tables."""
+HEAD = 0.2
+"""A token is in the head of a distribution if its probability is at least this share of the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,40 +71,74 @@ def quantities(traces: TraceFolder, names: tuple[str, ...]) -> pd.DataFrame:
     return pd.DataFrame(known)
 
 
-def trace_metrics(traces: TraceFolder) -> dict[str, Any]:
-    """Metrics of a cell that only its trace holds; empty without a trace, and for rules that do not record them.
+def trace_metrics(traces: TraceFolder, tokens: Mapping[str, int], temperature: float) -> dict[str, Any]:
+    """Metrics of a cell that only its trace holds, each with `_ci95`, a bootstrap over prompts; empty without a trace,
+    without those that the rule does not record.
 
+    tokens       prompt -> emitted tokens
+    temperature  that of the decoding
+
+    out_of_head_1k             per 1,000 emitted tokens, the accepted draft tokens that the lossless test rejects and
+                               whose probability is below `HEAD` times the largest (`relative_probability`)
     majority_i, majority_p_i   of the tested contexts, the share in which i of the dropout heads agree on a token and no
                                more do, and that token's mean probability there (DropMatch, Table 2)
     js_dispersed_draft, js_dispersed_heads, js_concentrated_…   mean JS of the draft, and of the heads, to the centroid
                                where eq. 6 keeps the token (dispersed) and where eq. 7 alone does (Table 3), nats
     """
     try:
-        frame = traces.frame(["clause", "rank", "majority", "majority_p", "votes", "js_centroid", "js_heads",
-                              "js_heads_max", "token"])
+        frame = traces.frame(["prompt", "clause", "rank", "majority", "majority_p", "votes", "js_centroid", "js_heads",
+                              "js_heads_max", "token", "strict", "p0", "p", "p1"])
     except StoreError:
         return {}
-    metrics: dict[str, Any] = {}
+    prompts = frame["prompt"]
+    metrics = _out_of_head(frame, tokens, temperature) if {"strict", "p0", "p", "p1"} <= set(frame) else {}
     if "majority" in frame:
         contexts = _contexts(frame)
         for size in range(1, HEADS + 1):
             agreeing = contexts[contexts["majority"] == size]
-            metrics[f"majority_{size}"] = len(agreeing) / len(contexts) if len(contexts) else None
-            metrics[f"majority_p_{size}"] = _mean(agreeing["majority_p"])
+            metrics |= _pooled(f"majority_{size}", _counts(agreeing, prompts), _counts(contexts, prompts))
+            metrics |= _mean(f"majority_p_{size}", agreeing, "majority_p", prompts)
     if "js_centroid" in frame:
         tested = frame[frame["clause"].isin(TESTED)]
         within = tested["js_centroid"] <= tested["js_heads_max"]
         majority_only = ~within & (tested["votes"] == tested["majority"])
         for name, rows in (("dispersed", tested[within]), ("concentrated", tested[majority_only])):
-            metrics[f"js_{name}_draft"] = _mean(rows["js_centroid"])
-            metrics[f"js_{name}_heads"] = _mean(rows["js_heads"])
-            metrics[f"js_{name}_share"] = len(rows) / len(tested) if len(tested) else None
+            metrics |= _mean(f"js_{name}_draft", rows, "js_centroid", prompts)
+            metrics |= _mean(f"js_{name}_heads", rows, "js_heads", prompts)
+            metrics |= _pooled(f"js_{name}_share", _counts(rows, prompts), _counts(tested, prompts))
     return metrics
+
+
+def relative_probability(frame: pd.DataFrame, temperature: float) -> pd.Series:
+    """Processed probability of each token over the largest in its context; at temperature 0, where all mass lies on the
+    argmax, that at temperature 1. Top-k and top-p leave ratios as they are, and 0 for what they drop."""
+    ratio = frame["p0"] / frame["p1"]
+    return ratio if temperature == 0 else (ratio ** (1 / temperature)).where(frame["p"] > 0, 0.0)
+
+
+def _out_of_head(frame: pd.DataFrame, tokens: Mapping[str, int], temperature: float) -> dict[str, Any]:
+    relaxed = frame[frame["clause"].isin(KEPT) & ~frame["strict"]]
+    counts = _counts(relaxed[relative_probability(relaxed, temperature) < HEAD], pd.Series(list(tokens)))
+    return _pooled("out_of_head_1k", 1000 * counts, pd.Series(tokens))
 
 
 def _contexts(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["clause"].isin(TESTED) & (frame["rank"] == 0)]
 
 
-def _mean(column: pd.Series) -> float | None:
-    return float(column.mean()) if len(column) else None
+def _counts(rows: pd.DataFrame, prompts: pd.Series) -> pd.Series:
+    """Rows of each prompt, 0 where it has none."""
+    return rows["prompt"].value_counts().reindex(sorted(prompts.unique()), fill_value=0)
+
+
+def _mean(name: str, rows: pd.DataFrame, column: str, prompts: pd.Series) -> dict[str, Any]:
+    sums = rows.groupby("prompt")[column].sum().reindex(sorted(prompts.unique()), fill_value=0.0)
+    return _pooled(name, sums, _counts(rows, prompts))
+
+
+def _pooled(name: str, above: pd.Series, below: pd.Series) -> dict[str, Any]:
+    """Sum over sum, and its interval over the prompts; `above` and `below` are indexed by prompt."""
+    below = below[below > 0]
+    above = above.reindex(below.index)
+    value = float(above.sum() / below.sum()) if len(below) else None
+    return {name: value, f"{name}_ci95": intervals.ratio_interval(above.to_numpy(), below.to_numpy())}

@@ -96,20 +96,27 @@ class Summary(BaseModel):
     accept_len: float | None
     accept_len_ci95: Interval | None
     draft_share: float | None
+    draft_share_ci95: Interval | None = None
     relaxed_share: float | None
+    relaxed_share_ci95: Interval | None = None
     greedier_share: float | None
+    greedier_share_ci95: Interval | None = None
     accept_histogram: list[int]
     accept_by_position: list[float]
     pruned_share: float | None = None
+    pruned_share_ci95: Interval | None = None
     events: dict[str, int] = {}
 
     tokens_per_s: float | None
     tokens_per_s_ci95: Interval | None
     baseline_tokens_per_s: float | None
+    baseline_tokens_per_s_ci95: Interval | None = None
     speedup: float | None
     speedup_ci95: Interval | None
     speedup_mean_of_ratios: float | None
+    speedup_mean_of_ratios_ci95: Interval | None = None
     e2e_tokens_per_s: float | None
+    e2e_tokens_per_s_ci95: Interval | None = None
     prefill_s: float
     decode_s: float
 
@@ -129,19 +136,46 @@ class Summary(BaseModel):
     accuracy_ci95: Interval | None
     baseline_accuracy: float | None
     baseline_accuracy_ci95: Interval | None
+    accuracy_change: float | None = None
+    accuracy_change_ci95: Interval | None = None
     recovery: float | None
     mcnemar_p: float | None
     pass_at_k: dict[str, float] = {}
     baseline_pass_at_k: dict[str, float] = {}
     precision: float | None
+    precision_ci95: Interval | None = None
     edit_similarity: float | None
+    edit_similarity_ci95: Interval | None = None
+
+    length_ratio: float | None = None
+    length_ratio_ci95: Interval | None = None
+    length_ratio_median: float | None = None
+    length_ratio_median_ci95: Interval | None = None
+    pass_ratio: float | None = None
+    pass_ratio_ci95: Interval | None = None
+    pass_ratio_median: float | None = None
+    pass_ratio_median_ci95: Interval | None = None
+    cap_hit_share: float | None = None
+    cap_hit_share_ci95: Interval | None = None
+    cap_hit_change: float | None = None
+    cap_hit_change_ci95: Interval | None = None
+    loop_share: float | None = None
+    loop_share_ci95: Interval | None = None
+    loop_change: float | None = None
+    loop_change_ci95: Interval | None = None
+    no_answer_share: float | None = None
+    no_answer_share_ci95: Interval | None = None
+    baseline_cap_hit_share: float | None = None
+    baseline_loop_share: float | None = None
 
     nll: float | None
     nll_ci95: Interval | None
     baseline_nll: float | None
     baseline_nll_ci95: Interval | None
     distinct_2: float | None
+    distinct_2_ci95: Interval | None = None
     self_agreement: float | None
+    self_agreement_ci95: Interval | None = None
     repeats: int
 
     # Set when other cells of the store are known: controls, repeats, the lossless rule, a judge.
@@ -152,6 +186,8 @@ class Summary(BaseModel):
     other_q_speedup: float | None = None
     other_q_accuracy: float | None = None
     lossless_accuracy: float | None = None
+    pass_ratio_strict: float | None = None
+    pass_ratio_strict_ci95: Interval | None = None
     tau_gain: float | None = None
     tau_gain_ci95: Interval | None = None
     tau_gain_relaxed: float | None = None
@@ -165,26 +201,44 @@ class Summary(BaseModel):
     # Set by the reports that read traces or compare settings; never in the file.
     quality_loss: float | None = None
     quality_loss_ci95: Interval | None = None
+    out_of_head_1k: float | None = None
+    out_of_head_1k_ci95: Interval | None = None
     coverage: float | None = None
     coverage_ci95: Interval | None = None
     coverage_differing: float | None = None
     coverage_differing_ci95: Interval | None = None
     majority_1: float | None = None
+    majority_1_ci95: Interval | None = None
     majority_2: float | None = None
+    majority_2_ci95: Interval | None = None
     majority_3: float | None = None
+    majority_3_ci95: Interval | None = None
     majority_4: float | None = None
+    majority_4_ci95: Interval | None = None
     majority_5: float | None = None
+    majority_5_ci95: Interval | None = None
     majority_p_1: float | None = None
+    majority_p_1_ci95: Interval | None = None
     majority_p_2: float | None = None
+    majority_p_2_ci95: Interval | None = None
     majority_p_3: float | None = None
+    majority_p_3_ci95: Interval | None = None
     majority_p_4: float | None = None
+    majority_p_4_ci95: Interval | None = None
     majority_p_5: float | None = None
+    majority_p_5_ci95: Interval | None = None
     js_dispersed_draft: float | None = None
+    js_dispersed_draft_ci95: Interval | None = None
     js_dispersed_heads: float | None = None
+    js_dispersed_heads_ci95: Interval | None = None
     js_dispersed_share: float | None = None
+    js_dispersed_share_ci95: Interval | None = None
     js_concentrated_draft: float | None = None
+    js_concentrated_draft_ci95: Interval | None = None
     js_concentrated_heads: float | None = None
+    js_concentrated_heads_ci95: Interval | None = None
     js_concentrated_share: float | None = None
+    js_concentrated_share_ci95: Interval | None = None
 
     def plain(self) -> dict[str, Any]:
         """The fields that were set, as JSON holds them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.tau_gain import PARTS, RUNS, findings, gains
@@ -26,6 +26,7 @@ one_run = st.tuples(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=6)
                     st.floats(0.01, 2.0))
 
 
+@settings(deadline=None)
 @given(st.fixed_dictionaries({name: one_run for name in RUNS}))
 def test_the_parts_add_up(drawn: dict) -> None:
     runs = {name: run(*given) for name, given in drawn.items()}

@@ -21,7 +21,13 @@ KEYS = {
     "speedup_mean_of_ratios", "e2e_tokens_per_s", "accuracy", "accuracy_ci95", "baseline_accuracy",
     "baseline_accuracy_ci95", "recovery", "mcnemar_p", "precision", "edit_similarity", "metric", "n", "failed",
     "tokens", "cycles", "prefill_s", "decode_s", "speedup_ideal", "efficiency", "phases", "nll", "nll_ci95",
-    "baseline_nll", "baseline_nll_ci95", "distinct_2", "self_agreement", "repeats", *NAMES,
+    "baseline_nll", "baseline_nll_ci95", "distinct_2", "distinct_2_ci95", "self_agreement", "self_agreement_ci95",
+    "repeats", "draft_share_ci95", "relaxed_share_ci95", "greedier_share_ci95", "baseline_tokens_per_s_ci95",
+    "speedup_mean_of_ratios_ci95", "e2e_tokens_per_s_ci95", "precision_ci95", "edit_similarity_ci95",
+    "accuracy_change", "accuracy_change_ci95", "baseline_cap_hit_share", "baseline_loop_share", *NAMES,
+    *(f"{name}{end}" for end in ("", "_ci95") for name in (
+        "length_ratio", "length_ratio_median", "pass_ratio", "pass_ratio_median", "cap_hit_share", "cap_hit_change",
+        "loop_share", "loop_change", "no_answer_share")),
 }
 
 
@@ -184,8 +190,9 @@ def test_diversity_by_hand():
     runs = [synthetic_cells.sample(id, ids) for id, ids in
             (("a", [1, 2, 1, 2]), ("a", [1, 2, 3, 2]), ("b", [5]), ("b", [5]))]
     found = diversity(runs)
-    assert found == {"distinct_2": 4 / 6, "self_agreement": (3 / 4 + 1) / 2, "repeats": 2}
-    assert diversity([]) == {"distinct_2": None, "self_agreement": None, "repeats": 0}
+    assert found == {"distinct_2": 4 / 6, "distinct_2_ci95": None, "self_agreement": (3 / 4 + 1) / 2,
+                     "self_agreement_ci95": (3 / 4, 1.0), "repeats": 2}
+    assert set(diversity([]).values()) == {None, 0}
 
 
 def test_likelihood_is_pooled_over_tokens_and_unknown_where_one_is():

@@ -1,0 +1,64 @@
+"""Is a method's score not worse than the baseline's? Decided by a paired interval and a stated margin, never by a
+difference that is not significant."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from results.metrics import intervals
+from results.metrics.intervals import Interval
+
+MARGIN = 0.02
+"""Loss of score that counts as none, unless a report states another: two points."""
+Kind = Literal["better", "not worse", "worse", "undecided"]
+MOST = 100_000
+"""More prompts than these are not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a paired interval of a score's change shows.
+
+    kind     better: the whole interval is above 0. not worse: it is above −margin. worse: it is below 0 and reaches
+             −margin. undecided: anything else.
+    needed   undecided: about how many prompts would decide at this change and spread; None where none of up to
+             100,000 would.
+    """
+
+    kind: Kind
+    needed: int | None = None
+
+    @property
+    def text(self) -> str:
+        """`not worse`; `undecided, n ≈ 1,200`."""
+        if self.kind != "undecided":
+            return self.kind
+        return f"undecided, n ≈ {self.needed:,}" if self.needed else f"undecided, n > {MOST:,}"
+
+
+def verdict(change: float, interval: Interval, n: int, margin: float = MARGIN) -> Verdict:
+    """The verdict on a change of a score over `n` prompts with its paired 95% interval; all in fractions of 1. Raises
+    ValueError for a margin that is not positive: no number of prompts shows that nothing at all is lost."""
+    if not margin > 0:
+        raise ValueError(f"margin={margin:g}: give a loss above 0 that counts as none, such as {MARGIN}")
+    low, high = interval
+    if low > 0:
+        return Verdict("better")
+    if low > -margin:
+        return Verdict("not worse")
+    if high < 0:
+        return Verdict("worse")
+    return Verdict("undecided", _needed(change, interval, n, margin))
+
+
+def _needed(change: float, interval: Interval, n: int, margin: float) -> int | None:
+    """The interval's arms shrink with the square root of n; at no spread at all they end at `fewest_to_show`."""
+    low, high = interval
+    if change > -margin:
+        arm, room, fewest = change - low, change + margin, intervals.fewest_to_show(margin) or 0
+    else:
+        arm, room, fewest = high - change, -change, 0
+    needed = max(math.ceil(n * (arm / room) ** 2), fewest, n + 1)
+    return needed if needed <= MOST else None

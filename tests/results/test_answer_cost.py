@@ -1,0 +1,180 @@
+"""Cost of an answer: by hand, and against slow references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from results.metrics import intervals
+from results.metrics.answer_cost import CENSORED, answer_costs, censoring, ends_in_loop, strict_pass_ratio
+from results.metrics.catalog import METRICS
+from results.metrics.non_inferiority import MOST, verdict
+from results.metrics.summary import summarise
+from results.metrics.trace_metrics import relative_probability, trace_metrics
+from results.store.cells import Store
+from results.store.traces import TraceFolder
+from tests.helpers.synthetic_cells import baseline, sample
+
+
+def answer(id, tokens, cycles, base_tokens, *, finish=("eos",), base_finish=("eos",), **fields):
+    """An answer of so many tokens in so many cycles beside one of autoregressive decoding."""
+    ids = list(range(tokens))
+    return sample(id, ids, committed=[1] * cycles, accepted=[0] * cycles, finish=list(finish),
+                  baseline=baseline(list(range(base_tokens)), finish=list(base_finish)), **fields)
+
+
+def costs(samples):
+    return answer_costs(samples, [one.baseline for one in samples])
+
+
+def test_by_hand():
+    found = costs([answer("a", 10, 3, 11), answer("b", 90, 40, 21, finish=["length"], answer="7"),
+                   answer("c", 20, 5, 21, base_finish=["length"], answer="7")])
+    assert found["length_ratio"] == pytest.approx(120 / 53) and found["pass_ratio"] == pytest.approx(50 / 48)
+    assert found["length_ratio_median"] == pytest.approx(20 / 21), "one runaway is most of the tokens"
+    assert found["pass_ratio_median"] == pytest.approx(10 / 3)
+    assert found["cap_hit_share"] == found["baseline_cap_hit_share"] == pytest.approx(1 / 3)
+    assert found["cap_hit_change"] == 0 and found["cap_hit_change_ci95"][0] < 0 < found["cap_hit_change_ci95"][1]
+    assert found["no_answer_share"] == pytest.approx(1 / 3) and found["loop_share"] == 0
+    low, high = found["length_ratio_ci95"]
+    assert (low, high) == pytest.approx((10 / 11, 90 / 21)), "all a or all b"
+    assert set(answer_costs([], []).values()) == {None}
+
+
+def test_a_pass_follows_the_prefill_of_each_turn():
+    two_turns = answer("a", 12, 4, 14, finish=["eos", "eos"], base_finish=["eos", "eos"], turn_tokens=[6, 6])
+    assert costs([two_turns])["pass_ratio"] == pytest.approx(12 / 4)
+
+
+def test_the_autoregressive_cell_is_1_by_definition():
+    runs = [sample(i, range(9), committed=[1] * 8, accepted=[0] * 8, finish=["length"]) for i in "ab"]
+    found = answer_costs(runs, runs)
+    assert found["length_ratio"] == found["pass_ratio"] == 1 and found["length_ratio_ci95"] is None
+    assert found["cap_hit_share"] == found["baseline_cap_hit_share"] == 1 and found["cap_hit_change"] is None
+
+
+def test_the_strict_rule_beside_it():
+    own = [answer("a", 10, 3, 11), answer("b", 10, 4, 11)]
+    strict = [answer("b", 10, 6, 11), answer("c", 10, 9, 11)]
+    assert strict_pass_ratio(own, strict)["pass_ratio_strict"] == 6 / 4, "over the common prompts"
+    assert strict_pass_ratio(own, [])["pass_ratio_strict"] is None
+
+
+def slow_loop(ids):
+    return any(size <= len(ids) and all(ids[-i] == ids[-i - d] for i in range(1, size - d + 1))
+               for d in range(1, 201) for size in [max(64, 4 * d)])
+
+
+@given(st.lists(st.integers(0, 2), max_size=80), st.lists(st.integers(0, 2), min_size=1, max_size=40),
+       st.integers(0, 200))
+def test_loops_are_those_of_the_definition(start, period, length):
+    ids = start + (period * (length // len(period) + 1))[:length]
+    assert ends_in_loop(ids) == slow_loop(ids)
+
+
+@pytest.mark.parametrize(("period", "length", "expected"), [
+    (1, 64, True), (1, 63, False), (16, 64, True), (17, 64, False), (17, 68, True), (200, 800, True), (200, 799, False),
+    (201, 1000, False)])
+def test_the_ends_of_the_definition(period, length, expected):
+    assert ends_in_loop([-1, *(i % period for i in range(length))]) is expected
+
+
+def test_a_loop_in_any_turn_counts():
+    looping = answer("a", 74, 5, 9, turn_tokens=[70, 4], finish=["length", "eos"])
+    looping.output_ids[:70] = [5] * 70
+    assert costs([looping])["loop_share"] == 1
+
+
+def test_censored():
+    assert censoring(0.1) == censoring(None) == "" and "12%" in censoring(0.12)
+    assert set(CENSORED) <= set(METRICS)
+
+
+scores = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
+
+
+@given(scores)
+def test_the_interval_of_a_difference(pairs):
+    base, own = np.array(pairs, float).T
+    low, high = intervals.difference_interval(base, own)
+    assert -1 <= low <= own.mean() - base.mean() <= high <= 1
+    assert low < high, "no agreement is proof"
+    mirrored = intervals.difference_interval(own, base)
+    assert mirrored == pytest.approx((-high, -low), abs=0.02)
+
+
+def test_agreement_is_clopper_pearson_and_coverage_holds():
+    for n in (10, 64, 200):
+        low, high = intervals.difference_interval(np.ones(n), np.ones(n))
+        assert high == pytest.approx(1 - 0.025 ** (1 / n), rel=0.05) and low == pytest.approx(-high, rel=0.05)
+    rng, missed = np.random.default_rng(3), 0
+    for _ in range(200):  # 20% of 40 answers change, 14% for the worse: truly −8 points
+        change = rng.choice([-1, 0, 1], size=40, p=[0.14, 0.8, 0.06])
+        low, high = intervals.difference_interval((change < 0).astype(float), (change > 0).astype(float))
+        missed += not low <= -0.08 <= high
+    assert missed / 200 <= 0.05
+
+
+@pytest.mark.parametrize(("interval", "kind"), [
+    ((0.01, 0.05), "better"), ((-0.019, 0.05), "not worse"), ((-0.019, -0.001), "not worse"),
+    ((-0.02, -0.001), "worse"), ((-0.2, -0.1), "worse"), ((-0.02, 0.0), "undecided"), ((-0.5, 0.5), "undecided")])
+def test_verdicts(interval, kind):
+    assert verdict(sum(interval) / 2, interval, 40).kind == kind
+
+
+@given(st.floats(-0.3, 0.3), st.floats(0.001, 0.5), st.integers(2, 500), st.floats(0.005, 0.2))
+def test_so_many_prompts_decide(change, arm, n, margin):
+    """With the prompts that are asked for, an interval whose arms shrink with the root of n decides; equality of the
+    scores is never read off an interval that reaches the margin."""
+    found = verdict(change, (change - arm, change + arm), n, margin)
+    if found.kind == "not worse":
+        assert change - arm > -margin
+    if found.kind == "undecided" and found.needed:
+        shrunk = arm * (n / found.needed) ** 0.5
+        assert found.needed > n
+        assert verdict(change, (change - shrunk * 0.999999, change + shrunk * 0.999999), n, margin).kind != "undecided"
+
+
+def test_a_verdict_that_no_prompts_reach():
+    assert verdict(-0.02, (-0.03, 0.01), 10, 0.0200001).text == f"undecided, n > {MOST:,}"
+    assert verdict(0.0, (-0.3, 0.3), 10).text == "undecided, n ≈ 2,250"
+    with pytest.raises(ValueError, match="margin=0"):
+        verdict(0.0, (-0.3, 0.3), 10, 0.0)
+
+
+def test_the_summary_holds_the_paired_change():
+    runs = [answer(str(i), 5, 2, 5, score=float(i > 0)) for i in range(4)]
+    found = summarise(runs, metric="exact_match", proportion=True)
+    assert found.accuracy_change == -0.25 and found.accuracy_change_ci95[0] < -0.25 < found.accuracy_change_ci95[1]
+    assert verdict(found.accuracy_change, found.accuracy_change_ci95, found.n).kind == "undecided"
+
+
+OUT = {"turn": 0, "cycle": 0, "node": [1, 2, 3, 4, -1], "parent": [0, 1, 2, 3, 4], "depth": [1, 2, 3, 4, 5], "rank": 0,
+       "clause": ["relaxed", "relaxed", "strict", "argmax", "drawn"], "token": np.arange(5),
+       "strict": [False, False, True, False, False], "p0": [0.1, 0.3, 0.01, 0.9, 0.5], "p1": [0.8, 0.6, 0.9, 0.9, 0.5],
+       "p": [0.01, 0.2, 0.001, 1.0, 0.5]}
+
+
+def test_out_of_head_by_hand(tmp_path):
+    traces = TraceFolder(Store(tmp_path).cell("cell"))
+    traces.write(0, ["a", "b"], [{"prompt": "a", **OUT}, {"prompt": "b", **OUT, "clause": "drawn"}], None)
+    found = trace_metrics(traces, {"a": 6, "b": 4, "c": 10}, 1.0)
+    assert found["out_of_head_1k"] == pytest.approx(1000 / 20), "the first: 0.125 of the largest; the second is in it"
+    assert found["out_of_head_1k_ci95"] == pytest.approx((0, 1000 / 6))
+    assert trace_metrics(traces, {"a": 6, "b": 4}, 0.5)["out_of_head_1k"] == pytest.approx(1000 / 10)
+    assert trace_metrics(traces, {"a": 6, "b": 4}, 0.4)["out_of_head_1k"] == pytest.approx(2000 / 10), "0.5 ** 2.5"
+
+
+def test_relative_probability_is_that_of_the_processed_distribution():
+    z = np.random.default_rng(0).normal(size=50)
+
+    def softmax(logits):
+        return np.exp(logits) / np.exp(logits).sum()
+
+    raw, warm = softmax(z), softmax(z / 0.7)
+    frame = pd.DataFrame({"p0": raw, "p1": raw.max(), "p": np.where(warm > 0.02, warm, 0)})
+    assert relative_probability(frame, 0.7).to_numpy() == pytest.approx(np.where(warm > 0.02, warm / warm.max(), 0))
+    assert relative_probability(frame, 0.0).to_numpy() == pytest.approx(raw / raw.max())
