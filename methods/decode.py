@@ -17,7 +17,7 @@ from methods.engine.cache import SlotCache
 from methods.method import Method
 from methods.prompt_rng import PromptRng
 from methods.rules.base import Rule
-from methods.rules.verification import Verification
+from methods.rules.verification import State, Verification
 from methods.rules.walk import Decision, Walk, walk
 from methods.sampling import draw
 from methods.trees.draft import Draft
@@ -117,6 +117,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         proposer.on_features(first.features, [range(len(row)) for row in rows])
     for row, generation, new in zip(rows, generations, token.tolist(), strict=True):
         _emit(row, generation, [new], limits, target)
+    state = method.rule.start(rows, target.device)
     began = _clock(target.device)
 
     while not all(g.finish for g in generations):
@@ -124,9 +125,10 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         with probe("draft"):
             draft = proposer.propose(rows, u[:, nodes + 1:])
         with probe("verify"):
-            v, features, extra_argmax = verify(method, draft, cache, u, wanted)
+            v, features, extra_argmax = verify(method, draft, cache, u, wanted, state)
         with probe("accept"):
             decision, path, token = accept(method.rule, v, u[:, nodes])
+            state = method.rule.next_state(v, path, token)
             outcomes = read_outcomes(v, path, token, extra_argmax)
             proposer.on_logits(v.logits, path.last)
         if observer is not None:
@@ -144,10 +146,10 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     return generations
 
 
-def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor,
-           features: tuple[int, ...] = ()) -> tuple[Verification, Tensor | None, Tensor | None]:
-    """One target forward over all nodes of the draft: what the rule sees, and where the drafter wants them the features
-    [B, N, F*H] and the target's argmax behind each extra node [B, E]."""
+def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor, features: tuple[int, ...] = (),
+           state: State | None = None) -> tuple[Verification, Tensor | None, Tensor | None]:
+    """One target forward over all nodes of the draft: what the rule sees, its `state` of the requests included, and
+    where the drafter wants them the features [B, N, F*H] and the target's argmax behind each extra node [B, E]."""
     tree = {} if draft.chain else {"ancestors": draft.ancestors, "depth": draft.depth}
     out = method.target.forward(draft.tokens, cache, hidden=method.rule.needs_hidden, features=features, **tree)
     logits, hidden, extra_argmax = out.logits, out.hidden, None
@@ -155,7 +157,8 @@ def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor,
         draft = draft.candidates()
         extra_argmax = logits[:, draft.nodes:].argmax(-1)
         logits, hidden = logits[:, :draft.nodes], None if hidden is None else hidden[:, :draft.nodes]
-    return Verification(draft, logits, method.sampling, u[:, :draft.nodes], hidden), out.features, extra_argmax
+    v = Verification(draft, logits, method.sampling, u[:, :draft.nodes], hidden, state)
+    return v, out.features, extra_argmax
 
 
 def accept(rule: Rule, v: Verification, u: Tensor) -> tuple[Decision, Walk, Tensor]:

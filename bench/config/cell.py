@@ -134,10 +134,8 @@ class Cell(Section):
     def is_lossless(self) -> bool:
         """Whether the method has exactly the target's distribution: any strict rule at temperature 0; above it, the
         lossless test without pruning and with q_mode exact."""
-        if self.rule.name not in NOTHING_TO_JUDGE:
-            return False
-        exact = self.pruning is None and getattr(self.rule.options, "q_mode", "exact") == "exact"
-        return self.decoding.sampling.greedy or exact
+        sampling = self.decoding.sampling
+        return self.rule.options.is_lossless(sampling) and (sampling.greedy or self.pruning is None)
 
     @property
     def can_run(self) -> bool:

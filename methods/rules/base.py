@@ -10,11 +10,13 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
+from methods.rules.verification import State, Verification
+from methods.rules.walk import Decision, Walk
 from methods.sampling import Sampling, draw
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from collections.abc import Sequence
+
     from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 
@@ -80,6 +82,17 @@ class Rule(BaseModel, ABC):
     needs_hidden: ClassVar[bool] = False
     needs_draft_hidden: ClassVar[bool] = False
     """Does the rule read `draft.hidden`? Known once it is bound."""
+    chain_only: ClassVar[bool] = False
+    """Is the rule defined for chains alone? Drafters of trees are then refused."""
+    greedy_only: ClassVar[bool] = False
+    """Is the rule defined at temperature 0 alone?"""
+    local: ClassVar[bool] = True
+    """Is a node decided from its own context and siblings? False for a rule that looks along the path or at what the
+    request has seen before; it cannot be combined with another, nor replayed from a trace."""
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        """Do the emitted tokens follow the target's processed distribution exactly? Default: no."""
+        return False
 
     def needs_q(self, sampling: Sampling) -> bool:
         """Does the rule read `draft.logits` or `draft.q` even of deterministic candidates?"""
@@ -99,6 +112,12 @@ class Rule(BaseModel, ABC):
         if self.needs_q(sampling) and not candidates.has_q:
             raise ValueError(f"rule {self!r} compares with the draft distribution, and drafter={candidates.drafter} "
                              "has none: use a drafter that is a model or a head, or another rule")
+        if self.greedy_only and not sampling.greedy:
+            raise ValueError(f"rule {self!r} decodes at temperature 0 only, not {sampling.temperature}: set "
+                             "decoding.temperature=0 or rule=lossless")
+        if self.chain_only and not candidates.chain:
+            raise ValueError(f"rule {self!r} is defined for chains, and drafter={candidates.drafter} drafts trees: use "
+                             "drafter=model or another drafter of chains, or rule=lossless")
         if self.bonus_needs_q(sampling) and not candidates.bonus_q:
             raise ValueError(f"rule {self!r} draws its bonus with the draft distribution behind the last drafted token, "
                              f"and drafter={candidates.drafter} does not compute it: use drafter=model or early_exit")
@@ -107,6 +126,16 @@ class Rule(BaseModel, ABC):
         """The rule bound to these models, `model` being the drafter's: reads its files and keeps the weights it needs
         (`target.head`, `target.embedding`). Default: itself. Raises ValueError, one line."""
         return self
+
+    def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
+        """The state of each request before its first draft; `rows` are its prompt and the first token of its answer.
+        Default: none."""
+        return {}
+
+    def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
+        """The state after a draft of which `path` was kept and `token` [B] emitted behind it. A new dictionary: `v`
+        keeps the old one. Must not wait for the device. Default: unchanged."""
+        return v.state
 
     @abstractmethod
     def decide(self, v: Verification) -> Decision:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # transformers is slow to import
 def _built(given: Mapping[str, Any]) -> Rule:
     options = dict(given)
     name = options.pop("name", None)
-    if name not in registry.names("rules") or name == "either":
-        allowed = ", ".join(n for n in registry.names("rules") if n != "either")
+    if name not in registry.names("rules") or name == "either" or not registry.rule(name).local:
+        allowed = ", ".join(n for n in registry.names("rules") if n != "either" and registry.rule(n).local)
         raise ValueError(f"name={name} cannot be combined; give one of: {allowed}")
     try:
         return registry.rule(name)(**options)

@@ -9,18 +9,19 @@ Source: exact-match verification, e.g. MARS eq. 1. No options, no random numbers
 
 from __future__ import annotations
 
-from methods.rules.base import DraftCapabilities, Rule
+from typing import ClassVar
+
+from methods.rules.base import Rule
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
 
 class Greedy(Rule):
-    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
-        super().check(candidates, sampling)
-        if not sampling.greedy:
-            raise ValueError(f"rule greedy decodes at temperature 0 only, not {sampling.temperature}: "
-                             "set decoding.temperature=0 or rule=lossless")
+    greedy_only: ClassVar[bool] = True
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return True
 
     def decide(self, v: Verification) -> Decision:
         return Decision(v.is_argmax)

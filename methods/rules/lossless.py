@@ -97,6 +97,9 @@ class Lossless(Rule):
     def needs_q(self, sampling: Sampling) -> bool:
         return self.q_mode == "draft" and not sampling.greedy
 
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.q_mode == "exact"
+
     def decide(self, v: Verification) -> Decision:
         strict = lossless_test(v) if self.q_mode == "draft" else None
         return Decision(lossless_test(v, self.q_mode), strict)

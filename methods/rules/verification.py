@@ -10,6 +10,9 @@ from torch import Tensor
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
+State = dict[str, Tensor]
+"""What a rule knows of each request beyond the current draft: name -> [B, ...] on the device."""
+
 
 class Verification:
     """The target's view of one draft: everything a rule may look at, computed once and only when asked for.
@@ -19,13 +22,16 @@ class Verification:
     sampling  the decoding settings; `p` is the processed distribution under them.
     u         [B, N] uniforms in [0, 1) of the prompt's own stream; u[:, i] belongs to the test of node i alone.
     hidden    [B, N, H] final-norm hidden states, only for rules with `needs_hidden`.
+    state     the rule's state of each request before this draft; empty for a rule without one.
 
     "Per context" means a value at the node after which something is predicted, "per node" one about the node's own
     token, which was predicted in the context of its parent. The root's per-node values carry no meaning.
     """
 
-    def __init__(self, draft: Draft, logits: Tensor, sampling: Sampling, u: Tensor, hidden: Tensor | None = None):
+    def __init__(self, draft: Draft, logits: Tensor, sampling: Sampling, u: Tensor, hidden: Tensor | None = None,
+                 state: State | None = None):
         self.draft, self.logits, self.sampling, self.u, self._hidden = draft, logits, sampling, u, hidden
+        self.state: State = {} if state is None else state
 
     # --- moving between contexts and nodes
 
