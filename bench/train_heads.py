@@ -54,6 +54,7 @@ class TrainHeads(Section):
     threads: NonNegativeInt
     device: str | None
     dtype: DType
+    autocast: bool | None
     pickled: bool
 
 
@@ -104,9 +105,12 @@ def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: Conv
     tokenizer: Any = target.tokenizer
     packer = partial(ChatPacker, tokenizer, length=recipe.row_tokens, eos_ids=target.eos_ids)
     device = str(target.device)
+    autocast = device != "cpu" if settings.autocast is None else settings.autocast
     data = identity(settings) + settings.own_answers.model_dump_json()
-    train(trainer, packer(source.train), work, device=device, seed=settings.seed, name=name, identity=data)
-    ranks = measure(trainer, packer(source.held_out), device=device, seed=settings.seed, batches=settings.measure)
+    train(trainer, packer(source.train), work, device=device, seed=settings.seed, name=name, identity=data,
+          autocast=autocast)
+    ranks = measure(trainer, packer(source.held_out), device=device, seed=settings.seed, batches=settings.measure,
+                    autocast=autocast)
     print(describe(name, ranks))
     trainer.export(out)
     if settings.pickled:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from bench.config.paths import TINY
+from methods.engine.cut import is_cut, load_cut
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
 from methods.method import Method, build_method
@@ -31,10 +32,13 @@ def use_threads(engine: Engine) -> None:
     torch.set_num_threads(engine.threads or DEFAULT_THREADS)
 
 
-def load_language_model(pair: Pair, engine: Engine, role: str) -> LanguageModel:
-    """A causal LM of a pair; `role` is target or draft. Raises ValueError, ModelError."""
+def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageModel | None = None) -> LanguageModel:
+    """A causal LM of a pair; `role` is target or draft. `target`: the pair's, where it is loaded already; a draft that
+    is a cut shares its weights. Raises ValueError, ModelError."""
     pair.check(role)
     checkpoint = pair.checkpoint(role)
+    if role == "draft" and is_cut(checkpoint.source):
+        return load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
     return load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
                       trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
                       shape_tokenizer=TINY / "target")
@@ -70,7 +74,11 @@ class ModelPool:
         return self._language_model(cell, role) if role in CAUSAL_ROLES else self._head(cell, role)
 
     def _language_model(self, cell: Cell, role: str) -> LanguageModel:
-        return _kept(self._language_models, cell, role, lambda: load_language_model(cell.pair, cell.engine, role))
+        def load() -> LanguageModel:
+            target = None if role == "target" else self._language_model(cell, "target")
+            return load_language_model(cell.pair, cell.engine, role, target)
+
+        return _kept(self._language_models, cell, role, load)
 
     def _head(self, cell: Cell, role: str) -> Head:
         target = self._language_model(cell, "target")
@@ -99,7 +107,10 @@ def _kept(models: dict[Hashable, Loaded], cell: Cell, role: str, load: Callable[
 
 
 def _key(cell: Cell, role: str) -> Hashable:
-    """A causal LM is the same model in every role; a head belongs to the target whose embedding it shares."""
+    """A causal LM is the same model in every role. A head, or a draft cut out of its target, belongs to that
+    target: it shares its weights."""
     pair, engine = cell.pair, cell.engine
     key = (pair.checkpoints.get(role), engine.dtype, engine.device, pair.trust_remote_code, pair.chat_template)
-    return key if role in CAUSAL_ROLES else (*key, role, _key(cell, "target"))
+    checkpoint = pair.checkpoints.get(role)
+    shares = role not in CAUSAL_ROLES or (role == "draft" and checkpoint is not None and is_cut(checkpoint.source))
+    return (*key, role, _key(cell, "target")) if shares else key

@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.training.cards import render
 from plots.training_curves import head_curves
 
-TITLES = {"eagle3": "EAGLE-3", "eagle": "EAGLE, EAGLE-2", "hass": "HASS", "medusa": "Medusa"}
+TITLES = {"eagle3": "EAGLE-3", "eagle": "EAGLE, EAGLE-2", "hass": "HASS", "medusa": "Medusa", "draft": "draft model"}
 
 
 def write_card(out: Path) -> Path:

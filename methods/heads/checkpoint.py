@@ -36,6 +36,10 @@ class Checkpoint:
         """The checkpoint less some of its tensors."""
         return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name not in names})
 
+    def including(self, name: str, tensor: Tensor) -> Checkpoint:
+        """The checkpoint and one more tensor."""
+        return replace(self, tensors={**self.tensors, name: tensor})
+
     def fill(self, module: nn.Module) -> None:
         """Copy every tensor into the module's parameters and persistent buffers. Raises ModelError that names what is
         missing, what is left over, what has another shape, and what is NaN or infinite."""

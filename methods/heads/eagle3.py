@@ -11,6 +11,9 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
 from methods.heads.layer import HeadAttention, HeadModule, KeyValues
 
+TARGET_HEAD = "lm_head_of_target"
+"""Key of a config.json: true where the LM head is the target's rows of the draft vocabulary, and not in the file."""
+
 
 def fused_layers(layers: int) -> tuple[int, int, int]:
     """The HF hidden_states indices that are fused, for a target of `layers` layers: low, middle, high."""

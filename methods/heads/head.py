@@ -16,7 +16,7 @@ from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import Checkpoint, read
 from methods.heads.eagle import EagleHead
-from methods.heads.eagle3 import Eagle3Head
+from methods.heads.eagle3 import TARGET_HEAD, Eagle3Head
 from methods.heads.layer import HeadModule, head_config
 
 
@@ -66,6 +66,8 @@ def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = No
     if target_size != raw.get("hidden_size") and not own:
         raise ModelError(f"{source}: its hidden size {raw.get('hidden_size')} is not the target's {target_size}, so it "
                          "needs an embedding of its own, and embed_tokens.weight is missing")
+    if raw.get(TARGET_HEAD):
+        checkpoint = checkpoint.including("lm_head.weight", _target_rows(checkpoint, target))
     config = _config(checkpoint, "midlayer.self_attn.")
     module = Eagle3Head(config, target_size=target_size, draft_vocab=raw.get("draft_vocab_size"), own_embedding=own,
                         attention_bias="midlayer.self_attn.q_proj.bias" in checkpoint.tensors)
@@ -92,6 +94,17 @@ def load_eagle(source: str, target: LanguageModel, *, revision: str | None = Non
     _fill(module, checkpoint, dtype, device)
     return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(), target.head, None,
                 config.vocab_size, fingerprint(source, revision))
+
+
+def _target_rows(checkpoint: Checkpoint, target: LanguageModel) -> Tensor:
+    """[Vd, H] the rows of the target's LM head for the draft vocabulary of an EAGLE-3 checkpoint."""
+    weight: Tensor = target.model.get_output_embeddings().weight.detach()
+    if "d2t" not in checkpoint.tensors:
+        return weight
+    offsets = checkpoint.tensors["d2t"].to(weight.device)
+    ids = torch.arange(len(offsets), device=weight.device) + offsets
+    _check_vocabulary(checkpoint.source, ids, checkpoint.tensors["t2d"].to(weight.device))
+    return weight[ids]
 
 
 def _config(checkpoint: Checkpoint, attention: str) -> LlamaConfig:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from bench.training.embedded_data import stream
 from methods.drafters._eagle_proposer import DynamicProposer
 from methods.drafters.base import DraftSettings
+from methods.engine.cut import load_cut, own_part
 from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
@@ -36,12 +39,22 @@ COMMON = {"tokens": 2 * 192 * 30, "batch_tokens": 384, "row_tokens": 192, "slots
           "optimiser": "muon", "lr": 0.02, "adam_lr": 0.005, "warmup": 2, "decay": 0.5, "clip": 1.0, "save_every": 4}
 FEATURE = {"feature_weight": 1.0, "token_weight": 0.5, "top": 5}
 OPTIONS = {
-    "eagle3": COMMON | {"steps": 4, "draft_vocab": 120, "vocab_batches": 2},
+    "eagle3": COMMON | {"steps": 4, "draft_vocab": 120, "vocab_batches": 2, "own_head": True},
     "eagle": COMMON | FEATURE | {"steps": 1, "top_weight": 0.0, "noise": 0.2},
     "hass": COMMON | FEATURE | {"steps": 3, "top_weight": 1.0, "noise": 0.0},
     "medusa": COMMON | {"steps": 3, "blocks": 1, "labels": "target"},
+    "draft": COMMON | {"steps": 1, "target_layers": 2, "own_layers": 1},
 }
-LOADERS = {"eagle3": load_eagle3, "eagle": load_eagle, "hass": load_eagle, "medusa": load_medusa}
+def load_own(folder: str, target: LanguageModel) -> SimpleNamespace:
+    """The trained part of a cut, as it was loaded."""
+    parts = load_cut(folder, target).model.base_model
+    own = own_part(target, 2, 1)
+    own.layers[0].load_state_dict(parts.layers[2].state_dict())
+    own.norm.load_state_dict(parts.norm.state_dict())
+    return SimpleNamespace(model=own)
+
+
+LOADERS = {"eagle3": load_eagle3, "eagle": load_eagle, "hass": load_eagle, "medusa": load_medusa, "draft": load_own}
 
 
 def recipe(kind: str, **changes):
@@ -128,6 +141,17 @@ def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer
             logits = proposer.over_target(head.logits(hidden))[0, 1]
             assert torch.allclose(logits.softmax(-1), draft.logits[0, step].softmax(-1), atol=1e-5), (cut, step)
             assert logits.argmax() == chain[step + 1]
+
+
+@torch.no_grad()
+def test_an_eagle3_head_may_share_the_targets_lm_head(tmp_path, target, packer):
+    trainer = shaken(trainer_of("eagle3", target, packer, own_head=False))
+    assert not trainer.head.lm_head.weight.requires_grad
+    trainer.export(tmp_path)
+    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
+    head = load_eagle3(str(tmp_path), target)
+    rows = target.model.get_output_embeddings().weight[head.to_target]
+    assert torch.equal(head.model.lm_head.weight, rows) and torch.equal(trainer.head.lm_head.weight, rows)
 
 
 @torch.no_grad()

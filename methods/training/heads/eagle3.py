@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from methods.heads.eagle3 import Eagle3Head, fused_layers
+from methods.heads.eagle3 import TARGET_HEAD, Eagle3Head, fused_layers
 from methods.heads.layer import head_config
 from methods.training.heads.base import DraftStep, HeadTrainer, rank_of, soft_cross_entropy, start_as_identity
 from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
@@ -67,6 +67,7 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
         if head.lm_head.weight.shape[1] == embedding.shape[1]:
             with torch.no_grad():
                 head.lm_head.weight.copy_(embedding[ids.to(embedding.device)])
+        head.lm_head.requires_grad_(self.recipe.own_head)
 
     def vocabulary_parameters(self) -> list[Tensor]:
         return [self.head.lm_head.weight]
@@ -98,4 +99,8 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
 
     def export(self, folder: Path, *, pickled: bool = False) -> None:
         settings = {"architectures": ["LlamaForCausalLMEagle3"]} | self.settings
-        write_checkpoint(folder, self.head.state_dict(), settings, WEIGHTS[pickled])
+        tensors = self.head.state_dict()
+        if not self.recipe.own_head:
+            settings[TARGET_HEAD] = True
+            del tensors["lm_head.weight"]
+        write_checkpoint(folder, tensors, settings, WEIGHTS[pickled])

@@ -44,12 +44,13 @@ class FrozenTarget:
         """One forward over packed conversations, each attending to itself only. `layers`: HF hidden_states indices."""
         base: Any = self.model.base_model
         out = base(
-            input_ids=batch.input_ids, position_ids=batch.positions, attention_mask=self._mask(batch), use_cache=False,
+            input_ids=batch.input_ids, position_ids=batch.positions, attention_mask=self.mask(batch), use_cache=False,
             output_hidden_states=bool(layers))
         features = torch.cat([out.hidden_states[i] for i in layers], -1) if layers else None
         return TargetStates(features, out.last_hidden_state)
 
-    def _mask(self, batch: Batch) -> Tensor | dict[str, Tensor]:
+    def mask(self, batch: Batch) -> Tensor | dict[str, Tensor]:
+        """Which tokens each token of a batch attends to, bool, as the target's decoder takes it."""
         mask = batch.attention_mask()
         near = mask
         if self.target.window:

@@ -98,10 +98,11 @@ def _agreement(ranks: Tensor, weight: Tensor) -> list[float]:
 
 
 def train(trainer: HeadTrainer[Any, Any], packer: Packer, work: Path, *, device: str, seed: int, name: str,
-          identity: str) -> None:
+          identity: str, autocast: bool = False) -> None:
     """Train `trainer.head`, or resume its training from `work`; batch, slots and noise depend on (seed, update) alone.
 
-    `identity` identifies the data. Raises ModelError where `work` holds another run."""
+    `identity` identifies the data; `autocast`: matrix products in bfloat16. Raises ModelError where
+    `work` holds another run."""
     recipe = trainer.recipe
     run = _Run(trainer, work, device, identity)
     if not run.resumed:
@@ -115,7 +116,7 @@ def train(trainer: HeadTrainer[Any, Any], packer: Packer, work: Path, *, device:
             batch = packer.batch(run.update, recipe.rows).to(device)
             noise = _noise(seed, run.update)
             slots = choose(batch, recipe.steps, recipe.slots, noise)
-            with torch.autocast("cuda", torch.bfloat16, enabled=device != "cpu"):
+            with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=autocast):
                 states = trainer.frozen_target.states(batch, trainer.layers)
                 loss, ranks = objective(batch, states, slots, noise)
             loss.backward()
@@ -134,7 +135,7 @@ def train(trainer: HeadTrainer[Any, Any], packer: Packer, work: Path, *, device:
 
 @torch.no_grad()
 def measure(trainer: HeadTrainer[Any, Any], packer: Packer, *, device: str, seed: int,
-            batches: int) -> list[list[float]]:
+            batches: int, autocast: bool = False) -> list[list[float]]:
     """[S][RANKS]: the share of held-out slots where the target's most likely token is the head's r-th choice at draft
     step k, all earlier drafts being right. Each row's first entry is the acceptance rate of a greedy draft."""
     recipe = trainer.recipe
@@ -144,7 +145,7 @@ def measure(trainer: HeadTrainer[Any, Any], packer: Packer, *, device: str, seed
         batch = packer.batch(number, recipe.rows).to(device)
         noise = _noise(seed, number)
         slots = choose(batch, recipe.steps, recipe.row_tokens, noise)
-        with torch.autocast("cuda", torch.bfloat16, enabled=device != "cpu"):
+        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=autocast):
             _, ranks = trainer.objective(batch, trainer.frozen_target.states(batch, trainer.layers), slots, noise)
         for rank in range(RANKS):
             counts[:, rank] += ((ranks == rank) * slots.weight).sum((1, 2)).cpu()

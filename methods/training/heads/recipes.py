@@ -59,6 +59,7 @@ class Eagle3Recipe(HeadRecipe):
 
     draft_vocab: PositiveInt
     vocab_batches: PositiveInt
+    own_head: bool
     layer: dict[str, int] = Field(default_factory=dict)
 
 
@@ -69,6 +70,14 @@ class MedusaRecipe(HeadRecipe):
     labels: Literal["tokens", "target"]
 
 
+class CutRecipe(HeadRecipe):
+    """A draft model cut out of the target; `steps` is 1."""
+
+    target_layers: PositiveInt
+    own_layers: PositiveInt
+
+
 RECIPES: Mapping[str, type[HeadRecipe]] = {
-    "eagle3": Eagle3Recipe, "eagle": EagleRecipe, "hass": EagleRecipe, "medusa": MedusaRecipe}
+    "eagle3": Eagle3Recipe, "eagle": EagleRecipe, "hass": EagleRecipe, "medusa": MedusaRecipe,
+    "draft": CutRecipe}
 """Role of the head in a pair -> its recipe."""
