@@ -49,7 +49,7 @@ def run_points(command: Command) -> int:
     from bench.reports.sweep import plans_of, render_sweep
 
     plans = plans_of(command) if command.sweep is not None else []
-    session.check(cells)
+    session.check(cells, "sweep" if plans else None)
     session.complete(cells, line=None if command.together else command.line)
     judged = judge_cells(cells, session) if settings.judge.base_url is not None else 0
     if plans:

@@ -18,6 +18,7 @@ from methods.decode import Limits, Request, generate
 from methods.rules import clause as rules_clause
 from results.store.clauses import KEPT, Clause
 from results.store.cycles import Cycle, Node
+from results.store.files import check_writable
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
@@ -102,6 +103,7 @@ def most_telling(cycles: Sequence[Cycle]) -> Cycle:
 def capture(overrides: Sequence[str], prompt: int, number: int | None) -> int:
     """Decode the prompt and write one of its cycles. Raises ValueError, ModelError, TaskError."""
     opened = OpenCell.compose(overrides)
+    check_writable(opened.output, "output.dir")
     chosen = opened.prompt(prompt)
     cycles = record(opened.method, opened.request(chosen), opened.limits, opened.caption(chosen))
     if number is not None and not 1 <= number <= len(cycles):

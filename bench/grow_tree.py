@@ -21,6 +21,7 @@ from bench.cycle import record
 from bench.run.open_cell import OpenCell
 from methods.decode import Limits, Request
 from methods.trees.static import StaticTree, best_tree, expected_length
+from results.store.files import check_writable
 from tasks.mini import BENCHMARKS, MiniTask
 
 if TYPE_CHECKING:
@@ -86,10 +87,11 @@ def grow(options: GrowTree, overrides: Sequence[str]) -> None:
     """Measure, grow, write the tree and print what was measured. Raises ValueError, ModelError."""
     tree = probe(options.depth, options.width)
     with TemporaryDirectory() as folder:
-        file = Path(folder) / "probe.yaml"
-        file.write_text(tree.dump(), encoding="utf-8")
-        opened = OpenCell.compose([*STRICT, *overrides, f"drafter.tree={file}"])
-        cell = opened.cell
+        probing = Path(folder) / "probe.yaml"
+        probing.write_text(tree.dump(), encoding="utf-8")
+        opened = OpenCell.compose([*STRICT, *overrides, f"drafter.tree={probing}"])
+        cell, file = opened.cell, opened.output / "trees" / f"{options.name}.yaml"
+        check_writable(file.parent, "output.dir")
         own = any(line.startswith("task=") for line in overrides)
         prompts = opened.task.prompts(options.prompts, cell.seed) if own else calibration(options.prompts)
         cycles = measure(opened, prompts)
@@ -100,8 +102,6 @@ def grow(options: GrowTree, overrides: Sequence[str]) -> None:
               f"drafter {cell.drafter.name} on {len(prompts)} prompts of {corpus}, {asked[0]} cycles: {rows}")
     falling = [sorted(row, reverse=True) for row in accuracy]  # by chance a lower rank may be right more often
     grown = StaticTree.of_paths(options.name, source, best_tree(falling, options.nodes))
-    file = opened.output / "trees" / f"{options.name}.yaml"
-    file.parent.mkdir(parents=True, exist_ok=True)
     command = f"# python -m bench drafter={cell.drafter.name} drafter.tree={options.name} task=mini_gsm n=20\n"
     file.write_text(command + grown.dump(), encoding="utf-8")
     for depth, (row, count) in enumerate(zip(accuracy, asked, strict=True), start=1):

@@ -30,6 +30,7 @@ from bench.run.profiling import Phases, now
 from methods.decode import Limits, Request, generate
 from methods.engine.random_weights import nbytes
 from methods.trees.draft import Draft
+from results.store.files import check_writable
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
@@ -158,11 +159,10 @@ def composed(overrides: Sequence[str]) -> OpenCell:
     return opened
 
 
-def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, overrides: Sequence[str]) -> Path:
-    """Write README.md with the table and environment.json; returns their folder."""
+def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, overrides: Sequence[str],
+          folder: Path) -> None:
+    """Write README.md with the table and environment.json into `folder`."""
     cell = opened.cell
-    folder = options.out or Path("results", "measured", f"engine_{cell.pair.name}")
-    folder.mkdir(parents=True, exist_ok=True)
     found = cell.environment(sys.argv)
     machine = (found["accelerator"] or {}).get("name") or f"{found['cpu']['model']}, {found['cpu']['threads']} threads"
     drafter = ", ".join(f"{key} {value}" for key, value in cell.drafter.options.model_dump().items())
@@ -173,15 +173,16 @@ def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, override
         f"`python -m bench.microbench {' '.join(overrides)}`\n\n{table(lines)}\n\n"
         "The parts of a cycle are timed in a separate pass that synchronises with the device at every phase.\n",
         encoding="utf-8")
-    return folder
 
 
 def run(options: Microbench, overrides: Sequence[str]) -> None:
     """Measure, write and print the table. Raises ValueError, ModelError."""
     opened = composed(overrides)
+    folder = options.out or Path("results", "measured", f"engine_{opened.cell.pair.name}")
+    check_writable(folder, "--out")
     method, baseline = opened.method, opened.method_of(opened.cell.baseline())
     lines = measure(method, replace(baseline, target=method.target), options.context, options.new, options.repeats)
-    folder = write(opened, lines, options, overrides)
+    write(opened, lines, options, overrides, folder)
     print(table(lines))
     print(f"written: {folder}")
 

@@ -27,6 +27,7 @@ from methods.training.heads.frozen_target import FrozenTarget
 from methods.training.heads.loop import ConversationSource, measure, train
 from methods.training.heads.recipes import RECIPES, HeadRecipe
 from methods.training.heads.trainers import TRAINERS
+from results.store.files import check_writable
 from tasks.mini import examples
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ def parsed(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, HeadRecipe]
 def run(config: Mapping[str, Any]) -> None:
     """Train the requested heads and write their page. Raises ValueError, DataError, ModelError, TaskError."""
     settings, recipes = parsed(config)
+    check_writable(settings.out, "out")
+    check_writable(settings.work, "work")
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     target = load_model(settings.target, dtype=settings.dtype, device=device)

@@ -23,6 +23,7 @@ from methods.method import build_method
 from methods.rules._classifier import Classifier, Features
 from methods.sampling import Sampling
 from methods.training.rules.judge import Labelled, features, train
+from results.store.files import check_writable
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
@@ -117,6 +118,7 @@ def classifier(settings: TrainJudge, target: LanguageModel, draft: LanguageModel
 def run(config: Mapping[str, Any]) -> None:
     """Read or mine labels, train, write the classifier. Raises ValueError, ModelError, TaskError."""
     settings = TrainJudge.from_config(config)
+    check_writable(settings.out.parent, "out")
     labels = None if settings.labels is None else read_labels(settings.labels)
     target = settings.load_model("target")
     draft = settings.load_model("draft") if labels is None or settings.used_features == "both" else None
@@ -124,7 +126,6 @@ def run(config: Mapping[str, Any]) -> None:
         assert draft is not None
         labels = mined_labels(settings, target, draft)
     trained = classifier(settings, target, draft, labels)
-    settings.out.parent.mkdir(parents=True, exist_ok=True)
     settings.out.write_text(json.dumps(trained.model_dump(), indent=None) + "\n", encoding="utf-8")
     numbers = trained.provenance
     print(f"{settings.out}: {numbers['n']} tokens, {numbers['important']} important; held-out ROC-AUC "

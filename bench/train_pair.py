@@ -21,6 +21,7 @@ from bench.training.embedded_data import stream
 from methods.training.pair.language_model import export, train
 from methods.training.pair.recipe import Recipe
 from methods.training.pair.tokenizer import save_tokenizer, train_tokenizer
+from results.store.files import check_writable
 
 
 class TokenizerRecipe(Section):
@@ -74,6 +75,8 @@ def make_model(settings: TrainPair, name: str, recipe: Recipe) -> None:
 def run(config: Mapping[str, Any]) -> None:
     """Complete the requested stages; finished ones are skipped. Raises ValueError, TaskError."""
     settings = TrainPair.from_config(config)
+    check_writable(settings.out, "out")
+    check_writable(settings.work, "work")
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     for stage in settings.stages:
         if stage == "tokenizer":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
@@ -13,9 +16,12 @@ from typing import Any, Self
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import Section, validated
-from results.store.reasons import OWN_PACKAGES, is_own, one_line
+from results.store.reasons import OWN_PACKAGES, is_own, one_line, printable
 
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
+OF_FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR,
+            errno.EEXIST, errno.ENAMETOOLONG, errno.EFBIG, errno.EIO, errno.ELOOP)
+"""Errors of a path that was given, or of the disk behind it."""
 
 
 class Options(Section):
@@ -31,9 +37,11 @@ def run_command(body: Callable[[], int | None]) -> int:
     """Run a command and return its exit status: that of `body` (None counts as 0), 2 if the command is wrong.
 
     Relative paths start at the checkout. An error of the project itself (ConfigError, ModelError, TaskError,
-    StoreError, …), or a ValueError that its code raises, is a wrong command: one line on stderr. Any other error is a
-    bug and keeps its traceback."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    StoreError, …), a ValueError that its code raises, or a file that cannot be read or written is a wrong command: one
+    line on stderr. Any other error is a bug and keeps its traceback."""
+    _log_to_stderr()
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         if not CONF.is_dir():
             raise ConfigError(f"{CONF}: no such folder; Leeway is run from its checkout, which holds conf/: clone it, "
@@ -43,6 +51,11 @@ def run_command(body: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         print("interrupted: the same command resumes where this one stopped", file=sys.stderr)
         return INTERRUPTED
+    except OSError as error:
+        if error.errno not in OF_FILES:
+            raise
+        print(f"error: {printable(str(error.filename or 'a file'))}: {error.strerror}", file=sys.stderr)
+        return USAGE_ERROR
     except Exception as error:
         if not (is_own(error) or (type(error) is ValueError and _raised_here(error))):
             raise
@@ -63,6 +76,20 @@ def run_yaml_command(name: str, run: Callable[[Mapping[str, Any]], int | None],
         return compose_command(name, given, lambda command, _: run(command.only_point().config))
 
     return run_command(body)
+
+
+class _Formatter(logging.Formatter):
+    """`WARNING: text`, without what would steer the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def _log_to_stderr() -> None:
+    """Let warnings of this process go to stderr, where nothing has set up logging before."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
 def _raised_here(error: BaseException) -> bool:

@@ -83,7 +83,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
         show_cells(requested, session)
         return 0
     shown = {name: plan for name, plan in plans.items() if plan.cells or plan in requested}
-    session.check([cell for plan in shown.values() for cell in plan.all_cells()])
+    session.check([cell for plan in shown.values() for cell in plan.all_cells()], "report")
     run_plans(requested, session)
     render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session, "report")
     return print_status(requested, session)

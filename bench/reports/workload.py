@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bench.dry_run.plan import show_plan
 from bench.reports.overrides import key_of, made_by
 from bench.reports.plan import Plan, plan_of
-from bench.reports.workload_page import print_findings, write_findings
+from bench.reports.workload_page import FOLDER, print_findings, write_findings
 from results.metrics.intervals import together
 from results.metrics.quality_loss import (
     Estimate,
@@ -45,7 +45,7 @@ def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], 
     if session.settings.dry_run:
         show_plan(list(plan.cells.values()), [" / ".join(coords[1:]) for coords in plan.cells], session)
         return 0
-    session.check(cells)
+    session.check(cells, FOLDER)
     session.complete(cells)
     findings = evaluate(workload, plan, overrides, session)
     print_findings(findings, session)

@@ -13,6 +13,7 @@ from bench.run.asked import asked_folder
 from bench.run.console import console
 from results.metrics.tau_gain import findings
 from results.store.errors import StoreError
+from results.store.reasons import one_line
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
             problems[cell.name] = reason
     problems |= others or {}
     for name, problem in problems.items():
-        print(f"failed: {name}: {problem}", file=sys.stderr)
+        print(f"failed: {name}: {one_line(problem)}", file=sys.stderr)
     return 1 if problems else 0
 
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from bench.run.console import console
+from results.store.reasons import printable
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -21,15 +23,15 @@ class Bars:
     """Print nothing where stderr is not a terminal."""
 
     def __init__(self, names: Sequence[str], done: Sequence[int], total: int):
-        console = Console(stderr=True)
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
             TextColumn("{task.fields[speed]}"), TimeRemainingColumn(),
-            console=console, disable=not sys.stderr.isatty(), auto_refresh=False)  # no thread beside what is timed
+            console=console(stderr=True), disable=not sys.stderr.isatty(),
+            auto_refresh=False)  # no thread beside what is timed
         self._tasks: list[TaskID] = []
         self._tallies = [[0, 0, 0, 0.0] for _ in names]
         for row, (name, finished) in enumerate(zip(names, done, strict=True)):
-            self._tasks.append(self._progress.add_task(name, total=total, completed=finished, speed="",
+            self._tasks.append(self._progress.add_task(printable(name), total=total, completed=finished, speed="",
                                                        visible=row < MOST_BARS))
 
     def __enter__(self) -> Bars:

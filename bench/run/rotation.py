@@ -21,7 +21,7 @@ from bench.run.model_pool import ModelPool, use_threads
 from bench.run.profiling import PROMPTS, profiles
 from bench.run.progress import Bars, display_names
 from methods.decode import Limits
-from results.store.errors import StoreError
+from results.store.errors import Locked
 from results.store.reasons import format_exception
 from results.store.sample import Baseline, FailedSample, Sample
 from tasks.base import Prompt, Score, Task
@@ -81,7 +81,7 @@ def run_rotation(cells: Sequence[Cell], store: Store, pool: ModelPool) -> list[C
                 continue
             try:
                 locks.enter_context(folder.lock())
-            except StoreError:
+            except Locked:
                 written_elsewhere.append(cell)
                 continue
             folder.clear_failure()

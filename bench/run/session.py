@@ -11,6 +11,7 @@ from bench.run.console import console
 from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
 from bench.run.related_cells import add_cross_cell_metrics, compared_summary
 from results.store.cells import Store
+from results.store.files import check_writable
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
@@ -38,10 +39,19 @@ class Session:
 
         return ModelPool()
 
-    def check(self, cells: Sequence[Cell]) -> None:
-        """Raises StoreError for a file of these cells that cannot be read."""
-        for name in {cell.name for cell in cells}:
-            self.store.cell(name).check()
+    def check(self, cells: Sequence[Cell], output: str | None = None) -> None:
+        """Raises StoreError for a file of these cells that cannot be read; where one of them is incomplete, for a store
+        that cannot be written; and for the folder `output` of output.dir, if the command writes one."""
+        incomplete = False
+        for cell in {(cell.name, cell.n): cell for cell in cells}.values():
+            folder = self.store.cell(cell.name)
+            folder.check()
+            summary = folder.summary()
+            incomplete |= summary is None or summary.failed > 0 or summary.asked != cell.n
+        if incomplete:
+            check_writable(self.store.root, "store.dir")
+        if output is not None:
+            check_writable(self.settings.output.dir / output, "output.dir")
 
     def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), line: CommandLine | None = None) -> None:
         """Measure and trace what is missing, then add the metrics that compare cells. What fails is recorded in the

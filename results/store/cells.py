@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import logging
 import os
 import re
@@ -20,14 +19,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pandas as pd
 import yaml
 from pydantic import ValidationError
 
-from results.store.errors import StoreError, first_fault
-from results.store.json_text import json_text
+from results.store.errors import Locked, StoreError, first_fault
+from results.store.files import append_line, replace_text, writing
+from results.store.json_text import from_json, json_text
 from results.store.reasons import one_line
 from results.store.sample import FailedSample, Record, Sample, SampleCache, to_line
 from results.store.summary import Summary
@@ -86,10 +86,12 @@ class CellFolder:
     def lock(self, *, wait: bool = False) -> Iterator[CellFolder]:
         """Hold the cell for writing. The kernel drops the lock when the process dies, however it dies.
 
-        Where another process holds it: wait until that one ends, and say so, or without `wait` raise StoreError. Both
-        name the process."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / ".lock", "a+") as file:
+        Where another process holds it: wait until that one ends, and say so, or without `wait` raise Locked. Both name
+        the process. Raises StoreError for a folder that cannot be written."""
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            opened = open(self.path / ".lock", "a+")  # noqa: SIM115  closed by the block below
+        with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -97,12 +99,13 @@ class CellFolder:
                 holder = file.read().strip() or "another process"
                 if not wait:
                     complaint = f"{self.path} is being written by {holder}"
-                    raise StoreError(f"{complaint}: wait until it ends, or stop it") from None
+                    raise Locked(f"{complaint}: wait until it ends, or stop it") from None
                 log.warning("waiting for %s, which writes %s", holder, self.path)
                 fcntl.flock(file, fcntl.LOCK_EX)
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
+            with writing(self.path):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}")
+                file.flush()
             self._locked = True
             try:
                 yield self
@@ -111,15 +114,17 @@ class CellFolder:
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write cell.yaml: plain data, in the order given."""
-        _replace(self.path / "cell.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+        replace_text(self.path / "cell.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
 
     def config(self) -> dict[str, Any] | None:
         """The resolved configuration; None for a cell that was never started."""
         path = self.path / "cell.yaml"
         try:
-            config: dict[str, Any] | None = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
-        except yaml.YAMLError as error:
+            config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise StoreError(f"{path} is not YAML ({one_line(error)}): remove it to write it again") from error
+        if config is not None and not isinstance(config, dict):
+            raise StoreError(f"{path} is no configuration: remove it to write it again")
         return config
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
@@ -132,7 +137,7 @@ class CellFolder:
 
     def environment(self) -> dict[str, Any] | None:
         """What `write_environment` recorded; None for a cell that was never started."""
-        return self._read_json("environment.json")
+        return self._read_json("environment.json", {"since": str, "earlier": list})
 
     def append(self, record: Record) -> None:
         """Add the line of one prompt; it is on disk when this returns. Cuts off a line that a kill left unfinished.
@@ -193,8 +198,8 @@ class CellFolder:
 
     def failure(self) -> str | None:
         """The reason of the last failed run; None where no run failed or the failure was cleared."""
-        recorded = self._read_json("failure.json")
-        return None if recorded is None else str(recorded["reason"])
+        recorded = self._read_json("failure.json", {"reason": str})
+        return None if recorded is None else one_line(recorded["reason"])
 
     def clear_failure(self) -> None:
         """Forget the last failed run."""
@@ -218,53 +223,17 @@ class CellFolder:
         return self._read_json(f"{name}.json")
 
     def _write_json(self, name: str, data: Mapping[str, Any]) -> None:
-        _replace(self.path / name, json_text(data, indent=1) + "\n")
+        replace_text(self.path / name, json_text(data, indent=1) + "\n")
 
-    def _read_json(self, name: str) -> dict[str, Any] | None:
+    def _read_json(self, name: str, keys: Mapping[str, type] | None = None) -> dict[str, Any] | None:
+        """The object in a file; None where there is none. Raises StoreError where it lacks one of `keys`."""
         path = self.path / name
         try:
-            data: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+            data = from_json(path.read_bytes()) if path.exists() else None
         except ValueError as error:
             raise StoreError(f"{path} is not JSON ({one_line(error)}): remove it to write it again") from error
+        if data is not None and not (isinstance(data, dict) and all(isinstance(data.get(key), kind)
+                                                                    for key, kind in (keys or {}).items())):
+            form = ", ".join(f"{key} ({kind.__name__})" for key, kind in (keys or {}).items())
+            raise StoreError(f"{path} is no JSON object{form and ' with ' + form}: remove it to write it again")
         return data
-
-
-def append_line(path: Path, line: bytes) -> None:
-    """Append a line to a file and wait until it is on disk. Whatever follows the file's last newline is cut off."""
-    with open(path, "a+b") as file:
-        _cut_unfinished_line(file)
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _cut_unfinished_line(file: BinaryIO) -> None:
-    """Truncate a file, open for append, behind its last newline."""
-    end = position = file.seek(0, os.SEEK_END)
-    while position > 0:
-        start = max(0, position - 65536)
-        file.seek(start)
-        newline = file.read(position - start).rfind(b"\n")
-        if newline >= 0:
-            position = start + newline + 1
-            break
-        position = start
-    if position < end:
-        file.truncate(position)
-    file.seek(0, os.SEEK_END)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a whole file so that a reader sees the old one or the new one, never a part of it, even after a crash."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

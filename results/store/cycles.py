@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from results.store.clauses import KEPT, Clause
+from results.store.files import replace_text
+from results.store.json_text import from_json, json_text
 
 
 class CycleError(ValueError):
@@ -69,15 +70,14 @@ class Cycle:
 
     def write(self, file: Path) -> Path:
         """Write the cycle as JSON; `read_cycle` reads it back. Returns the file."""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        replace_text(file, json_text(asdict(self), indent=1) + "\n")
         return file
 
 
 def read_cycle(file: Path) -> Cycle:
     """The cycle in a file that `Cycle.write` wrote. Raises CycleError, one line."""
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
+        raw = from_json(file.read_bytes())
         cycle = Cycle(raw["settings"], raw["number"], raw["before"], tuple(Node(**node) for node in raw["nodes"]),
                       Node(**raw["follow"]))
     except OSError as error:

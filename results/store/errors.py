@@ -1,4 +1,4 @@
-"""The error of everything that reads or writes the store."""
+"""The errors of everything that reads or writes the store."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from pydantic import ValidationError
 
 class StoreError(RuntimeError):
     """The store cannot be read or written. The message is one line: which file, what is wrong, how to fix it."""
+
+
+class Locked(StoreError):
+    """Another process is writing the cell."""
 
 
 def first_fault(error: ValidationError) -> str:

@@ -1,4 +1,4 @@
-"""JSON as the store writes it."""
+"""JSON as the store writes and reads it."""
 
 from __future__ import annotations
 
@@ -15,3 +15,11 @@ def json_text(data: Any, indent: int | None = None) -> str:
     Raises ValueError for NaN and infinities, TypeError for values that JSON does not know."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, indent=indent)
     return _SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text)
+
+
+def from_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ValueError, also for one that is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

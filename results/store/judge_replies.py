@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from results.store.cells import append_line
 from results.store.errors import StoreError
-from results.store.json_text import json_text
+from results.store.files import append_line
+from results.store.json_text import from_json, json_text
 
 
 def question_key(asked: Mapping[str, Any]) -> str:
@@ -32,7 +32,7 @@ class JudgeReplies:
             if not raw.endswith(b"\n"):
                 break
             try:
-                line = json.loads(raw)
+                line = from_json(raw)
                 if not isinstance(line["reply"], str):
                     raise TypeError("a reply is text")
                 replies[line["key"]] = line["reply"]

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 
 OWN_PACKAGES = ("bench", "methods", "tasks", "results", "plots")
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but tab and line feed, line separators, marks of the writing direction, lone surrogates."""
+
+
+def printable(text: str) -> str:
+    """The text with what would steer a terminal, or turn a line around, written out: an escape becomes `\\x1b`."""
+    return _STEERING.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def one_line(error: object) -> str:
-    """The text of an exception (or of anything) without its line breaks; an exception without text gives its type."""
+    """The text of an exception (or of anything), printable and without its line breaks; an exception without text gives
+    its type."""
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
-    return " ".join(str(text).split()) or type(error).__name__
+    return printable(" ".join(str(text).split())) or type(error).__name__
 
 
 def is_own(error: BaseException) -> bool:

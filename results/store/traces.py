@@ -10,7 +10,6 @@ A file appears whole or not at all, so an interrupted pass resumes after the las
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +23,9 @@ from numpy.typing import NDArray
 
 from results.store.cells import CellFolder
 from results.store.errors import StoreError
+from results.store.files import replace_text, replacing
+from results.store.json_text import from_json, json_text
+from results.store.reasons import one_line
 
 META = b"leeway"
 BOOLS = ("accept", "strict", "argmax", "by_threshold", "inside", "outside")
@@ -74,10 +76,8 @@ class TraceFolder:
         table = pa.Table.from_pandas(frame.assign(**bools).astype(types), preserve_index=False)
         meta = {"prompts": list(prompts), "threshold": None if threshold is None else asdict(threshold)}
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), META: json.dumps(meta).encode()})
-        self.path.mkdir(parents=True, exist_ok=True)
-        temporary = self.path / f".{number:05d}.{os.getpid()}"
-        pq.write_table(table, temporary, compression="zstd")
-        os.replace(temporary, self.part(number))
+        with replacing(self.part(number)) as temporary:
+            pq.write_table(table, temporary, compression="zstd")
 
     def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """All rows, with those of `columns` that exist (None: all). Raises StoreError for a cell without traces."""
@@ -111,17 +111,15 @@ class TraceFolder:
 
     def write_failure(self, reason: str) -> None:
         """Record why the tracing pass could not be finished, in one line."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"reason": " ".join(reason.split())}) + "\n"
-        (self.path / "failure.json").write_text(text, encoding="utf-8")
+        replace_text(self.path / "failure.json", json_text({"reason": one_line(reason)}) + "\n")
 
     def failure(self) -> str | None:
         """The reason of the last failed pass; None where none failed or it was cleared."""
         file = self.path / "failure.json"
-        if not file.exists():
-            return None
-        reason: str = json.loads(file.read_text(encoding="utf-8"))["reason"]
-        return reason
+        try:
+            return one_line(from_json(file.read_bytes())["reason"]) if file.exists() else None
+        except (ValueError, LookupError, TypeError) as error:
+            raise StoreError(f"{file} holds no reason ({one_line(error)}): remove it to write it again") from error
 
     def clear_failure(self) -> None:
         """Forget the last failed pass."""
@@ -130,7 +128,7 @@ class TraceFolder:
 
 def _meta(part: Path) -> dict[str, Any]:
     try:
-        meta: dict[str, Any] = json.loads(pq.read_schema(part).metadata[META])
+        meta: dict[str, Any] = from_json(pq.read_schema(part).metadata[META])
     except (pa.ArrowInvalid, KeyError, ValueError) as error:
         fault = " ".join(str(error).split())
         raise StoreError(f"{part} is no trace ({fault}): remove it to trace its prompts again") from error

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from bench.config import command
+from bench.config.paths import PROJECT
 
 
 def test_a_missing_conf_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -15,3 +20,20 @@ def test_a_missing_conf_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert command.run_command(lambda: pytest.fail("it must not run")) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {tmp_path / 'conf'}: no such folder; Leeway is run from its checkout")
+
+
+def test_an_early_interrupt_says_a_line_or_nothing(tmp_path: Path) -> None:
+    """Before the project's first line Python itself starts: what it then prints names no file of the project."""
+    silent = 0
+    for delay in (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.4, 0.8, 1.6):
+        process = subprocess.Popen([sys.executable, "-m", "bench", "n=1", f"store.dir={tmp_path}"], cwd=PROJECT,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        _, printed = process.communicate(timeout=60)
+        if f'"{PROJECT}' not in printed and ("<frozen site>" in printed or "<frozen runpy>" in printed):
+            continue
+        silent += 1
+        assert process.returncode in (130, -signal.SIGINT)
+        assert printed in ("", "interrupted: the same command resumes where this one stopped\n"), f"after {delay} s"
+    assert silent >= 3

@@ -1,0 +1,94 @@
+"""Write files so that a crash leaves the old or the new content, and name in one line what cannot be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import BinaryIO
+
+from results.store.errors import StoreError
+
+PROBE = bytes(4096)
+"""Written to find out whether a file system has room: a page, less than any sample, trace or table."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise StoreError, one line, in place of an OSError: what cannot be written, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def check_writable(folder: Path, key: str) -> None:
+    """Make `folder`, given as `key`, and write and remove a small file in it. Raises StoreError where that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=folder, prefix=".probe.") as file:
+            file.write(PROBE)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        reason = "not a folder" if folder.is_file() else error.strerror or str(error)
+        raise StoreError(f"{folder}: cannot be written: {reason}; give another {key}") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path`, which takes its place when the block ends. A reader sees the old file or the new
+    one, never a part of it, even after a crash; after an error nothing of the new one is left. Raises StoreError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            _sync(temporary)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync(path.parent)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a whole text file, as `replacing`. Raises StoreError."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append a line to a file and wait until it is on disk. Whatever follows the file's last newline is cut off. Raises
+    StoreError."""
+    with writing(path), open(path, "a+b") as file:
+        _cut_unfinished_line(file)
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _cut_unfinished_line(file: BinaryIO) -> None:
+    """Truncate a file, open for append, behind its last newline."""
+    end = position = file.seek(0, os.SEEK_END)
+    while position > 0:
+        start = max(0, position - 65536)
+        file.seek(start)
+        newline = file.read(position - start).rfind(b"\n")
+        if newline >= 0:
+            position = start + newline + 1
+            break
+        position = start
+    if position < end:
+        file.truncate(position)
+    file.seek(0, os.SEEK_END)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or folder is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,124 @@
+"""A store or an output folder that cannot be written is one line, before anything is decoded where that is known."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import bench.calibrate
+import bench.cycle
+import bench.grow_tree
+import bench.microbench
+import bench.train_heads
+import bench.train_judge
+import bench.train_pair
+from bench.run.model_pool import ModelPool
+
+Mount = Callable[[str], Path]
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Mount]:
+    """Mounts a file system in memory, with these options."""
+    folder = tmp_path / "disk"
+
+    def made(options: str) -> Path:
+        folder.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True,
+                              text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        return folder
+
+    yield made
+    if folder.is_mount():
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture
+def refused(command, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Run a command that is refused before a model is loaded; its one line."""
+    def run(*overrides: str, flags: tuple[str, ...] = (), **kw) -> str:
+        with monkeypatch.context() as patched:
+            patched.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
+            result = command(*overrides, flags=flags, **kw)
+        [line] = result.err.splitlines()
+        assert result.status == 2 and line.startswith("error: ")
+        return line
+    return run
+
+
+def test_something_else_in_the_place_of_the_store(refused, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert refused(store=file) == f"error: {file}: cannot be written: not a folder; give another store.dir"
+    assert refused(store=file / "below").endswith("below: cannot be written: Not a directory; give another store.dir")
+    assert "/proc/store: cannot be written: " in refused(store=Path("/proc/store"))
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("options", "reason"), [
+    ("ro", "Read-only file system"), ("size=4k,nr_inodes=2", "No space left on device"),
+    ("size=4k,nr_inodes=100", "No space left on device")])
+def test_a_disk_without_room(refused, mount: Mount, options: str, reason: str) -> None:
+    disk = mount(options)
+    if "100" in options:
+        (disk / "full").write_bytes(bytes(4096))
+    assert refused(store=disk / "store").startswith(f"error: {disk}/store: cannot be written: {reason}")
+
+
+@pytest.mark.parametrize("given", [("report=mars_fig4",), ("report=workload", "task.path={}"),
+                                   ("+sweep=mars_theta", "rule.theta=0.5,0.9")], ids=lambda given: given[0])
+def test_an_output_folder_is_tried_before_anything_is_decoded(refused, tmp_path: Path, given: tuple[str, ...]) -> None:
+    prompts, file = tmp_path / "prompts.jsonl", tmp_path / "file"
+    prompts.write_text('{"id": "a", "prompt": "Tom has 3 apples"}\n')
+    file.write_text("mine")
+    flags = ("-m",) if given[0].startswith("+") else ()
+    line = refused(*(one.format(prompts) for one in given), f"output.dir={file}", flags=flags)
+    assert line.startswith(f"error: {file}/") and line.endswith("cannot be written: Not a directory; give another "
+                                                                "output.dir")
+
+
+@pytest.mark.parametrize(("main", "given"), [
+    (bench.calibrate.main, "out={}/x.json"), (bench.train_judge.main, "out={}/x.json"),
+    (bench.train_heads.main, "out={}"), (bench.train_pair.main, "work={}"), (bench.cycle.main, "output.dir={}"),
+    (bench.grow_tree.main, "--nodes 3 drafter=medusa output.dir={}"), (bench.microbench.main, "--out {}"),
+], ids=lambda value: getattr(value, "__module__", ""))
+def test_the_output_of_every_command(main, given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert main(given.format(file).split()) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {file}") and "cannot be written" in line
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_while_measuring(command, mount: Mount) -> None:
+    disk = mount("size=24k,nr_inodes=100")
+    given = "method=sps", "n=30"
+    result = command(*given, store=disk / "store")
+    lines = result.err.splitlines()
+    assert result.status != 0 and "No space left on device" in lines[-1] and "Traceback" not in result.err
+    [cell] = result.store.cells()
+    assert not [path for path in cell.path.iterdir() if path.name.startswith(".") and path.name != ".lock"]
+    kept = [sample.id for sample in cell.samples()]
+    assert 0 < len(kept) < 30
+    subprocess.run(["mount", "-o", "remount,size=10m", str(disk)], check=True)
+    again = command(*given, store=disk / "store")
+    assert again.status == 0 and [sample.id for sample in cell.samples()][:len(kept)] == kept
+    assert cell.summary().n == 30
+
+
+def test_a_complete_store_that_can_only_be_read_is_printed(command, mount: Mount, tmp_path: Path) -> None:
+    first = command("method=sps", "n=1", store=tmp_path / "store")
+    disk = mount("size=10m")
+    shutil.copytree(first.store.root, disk / "store")
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    again = command("method=sps", "n=1", "summary=json", store=disk / "store")
+    assert again.status == 0 and not again.err and again.last_line == first.cell.summary().plain()
+    line = command("method=sps", "n=2", store=disk / "store").err
+    assert line.startswith(f"error: {disk}/store") and "Read-only file system" in line
