@@ -87,8 +87,8 @@ class Rule(BaseModel, ABC):
     greedy_only: ClassVar[bool] = False
     """Is the rule defined at temperature 0 alone?"""
     local: ClassVar[bool] = True
-    """Is a node decided from its own context and siblings? False for a rule that looks along the path or at what the
-    request has seen before; it cannot be combined with another, nor replayed from a trace."""
+    """Is a node decided from its own context and siblings? False for a rule that looks along the path or has a state;
+    it cannot be combined with another."""
 
     def is_lossless(self, sampling: Sampling) -> bool:
         """Do the emitted tokens follow the target's processed distribution exactly? Default: no."""

@@ -118,7 +118,22 @@ class Verification:
         assert self._hidden is not None, "the rule did not ask for hidden states"
         return self._hidden
 
+    @cached_property
+    def token_logprob(self) -> Tensor:
+        """[B, N] float64: log p0 of the node's token at its parent, p0 the softmax of the raw logits."""
+        return (self.of_token(self.logits) - self.at_parent(self.logits.logsumexp(-1))).double()
+
+    @cached_property
+    def regret(self) -> Tensor:
+        """[B, N] float64: by how much the raw logit of the node's token is below the largest at its parent."""
+        return self.at_parent(self.logits.amax(-1)).double() - self.of_token(self.logits).double()
+
     # --- the tree
+
+    @cached_property
+    def drafted(self) -> Tensor:
+        """[B] the number of drafted tokens, without the root and padding."""
+        return self.draft.valid.sum(1) - 1
 
     @cached_property
     def siblings(self) -> Tensor:

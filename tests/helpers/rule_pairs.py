@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from methods import registry
 from methods.rules._arc_constants import Bucket, Constants
 from methods.rules._classifier import Classifier, Linear
 from methods.rules._token_groups import Groups
@@ -27,7 +28,7 @@ from methods.rules.mars import Mars
 from methods.rules.random import Random
 from methods.rules.typical import Typical
 from methods.rules.verification import Verification
-from tests.helpers import relaxed_reference, rule_reference
+from tests.helpers import path_pairs, relaxed_reference, rule_reference
 from tests.helpers.rule_reference import Local, Tree
 
 Expected = tuple[list[int], np.ndarray, tuple[int, int]]
@@ -166,7 +167,13 @@ def _judged(rule: Autojudge | Judge, weights: Classifier, slow: Callable[..., An
     return Pair(rule.with_classifier(Linear.of(weights, "cpu")), expected, random_states)
 
 
+def _path(name: str, relaxes: str, options: dict[str, Any]) -> Pair:
+    rule = registry.rule(name)(**options)
+    return Pair(rule, path_pairs.expected(name, options), path_pairs.prepare(name), relaxes)
+
+
 PAIRS = {
+    **{label: _path(*of) for label, of in path_pairs.PATHS.items()},
     "greedy": _local(Greedy(), rule_reference.greedy, "never"),
     "lossless": _local(Lossless(), rule_reference.lossless, "never"),
     "lossless draft": _local(Lossless(q_mode="draft"), partial(rule_reference.lossless, q_mode="draft"), "warm"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from methods.rules.base import Rule
 from methods.rules.verification import Verification
 from methods.rules.walk import walk
 from methods.sampling import Sampling
@@ -36,13 +37,20 @@ def runs(name: str, sampling: Sampling) -> bool:
     """Greedy has no temperature, and temperature 0 has no processed distribution."""
     if sampling.greedy:
         return not name.endswith("processed")
-    return name != "greedy"
+    return not PAIRS[name].rule.greedy_only
+
+
+def allowed(rule: Rule, v: Verification) -> bool:
+    """Some rules are defined for chains alone."""
+    return v.draft.chain or not rule.chain_only
 
 
 @pytest.mark.parametrize("name,sampling", [(n, s) for n in PAIRS for s in SETTINGS if runs(n, s)], ids=str)
 def test_same_path_and_emission(name: str, sampling: Sampling) -> None:
     pair, lengths, relaxed = PAIRS[name], set(), 0
     for case, given, trees in cases(sampling):
+        if not allowed(pair.rule, given):
+            continue
         v = pair.prepare(given)
         kept = walk(v, pair.rule.decide(v))
         weights = pair.rule.emit(v, kept.last)
@@ -66,7 +74,9 @@ def test_shortcut_draws_from_emit(name: str) -> None:
     """`next_token` may skip the draw, but only where `emit` is a point mass on the same token."""
     rule = PAIRS[name].rule
     for sampling in (GREEDY, WARM):
-        v = PAIRS[name].prepare(random_case(7, sampling, sampled=False, tree=True))
+        if not runs(name, sampling):
+            continue
+        v = PAIRS[name].prepare(random_case(7, sampling, sampled=False, tree=not rule.chain_only))
         last = walk(v, rule.decide(v)).last
         token, weights = rule.next_token(v, last, torch.full((len(last),), 0.4)), rule.emit(v, last)
         assert (weights.gather(1, token[:, None]) > 0).all()

@@ -1,0 +1,68 @@
+"""FLy: keep a mismatch where the target is unsure, if the drafted tokens behind it match again.
+
+The drafted tokens of a chain are x_0 ... x_(K-1), t_i the target's argmax in the context of x_i, p0 its raw softmax
+there. x_i is accepted iff x_i = t_i, or if both hold:
+
+    gate      -sum over the three likeliest tokens of p0 ln p0  >=  entropy      (nats, not renormalised)
+    window    i <= K - 1 - window   and   x_j = t_j for j = i+1 ... i+window-1
+
+The first rejection ends the chain; the target's argmax follows. A window of W thus needs W - 1 matches behind the
+mismatch and one more position; with K < window + 1 nothing is relaxed, and the last `window` positions never are.
+no_window=true drops the second condition. The gate is open everywhere for entropy <= 0.01.
+
+Temperature 0 and chains only. At T > 0 the released code accepts x if either of two draws from p equals it and emits
+the first draw otherwise, and on trees it drops the gate and takes the bonus from a wrong row; neither is offered here.
+No setting is lossless but those that relax nothing: entropy > ln 3, or a window of at least K.
+Source: arXiv 2511.22972; AMD-AGI/FLy 6667ae84, whose run has K = 15 and an n-gram drafter in front of the draft model.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from methods.rules.base import Rule
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
+
+TOP = 3
+ALWAYS_OPEN = 0.01
+
+
+class Fly(Rule):
+    """Options of FLy.
+
+    window     W: x_i is followed by W - 1 matches and one more position.
+    entropy    smallest partial entropy, in nats, at which a mismatch may be kept.
+    no_window  the gate alone decides.
+    """
+
+    chain_only: ClassVar[bool] = True
+    greedy_only: ClassVar[bool] = True
+    local: ClassVar[bool] = False
+    window: PositiveInt = 6
+    entropy: float = Field(0.3, ge=0.0)
+    no_window: bool = False
+
+    def decide(self, v: Verification) -> Decision:
+        kept = v.at_parent(self._gate(v.logits))
+        if not self.no_window:
+            kept = kept & self._confirmed(v)
+        return Decision(v.is_argmax | kept, v.is_argmax)
+
+    def _gate(self, logits: Tensor) -> Tensor:
+        """[B, N] bool: the target is unsure in the context."""
+        if self.entropy <= ALWAYS_OPEN:
+            return torch.ones_like(logits[..., 0], dtype=torch.bool)
+        top = logits.topk(min(TOP, logits.shape[-1]), dim=-1).values - logits.logsumexp(-1, keepdim=True)
+        return -(top.exp() * top).sum(-1) >= self.entropy
+
+    def _confirmed(self, v: Verification) -> Tensor:
+        """[B, N] bool: the next window - 1 drafted tokens match, and one more follows."""
+        matches = v.is_argmax.cumsum(1)
+        node = torch.arange(v.draft.nodes, device=matches.device)  # node i + 1 holds x_i
+        last = (node + self.window - 1).clamp(max=v.draft.nodes - 1)
+        return (matches[:, last] - matches == self.window - 1) & (node <= (v.drafted - self.window)[:, None])

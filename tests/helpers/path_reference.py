@@ -1,0 +1,161 @@
+"""Rules that look along a chain, once more for the reader: float64, one drafted token after the other, as the sources
+state them. Each returns how many tokens are kept, and the distribution of the token after them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.helpers.rule_reference import Child, Context, Tree, lossless, softmax, strict_accepts
+
+Kept = tuple[int, np.ndarray]
+
+
+@dataclass
+class Chain:
+    """K drafted tokens with their contexts; the last context is that of the bonus."""
+
+    contexts: list[Context]
+    children: list[Child]
+
+    @classmethod
+    def of(cls, tree: Tree) -> Chain:
+        nodes = [tree[node] for node in sorted(tree)]
+        return cls([context for context, _ in nodes], [children[0] for _, children in nodes if children])
+
+    @property
+    def tokens(self) -> list[int]:
+        return [child.token for child in self.children]
+
+    def best(self, i: int) -> int:
+        return int(self.contexts[i].z.argmax())
+
+    def argmax(self, i: int) -> np.ndarray:
+        return np.eye(len(self.contexts[i].z))[self.best(i)]
+
+    def matches(self, i: int) -> bool:
+        return i < len(self.tokens) and self.tokens[i] == self.best(i)
+
+    def not_strict(self, kept: int) -> tuple[int, int]:
+        """Of the kept tokens that the lossless test rejects, how many are not the argmax, and how many are."""
+        loose = [i for i in range(kept) if not strict_accepts(self.contexts[i], [], self.children[i])]
+        return sum(not self.matches(i) for i in loose), sum(map(self.matches, loose))
+
+
+def token_wise(chain: Chain) -> Kept:
+    for i, child in enumerate(chain.children):
+        accepted, emitted = lossless(chain.contexts[i], [child])
+        if accepted is None:
+            return i, emitted / emitted.sum()
+    return len(chain.children), chain.contexts[-1].p
+
+
+def fly(chain: Chain, window: int = 6, entropy: float = 0.3, no_window: bool = False) -> Kept:
+    size = len(chain.tokens)
+    for i in range(size):
+        if chain.matches(i):
+            continue
+        top = np.sort(softmax(chain.contexts[i].z))[-3:]
+        unsure = entropy <= 0.01 or -sum(p * math.log(p) for p in top) >= entropy
+        confirmed = i <= size - 1 - window and all(chain.matches(j) for j in range(i + 1, i + window))
+        if not (unsure and (no_window or confirmed)):
+            return i, chain.argmax(i)
+    return size, chain.argmax(size)
+
+
+def asd(chain: Chain, spent: float, budget: float = 8.0, regret_per_value: float = 0.25, max_relaxed: int = 2,
+        variant: str = "asd") -> tuple[int, np.ndarray, float]:
+    """The third value is the budget spent after the block."""
+    size, count, cost = len(chain.tokens), 0, 0.0
+    for i, token in enumerate(chain.tokens):
+        if chain.matches(i):
+            continue
+        regret = chain.contexts[i].z.max() - chain.contexts[i].z[token]
+        value = size - i if variant == "asd" else (size - i) / size
+        left = budget - spent + (1e-9 if variant == "asd" else 0.0)
+        if regret / value > regret_per_value or cost + regret > left or count == max_relaxed:
+            return i, chain.argmax(i), spent + cost
+        count, cost = count + 1, cost + regret
+    return size, chain.argmax(size), spent + cost
+
+
+def bild(chain: Chain, rollback: float = 5.0) -> Kept:
+    for i, token in enumerate(chain.tokens):
+        if -math.log(softmax(chain.contexts[i].z)[token]) > rollback:
+            if chain.matches(i):
+                break
+            return i, chain.argmax(i)
+    return len(chain.tokens), chain.argmax(-1)
+
+
+def relaxed_topk(chain: Chain, delta: float, top_n: int = 10) -> Kept:
+    """`delta`: the one in force."""
+    for i, token in enumerate(chain.tokens):
+        p0 = softmax(chain.contexts[i].z)
+        if not (token in np.argsort(-p0, kind="stable")[:top_n] and p0[token] >= p0.max() - delta):
+            return i, chain.argmax(i)
+    return len(chain.tokens), chain.argmax(-1)
+
+
+def topp_window(chain: Chain, temperature: float, top_p: float, variant: str = "intended", max_candidates: int = 5,
+                window: int = 2) -> Kept:
+    def candidates(i: int) -> tuple[list[int], np.ndarray, int]:
+        p = softmax(chain.contexts[i].z / temperature)
+        ids = np.argsort(-p, kind="stable")[:max_candidates].tolist()
+        sums = np.cumsum(p[ids])
+        if top_p == 1.0:
+            return ids, sums, len(ids)
+        return ids, sums, next((n + 1 for n, total in enumerate(sums) if total >= top_p), 0)
+
+    def emitted(i: int) -> np.ndarray:
+        ids, sums, n = candidates(i)
+        out = np.zeros(len(chain.contexts[i].z))
+        if n == 0:
+            out[ids[0]] = 1.0
+            return out
+        limit = min(sums[n - 1], top_p) if variant == "released" else top_p
+        below = 0.0
+        for token, total in zip(ids[:n], sums, strict=False):
+            out[token] += min(total, limit) - below
+            below = min(total, limit)
+        out[ids[0]] += limit - below
+        return out / limit
+
+    i, size = 0, len(chain.tokens)
+    while i < size:
+        ids, _, n = candidates(i)
+        written = ids if variant == "intended" or n == 0 else [*ids[:n], *[0] * (len(ids) - n)]
+        if chain.tokens[i] in ids[:n]:
+            i += 1
+        elif chain.tokens[i] == written[1] and all(chain.matches(j) for j in range(i + 1, i + 1 + window)):
+            i += 1 + window
+            if variant == "released":
+                break
+        else:
+            break
+    return i, emitted(i)
+
+
+def block(chain: Chain, variant: str = "block") -> Kept:
+    if chain.contexts[0].greedy or (variant == "ascend" and len(chain.children) < 3):
+        return token_wise(chain)
+
+    def q(i: int) -> np.ndarray:
+        """What x_(i+1) was drawn from: a point mass where it is deterministic, nothing behind the last token."""
+        if i == len(chain.children):
+            return np.zeros_like(chain.contexts[i].p)
+        return chain.contexts[i].q if chain.contexts[i].sampled else np.eye(len(chain.contexts[i].p))[chain.tokens[i]]
+
+    kept, prefix, ratio, drawn = 0, [1.0], 1.0, 1.0
+    for i, child in enumerate(chain.children, start=1):
+        step = chain.contexts[i - 1].p[child.token] / q(i - 1)[child.token]
+        prefix.append(min(1.0, prefix[-1] * step))
+        ratio, drawn = ratio * min(1.0, step), drawn * child.u
+        excess = np.maximum(prefix[i] * chain.contexts[i].p - q(i), 0.0).sum()
+        whole = excess + 1.0 - prefix[i]
+        if drawn < ratio if variant == "ascend" else child.u < (excess / whole if whole > 0 else 1.0):
+            kept = i
+    left = np.maximum((prefix[kept] if variant == "block" else 1.0) * chain.contexts[kept].p - q(kept), 0.0)
+    return kept, left / left.sum()
