@@ -23,7 +23,6 @@ from pydantic import NonNegativeInt, PositiveInt
 from rich.console import Console
 from rich.table import Table
 from safetensors.torch import save_file
-from torch import nn
 from transformers import AutoModelForCausalLM
 
 from bench.config.command import Options, run_command
@@ -69,22 +68,28 @@ class VsTransformers(Options):
 
 
 class ForwardClock:
-    """Sums the wall time inside the forwards of some modules, none of which calls another."""
+    """Sums the wall time inside some callables of models, given as (model, name), none of which calls another."""
 
-    def __init__(self, *modules: nn.Module) -> None:
+    def __init__(self, *forwards: tuple[Any, str]) -> None:
         self.seconds = 0.0
-        self.hooks = [hook for module in modules for hook in (module.register_forward_pre_hook(self._enter),
-                                                              module.register_forward_hook(self._leave))]
+        self.originals = [(model, name, vars(model).get(name)) for model, name in forwards]
+        for model, name in forwards:
+            setattr(model, name, self._timed(getattr(model, name)))
 
     def remove(self) -> None:
-        for hook in self.hooks:
-            hook.remove()
+        for model, name, original in self.originals:
+            if original is None:
+                delattr(model, name)
+            else:
+                setattr(model, name, original)
 
-    def _enter(self, *_: Any) -> None:
-        self.began = time.perf_counter()
-
-    def _leave(self, *_: Any) -> None:
-        self.seconds += time.perf_counter() - self.began
+    def _timed(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **options: Any) -> Any:
+            began = time.perf_counter()
+            out = forward(*args, **options)
+            self.seconds += time.perf_counter() - began
+            return out
+        return run
 
 
 def load_stock_model(folder: str, dtype: str, device: str) -> Any:
@@ -146,11 +151,10 @@ def measure(options: VsTransformers) -> None:
                 result = arms[name](ids)
                 if index:
                     runs[name].append(result)
-        share = overhead(sps, prompts[:max(8, options.n // 4)], options.new, [draft.model])
+        share = overhead(sps, prompts[:max(8, options.n // 4)], options.new, [forward_of(draft)])
         head = eagle3_head(options, target)
         eagle3 = build_method(target, head, registry.drafter("eagle3")(), rule, greedy, options.length)
-        module: Any = head.model
-        drafting = module, module.fc, module.lm_head
+        drafting = (head.model, "forward"), (head.model, "fuse"), (head, "logits")
         share_eagle3 = overhead(eagle3, prompts[:max(4, options.n // 6)], options.new, drafting)
     report(runs, share, share_eagle3, options)
 
@@ -182,11 +186,16 @@ def eagle3_head(options: VsTransformers, target: LanguageModel) -> Head:
         return load_eagle3(made, target, dtype=options.dtype, device=str(target.device))
 
 
-def overhead(method: Method, prompts: list[list[int]], new: int, drafting: Sequence[nn.Module]) -> float:
-    """Share of the wall time outside the forwards of the target and the `drafting` modules (a separate pass)."""
+def forward_of(model: LanguageModel) -> tuple[Any, str]:
+    """What runs a model's layers: its lean decoder or transformers' modules."""
+    return (model.model, "forward") if model.lean is None else (model, "lean")
+
+
+def overhead(method: Method, prompts: list[list[int]], new: int, drafting: Sequence[tuple[Any, str]]) -> float:
+    """Share of the wall time outside the forwards of the target and the `drafting` callables (a separate pass)."""
     limits, decode = Limits(new, method.target.eos_ids), 0.0
     generate(method, [Request(prompts[0], "speed")], limits)  # warms up
-    clock = ForwardClock(method.target.model, *drafting)
+    clock = ForwardClock(forward_of(method.target), *drafting)
     for ids in prompts:
         g = generate(method, [Request(ids, "speed")], limits)[0]
         decode += g.prefill_s + g.decode_s

@@ -16,7 +16,8 @@ from bench.config.schema import Decoding, DraftLength, Engine, Pair, vocabulary
 from bench.config.section import Named, Section, choose, parse, validated
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
-from methods.engine.fingerprints import dequantised, fingerprint
+from methods.engine.families import resolve
+from methods.engine.fingerprints import config_of, dequantised, fingerprint
 from methods.engine.source import is_random
 from methods.method import check
 from methods.pruning import Pruning
@@ -175,6 +176,14 @@ class Cell(Section):
         checkpoints = {role: self.pair.checkpoint(role) for role in self.roles}
         return {role: fingerprint(found.source, found.revision) for role, found in checkpoints.items()}
 
+    def decoders(self) -> dict[str, str]:
+        """Role -> what runs the forwards of each causal LM of the cell. A head follows its target, and so does a draft
+        cut out of it, which has no model_type. Raises ModelError."""
+        checkpoints = {role: self.pair.checkpoint(role) for role in self.roles if role in self.pair.causal_roles}
+        configs = {role: config_of(found.source, found.revision) for role, found in checkpoints.items()}
+        return {role: resolve(checkpoints[role].source, config, self.engine.decoder)
+                for role, config in configs.items() if role == "target" or config.get("model_type")}
+
     def dequantised(self) -> dict[str, str]:
         """Role -> GGUF file whose dequantised weights are measured. Raises ModelError."""
         checkpoints = {role: self.pair.checkpoint(role) for role in self.roles}
@@ -195,7 +204,8 @@ class Cell(Section):
             plain["pair"]["chat_template"] = contents(self.pair.chat_template)
         if is_random(self.pair.target.source):
             plain["pair"]["tokenizer"] = [contents(TINY / "target" / name) for name in BORROWED_TOKENIZER]
-        plain["engine"] = {"device": self.engine.device.partition(":")[0], "dtype": self.engine.dtype}
+        plain["engine"] = {"device": self.engine.device.partition(":")[0], "dtype": self.engine.dtype,
+                           "decoder": self.decoders()}
         plain["task"]["version"] = self.load_task().version
         del plain["n"]  # more prompts extend a cell
         del plain["task"]["max_new_tokens"]  # decoding.max_new_tokens holds the limit that counts

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_serializer, model_validator
 
 from bench.config.errors import ConfigError, NotInPair
 from bench.config.section import Section
 from methods.engine import gguf, packages
+from methods.engine.families import DecoderName
 from methods.engine.source import DType, folder_of, is_gguf, is_package, is_random
 from methods.sampling import Sampling
 
@@ -51,6 +52,8 @@ class Pair(Section):
     trust_remote_code  whether model code that comes with a checkpoint may run.
     """
 
+    causal_roles: ClassVar[tuple[str, ...]] = ("target", "draft")
+    """The roles of causal LMs; the others are heads of the target."""
     name: str = Field(pattern=r"^[\w.-]+$")
     target: Checkpoint
     draft: Checkpoint | None = None
@@ -156,9 +159,18 @@ class Decoding(Section):
 
 
 class Engine(Section):
+    """Where and how models run.
+
+    device   cpu, cuda or cuda:INDEX.
+    dtype    of weights and matrix products.
+    threads  CPU threads; None lets the program choose.
+    decoder  what runs a model's forwards; auto: the lean decoder where it knows the model.
+    """
+
     device: str
     dtype: DType
     threads: int | None = Field(ge=1)
+    decoder: DecoderName = "auto"
 
     @field_validator("device")
     @classmethod

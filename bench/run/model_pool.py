@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from methods.heads.head import Head
 
 Loaded = TypeVar("Loaded")
-CAUSAL_ROLES = ("target", "draft")
-"""The roles of causal LMs; the others are heads of the target."""
 DEFAULT_THREADS = torch.get_num_threads()
 """PyTorch's own choice for this machine, which engine.threads=null stands for."""
 
@@ -41,7 +39,7 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
         return load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
     return load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
                       trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
-                      shape_tokenizer=TINY / "target")
+                      shape_tokenizer=TINY / "target", decoder=engine.decoder)
 
 
 class ModelPool:
@@ -64,14 +62,14 @@ class ModelPool:
 
     def keep_only(self, cells: Sequence[Cell]) -> None:
         """Free the memory of models that these cells' pairs do not have."""
-        wanted = {_key(cell, role) for cell in cells for role in {*CAUSAL_ROLES, *cell.roles}}
+        wanted = {_key(cell, role) for cell in cells for role in {*cell.pair.causal_roles, *cell.roles}}
         for key in set(self._language_models) - wanted:
             del self._language_models[key]
         for key in set(self._heads) - wanted:
             del self._heads[key]
 
     def _model(self, cell: Cell, role: str) -> LanguageModel | Head:
-        return self._language_model(cell, role) if role in CAUSAL_ROLES else self._head(cell, role)
+        return self._language_model(cell, role) if role in cell.pair.causal_roles else self._head(cell, role)
 
     def _language_model(self, cell: Cell, role: str) -> LanguageModel:
         def load() -> LanguageModel:
@@ -110,7 +108,7 @@ def _key(cell: Cell, role: str) -> Hashable:
     """A causal LM is the same model in every role. A head, or a draft cut out of its target, belongs to that
     target: it shares its weights."""
     pair, engine = cell.pair, cell.engine
-    key = (pair.checkpoints.get(role), engine.dtype, engine.device, pair.trust_remote_code, pair.chat_template)
     checkpoint = pair.checkpoints.get(role)
-    shares = role not in CAUSAL_ROLES or (role == "draft" and checkpoint is not None and is_cut(checkpoint.source))
+    key = (checkpoint, engine.dtype, engine.device, engine.decoder, pair.trust_remote_code, pair.chat_template)
+    shares = role not in pair.causal_roles or (role == "draft" and checkpoint is not None and is_cut(checkpoint.source))
     return (*key, role, _key(cell, "target")) if shares else key

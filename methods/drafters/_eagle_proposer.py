@@ -26,10 +26,10 @@ class HeadProposer(Proposer):
         """`max_head_nodes`: maximum number of tree nodes fed to the head per cycle."""
         self.head, self.settings = head, settings
         self.cache = head.new_cache(len(rows), slots + max_head_nodes)
-        self.device = self.cache.keys.device
+        self.device = self.cache.device
         positions = torch.arange(self.cache.slots, device=self.device)
         self.cos, self.sin = (table[0] for table in head.model.rotary(positions[None]))
-        self.blocked = torch.finfo(self.cache.keys.dtype).min
+        self.blocked = torch.finfo(self.cache.dtype).min
         self.features: Tensor | None = None
         self.counts: list[int] = []
 
@@ -102,10 +102,10 @@ class Levels:
         if self.cache.ragged:
             self.starts = torch.tensor(self.start, device=device)
             hidden = torch.arange(slots, device=device) >= self.starts[:, None]
-            self.mask = torch.zeros(hidden.shape, dtype=self.cache.keys.dtype, device=device)
+            self.mask = torch.zeros(hidden.shape, dtype=self.cache.dtype, device=device)
             self.mask = self.mask.masked_fill_(hidden, proposer.blocked)[:, None]
         else:
-            self.mask = torch.full((1, 1, slots), proposer.blocked, dtype=self.cache.keys.dtype, device=device)
+            self.mask = torch.full((1, 1, slots), proposer.blocked, dtype=self.cache.dtype, device=device)
             self.mask[..., :self.start[0]] = 0
 
     def feed(self, tokens: Tensor, hidden: Tensor, parent: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,8 @@ class SlotCache(Cache):
     `lengths` are the committed tokens of each row (host integers). A forward of N nodes writes row b's slots
     lengths[b] … lengths[b]+N-1; nothing is committed until `commit`. Slots behind a row's committed length hold
     leftovers that the attention mask hides, so a rollback costs nothing.
+
+    store  [layers, rows, slots, 2, G, d]: a token's keys and values are contiguous, so that one copy writes both.
     """
 
     def __init__(self, config: PretrainedConfig, rows: int, slots: int, *, dtype: torch.dtype, device: torch.device):
@@ -22,13 +24,29 @@ class SlotCache(Cache):
         config = config.get_text_config(decoder=True)
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (config.num_hidden_layers, rows, heads, slots, dim)
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.store = torch.zeros(config.num_hidden_layers, rows, slots, 2, heads, dim, dtype=dtype, device=device)
         self.lengths = [0] * rows
         self.slots = slots
-        self._visible = self._nodes = 0
-        self._index: tuple[Tensor, Tensor] | None = None
+        self._visible = 0
+        self._index = torch.empty(0, dtype=torch.int64, device=device)
+
+    @property
+    def keys(self) -> Tensor:
+        """[layers, rows, G, slots, d], a view."""
+        return self.store[:, :, :, 0].transpose(2, 3)
+
+    @property
+    def values(self) -> Tensor:
+        """[layers, rows, G, slots, d], a view."""
+        return self.store[:, :, :, 1].transpose(2, 3)
+
+    @property
+    def device(self) -> torch.device:
+        return self.store.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.store.dtype
 
     @property
     def ragged(self) -> bool:
@@ -42,27 +60,23 @@ class SlotCache(Cache):
         self._visible = max(self.lengths) + nodes
         if self._visible > self.slots:
             raise IndexError(f"cache of {self.slots} slots is too small for {self._visible} tokens")
-        self._nodes = nodes
-        self._index = None
-        if self.ragged:
-            start = torch.tensor(self.lengths, device=self.keys.device)
-            slots = start[:, None] + torch.arange(nodes, device=self.keys.device)
-            self._index = (torch.arange(len(self.lengths), device=self.keys.device)[:, None], slots)
+        starts = [row * self.slots + length for row, length in enumerate(self.lengths)]
+        index = torch.tensor(starts, device=self.device)[:, None] + torch.arange(nodes, device=self.device)
+        self._index = index.flatten()
         return self._visible
+
+    def write(self, layer: int, keys_values: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the keys and values [B, N, 2 * G, d] of one layer; returns all of the layer's, two views
+        [B, G, L, d]."""
+        store = self.store[layer]
+        store.view(-1, *keys_values.shape[2:]).index_copy_(0, self._index, keys_values.flatten(0, 1))
+        keys, values = store[:, :self._visible].permute(2, 0, 3, 1, 4).unbind()
+        return keys, values
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any,
                **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write [B, G, N, d] keys and values of one layer; returns the layer's [B, G, L, d] views."""
-        keys, values = self.keys[layer_idx], self.values[layer_idx]
-        if self._index is None:
-            start = self.lengths[0]
-            keys[:, :, start:start + self._nodes] = key_states
-            values[:, :, start:start + self._nodes] = value_states
-        else:
-            row, slot = self._index
-            keys[row, :, slot] = key_states.transpose(1, 2)
-            values[row, :, slot] = value_states.transpose(1, 2)
-        return keys[:, :, :self._visible], values[:, :, :self._visible]
+        """As `write`, for keys and values [B, G, N, d] apart."""
+        return self.write(layer_idx, torch.cat([key_states, value_states], 1).transpose(1, 2))
 
     def commit(self, kept: list[list[int]]) -> None:
         """Keep the nodes `kept[b]` (ascending, of the last forward) of each row behind its committed tokens.
@@ -71,9 +85,8 @@ class SlotCache(Cache):
         for row, nodes in enumerate(kept):
             start = self.lengths[row]
             if nodes and nodes[-1] != len(nodes) - 1:
-                source = torch.tensor(nodes, device=self.keys.device) + start
-                for store in (self.keys, self.values):
-                    store[:, row, :, start:start + len(nodes)] = store[:, row].index_select(2, source)
+                source = torch.tensor(nodes, device=self.device) + start
+                self.store[:, row, start:start + len(nodes)] = self.store[:, row].index_select(1, source)
             self.lengths[row] = start + len(nodes)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as memoise
 from pathlib import Path
+from typing import Any
 
 from methods.engine import gguf, user_cache
 from methods.engine.source import ModelError, folder_of, is_gguf, is_random
@@ -48,6 +50,18 @@ def fingerprint(source: str, revision: str | None = None) -> str:
     snapshot = _snapshot(source, revision)
     by_hand = [file for file in _files(snapshot, (*SMALL, *WEIGHTS)) if _blob(file) is None]
     return _digest(f"{source}@{snapshot.name}", _contents(snapshot, by_hand))
+
+
+def config_of(source: str, revision: str | None = None) -> dict[str, Any]:
+    """The content of a checkpoint's config.json; of a GGUF file that is not converted yet, its model_type alone. Raises
+    ModelError."""
+    folder = folder_of(source)
+    if not folder.is_dir():
+        if is_gguf(source):
+            return {"model_type": gguf.read_header(gguf.file_of(source, revision)).architecture}
+        folder = _snapshot(source, revision)
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return config
 
 
 def fingerprint_of_shape(source: str) -> str:

@@ -12,6 +12,8 @@ from torch import Tensor
 from transformers.utils.logging import disable_progress_bar
 
 from methods.engine.cache import SlotCache
+from methods.engine.decoder import Decoder
+from methods.engine.families import DecoderName, resolve
 from methods.engine.source import ModelError
 
 disable_progress_bar()  # of loading weights: standard error is the harness' own
@@ -43,18 +45,28 @@ class LanguageModel:
     model        a PreTrainedModel.
     tokenizer    its tokenizer; None for a shape without one.
     fingerprint  hex digits that identify the checkpoint.
+    decoder      what runs its forwards: lean (`methods/engine/decoder.py`), transformers (the model's own modules), or
+                 auto: lean where it can.
     """
 
     source: str
     model: Any  # a PreTrainedModel, whose attributes transformers types as Tensor or Module
     tokenizer: Any
     fingerprint: str
+    decoder: DecoderName = "auto"
     full_vocabulary: ClassVar[bool] = True
     """Its distribution covers every token, unlike that of a head with a reduced draft vocabulary."""
 
     @property
     def device(self) -> torch.device:
         return torch.device(self.model.device)
+
+    @cached_property
+    def lean(self) -> Decoder | None:
+        """The lean decoder, None where transformers' modules run. Raises ModelError where it is asked for and cannot
+        run the model."""
+        config = self.model.config.to_dict()
+        return Decoder(self.model) if resolve(self.source, config, self.decoder) == "lean" else None
 
     @cached_property
     def vocab_size(self) -> int:
@@ -121,7 +133,7 @@ class LanguageModel:
         body, model = copy.copy(self.model.base_model), copy.copy(self.model)
         body._modules = {**body._modules, "layers": type(body.layers)(body.layers[:count])}
         model._modules = {**model._modules, model.base_model_prefix: body}
-        return LanguageModel(self.source, model, self.tokenizer, self.fingerprint)
+        return LanguageModel(self.source, model, self.tokenizer, self.fingerprint, self.decoder)
 
     def new_cache(self, rows: int, slots: int) -> SlotCache:
         return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device)
@@ -146,23 +158,36 @@ class LanguageModel:
         ancestors [B or 1, N, N] bool and depth [B or 1, N] describe the tree (None: a chain). `keep` as in
         transformers: the positions whose logits are wanted (0 = all). `features`: HF hidden_states indices to
         concatenate. Nothing is committed: the caller does that with `cache.commit`."""
-        nodes = tokens.shape[1]
-        mask, positions = self._layout(cache, nodes, ancestors, depth)
+        if self.lean is not None:
+            sees, positions = self._lean_layout(cache, tokens.shape[1], ancestors, depth)
+            return Output(*self.lean(tokens, cache, positions, sees, keep=keep, hidden=hidden, features=features))
+        full, near, positions = self._layout(cache, tokens.shape[1], ancestors, depth)
+        mask = self._per_layer_type(full, near)
         out = self.model(input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache,
                          use_cache=True, logits_to_keep=keep, output_hidden_states=hidden or bool(features))
         states = out.hidden_states
         return Output(out.logits.float(), states[-1] if hidden else None,
                       torch.cat([states[i] for i in features], -1) if features else None)
 
+    def _lean_layout(self, cache: SlotCache, nodes: int, ancestors: Tensor | None,
+                     depth: Tensor | None) -> tuple[Tensor | None, Tensor]:
+        """As `_layout`; no mask where every node sees all that stands before it."""
+        causal = ancestors is None and not any(cache.lengths)
+        if causal or (nodes == 1 and not cache.ragged):
+            cache.begin(nodes)
+            return None, torch.arange(nodes, device=self.device)[None] + cache.lengths[0]
+        mask, _, positions = self._layout(cache, nodes, ancestors, depth)
+        return mask, positions
+
     def _layout(self, cache: SlotCache, nodes: int, ancestors: Tensor | None,
-                depth: Tensor | None) -> tuple[Mask, Tensor]:
-        """The additive attention mask [B, 1, N, L] (one for each layer type of a model) and positions [B, N]."""
+                depth: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Additive attention masks [B, 1, N, L] of full attention and of the layers with a window, positions [B, N]."""
         visible, rows = cache.begin(nodes), len(cache.lengths)
         depth = torch.arange(nodes, device=self.device)[None] if depth is None else depth
         window = self.window
         if nodes == 1 and not cache.ragged and not window:
             full = torch.zeros(1, 1, 1, visible, dtype=self.model.dtype, device=self.device)
-            return self._per_layer_type(full, full), depth + cache.lengths[0]
+            return full, full, depth + cache.lengths[0]
         if ancestors is None:
             ancestors = torch.ones(1, nodes, nodes, dtype=torch.bool, device=self.device).tril()
         if not cache.ragged:
@@ -180,7 +205,7 @@ class LanguageModel:
             place = torch.where(slot < starts, slot, positions.expand(rows, -1).gather(1, node))
         full = self._additive(sees)
         near = self._additive(sees & (place[:, None] > positions[..., None] - window)) if window else full
-        return self._per_layer_type(full, near), positions
+        return full, near, positions
 
     def _additive(self, sees: Tensor) -> Tensor:
         blocked = torch.finfo(self.model.dtype).min

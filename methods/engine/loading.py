@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from methods.engine import attention, gguf
+from methods.engine.families import DecoderName
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
 from methods.engine.random_weights import from_shape
@@ -22,14 +23,14 @@ logging.getLogger("transformers.modeling_utils").addFilter(lambda record: "LOAD 
 
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
                trust_remote_code: bool = False, chat_template: Path | None = None,
-               shape_tokenizer: Path | None = None) -> LanguageModel:
+               shape_tokenizer: Path | None = None, decoder: DecoderName = "auto") -> LanguageModel:
     """Load a causal LM in eval mode by local folder, hub name or GGUF file, which is converted on first use.
 
     `chat_template`: a Jinja file that replaces its tokenizer's own. `shape_tokenizer`: folder of the tokenizer for a
-    model that exists as a shape only (`random:FOLDER`). Raises ModelError, one line."""
+    model that exists as a shape only (`random:FOLDER`). `decoder`: see LanguageModel. Raises ModelError, one line."""
     if is_random(source):
         return from_shape(source, dtype=dtype, device=device, tokenizer=shape_tokenizer,
-                          trust_remote_code=trust_remote_code)
+                          trust_remote_code=trust_remote_code, decoder=decoder)
     place = str(gguf.converted(gguf.file_of(source, revision))) if is_gguf(source) else source
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -44,4 +45,4 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
     if chat_template is not None:
         tokenizer.chat_template = chat_template.read_text(encoding="utf-8")
     model.to(device)
-    return LanguageModel(source, model.eval(), tokenizer, fingerprint(source, revision))
+    return LanguageModel(source, model.eval(), tokenizer, fingerprint(source, revision), decoder)

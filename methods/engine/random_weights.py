@@ -8,13 +8,14 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from methods.engine import attention
+from methods.engine.families import DecoderName
 from methods.engine.fingerprints import fingerprint_of_shape
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError, folder_of
 
 
 def from_shape(source: str, *, dtype: str, device: str, tokenizer: Path | None = None,
-               trust_remote_code: bool = False) -> LanguageModel:
+               trust_remote_code: bool = False, decoder: DecoderName = "auto") -> LanguageModel:
     """The model that the config.json in a (`random:`) folder describes, with weights drawn from seed 0.
 
     `tokenizer`: folder of the tokenizer it borrows (None: it has none). On the device "meta" it has sizes and takes no
@@ -31,7 +32,7 @@ def from_shape(source: str, *, dtype: str, device: str, tokenizer: Path | None =
         raise ModelError(f"{source}: its config.json describes no causal language model: "
                          f"{str(error).splitlines()[0]}") from error
     borrowed = None if tokenizer is None else AutoTokenizer.from_pretrained(tokenizer)
-    return LanguageModel(source, model.eval(), borrowed, fingerprint_of_shape(source))
+    return LanguageModel(source, model.eval(), borrowed, fingerprint_of_shape(source), decoder)
 
 
 def nbytes(module: torch.nn.Module) -> int:

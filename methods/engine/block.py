@@ -1,0 +1,168 @@
+"""One decoder layer of the Llama family in as few operations as its mathematics has.
+
+The layer runs on the weights of a loaded module. Projections that read the same input become one matrix product: their
+weights move into one tensor and the module's parameters become views of it, so nothing is held twice and the module
+still works. Residual stream and projections have shape [T, width], T = B * N; only attention sees rows and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from methods.engine.cache import SlotCache
+
+
+@dataclass(slots=True)
+class Place:
+    """Where the nodes of one forward stand.
+
+    cache     receives their keys and values, after `SlotCache.begin`.
+    cos, sin  [B or 1, N, 1, d] of their positions; the first half of `sin` is negated (`Rotary`).
+    mask      [B or 1, 1, N * r, L] additive, for the r query heads of a group at each node (`fold`); None: causal from
+              slot 0, for N > 1, or everything, for N = 1.
+    """
+
+    cache: SlotCache
+    cos: Tensor
+    sin: Tensor
+    mask: Tensor | None
+
+
+def fold(mask: Tensor | None, repeats: int) -> Tensor | None:
+    """An additive mask [B or 1, 1, N, L] -> [B or 1, 1, N * repeats, L], as `Place` wants it."""
+    if mask is None or repeats == 1 or mask.shape[2] == 1:
+        return mask
+    return mask.repeat_interleave(repeats, 2)
+
+
+class Rotary:
+    """Tables of rotary embeddings, computed by the module that transformers has for the model.
+
+    Rotation is x * cos + roll(x, d/2) * sin, with the first half of sin negated."""
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype, positions: int):
+        """`positions`: the model's positions, beyond which dynamic scaling changes its frequencies."""
+        self.module, self.dtype, self.positions = module, dtype, positions
+        self.by_length = getattr(module, "rope_type", "default") == "longrope"
+        self.tables: tuple[Tensor, Tensor] | None = None
+
+    def at(self, positions: Tensor, slots: int) -> tuple[Tensor, Tensor]:
+        """cos, sin [B, N, 1, d] at `positions` [B, N] int64, all below `slots`."""
+        if self.by_length:  # its frequencies follow the longest position of each forward
+            return self._computed(positions)
+        if self.tables is None or self.tables[0].shape[0] < slots or self.tables[0].device != positions.device:
+            places = torch.arange(slots, device=positions.device).clamp(max=self.positions - 1)
+            cos, sin = self._computed(places[None])
+            self.tables = cos[0], sin[0]
+        cos, sin = self.tables
+        return cos[positions], sin[positions]
+
+    def _computed(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = self.module(torch.empty(0, dtype=self.dtype, device=positions.device), positions)
+        half = sin.shape[-1] // 2
+        return cos[:, :, None], torch.cat([-sin[..., :half], sin[..., half:]], -1)[:, :, None]
+
+
+class Projection:
+    """Linear layers of one input as one matrix product, their outputs side by side.
+
+    weight  [in, out]. On the CPU in float32 its rows are contiguous (the matrix product of a few tokens is a quarter
+            faster), elsewhere its columns, as in nn.Linear.
+    """
+
+    def __init__(self, *linears: nn.Linear):
+        self.weight = _joined([linear.weight for linear in linears])
+        biases = [linear.bias for linear in linears if linear.bias is not None]
+        self.bias = torch.cat([bias.detach() for bias in biases]) if biases else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
+    def add(self, residual: Tensor, x: Tensor) -> Tensor:
+        """residual + projection of x."""
+        out = torch.addmm(residual, x, self.weight)
+        return out if self.bias is None else out + self.bias
+
+
+def _joined(weights: Sequence[Tensor]) -> Tensor:
+    """Weights [out_i, in] -> [in, sum of out_i]; the parameters become views of it. Joined ones are taken as they
+    are."""
+    first = weights[0]
+    *starts, width = accumulate((len(weight) for weight in weights), initial=0)
+    size = first.shape[1]
+    by_rows = first.device.type == "cpu" and first.dtype == torch.float32
+    strides = (width, 1) if by_rows else (1, size)
+    if all(weight.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+           and weight.stride() == strides[::-1]
+           and weight.storage_offset() == first.storage_offset() + start * strides[1]
+           for weight, start in zip(weights, starts, strict=True)):
+        return first.detach().as_strided((size, width), strides)
+    with torch.inference_mode(False), torch.no_grad():  # the parameters must stay fit for training
+        joined = torch.empty_strided((size, width), strides, dtype=first.dtype, device=first.device)
+        for weight, start in zip(weights, starts, strict=True):
+            view = joined[:, start:start + len(weight)].t()
+            view.copy_(weight)
+            weight.data = view
+    return joined
+
+
+class Norm:
+    """RMSNorm over the last dimension."""
+
+    def __init__(self, weight: Tensor, eps: float):
+        self.weight, self.eps = weight.detach(), eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class Block:
+    """Attention and feed-forward network of one layer, for the modules `attention` (q_proj, k_proj, v_proj, o_proj and,
+    in Qwen3, q_norm and k_norm), `mlp` (gate_proj, up_proj, down_proj) and the norm before the latter."""
+
+    def __init__(self, attention: Any, mlp: Any, norm: Any, config: Any, index: int):
+        self.heads: int = config.num_attention_heads
+        self.groups: int = config.num_key_value_heads or self.heads
+        self.dim: int = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.index, self.eps = index, config.rms_norm_eps
+        self.qkv = Projection(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.out = Projection(attention.o_proj)
+        self.gate_up = Projection(mlp.gate_proj, mlp.up_proj)
+        self.down = Projection(mlp.down_proj)
+        self.norm = Norm(norm.weight, self.eps)
+        self.head_norms: Tensor | None = None  # [H + G, d] weights of the norms of queries and keys
+        if hasattr(attention, "q_norm"):
+            scales = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
+            self.head_norms = torch.cat([scales[0].expand(self.heads, -1), scales[1].expand(self.groups, -1)])
+
+    def __call__(self, x: Tensor, residual: Tensor, place: Place) -> Tensor:
+        """x: what attention reads, residual: what its output is added to, both [T, ·] -> the layer's output [T, H]."""
+        hidden = self.out.add(residual, self._attention(x, place))
+        gate, up = self.gate_up(self.norm(hidden)).chunk(2, -1)
+        return self.down.add(hidden, F.silu(gate).mul_(up))
+
+    def _attention(self, x: Tensor, place: Place) -> Tensor:
+        heads, groups, dim = self.heads, self.groups, self.dim
+        nodes = place.cos.shape[1]
+        qkv = self.qkv(x).view(-1, nodes, heads + 2 * groups, dim)
+        rotated = qkv[:, :, :heads + groups]
+        normed = rotated
+        if self.head_norms is not None:
+            normed = F.rms_norm(rotated, (dim,), None, self.eps) * self.head_norms
+        torch.addcmul(normed * place.cos, normed.roll(dim // 2, -1), place.sin, out=rotated)
+        key, value = place.cache.write(self.index, qkv[:, :, heads:])
+        query, scale = qkv[:, :, :heads], dim ** -0.5
+        if place.mask is None and nodes > 1:
+            states = F.scaled_dot_product_attention(query.transpose(1, 2), key, value, is_causal=True, scale=scale,
+                                                    enable_gqa=heads != groups)
+            return states.transpose(1, 2).reshape(len(x), -1)
+        repeats = heads // groups  # a group's heads join the query axis, so that no key or value is copied
+        query = query.unflatten(2, (groups, repeats)).transpose(1, 2).reshape(-1, groups, nodes * repeats, dim)
+        states = F.scaled_dot_product_attention(query, key, value, attn_mask=place.mask, scale=scale)
+        return states.view(-1, groups, nodes, repeats, dim).transpose(1, 2).reshape(len(x), -1)

@@ -1,0 +1,43 @@
+"""Which decoder runs a model: decided from its config.json alone. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from methods.engine.source import ModelError
+
+DecoderName = Literal["auto", "lean", "transformers"]
+"""What engine.decoder can be: auto stands for lean where it can run the model."""
+LEAN = ("llama", "mistral", "qwen2", "qwen3")
+"""Model types that the lean decoder knows; SmolLM2 and many others are of type llama."""
+
+
+def obstacle(config: Mapping[str, Any]) -> str | None:
+    """Why the lean decoder cannot run a model with this config.json, or None."""
+    kind = config.get("model_type")
+    if kind not in LEAN:
+        return f"its model_type is {kind}, not one of {', '.join(LEAN)}"
+    if config.get("auto_map"):
+        return "it brings model code of its own"
+    if config.get("quantization_config"):
+        return "its weights are quantised"
+    if (activation := config.get("hidden_act", "silu")) != "silu":
+        return f"its hidden_act is {activation}, not silu"
+    default = 4096 if kind == "mistral" else None  # as transformers reads a silent file
+    windowed = kind == "mistral" or config.get("use_sliding_window", False)
+    if windowed and config.get("sliding_window", default) is not None:
+        return "it attends through a sliding window"
+    return None
+
+
+def resolve(source: str, config: Mapping[str, Any], decoder: DecoderName) -> Literal["lean", "transformers"]:
+    """What `decoder` stands for, for the model `source` with this config.json. Raises ModelError, one line, for a lean
+    decoder that cannot run it."""
+    if decoder == "transformers":
+        return "transformers"
+    if (why := obstacle(config)) is None:
+        return "lean"
+    if decoder == "lean":
+        raise ModelError(f"{source}: engine.decoder=lean cannot run it: {why}; take engine.decoder=auto")
+    return "transformers"
