@@ -84,6 +84,8 @@ class Rule(BaseModel, ABC):
     """Does the rule read `draft.hidden`? Known once it is bound."""
     chain_only: ClassVar[bool] = False
     """Is the rule defined for chains alone? Drafters of trees are then refused."""
+    sampled_only: ClassVar[bool] = False
+    """Above temperature 0, is the rule defined for candidates drawn from the draft distribution alone?"""
     greedy_only: ClassVar[bool] = False
     """Is the rule defined at temperature 0 alone?"""
     local: ClassVar[bool] = True
@@ -119,8 +121,11 @@ class Rule(BaseModel, ABC):
             raise ValueError(f"rule {self!r} is defined for chains, and drafter={candidates.drafter} drafts trees: use "
                              "drafter=model or another drafter of chains, or rule=lossless")
         if self.bonus_needs_q(sampling) and not candidates.bonus_q:
-            raise ValueError(f"rule {self!r} draws its bonus with the draft distribution behind the last drafted token, "
-                             f"and drafter={candidates.drafter} does not compute it: use drafter=model or early_exit")
+            raise ValueError(f"rule {self!r} draws its bonus with the draft distribution behind the last token, and "
+                             f"drafter={candidates.drafter} does not compute it: use drafter=model or early_exit")
+        if self.sampled_only and not (candidates.sampled or sampling.greedy):
+            raise ValueError(f"rule {self!r} is defined for tokens drawn from the draft distribution, and drafter="
+                             f"{candidates.drafter} draws none: use drafter=model or early_exit")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Rule:
         """The rule bound to these models, `model` being the drafter's: reads its files and keeps the weights it needs

@@ -41,13 +41,26 @@ def lossless_test(v: Verification, q_mode: QMode = "exact") -> Tensor:
         return v.is_argmax
     if v.draft.sampled:
         return v.u * v.q_token < v.p_token if v.draft.chain else _accepts_sampled_siblings(v)
-    reach, p_token = v.u, v.p_token
-    if not v.draft.chain:
-        repeated = (v.earlier_siblings & (v.draft.tokens[:, :, None] == v.draft.tokens[:, None, :])).any(-1)
-        p_token = p_token.masked_fill(repeated | ~v.draft.valid, 0.0)  # a token already rejected has no mass left
-        earlier_mass = (v.earlier_siblings.to(p_token.dtype) @ p_token[..., None])[..., 0]
-        reach = reach * (1.0 - earlier_mass).clamp(min=0.0)
-    return (reach * v.q_token if q_mode == "draft" else reach) < p_token
+    return mass_test(v, q=v.q_token if q_mode == "draft" else None)
+
+
+def mass_test(v: Verification, mass: float = 1.0, q: Tensor | None = None) -> Tensor:
+    """[B, N] bool: u q(x) (mass - S) < p(x), given that the earlier siblings, of mass S, were rejected; q [B, N], or
+    1 if None."""
+    p_token, earlier = sibling_mass(v)
+    reach = v.u * (mass - earlier).clamp(min=0.0)
+    return (reach if q is None else reach * q) < p_token
+
+
+def sibling_mass(v: Verification) -> tuple[Tensor, Tensor]:
+    """For each node the processed target probability of its token, 0 if an earlier sibling has the same one, and the
+    sum of these over its earlier siblings (S above): both [B, N]."""
+    p_token = v.p_token
+    if v.draft.chain:
+        return p_token, torch.zeros_like(p_token)
+    repeated = (v.earlier_siblings & (v.draft.tokens[:, :, None] == v.draft.tokens[:, None, :])).any(-1)
+    p_token = p_token.masked_fill(repeated | ~v.draft.valid, 0.0)  # a token already rejected has no mass left
+    return p_token, (v.earlier_siblings.to(p_token.dtype) @ p_token[..., None])[..., 0]
 
 
 def _accepts_sampled_siblings(v: Verification) -> Tensor:
@@ -66,17 +79,21 @@ def _accepts_sampled_siblings(v: Verification) -> Tensor:
 def residual(v: Verification, node: Tensor) -> Tensor:
     """[B, V] unnormalised: the mass of p that remains in the context of node [B] once all its children are rejected; p
     at a leaf."""
-    p, children = v.p_at(node), v.children_of(node)
+    p = v.p_at(node)
     if v.sampling.greedy:
         return p  # the argmax was not among the children, or it would have been accepted
     if v.draft.sampled:
-        rejected = children.sum(1, keepdim=True)
+        rejected = v.children_of(node).sum(1, keepdim=True)
         q = v.sampling.probs(v.at(v.draft_logits, node))  # unspecified at a leaf, where it is not used
         left = _without_q(p, torch.where(rejected > 0, q, 0.0), rejected, v.draft.width or v.draft.nodes - 1)
-    else:
-        zero_at_children = torch.where(children, 0.0, torch.inf)
-        left = p.scatter_reduce(1, v.draft.tokens, zero_at_children, "amin")
-    # Fall back to p if rounding rejected the last child although no other token has mass (odds about 1e-7).
+        return torch.where(left.sum(-1, keepdim=True) > 0, left, p)  # as in `without_children`
+    return without_children(v, node, p)
+
+
+def without_children(v: Verification, node: Tensor, p: Tensor) -> Tensor:
+    """p [B, V] without the tokens of the children of node [B]. p itself if rounding rejected the last child although
+    no other token has mass (odds about 1e-7)."""
+    left = p.scatter_reduce(1, v.draft.tokens, torch.where(v.children_of(node), 0.0, torch.inf), "amin")
     return torch.where(left.sum(-1, keepdim=True) > 0, left, p)
 
 

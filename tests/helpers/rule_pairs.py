@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ from methods.rules.arc import Arc
 from methods.rules.autojudge import Autojudge
 from methods.rules.base import Rule
 from methods.rules.coarse_grained import CoarseGrained
+from methods.rules.contrastive import Contrastive
 from methods.rules.dropmatch import Dropmatch
 from methods.rules.fsd import Fsd
 from methods.rules.greedy import Greedy
@@ -26,9 +27,10 @@ from methods.rules.judge import Judge
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
+from methods.rules.threshold import Threshold
 from methods.rules.typical import Typical
 from methods.rules.verification import Verification
-from tests.helpers import path_pairs, relaxed_reference, rule_reference
+from tests.helpers import local_reference, path_pairs, relaxed_reference, rule_reference
 from tests.helpers.rule_reference import Local, Tree
 
 Expected = tuple[list[int], np.ndarray, tuple[int, int]]
@@ -125,6 +127,41 @@ def _dropmatch(**options: Any) -> Pair:
                 states_behind_logits)
 
 
+def _chain(name: str, relaxes: str = "warm", **options: Any) -> Pair:
+    """A rule of tests/helpers/local_reference.py, whose function has the rule's name and options."""
+    return _local(registry.rule(name)(**options), partial(getattr(local_reference, name), **options), relaxes)
+
+
+def logits_behind_leaves(v: Verification) -> Verification:
+    """The draft has logits behind its last token too."""
+    g = torch.Generator().manual_seed(0)
+    draft_logits = v.draft.logits.where(~v.draft.logits.isnan(), torch.randn(v.draft.logits.shape, generator=g))
+    return Verification(replace(v.draft, logits=draft_logits), v.logits, v.sampling, v.u)
+
+
+def _threshold(relaxes: str = "warm", **options: Any) -> Pair:
+    """Its lossless test takes every candidate for a point mass."""
+    local = partial(local_reference.threshold, **options)
+
+    def expected(v: Verification, row: int, tree: Tree) -> Expected:
+        return rule_reference.walk({node: (replace(context, sampled=False), children)
+                                    for node, (context, children) in tree.items()}, local)
+    return Pair(Threshold(**options), expected, relaxes=relaxes)
+
+
+def _contrastive(relaxes: str = "never", **options: Any) -> Pair:
+    rule = Contrastive(**options)
+
+    def expected(v: Verification, row: int, tree: Tree) -> Expected:
+        complete = {node: (replace(context, draft_z=v.draft.logits[row, node].double().numpy()), children)
+                    for node, (context, children) in tree.items()}
+        t = v.sampling.temperature
+        return rule_reference.walk(complete, partial(
+            local_reference.contrastive, temperature=t, beta=rule.beta, mixed_temperature=rule.temperature or t,
+            gate=rule.gate, alpha=rule.alpha))
+    return Pair(rule, expected, logits_behind_leaves, relaxes)
+
+
 def coarse(groups: list[list[int]], token: str, vocab: int = 12) -> CoarseGrained:
     """The rule with these groups, as if read from a file."""
     rule = CoarseGrained(token=token)
@@ -214,5 +251,31 @@ PAIRS = {
     "autojudge both": _judged(Autojudge(threshold=0.3), classifier("autojudge", "both"), relaxed_reference.autojudge),
     "autojudge target": _judged(Autojudge(threshold=0.6), classifier("autojudge", "target"),
                                 relaxed_reference.autojudge),
+    "cactus": _chain("cactus", delta=0.25),
+    "cactus strict": _chain("cactus", "never", delta=0.0),
+    "lossy": _chain("lossy", alpha=0.7),
+    "cascade_opt": _chain("cascade_opt", alpha=0.05),
+    "cascade_opt paper": _chain("cascade_opt", alpha=0.3, gate="paper"),
+    "cascade_opt head": _chain("cascade_opt", alpha=0.3, head=0.8),
+    "cascade_opt strict": _chain("cascade_opt", "never", alpha=-1.1),
+    "cascade_tok": _chain("cascade_tok", alpha=0.35),
+    "cascade_tok processed": _chain("cascade_tok", alpha=0.8, top_set="processed"),
+    "cascade_tok zero": _chain("cascade_tok", "never", alpha=0.0),
+    "cascade_tok all": _chain("cascade_tok", alpha=1.0),
+    "cascade_tok tail": _chain("cascade_tok", alpha=0.8, variant="lossless_tail"),
+    "r_fuzzy": _chain("r_fuzzy", threshold=0.1),
+    "r_fuzzy kl": _chain("r_fuzzy", threshold=0.4, divergence="kl"),
+    "ensemble": _chain("ensemble", w=0.8),
+    "ensemble transformers": _chain("ensemble", "always", w=0.5, variant="transformers"),
+    "ensemble always-accept": _chain("ensemble", w=0.0),
+    "contrastive": _contrastive(beta=0.5),
+    "contrastive at temperature 2": _contrastive("warm", beta=0.1, temperature=2.0),
+    "contrastive plausible": _contrastive(beta=1.0, gate="plausible"),
+    "threshold": _threshold(single=0.4, acc=0.9),
+    "threshold acc": _threshold(acc=0.6),
+    "threshold strict": _threshold("never"),
+    "entropy_verify": _chain("entropy_verify", threshold=0.95, alpha=0.4),
+    "entropy_verify strict": _chain("entropy_verify", "never", threshold=1.0, alpha=0.0),
+    "ears": _chain("ears", tolerance=0.5),
     "judge": _judged(Judge(), classifier("judge", "target"), relaxed_reference.judge),
 }

@@ -36,6 +36,12 @@ CASES = {
     "early exit, deterministic": ("early_exit", {"exit_layer": 1, "sample": False}, "lossless", {}),
     "lookahead": ("lookahead", {"level": 3, "window": 2, "guesses": 3, "pool_from_prompt": True}, "lossless", {}),
     "eagle2, chain": ("eagle2", {"tree": "chain"}, "lossless", {}),
+    "contrastive, beta 0": ("model", {}, "contrastive", {"beta": 0.0}),
+    "contrastive, beta 0, early exit": ("early_exit", {"exit_layer": 1}, "contrastive", {"beta": 0.0}),
+    "threshold 1, sampled": ("model", {}, "threshold", {}),
+    "threshold 1, tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "threshold", {}),
+    "ensemble, w 1": ("model", {}, "ensemble", {"w": 1.0}),
+    "entropy_verify, strict, prompt lookup": ("prompt_lookup", {}, "entropy_verify", {"threshold": 1.0, "alpha": 0.0}),
     "mars sampling, theta 1": ("model", {}, "mars", {"variant": "sampling", "theta": 1.0}),
 }
 BIASED = {

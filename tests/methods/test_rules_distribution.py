@@ -10,6 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from methods import registry
 from methods.rules.base import Rule
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
@@ -101,6 +102,19 @@ def test_two_tokens_are_the_targets(shape: str, sampled: bool, sampling: Samplin
     assert p_value(counts, joint(models, sampling)) > 1e-3
 
 
+STRICT = {"cactus": {"delta": 0.0}, "lossy": {"alpha": 0.0}, "cascade_opt": {"alpha": -1.1},
+          "r_fuzzy": {"threshold": 0.0}, "ensemble": {"w": 1.0}, "threshold": {}, "ears": {"tolerance": 0.0},
+          "entropy_verify": {"threshold": 1.0, "alpha": 0.0}, "contrastive": {"beta": 0.0}}
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_two_tokens_of_a_strict_setting_are_the_targets(name: str) -> None:
+    models, rule = Bigrams.random(seed=1), registry.rule(name)(**STRICT[name])
+    for shape in ["chain"] if rule.chain_only else SHAPES:
+        counts = models.two_tokens(rule, shape, SETTINGS[1], sampled=True, draws=20_000, seed=3)
+        assert p_value(counts, joint(models, SETTINGS[1])) > 1e-3
+
+
 BIASED = {"q_mode draft": Lossless(q_mode="draft"), "mars": Mars(variant="sampling", theta=0.5),
           "mars released": Mars(variant="released", q_mode="draft"), "random": Random(rate=0.7)}
 
@@ -110,6 +124,18 @@ BIASED = {"q_mode draft": Lossless(q_mode="draft"), "mars": Mars(variant="sampli
 def test_the_same_test_sees_a_bias(name: str, shape: str) -> None:
     models = Bigrams.random(seed=1)
     counts = models.two_tokens(BIASED[name], shape, Sampling(1.0), sampled=False, draws=20_000, seed=3)
+    assert p_value(counts, joint(models, Sampling(1.0))) < 1e-9
+
+
+BIASED_CHAINS = {"cactus": {}, "lossy": {}, "cascade_opt": {"alpha": 0.5}, "cascade_tok": {"alpha": 0.0},
+                 "r_fuzzy": {}, "ensemble": {}, "contrastive": {}, "threshold": {"acc": 0.8}, "ears": {},
+                 "entropy_verify": {}}
+
+
+@pytest.mark.parametrize("name", BIASED_CHAINS)
+def test_the_same_test_sees_a_relaxed_chain(name: str) -> None:
+    models, rule = Bigrams.random(seed=1), registry.rule(name)(**BIASED_CHAINS[name])
+    counts = models.two_tokens(rule, "chain", Sampling(1.0), sampled=True, draws=20_000, seed=3)
     assert p_value(counts, joint(models, Sampling(1.0))) < 1e-9
 
 

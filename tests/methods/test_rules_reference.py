@@ -34,15 +34,16 @@ def cases(sampling: Sampling) -> list[tuple[str, Verification, list[rule_referen
 
 
 def runs(name: str, sampling: Sampling) -> bool:
-    """Greedy has no temperature, and temperature 0 has no processed distribution."""
+    """Greedy has no temperature, contrastive needs one, and temperature 0 has no processed distribution."""
     if sampling.greedy:
-        return not name.endswith("processed")
+        return not ((name.startswith("fsd") and name.endswith("processed")) or name.startswith("contrastive"))
     return not PAIRS[name].rule.greedy_only
 
 
 def allowed(rule: Rule, v: Verification) -> bool:
-    """Some rules are defined for chains alone."""
-    return v.draft.chain or not rule.chain_only
+    """Some rules are defined for chains, or for sampled candidates, alone."""
+    return ((v.draft.chain or not rule.chain_only)
+            and (v.draft.sampled or v.sampling.greedy or not rule.sampled_only))
 
 
 @pytest.mark.parametrize("name,sampling", [(n, s) for n in PAIRS for s in SETTINGS if runs(n, s)], ids=str)
@@ -76,7 +77,8 @@ def test_shortcut_draws_from_emit(name: str) -> None:
     for sampling in (GREEDY, WARM):
         if not runs(name, sampling):
             continue
-        v = PAIRS[name].prepare(random_case(7, sampling, sampled=False, tree=not rule.chain_only))
+        sampled = rule.sampled_only and not sampling.greedy
+        v = PAIRS[name].prepare(random_case(7, sampling, sampled=sampled, tree=not rule.chain_only))
         last = walk(v, rule.decide(v)).last
         token, weights = rule.next_token(v, last, torch.full((len(last),), 0.4)), rule.emit(v, last)
         assert (weights.gather(1, token[:, None]) > 0).all()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.drafters.model import ModelDrafter
 from methods.method import build_method
@@ -25,6 +26,7 @@ from methods.rules.judge import Judge
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
+from methods.rules.threshold import Threshold
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, walk
 from methods.sampling import Sampling
@@ -36,7 +38,12 @@ from tests.helpers.tiny_models import language_model, prompts
 COMPARE = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
 RULES = [Mars(theta=0.8), Mars(variant="sampling", theta=0.7), Mars(variant="released", theta=0.7),
          Mars(indicator="prob_ratio", theta=0.3), Mars(indicator="logit_margin", theta=0.0), Fsd(threshold=0.1),
-         Fsd(divergence="tv", threshold=0.3), Dropmatch(variant="naive"), Dropmatch(variant="js")]
+         Fsd(divergence="tv", threshold=0.3), Dropmatch(variant="naive"), Dropmatch(variant="js"),
+         Threshold(single=0.3, acc=0.9)]
+CHAIN_RULES = [registry.rule(name)(**options) for name, options in [
+    ("cactus", {}), ("lossy", {}), ("cascade_opt", {"alpha": 0.2}), ("cascade_opt", {"alpha": 0.2, "head": 0.7}),
+    ("cascade_tok", {"variant": "lossless_tail"}), ("r_fuzzy", {"threshold": 0.05}), ("ensemble", {"w": 0.7}),
+    ("entropy_verify", {}), ("ears", {})]]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
@@ -50,10 +57,19 @@ def test_the_dial_says_what_the_rule_says(rule: Rule, tree: bool, temperature: f
         v = Verification(v.draft, v.logits, v.sampling, v.u, torch.randn(*v.u.shape, 16, generator=g))
         rule = rule.model_copy()
         rule._head = lambda hidden: hidden @ weight.T
-    if isinstance(rule, Mars) and rule.variant == "released" and temperature == 0:
+    if temperature == 0 and (isinstance(rule, Threshold) or (isinstance(rule, Mars) and rule.variant == "released")):
         assert rule.threshold_view(v) is None
         return
     agrees(rule, v)
+
+
+@pytest.mark.parametrize("rule", CHAIN_RULES, ids=repr)
+def test_the_dial_of_a_rule_for_sampled_chains(rule: Rule) -> None:
+    v = random_case(3, Sampling(1.0), sampled=True, tree=False, rows=40, shift=1.0)
+    agrees(rule, v)
+    assert rule.by_threshold(v).any() and not (rule.by_threshold(v) & rule.decide(v).strict).any()
+    cold = Verification(v.draft, v.logits, Sampling(0.0), v.u)
+    assert rule.threshold_view(cold) is None and not rule.by_threshold(cold).any()
 
 
 def agrees(rule: Rule, v: Verification) -> None:

@@ -1,0 +1,51 @@
+"""Cactus: raise the acceptance of a drafted token by an amount that bounds the divergence from the target.
+
+    accept x  iff  u < min(1, h/q(x))        h = min(1, p(x) + sqrt(2 delta p(x) (1 - p(x))))
+    rejected: draw from norm(max(0, H - q))   H(x) = h,  H(v) = p(v) (1 - h)/(1 - p(x)) elsewhere (p(v) if p(x) = 1)
+    bonus: draw from p
+
+p and q are the processed distributions of target and draft in the context of x. The residual depends on x. delta = 0
+is lossless; no other value is. At temperature 0: greedy matching.
+Source: MANGA-UOFA/Cactus 3b01b816 (default delta 1) and, with the same formula, graphcore-research/
+relaxed-spec-dec-repro c28353fe (arXiv 2607.08690; delta 0.1, 0.25, 1, 10).
+
+In docs/rules.md
+  accepts  `u q(x) < min(1, p(x) + sqrt(2 delta p(x) (1 - p(x))))`
+  reads    p, q; sampled chains
+  emits    norm max(0, H - q): the target with p(x) raised to h, without q
+  strict   `delta=0`: lossless
+  source   Cactus; the study arXiv 2607.08690 (`cactus`)
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from methods.rules._chains import ThresholdChain, without_draft
+from methods.rules.base import ThresholdView
+from methods.rules.verification import Verification
+
+
+class Cactus(ThresholdChain):
+    """delta: size of the relaxation; the study ran 0.1, 0.25, 1 and 10."""
+
+    delta: float = Field(1.0, ge=0.0)
+
+    def view(self, v: Verification, strict: Tensor) -> ThresholdView:
+        """Accepted iff u q < p, or (u q - p)^2 / (2 p (1 - p)) < delta, which is u q < h."""
+        missing = (v.u * v.q_token - v.p_token).clamp(min=0.0)
+        score = missing.square() / (2.0 * v.p_token * (1.0 - v.p_token))
+        return ThresholdView("delta", "<", self.delta, score, torch.ones_like(strict), strict)
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        p = v.p_at(node)
+        if v.sampling.greedy:
+            return p
+        child = v.children_of(node).long().argmax(1)  # the root where there is none, and then H is not used
+        token = v.at(v.draft.tokens, child)[:, None]
+        at_token = p.gather(1, token)
+        raised = (at_token + (2.0 * self.delta * at_token * (1.0 - at_token)).sqrt()).clamp(max=1.0)
+        scale = torch.where(at_token < 1.0, (1.0 - raised) / (1.0 - at_token), 1.0)
+        return without_draft(v, node, (p * scale).scatter(1, token, raised), p)

@@ -1,0 +1,76 @@
+"""Static ensemble: sample from a fixed mixture of target and draft instead of from the target.
+
+    accept x  iff  u < (1 - w) + w p(x)/q(x);   rejected: norm(max(0, p - q));   bonus: p
+
+p and q are the processed distributions in the context of x. With pi = w p + (1 - w) q the test is u < pi(x)/q(x) and
+max(0, pi - q) = w max(0, p - q): the emitted token has exactly the distribution pi, the bonus that of p. w = 1 is
+lossless; no other value is. w = 0 accepts every draft (always-accept): the target decides the bonus alone. `random`
+with rate=1 is the same for drafters without a distribution.
+
+variant  at temperature 0
+  graphcore     greedy matching.
+  transformers  m = argmax of w softmax(z) + (1 - w) softmax(z_draft), raw logits; accept x iff x = m; emit m after a
+                rejection and the target's argmax as the bonus. Strict at w = 1 only.
+
+Source: DIVERSE (arXiv 2604.07622); transformers >= 5.14, `assistant_ensemble_weight` (0 < w < 1; None is lossless),
+`_speculative_sampling` of 5.23.0; graphcore-research/relaxed-spec-dec-repro c28353fe, `ens` (arXiv 2607.08690; w 0.95,
+0.9, 0.8).
+
+In docs/rules.md
+  accepts  `u < (1 - w) + w p(x)/q(x)`; `transformers` at T = 0: the argmax of the mixture
+  reads    p, q; sampled chains
+  emits    norm max(0, p - q), which is the mixture without q; `transformers` at T = 0: the argmax of the mixture
+  strict   `w=1`: lossless
+  source   transformers: `assistant_ensemble_weight=w`; DIVERSE; the study arXiv 2607.08690 (`ens`)
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from methods.rules._chains import ThresholdChain
+from methods.rules.base import ThresholdView
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
+from methods.sampling import Sampling
+
+
+class Ensemble(ThresholdChain):
+    """w: weight of the target in the mixture. variant: as above."""
+
+    variant: Literal["graphcore", "transformers"] = "graphcore"
+    w: float = Field(0.9, ge=0.0, le=1.0)
+
+    def needs_q(self, sampling: Sampling) -> bool:
+        return self._mixes_argmax(sampling)
+
+    def emits_argmax(self, sampling: Sampling) -> bool:
+        return sampling.greedy and not self._mixes_argmax(sampling)
+
+    def decide(self, v: Verification) -> Decision:
+        if not self._mixes_argmax(v.sampling):
+            return super().decide(v)
+        best = self._mixture(v.logits, v.draft_logits).argmax(-1)
+        return Decision(v.draft.tokens == v.at_parent(best), v.is_argmax)
+
+    def view(self, v: Verification, strict: Tensor) -> ThresholdView:
+        """Accepted iff u < p/q, or (1 - u)/(1 - p/q) > w, which is u < (1 - w) + w p/q."""
+        score = (1.0 - v.u) / (1.0 - v.p_token / v.q_token)
+        return ThresholdView("w", ">", self.w, score, torch.ones_like(strict), strict)
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        if not self._mixes_argmax(v.sampling):
+            return super().emit(v, node)
+        best = self._mixture(v.at(v.logits, node), v.at(v.draft_logits, node)).argmax(-1)
+        best = torch.where(v.children_of(node).any(1), best, v.at(v.argmax, node))
+        return torch.zeros_like(v.logits[:, 0]).scatter_(-1, best[:, None], 1.0)
+
+    def _mixes_argmax(self, sampling: Sampling) -> bool:
+        return sampling.greedy and self.variant == "transformers"
+
+    def _mixture(self, logits: Tensor, draft_logits: Tensor) -> Tensor:
+        return self.w * logits.softmax(-1) + (1.0 - self.w) * draft_logits.softmax(-1)

@@ -1,0 +1,147 @@
+"""The rules of production engines and of arXiv 2607.08690 once more: float64, from the formulas of their sources, one
+context at a time. A context of a chain has one child or none."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.helpers.rule_reference import Child, Context, greedy, softmax
+
+Outcome = tuple[Child | None, np.ndarray]
+
+
+def tested(context: Context, children: list[Child], accept: float, rejected: np.ndarray) -> Outcome:
+    """Accept the child with this probability; after a rejection draw from the positive part of `rejected`."""
+    [child] = children
+    if child.u < accept:
+        return child, context.p
+    return None, np.maximum(rejected, 0.0)
+
+
+def ratio(context: Context, child: Child) -> float:
+    return context.p[child.token] / (context.q[child.token] if context.sampled else 1.0)
+
+
+def remainder(context: Context, child: Child) -> np.ndarray:
+    """p without q; for a deterministic draft p without its token."""
+    return context.p - (context.q if context.sampled else np.where(np.arange(len(context.p)) == child.token, 1.0, 0.0))
+
+
+def chain(local):
+    """Greedy matching at temperature 0, p at a leaf."""
+    def rule(context: Context, children: list[Child], **options) -> Outcome:
+        if context.greedy:
+            return greedy(context, children)
+        return local(context, children, **options) if children else (None, context.p)
+    return rule
+
+
+@chain
+def cactus(context: Context, children: list[Child], delta: float) -> Outcome:
+    [child] = children
+    x, p, q = child.token, context.p, context.q
+    h = min(1.0, p[x] + np.sqrt(2 * delta * p[x] * (1 - p[x])))
+    raised = p * (1 - h) / (1 - p[x]) if p[x] < 1 else p.copy()
+    raised[x] = h
+    return tested(context, children, min(1.0, h / q[x]), raised - q)
+
+
+@chain
+def lossy(context: Context, children: list[Child], alpha: float) -> Outcome:
+    [child] = children
+    accept = min(1.0, context.p[child.token] / ((1 - alpha) * context.q[child.token]))
+    return tested(context, children, accept, context.p - context.q)
+
+
+@chain
+def cascade_opt(context: Context, children: list[Child], alpha: float, gate: str = "processed",
+                head: float | None = None) -> Outcome:
+    [child] = children
+    p, q = context.p, context.q
+    best_p, best_q = (p.max(), q.max()) if gate == "processed" else (softmax(context.z).max(),
+                                                                    softmax(context.draft_z).max())
+    defer = best_q < best_p - alpha * np.maximum(p - q, 0.0).sum()
+    if head is not None:
+        defer = defer or p[child.token] < (1 - head) * p.max()
+    return tested(context, children, min(1.0, ratio(context, child)) if defer else 1.0, p - q)
+
+
+@chain
+def cascade_tok(context: Context, children: list[Child], alpha: float, variant: str = "blend",
+                top_set: str = "paper") -> Outcome:
+    [child] = children
+    p, q, x = context.p, context.q, child.token
+    if variant == "lossless_tail":
+        return tested(context, children, 1.0 if p[x] >= (1 - alpha) * p.max() else ratio(context, child), p - q)
+    z = context.z if top_set == "paper" else context.processed_z
+    if alpha == 0:
+        top = np.arange(len(z)) == z.argmax()
+    elif alpha == 1:
+        top = np.ones(len(z), dtype=bool)
+    else:
+        top = z >= z.max() + np.log(1 - alpha)
+    pi = np.where(top, q, 0.0) + q[~top].sum() * p
+    return tested(context, children, min(1.0, pi[x] / q[x]), pi - q)
+
+
+@chain
+def r_fuzzy(context: Context, children: list[Child], threshold: float, divergence: str = "js") -> Outcome:
+    [child] = children
+    p, q = context.p, context.q
+
+    def kl(a, b):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(np.where(a > 0, a * np.log(a / b), 0.0).sum())
+    nats = kl(p, q) if divergence == "kl" else (kl(p, (p + q) / 2) + kl(q, (p + q) / 2)) / 2
+    return tested(context, children, 1.0 if nats <= threshold else min(1.0, ratio(context, child)), p - q)
+
+
+def ensemble(context: Context, children: list[Child], w: float, variant: str = "graphcore") -> Outcome:
+    if context.greedy and variant == "transformers" and children:
+        mixed = int((w * softmax(context.z) + (1 - w) * softmax(context.draft_z)).argmax())
+        return (children[0] if children[0].token == mixed else None), np.eye(len(context.z))[mixed]
+    if context.greedy:
+        return greedy(context, children)
+    if not children:
+        return None, context.p
+    mixture, x = w * context.p + (1 - w) * context.q, children[0].token
+    return tested(context, children, min(1.0, mixture[x] / context.q[x]), mixture - context.q)
+
+
+def contrastive(context: Context, children: list[Child], temperature: float, beta: float, mixed_temperature: float,
+                gate: str = "support", alpha: float = 0.1) -> Outcome:
+    """`context.draft_z` is given at a leaf too."""
+    z = ((1 + beta) * context.z - beta * context.draft_z) / mixed_temperature
+    inside = context.p > 0 if gate == "support" else context.z >= context.z.max() + temperature * np.log(alpha)
+    pi = softmax(np.where(inside, z, -np.inf))
+    if not children:
+        return None, pi
+    return tested(context, children, min(1.0, pi[children[0].token] / context.q[children[0].token]), pi - context.q)
+
+
+def threshold(context: Context, children: list[Child], single: float = 1.0, acc: float = 1.0) -> Outcome:
+    if context.greedy:
+        return greedy(context, children)
+    left, mass = context.p.copy(), 0.0
+    for child in children:
+        p = left[child.token]  # 0 if an earlier sibling had the same token
+        if p >= single or child.u < (min(1.0, p / (acc - mass)) if acc > mass else float(p > 0)):
+            return child, context.p
+        mass += p
+        left[child.token] = 0.0
+    return None, left if left.sum() > 1e-9 else context.p
+
+
+@chain
+def entropy_verify(context: Context, children: list[Child], threshold: float, alpha: float) -> Outcome:
+    [child] = children
+    p0 = softmax(context.z)
+    theta = min(np.exp(alpha * (p0 * np.log(p0 + 1e-10)).sum()), threshold)
+    return tested(context, children, min(1.0, ratio(context, child) / theta), remainder(context, child))
+
+
+@chain
+def ears(context: Context, children: list[Child], tolerance: float) -> Outcome:
+    [child] = children
+    accept = min(1.0, ratio(context, child) + tolerance * (1 - context.p.max()))
+    return tested(context, children, accept, remainder(context, child))
