@@ -26,12 +26,16 @@ from torch import Tensor
 from methods.rules._chains import ThresholdChain, without_draft
 from methods.rules.base import ThresholdView
 from methods.rules.verification import Verification
+from methods.sampling import Sampling
 
 
 class Cactus(ThresholdChain):
     """delta: size of the relaxation; the study ran 0.1, 0.25, 1 and 10."""
 
     delta: float = Field(1.0, ge=0.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.delta == 0.0
 
     def view(self, v: Verification, strict: Tensor) -> ThresholdView:
         """Accepted iff u q < p, or (u q - p)^2 / (2 p (1 - p)) < delta, which is u q < h."""

@@ -37,6 +37,7 @@ from torch import Tensor
 from methods.rules._chains import ThresholdChain
 from methods.rules.base import ThresholdView
 from methods.rules.verification import Verification
+from methods.sampling import Sampling
 
 
 class CascadeOpt(ThresholdChain):
@@ -45,6 +46,9 @@ class CascadeOpt(ThresholdChain):
     alpha: float = 0.0
     gate: Literal["processed", "paper"] = "processed"
     head: float | None = Field(None, ge=0.0, le=1.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or (self.gate == "processed" and self.alpha < -1.0)
 
     def view(self, v: Verification, strict: Tensor) -> ThresholdView:
         processed = self.gate == "processed"

@@ -43,6 +43,7 @@ from methods.rules._chains import ChainRule, without_draft
 from methods.rules.base import ThresholdView
 from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
+from methods.sampling import Sampling
 
 
 class CascadeTok(ChainRule):
@@ -51,6 +52,9 @@ class CascadeTok(ChainRule):
     variant: Literal["blend", "lossless_tail"] = "blend"
     alpha: float = Field(0.35, ge=0.0, le=1.0)
     top_set: Literal["paper", "processed"] = "paper"
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy
 
     def accept(self, v: Verification, strict: Tensor) -> Tensor:
         if self.variant == "lossless_tail":

@@ -47,6 +47,9 @@ class Contrastive(ChainRule):
     gate: Literal["support", "plausible"] = "support"
     alpha: float = Field(0.1, gt=0.0, le=1.0)
 
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return self.beta == 0.0 and self.gate == "support" and self.temperature in (None, sampling.temperature)
+
     def bonus_needs_q(self, sampling: Sampling) -> bool:
         return True
 

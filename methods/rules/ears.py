@@ -27,6 +27,7 @@ from torch import Tensor
 from methods.rules._chains import ThresholdChain, draft_p
 from methods.rules.base import ThresholdView
 from methods.rules.verification import Verification
+from methods.sampling import Sampling
 
 
 class Ears(ThresholdChain):
@@ -34,6 +35,9 @@ class Ears(ThresholdChain):
 
     sampled_only: ClassVar[bool] = False
     tolerance: float = Field(0.3, ge=0.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.tolerance == 0.0
 
     def view(self, v: Verification, strict: Tensor) -> ThresholdView:
         score = (v.u - v.p_token / draft_p(v)) / (1.0 - v.at_parent(v.p.amax(-1)))

@@ -45,6 +45,9 @@ class Ensemble(ThresholdChain):
     variant: Literal["graphcore", "transformers"] = "graphcore"
     w: float = Field(0.9, ge=0.0, le=1.0)
 
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return self.w == 1.0 or (sampling.greedy and self.variant == "graphcore")
+
     def needs_q(self, sampling: Sampling) -> bool:
         return self._mixes_argmax(sampling)
 

@@ -34,6 +34,7 @@ from torch import Tensor
 from methods.rules._chains import ThresholdChain, draft_p
 from methods.rules.base import ThresholdView
 from methods.rules.verification import Verification
+from methods.sampling import Sampling
 
 EPSILON = 1e-10
 
@@ -44,6 +45,9 @@ class EntropyVerify(ThresholdChain):
     sampled_only: ClassVar[bool] = False
     threshold: float = Field(0.95, gt=0.0, le=1.0)
     alpha: float = Field(0.4, ge=0.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or (self.threshold == 1.0 and self.alpha == 0.0)
 
     def view(self, v: Verification, strict: Tensor) -> ThresholdView:
         """The smaller of two numbers is exceeded where one of them is."""

@@ -25,12 +25,16 @@ from torch import Tensor
 from methods.rules._chains import ThresholdChain
 from methods.rules.base import ThresholdView
 from methods.rules.verification import Verification
+from methods.sampling import Sampling
 
 
 class Lossy(ThresholdChain):
     """alpha: share of the draft's probability that is waived; the study ran 0.3, 0.7 and 0.95."""
 
     alpha: float = Field(0.3, ge=0.0, lt=1.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.alpha == 0.0
 
     def view(self, v: Verification, strict: Tensor) -> ThresholdView:
         score = 1.0 - v.p_token / (v.u * v.q_token)

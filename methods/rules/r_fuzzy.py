@@ -33,6 +33,7 @@ from methods.rules._chains import ThresholdChain
 from methods.rules.base import ThresholdView
 from methods.rules.fsd import divergence
 from methods.rules.verification import Verification
+from methods.sampling import Sampling
 
 
 class RFuzzy(ThresholdChain):
@@ -40,6 +41,9 @@ class RFuzzy(ThresholdChain):
 
     divergence: Literal["js", "kl"] = "js"
     threshold: float = Field(0.2, ge=0.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.threshold == 0.0
 
     def view(self, v: Verification, strict: Tensor) -> ThresholdView:
         if self.divergence == "js":

@@ -32,6 +32,7 @@ from methods.rules.base import Rule, ThresholdView
 from methods.rules.lossless import mass_test, sibling_mass, without_children
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
+from methods.sampling import Sampling
 
 
 class Threshold(Rule):
@@ -39,6 +40,9 @@ class Threshold(Rule):
 
     single: float = Field(1.0, ge=0.0, le=1.0)
     acc: float = Field(1.0, ge=1e-9, le=1.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or (self.single == 1.0 and self.acc == 1.0)
 
     def decide(self, v: Verification) -> Decision:
         if v.sampling.greedy:

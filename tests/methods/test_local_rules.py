@@ -160,6 +160,16 @@ def test_a_looser_setting_accepts_no_less(name: str) -> None:
         assert (looser >= tighter - 1e-6).all() and (looser > tighter + 0.01).any()
 
 
+def test_every_rule_knows_when_it_is_lossless() -> None:
+    for name in STRICT:
+        assert strict(name).is_lossless(WARM)
+    for rule in RELAXED:
+        assert not rule.is_lossless(WARM)
+        assert isinstance(rule, Contrastive) or rule.is_lossless(COLD)
+    assert not Ensemble(variant="transformers").is_lossless(COLD)
+    assert not registry.rule("cascade_opt")(alpha=-1.1, gate="paper").is_lossless(WARM)
+
+
 def test_always_accept() -> None:
     v = random_case(0, WARM, sampled=True, tree=False)
     v = with_u(v, torch.full_like(v.u, float(torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)))))
@@ -185,9 +195,8 @@ def test_the_distance_that_the_docstring_states(rule: Rule, file: str, number: s
 
 
 @pytest.mark.parametrize(("rule", "drafter", "sampling", "message"), [
-    *((rule, registry.drafter("eagle3")(), WARM, "is defined for chains") for rule in RELAXED if rule.chain_only
-      and not isinstance(rule, Contrastive)),
-    (Contrastive(), registry.drafter("eagle3")(), WARM, "does not compute it"),
+    *((rule, registry.drafter("eagle3")(), WARM, "is defined for chains") for rule in RELAXED if rule.chain_only),
+    (Contrastive(), registry.drafter("eagle2")(tree="chain"), WARM, "does not compute it"),
     *((rule, GREEDY_MODEL, WARM, "drawn from the draft distribution") for rule in RELAXED if rule.sampled_only),
     (Contrastive(), MODEL, COLD, "not for temperature 0"),
     (Ensemble(variant="transformers"), registry.drafter("prompt_lookup")(), COLD, "prompt_lookup"),
