@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,12 +42,13 @@ def render_table(spec: TableSpec, grid: Grid, out_dir: str | Path) -> list[Path]
 class Text(NamedTuple):
     """One number as it is printed.
 
-    main       the number, or the cell's state if there is none.
-    interval   its interval; empty without one.
-    paper      the published number; empty without one.
-    bold       whether it is the best of its column.
-    notes      indices into the table's notes.
-    state      measured, failed, missing or absent.
+    main          the number, or the cell's state if there is none.
+    interval      its interval; empty without one.
+    paper         the published number; empty without one.
+    bold          whether it is the best of its column.
+    notes         indices into the table's notes.
+    state         measured, failed, missing or absent.
+    paper_notes   indices of the notes on the published number.
     """
 
     main: str
@@ -56,6 +57,7 @@ class Text(NamedTuple):
     bold: bool = False
     notes: tuple[int, ...] = ()
     state: str = "measured"
+    paper_notes: tuple[int, ...] = ()
 
 
 def cell_texts(cell: Cell) -> list[Text]:
@@ -63,9 +65,11 @@ def cell_texts(cell: Cell) -> list[Text]:
     if cell.state == "absent":
         return [Text("", state="absent") for _ in cell.numbers]
     if cell.state in ("failed", "missing"):
-        return [Text(cell.state, "", number.published_text, False, cell.notes, cell.state) for number in cell.numbers]
+        return [Text(cell.state, "", number.published_text, False, cell.notes, cell.state, number.paper_notes)
+                for number in cell.numbers]
     return [
-        Text(number.text, number.interval_text, number.published_text, number.best, (*cell.notes, *number.notes))
+        Text(number.text, number.interval_text, number.published_text, number.best, (*cell.notes, *number.notes),
+             paper_notes=number.paper_notes)
         for number in cell.numbers
     ]
 
@@ -92,7 +96,7 @@ def markdown(table: Table) -> str:
     heads, *body = [[text.replace("|", r"\|") for text in line] for line in ([*table.stub, *columns], *lines)]
     align = ["left"] * len(table.stub) + ["right"] * len(columns)
     grid = pd.DataFrame(body, columns=heads).to_markdown(index=False, colalign=align, disable_numparse=True)
-    notes = "\n".join(f"{_raised(i)} {note}  " for i, note in enumerate(table.notes))
+    notes = "\n".join(f"{_raised([i])} {note}  " for i, note in enumerate(table.notes))
     findings = "\n".join(f"- {finding}" for finding in table.findings)
     parts = (f"### {table.spec.title}", grid, table.caption, notes, findings)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -100,11 +104,13 @@ def markdown(table: Table) -> str:
 
 def _markdown_text(text: Text) -> str:
     main = f"**{text.main}**" if text.bold else text.main
-    return " ".join(part for part in (main + "".join(map(_raised, text.notes)), text.interval, text.paper) if part)
+    paper = text.paper + _raised(text.paper_notes)
+    return " ".join(part for part in (main + _raised(text.notes), text.interval, paper) if part)
 
 
-def _raised(note: int) -> str:
-    return str(note + 1).translate(SUPERSCRIPTS)
+def _raised(notes: Sequence[int]) -> str:
+    """The marks of notes: ³,¹¹."""
+    return ",".join(str(note + 1).translate(SUPERSCRIPTS) for note in notes)
 
 
 def latex(table: Table) -> str:
@@ -148,9 +154,10 @@ def _tex_body(table: Table) -> list[str]:
 def _tex_lines(labels: list[str], texts: list[Text]) -> list[str]:
     """A line of numbers and, if there are any, small lines of intervals and of published numbers under it."""
     lines = [[*map(_tex, labels), *map(_tex_main, texts)]]
-    for parts in ([text.interval for text in texts], [text.paper for text in texts]):
+    for parts in ([_tex(text.interval) for text in texts],
+                  [_tex(text.paper) + _tex_marks(text.paper_notes) for text in texts]):
         if any(parts):
-            small = [rf"{{\tiny {_tex(part)}}}" if part else "" for part in parts]
+            small = [rf"{{\tiny {part}}}" if part else "" for part in parts]
             lines.append([*[""] * len(labels), *small])
     ends = [r" \\[-3pt]"] * (len(lines) - 1) + [r" \\[2pt]"]
     return [" & ".join(line) + end for line, end in zip(lines, ends, strict=True)]
@@ -158,8 +165,12 @@ def _tex_lines(labels: list[str], texts: list[Text]) -> list[str]:
 
 def _tex_main(text: Text) -> str:
     main = rf"\textbf{{{_tex(text.main)}}}" if text.bold else _tex(text.main)
-    marks = ",".join(str(note + 1) for note in text.notes)
-    return main + (rf"\rlap{{\textsuperscript{{{marks}}}}}" if marks else "")
+    return main + _tex_marks(text.notes)
+
+
+def _tex_marks(notes: Sequence[int]) -> str:
+    marks = ",".join(str(note + 1) for note in notes)
+    return rf"\rlap{{\textsuperscript{{{marks}}}}}" if marks else ""
 
 
 def _tex(text: str) -> str:
@@ -168,7 +179,8 @@ def _tex(text: str) -> str:
 
 def long_csv(table: Table) -> str:
     """One line per number: report, the axes, value_name, value, ci_low, ci_high, n, failed_prompts, state, reason,
-    published, difference. Numbers are in the summary's units (shares and accuracies as fractions)."""
+    published, difference, printed (the published number as the paper prints it), published_notes. Numbers are in the
+    summary's units (shares and accuracies as fractions)."""
     lines = []
     for cell in (cell for row in table.rows for cell in row.cells if cell.state != "absent"):
         for number in cell.numbers:
@@ -177,7 +189,8 @@ def long_csv(table: Table) -> str:
                 "report": table.spec.name, **cell.labels, "value_name": number.column.metric.name,
                 "value": number.value, "ci_low": low, "ci_high": high, "n": cell.n,
                 "failed_prompts": cell.failed_prompts, "state": cell.state, "reason": cell.reason,
-                "published": number.published, "difference": number.difference,
+                "published": number.published, "difference": number.difference, "printed": number.printed,
+                "published_notes": "; ".join(table.notes[note] for note in number.paper_notes),
             })
     return pd.DataFrame(lines).astype({"n": "Int64", "failed_prompts": "Int64"}).to_csv(index=False)
 

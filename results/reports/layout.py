@@ -9,8 +9,9 @@ from dataclasses import replace
 from results.metrics.intervals import NORMAL_95
 from results.metrics.tau_gain import findings
 from results.reports.grid import Grid, locks, outcome, sizes
-from results.reports.published import Numbers, load_published
-from results.reports.spec import Coords, TableSpec
+from results.reports.published import Key, load_published
+from results.reports.published_findings import findings_of
+from results.reports.spec import Column, Coords, TableSpec
 from results.reports.table import Cell, Number, Row, Table, groups_of
 from results.store.summary import Interval, Summary
 
@@ -32,13 +33,15 @@ class _Layout:
     spec        the report.
     grid        coordinates -> outcome.
     published   the paper's numbers; empty without a paper.
+    doubts      what is wrong with a number of the paper, by its place.
     coords      (row labels, column labels) -> coordinates of the cell there.
     notes       footnotes so far.
     """
 
     def __init__(self, spec: TableSpec, grid: Grid):
         self.spec, self.grid = spec, grid
-        self.published: Numbers = load_published(spec.published.file) if spec.published else {}
+        self.published = load_published(spec.published.file) if spec.published else {}
+        self.doubts = findings_of(spec.published.file) if spec.published else {}
         self.coords = {self._place(point.coords): point.coords for point in spec.points()}
         self.notes: list[str] = []
 
@@ -71,15 +74,14 @@ class _Layout:
         columns = self.spec.values
         if coords is None:
             return Cell("absent", {}, tuple(Number(column) for column in columns))
-        labels, result, papers = self.spec.labels(coords), outcome(self.grid, coords), self._papers(coords)
+        labels, result, blanks = self.spec.labels(coords), outcome(self.grid, coords), self._blanks(coords)
         summary = result.summary
         if summary is None:
-            numbers = tuple(Number(column, published=paper) for column, paper in zip(columns, papers, strict=True))
             note = self._note(f"{result.state}: {result.reason}")
-            return Cell(result.state, labels, numbers, reason=result.reason, notes=(note,))
+            return Cell(result.state, labels, blanks, reason=result.reason, notes=(note,))
         numbers = tuple(
-            Number(column, column.metric.value(summary), column.metric.interval(summary), paper)
-            for column, paper in zip(columns, papers, strict=True)
+            replace(blank, value=blank.column.metric.value(summary), interval=blank.column.metric.interval(summary))
+            for blank in blanks
         )
         notes = tuple(self._note(text) for text in _remarks(summary))
         return Cell("measured", labels, numbers, summary.n, summary.failed, notes=notes)
@@ -88,31 +90,41 @@ class _Layout:
         """The mean over the columns of a row, if every column has a value. `coords`: any cell of the row."""
         labels = self.spec.labels(coords) | dict.fromkeys(self.spec.columns, header)
         present = [cell for cell in cells if cell.state != "absent"]
-        numbers = [self._mean_number([cell.numbers[i] for cell in present], paper)
-                   for i, paper in enumerate(self._papers(coords, header))]
+        numbers = [self._mean_number([cell.numbers[i] for cell in present], blank)
+                   for i, blank in enumerate(self._blanks(coords, header))]
         return Cell("mean", labels, tuple(numbers))
 
-    def _mean_number(self, parts: Sequence[Number], paper: float | None) -> Number:
-        column, values = parts[0].column, [part.value for part in parts if part.value is not None]
+    def _mean_number(self, parts: Sequence[Number], blank: Number) -> Number:
+        values = [part.value for part in parts if part.value is not None]
         if len(values) < len(parts):
-            return Number(column, published=paper, notes=(self._note("no mean: a column has no value"),))
+            return replace(blank, notes=(self._note("no mean: a column has no value"),))
         mean = sum(values) / len(values)
-        return Number(column, mean, mean_interval(mean, [part.interval for part in parts]), paper)
+        return replace(blank, value=mean, interval=mean_interval(mean, [part.interval for part in parts]))
 
-    def _papers(self, coords: Coords, header: str = "") -> list[float | None]:
-        """The published number of each column at this cell, None where the paper has none. `header` names a column of
-        the paper in place of the cell's own."""
+    def _blanks(self, coords: Coords, header: str = "") -> tuple[Number, ...]:
+        """The numbers of a cell before they are measured: with those of the paper, where it has them. `header` names a
+        column of the paper in place of the cell's own."""
         spec = self.spec
         if spec.published is None:
-            return [None] * len(spec.values)
+            return tuple(Number(column) for column in spec.values)
         names = {axis: entry.published_label for axis, entry in spec.entries(coords).items()}
         pair = names[spec.published.pair]
         row = " / ".join(names[axis] for axis in spec.rows if axis != spec.published.pair)
         header = header or " / ".join(names[axis] for axis in spec.columns)
-        numbers = [self.published.get((pair, row, header, column.published_name or column.metric.name))
-                   for column in spec.values]
-        return [None if number is None else number * column.published_scale
-                for number, column in zip(numbers, spec.values, strict=True)]
+        return tuple(self._blank(column, Key(pair, row, header, column.published_name or column.metric.name))
+                     for column in spec.values)
+
+    def _blank(self, column: Column, key: Key) -> Number:
+        paper = self.published.get(key)
+        if paper is None:
+            return Number(column)
+        scale, unit = column.published_scale, column.metric.shown(1.0)
+        printed = paper.in_unit(scale * unit) + column.metric.sign
+        ends = [self.published.get(key._replace(value_name=f"{key.value_name}_{end}")) for end in ("low", "high")]
+        if None not in ends:
+            printed += f" [{', '.join(end.in_unit(scale * unit) for end in ends if end is not None)}]"
+        notes = tuple(self._note(text) for text in self.doubts.get(key, ()))
+        return Number(column, published=paper.value * scale, printed=printed, paper_notes=notes)
 
     def _note(self, text: str) -> int:
         """The index of a footnote; cells with the same text share one."""

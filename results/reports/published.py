@@ -1,23 +1,86 @@
-"""The numbers that papers print: results/published/*.csv with the columns pair, row, column, value_name, value."""
+"""The numbers that papers print: results/published/*.csv with the columns pair, row, column, value_name, value.
+
+`value` keeps the printed digits. A sixth column, `bold`, is there where the paper's text shows what it prints bold."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
 FOLDER = Path(__file__).parents[1] / "published"
 COLUMNS = ["pair", "row", "column", "value_name", "value"]
-Numbers = dict[tuple[str, str, str, str], float]
 
 
+class Key(NamedTuple):
+    """The place of a number in a paper's table."""
+
+    pair: str
+    row: str
+    column: str
+    value_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A number as a paper prints it: its digits, and whether it is bold."""
+
+    text: str
+    bold: bool = False
+
+    @property
+    def value(self) -> float:
+        return float(self.text)
+
+    @property
+    def decimals(self) -> int:
+        return len(self.text.partition(".")[2])
+
+    @property
+    def step(self) -> float:
+        """One unit of the last digit."""
+        return 10.0**-self.decimals
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the greatest number that rounds to this one."""
+        return self.value - self.step / 2, self.value + self.step / 2
+
+    def differs(self, other: Printed) -> bool:
+        """Whether one number cannot be printed in both ways."""
+        if self.decimals == other.decimals:
+            return self.value != other.value
+        return max(self.ends[0], other.ends[0]) > min(self.ends[1], other.ends[1]) + 1e-9
+
+    def in_unit(self, factor: float) -> str:
+        """The number times a power of ten, all digits kept: 0.934 in per cent is 93.4."""
+        decimals = self.decimals - round(math.log10(factor))
+        return f"{self.value * factor:.{max(decimals, 0)}f}"
+
+
+Numbers = dict[Key, Printed]
+
+
+@cache
 def load_published(file: str) -> Numbers:
-    """All numbers of one file by (pair, row, column, value_name). Raises ValueError for a missing or malformed file."""
+    """All numbers of one file by their place. Raises ValueError for a missing or malformed file."""
     path = FOLDER / file
     if not path.exists():
-        known = ", ".join(sorted(found.name for found in FOLDER.glob("*.csv")))
-        raise ValueError(f"published.file={file}: no such file; there are {known}")
-    table = pd.read_csv(path, dtype={name: str for name in COLUMNS[:-1]})
-    if list(table.columns) != COLUMNS or table.isna().any(axis=None) or table.duplicated(COLUMNS[:-1]).any():
-        raise ValueError(f"{path}: needs the columns {','.join(COLUMNS)}, no gaps and no line twice")
-    return dict(zip(table[COLUMNS[:-1]].itertuples(index=False, name=None), table["value"].astype(float), strict=True))
+        raise ValueError(f"published.file={file}: no such file; there are {', '.join(published_files())}")
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    rows = table[COLUMNS] if set(COLUMNS) <= set(table.columns) <= {*COLUMNS, "bold"} else pd.DataFrame([[""]])
+    if (rows == "").any(axis=None) or table.duplicated(COLUMNS[:-1]).any():
+        raise ValueError(f"{path}: needs the columns {','.join(COLUMNS)} and perhaps bold, no gaps and no line twice")
+    bold = table["bold"] == "bold" if "bold" in table else [False] * len(table)
+    places = rows[COLUMNS[:-1]].itertuples(index=False, name=None)
+    return {Key(*place): Printed(text, is_bold)
+            for place, text, is_bold in zip(places, rows["value"], bold, strict=True)}
+
+
+def published_files() -> list[str]:
+    """Names of the files, sorted."""
+    return sorted(path.name for path in FOLDER.glob("*.csv"))

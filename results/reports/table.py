@@ -15,20 +15,24 @@ from results.store.summary import Interval
 class Number:
     """One number of a cell, in the summary's unit.
 
-    column      what it measures and how it is printed.
-    value       None if it was not measured.
-    interval    its 95% interval, if it has one.
-    published   the paper's number, if there is one.
-    best        printed in bold.
-    notes       indices into the table's notes.
+    column        what it measures and how it is printed.
+    value         None if it was not measured.
+    interval      its 95% interval, if it has one.
+    published     the paper's number, if there is one.
+    printed       the paper's number as the paper prints it, in the unit of this column.
+    best          printed in bold.
+    notes         indices into the table's notes.
+    paper_notes   indices of the notes on the paper's number.
     """
 
     column: Column
     value: float | None = None
     interval: Interval | None = None
     published: float | None = None
+    printed: str = ""
     best: bool = False
     notes: tuple[int, ...] = ()
+    paper_notes: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -52,7 +56,7 @@ class Number:
         """`paper 3.75× (−1.65)`; empty without a published number."""
         if self.published is None:
             return ""
-        paper = f"paper {replace(self, value=self.published).text}"
+        paper = f"paper {self.printed or replace(self, value=self.published).text}"
         return paper if self.difference is None else f"{paper} ({self._format(self.difference, signed=True)})"
 
     def _format(self, value: float, signed: bool = False) -> str:

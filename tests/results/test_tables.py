@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from results.metrics.intervals import NORMAL_95
-from results.reports.formats import html, latex, long_csv, markdown, render_table
+from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdown, render_table
 from results.reports.grid import Outcome
 from results.reports.layout import is_best, lay_out
 from results.reports.spec import Column
@@ -137,7 +137,7 @@ def test_published_numbers_are_brought_to_the_summarys_unit(grid):
     values = [{"metric": "accuracy", "published_name": "speedup", "published_scale": 0.01}]
     table = lay_out(table_spec(values=values, published=PUBLISHED), grid)
     number = next(r for r in table.rows if r.labels == ("Alpha", "SpS")).cells[0].numbers[0]
-    assert number.published == pytest.approx(0.0146) and "paper 1.5% (" in number.published_text
+    assert number.published == pytest.approx(0.0146) and "paper 1.46% (" in number.published_text
 
 
 def test_the_csv_holds_every_value_in_the_summarys_units(spec, holed, grid):
@@ -216,3 +216,26 @@ def test_the_caption_names_the_dependency_lock(spec, grid):
     locked = {coords: Outcome.measured(held.summary, lock=digest) for coords, held in grid.items()}
     assert lay_out(spec, locked).caption.endswith("; lock sha256:0123456789ab")
     assert "lock" not in lay_out(spec, grid).caption
+
+
+def test_findings_on_the_papers_numbers_stand_in_every_format(grid):
+    table = lay_out(table_spec(axes=table_spec().model_dump()["axes"] | {"Method": [
+        {"label": "PLD", "published": "PLD"}, {"label": "EAGLE-3", "published": "EAGLE-3"}]}, published=PUBLISHED), {})
+    assert any("its 5 columns have the mean 3.198" in note for note in table.notes)
+    marked = [number for r in table.rows for cell in r.cells for number in cell.numbers if number.paper_notes]
+    assert marked and all(number.printed for number in marked)
+    for text in (markdown(table), latex(table), html(table), long_csv(table)):
+        assert "its 5 columns have the mean 3.198" in text and "at least one pass of the target" in text
+    mark = table.notes.index(next(note for note in table.notes if "3.198" in note)) + 1
+    assert f"paper 3.12×{str(mark).translate(SUPERSCRIPTS)}" in markdown(table)
+    frame = pd.read_csv(io.StringIO(long_csv(table)))
+    assert frame[frame.published == 3.12].printed.tolist() == ["3.12×"]
+    assert frame[frame.published == 3.12].published_notes.str.contains("3.198").all()
+
+
+def test_a_published_number_keeps_its_digits_and_its_interval():
+    values = [{"metric": "coverage", "published_scale": 0.01}]
+    axes = {"Model": [{"label": "Llama-3.1-8B"}], "Task": [{"label": "MT-Bench"}], "Method": [{"label": "ARC"}]}
+    table = lay_out(table_spec(axes=axes, rows=["Model", "Task"], columns=["Method"], mean=None, values=values,
+                               published={"file": "arc_table5.csv", "pair": "Model"}), {})
+    assert table.rows[0].cells[0].numbers[0].published_text == "paper 99.4% [98.7, 99.7]"

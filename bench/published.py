@@ -1,0 +1,73 @@
+"""`python -m bench.published [NAME ...]`: count the papers' numbers, and print what is wrong with them.
+
+NAME is a file of results/published without its ending, or the start of its name: mars, arc_table2. The same findings
+are footnotes of the reports' tables on the papers' pairs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.config.command import run_command
+from results.reports.published import load_published
+from results.reports.published_findings import all_findings, notes, paper_tables
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0, or 2 for a name that no file has."""
+    parser = argparse.ArgumentParser(prog="python -m bench.published", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="files, or the start of their names; all by default")
+    args = parser.parse_args(argv)
+    return run_command(lambda: show(args.names))
+
+
+def show(names: Sequence[str]) -> None:
+    """Print counts and findings. Raises ValueError for an unknown name."""
+    tables = paper_tables()
+    for name in names:
+        if not any(file.startswith(name) for file in tables):
+            raise ValueError(f"{name}: no such file; there are {', '.join(tables)}")
+    files = [file for file in tables if not names or file.startswith(tuple(names))]
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(counts(files))
+    for file in files:
+        for text, places in by_text(file).items():
+            shown = "; ".join(" / ".join(place) for place in places[:3])
+            more = f"; and {len(places) - 3} more" if len(places) > 3 else ""
+            console.print(f"[bold]{tables[file].source}[/bold]: {shown}{more}\n  ", end="", highlight=False)
+            console.print(text, highlight=False, markup=False)
+    if not names:
+        for note in notes().values():
+            if not note.table:
+                console.print(note.text, highlight=False, markup=False)
+
+
+def counts(files: Sequence[str]) -> Table:
+    """A line for each file, and the sums of the papers."""
+    table = Table("file", "numbers", "findings", title="numbers printed in the papers", title_justify="left")
+    sums: dict[str, int] = {}
+    for file in files:
+        paper, count = paper_tables()[file].source.partition(",")[0], len(load_published(f"{file}.csv"))
+        sums[paper] = sums.get(paper, 0) + count
+        table.add_row(file, str(count), str(len(by_text(file))))
+    for paper, count in {**sums, "all": sum(sums.values())}.items():
+        table.add_row(paper, str(count), "", style="bold")
+    return table
+
+
+def by_text(file: str) -> dict[str, list[tuple[str, ...]]]:
+    """Each finding on a file -> the places that it concerns."""
+    places: dict[str, list[tuple[str, ...]]] = {}
+    for key, texts in all_findings()[file].items():
+        for text in texts:
+            places.setdefault(text, []).append(tuple(key))
+    return places
+
+
+if __name__ == "__main__":
+    sys.exit(main())

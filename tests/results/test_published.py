@@ -1,0 +1,265 @@
+"""The papers' numbers: each as printed, counted, checked against each other; every note on them recomputed."""
+
+import os
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from statsmodels.stats.proportion import proportion_confint
+
+from results.reports.published import Key, Printed, load_published, published_files
+from results.reports.published_checks import PaperTable, Ratio, check, differences
+from results.reports.published_findings import all_findings, findings_of, notes, paper_tables
+from tests.helpers.paper_tables import paper_tables as read_papers
+
+PAPERS = Path(os.environ.get("LEEWAY_SHARED", Path(__file__).parents[3] / "shared")) / "papers"
+needs_papers = pytest.mark.skipif(
+    not PAPERS.is_dir(), reason=f"no reference data at {PAPERS}: set LEEWAY_SHARED to the folder that has papers/")
+COUNTS = {
+    "mars_table1": 18 * 6 * 2, "mars_table2": 2 * 5 * (2 + 4 * 3), "mars_text": 23,
+    "fsd_table1": 4 * 3 * 2, "fsd_table2": 3 * 4 * (2 * 2 + 4 * 3), "fsd_table3": 3 * 4 * 3,
+    "dropmatch_table1": 5 * 5 + 2, "dropmatch_table2": 5 * 2, "dropmatch_table3": 4, "dropmatch_table4": 9,
+    "dropmatch_table5": 6, "dropmatch_table6": 8 * 4 * 3, "dropmatch_table7": 6 * 3 * 3,
+    "dropmatch_table8": 4 * 4 + 3 * 4 + 2, "dropmatch_table9": 5 * 4, "dropmatch_table10": 3 * 2,
+    "arc_table1": 4, "arc_table2": 14 * 4 * 3, "arc_table3": 6 * 4, "arc_table4": 3 * 4 * 2 + 4, "arc_table5": 4 * 3,
+    "arc_table6": 7 * 2 * 2, "arc_table7": 3 * 3 - 1, "arc_table8": 4 * 2,
+}
+"""Rows × columns × numbers of each table. mars_text: results that MARS states in text and captions; the bars of its
+Figure 3 carry no numbers in the text."""
+MT, HE, GSM = "MT-bench", "HumanEval", "GSM8K"
+
+
+def value(file: str, *key: str) -> float:
+    return load_published(f"{file}.csv")[Key(*key)].value
+
+
+def values(file: str, **place: str) -> list[float]:
+    return [printed.value for key, printed in load_published(f"{file}.csv").items()
+            if all(getattr(key, name) == wanted for name, wanted in place.items())]
+
+
+def says(note: str, *numbers: object) -> None:
+    """Every number must stand in what the note says follows."""
+    written = re.findall(r"[−+]?\d+(?:\.\d+)?", notes()[note].follows)
+    assert not [number for number in numbers if str(number).replace("-", "−") not in written], (numbers, written)
+
+
+@needs_papers
+def test_every_number_is_that_of_the_paper():
+    for name, printed in read_papers(PAPERS).items():
+        ours = {tuple(key): f"**{one.text}**" if one.bold else one.text
+                for key, one in load_published(f"{name}.csv").items()}
+        assert ours == printed, name
+
+
+@needs_papers
+def test_numbers_of_the_text_of_mars_stand_in_it():
+    text = (PAPERS / "mars.txt").read_text(encoding="utf-8")
+    assert all(one.text in text for one in load_published("mars_text.csv").values())
+
+
+def test_counts():
+    assert {file.removesuffix(".csv"): len(load_published(file)) for file in published_files()} == COUNTS
+    papers = {paper: sum(n for name, n in COUNTS.items() if name.startswith(paper))
+              for paper in ("mars", "fsd", "dropmatch", "arc")}
+    assert papers == {"mars": 356 + 23, "fsd": 252, "dropmatch": 262, "arc": 280}
+
+
+def test_printed_digits_are_kept():
+    assert load_published("dropmatch_table4.csv")[
+        Key("Llama-3.1-70B-Instruct", "w/o dropout", "latency", "head_share")].in_unit(1) == "0.05"
+    assert Printed("3.10").in_unit(1) == "3.10" and Printed("0.934").in_unit(100) == "93.4"
+    assert Printed("107").in_unit(1) == "107" and Printed("0.0254").in_unit(1) == "0.0254"
+
+
+FOUND = {  # by hand
+    ("mars_table1", "V 13B", "EAGLE-3", "Mean", "speedup"): "3.198",
+    ("mars_table1", "V 13B", "Lookahead", MT, "speedup"): "above τ",
+    ("mars_table1", "V 13B", "PLD", "CNN/DM", "speedup"): "above τ",
+    ("dropmatch_table8", "Llama-3.1-8B/70B-Instruct", "GSM8K / Auto-Judge + DM", "0.022", "speedup_over_autojudge"):
+        "77.6 / 62.2 = 1.248",
+    ("dropmatch_table2", "Llama-3.1-70B-Instruct", HE, "DropMatch", "majority_5"): "99.90%",
+    ("dropmatch_table7", "Llama-3.3 70B-Instruct", "EAGLE3 + DM / 5", "Alpaca", "tau"): "L + 1 = 6",
+    ("dropmatch_table6", "Qwen3 4B/32B", "5 / SD", HE, "accuracy"): "148/164 = 90.24",
+    ("arc_table2", "L 8B", "EAGLE", GSM, "tokens_per_s"): "44.5",
+    ("arc_table2", "L 8B", "ARC", HE, "tau"): "HASS has 4.32",
+    ("arc_table4", "Llama-3.1-8B", "EAGLE-3", "MT-Bench", "tau"): "Table 2 3.35",
+    ("arc_table2", "L 8B", "EAGLE-3", GSM, "speedup"): "Table 4 1.32",
+    ("arc_table5", "Llama-3.1-8B", HE, "ARC", "coverage"): "[93.1, 98.4]",
+    ("arc_table7", "Llama-3.1-8B", "ARC", "MMLU-Pro", "accuracy"): "Vanilla has 32.4",
+    ("fsd_table3", "Qwen2.5 7B + 32B", "SD", "MMLU", "accuracy"): "82.2",
+}
+
+
+@pytest.mark.parametrize("place", FOUND, ids=lambda place: " ".join(place))
+def test_findings_known_by_hand(place):
+    file, *key = place
+    assert any(FOUND[place] in text for text in findings_of(file)[Key(*key)])
+
+
+def test_nothing_is_found_where_nothing_is_wrong():
+    """Rows whose numbers agree by hand: no finding may accuse them."""
+    for file, *key in (
+        ("mars_table1", "V 13B", "MARS", "Mean", "tau"), ("mars_table1", "V 13B", "Lookahead", "Alpaca", "speedup"),
+        ("dropmatch_table4", "Llama-3.1-70B-Instruct", "K = 5 (Naive)", "latency", "head_share"),  # 0.163, rounding
+        ("dropmatch_table6", "Llama-3.1 8B/70B-Instruct", "5 / SD", HE, "accuracy"),  # 134/164 = 81.707, cut off
+        ("dropmatch_table7", "Llama-3.3 70B-Instruct", "EAGLE3 / 7", "Alpaca", "win_rate"),  # 41/80
+        ("arc_table5", "Llama-3.1-8B", "MT-Bench", "ARC", "coverage_low"),
+        ("arc_table3", "V 13B", "EAGLE-3", HE, "accuracy"),  # 20/164 = 12.195, cut off
+    ):
+        assert Key(*key) in load_published(f"{file}.csv") and not findings_of(file).get(Key(*key)), key
+    assert not any(findings_of("fsd_table2").get(key) for key in load_published("fsd_table2.csv") if key.column == HE)
+    assert proportion_confint(160, 161, method="wilson")[0] < 0.987  # the interval of MT-Bench needs more than this
+
+
+def made(rows: dict[str, str]) -> dict[Key, Printed]:
+    """{"row column value_name": text} of one pair."""
+    return {Key("P", *place.split()): Printed(text) for place, text in rows.items()}
+
+
+@pytest.mark.parametrize("table, numbers, wrong", [
+    ({"mean": "Mean"}, {"r a x": "1.0", "r b x": "2.0", "r Mean x": "1.5"}, 0),
+    ({"mean": "Mean"}, {"r a x": "1.0", "r b x": "2.0", "r Mean x": "1.6"}, 0),  # 1.04 and 2.04 round to it
+    ({"mean": "Mean"}, {"r a x": "1.0", "r b x": "2.0", "r Mean x": "1.7"}, 1),
+    ({"tau": "committed"}, {"r a speedup": "2.00", "r a tau": "2.00"}, 0),
+    ({"tau": "committed"}, {"r a speedup": "2.01", "r a tau": "2.00"}, 1),
+    ({"tau": "accepted"}, {"r a speedup": "2.01", "r a tau": "2.00"}, 0),
+    ({}, {"r a speedup": "9.00", "r a tau": "2.00"}, 0),
+    ({"tau": "committed", "length": 5}, {"r a tau": "6.00"}, 0),
+    ({"tau": "committed", "length": 5}, {"r a tau": "6.01"}, 1),
+    ({"tau": "accepted", "length": 5}, {"r a tau": "5.01"}, 1),
+    ({"ratios": [Ratio(value="x", of="a", over="b")]}, {"r c a": "1", "r c b": "3", "r c x": "0.33"}, 0),
+    ({"ratios": [Ratio(value="x", of="a", over="b")]}, {"r c a": "1.00", "r c b": "3.00", "r c x": "0.40"}, 1),
+    ({}, {"r a tokens_per_s": "10.0", "r a speedup": "2.0", "s a tokens_per_s": "15.0", "s a speedup": "3.0"}, 0),
+    ({}, {"r a tokens_per_s": "10.0", "r a speedup": "2.0", "s a tokens_per_s": "18.0", "s a speedup": "3.0",
+          "t a tokens_per_s": "20.0", "t a speedup": "4.0"}, 1),
+    ({"out_of": {"a": 3}}, {"r a accuracy": "33.3", "s a accuracy": "66.6", "t a accuracy": "66.7"}, 0),
+    ({"out_of": {"a": 3}}, {"r a accuracy": "33.4", "s a accuracy": "50.0"}, 2),
+    ({"total": ("x", "y")}, {"r a x": "33.3", "r a y": "66.6"}, 0),
+    ({"total": ("x", "y")}, {"r a x": "33.3", "r a y": "66.5"}, 2),
+])
+def test_each_check_on_made_up_numbers(table, numbers, wrong):
+    assert len(check(PaperTable(source="made up", **table), made(numbers))) == wrong
+
+
+@pytest.mark.parametrize("k, n", [(1, 3), (40, 41), (150, 160), (999, 1000), (3000, 3100)])
+def test_a_wilson_interval_is_recognised(k, n):
+    low, high = proportion_confint(k, n, method="wilson")
+    texts = {"r a c": f"{100 * k / n:.1f}", "r a c_low": f"{100 * low:.1f}", "r a c_high": f"{100 * high:.1f}"}
+    table = PaperTable(source="made up", wilson=("c",))
+    assert not check(table, made(texts)) and len(check(table, made(texts | {"r a c_low": "1.0"}))) == 1
+
+
+def test_one_number_printed_in_two_ways():
+    one, other = (PaperTable(source=source, same={"P": "Q"}) for source in ("one", "other"))
+    assert not list(differences([(one, made({"r a x": "81.7"})), (other, made({"r a x": "81.70"}))]))
+    assert len(list(differences([(one, made({"r a x": "84.1"})), (other, made({"r a x": "84.2"}))]))) == 2
+
+
+def test_each_file_is_described():
+    assert paper_tables().keys() == COUNTS.keys()
+    sources = [table.source for table in paper_tables().values()]
+    assert len(set(sources)) == len(sources)
+
+
+def test_each_note_marks_numbers():
+    for name, note in notes().items():
+        keys = load_published(f"{note.table}.csv") if note.table else {}
+        assert all(any(place.holds(key) for key in keys) for place in note.at), name
+        assert bool(note.at) == bool(note.table), name
+        marked = [texts for texts in all_findings()[note.table].values() if note.text in texts] if note.table else []
+        assert bool(marked) == bool(note.table)
+
+
+@needs_papers
+def test_note_words_stand_in_the_paper():
+    """Most runs of three words of each claim; formulas are garbled in the texts."""
+    files = {"MARS": "mars", "FSD": "fsd", "DropMatch": "dropmatch", "ARC-Decode": "arc_decode"}
+    for name, note in notes().items():
+        text = (PAPERS / f"{files[note.paper]}.txt").read_text(encoding="utf-8")
+        text = re.sub(r"\s+", " ", text.replace("$", "").replace("\\theta", "θ"))
+        words = note.printed.split()
+        runs = [" ".join(words[i:i + 3]) for i in range(max(len(words) - 2, 1))]
+        found = sum(run in text for run in runs)
+        assert found >= len(runs) / 2 or name in ("fsd_length_on_csqa", "dropmatch_livecodebench_length"), name
+
+
+def test_mars_notes():
+    rows = {key.row for key in load_published("mars_table2.csv")}
+    accuracy = {row: [value("mars_table2", "Qwen3-32B", row, t, "accuracy") for t in ("0.2", "0.4", "0.6", "0.8", "1")]
+                for row in rows}
+    rising = {row for row, a in accuracy.items() if any(x < y for x, y in pairwise(a))}
+    assert len(rising) == 7 and not any("baseline" in row for row in rising)
+    assert {place.row for place in notes()["mars_accuracy_and_temperature"].at} == rising
+    says("mars_accuracy_and_temperature", len(rising), len(rows) - 2, *accuracy["GSM8K / 12"][3:])
+    recovery = {task: [100 * a / b for row in rows if row.startswith(task) and "baseline" not in row
+                       for a, b in zip(accuracy[row], accuracy[f"{task} / baseline"], strict=True)]
+                for task in (GSM, HE)}
+    says("mars_recovery", *(f"{end(found):.1f}" for found in recovery.values() for end in (min, max)))
+
+
+def test_fsd_notes():
+    pair, qwen = "Llama3.1 8B + 70B", "Qwen2.5 7B + 32B"
+    levels = ("FSD (Low)", "FSD (Med.)", "FSD (High)")
+    accuracies = [value("fsd_table2", qwen, row, GSM, "accuracy") for row in (*levels, "SD")]
+    low, sd = (value("fsd_table2", qwen, row, GSM, "tokens_per_s") for row in (levels[0], "SD"))
+    assert max(accuracies[:3]) < accuracies[3]
+    says("fsd_qwen_gsm8k", *accuracies, f"{low - sd:.1f}", f"{accuracies[3] - accuracies[0]:.1f}")
+    blocks = {(key.pair, key.column) for key in load_published("fsd_table2.csv")}
+    falls = [(x, y) for at, task in blocks
+             for x, y in pairwise(value("fsd_table2", at, row, task, "tokens_per_s") for row in levels) if x > y]
+    assert len(blocks) == 12 and len(falls) == 1
+    says("fsd_speed_and_divergence", *falls[0])
+    for task in ("CSQA", GSM, "MMLU", HE):
+        fastest, sd = max(values("fsd_table1", row=task, value_name="tokens_per_s")), value(
+            "fsd_table2", pair, "SD", task, "tokens_per_s")
+        assert sd > fastest
+        says("fsd_speeds_of_sd", fastest, sd)
+    share = min(values("fsd_table1", row="CSQA", value_name="draft_share")) / 100
+    says("fsd_length_on_csqa", f"{share / (1 - share):.1f}", value("fsd_table2", pair, "SD", "CSQA", "accept_len"))
+    gains = values("fsd_table3", value_name="speed_gain")
+    lost = [value("fsd_table3", key.pair, "FSD", key.column, "accuracy") - printed.value
+            for key, printed in load_published("fsd_table3.csv").items() if key.row == "SD"]
+    says("fsd_one_threshold", min(gains), max(gains), sum(gain > 3 for gain in gains), len(gains),
+         f"{min(lost):.1f}", f"{max(lost):+.1f}")
+
+
+def test_dropmatch_notes():
+    speeds = load_published("dropmatch_table6.csv")
+    gains = {key: printed.value / speeds[key._replace(row=key.row.removesuffix(" + DM"))].value
+             for key, printed in speeds.items() if key.row.endswith("DM") and key.value_name == "speedup_over_sd"}
+    least, most = min(gains, key=gains.get), max(gains, key=gains.get)
+    assert least[:3] == ("Llama-3.1 8B/70B-Instruct", "10 / SD + DM", HE)
+    assert most[:3] == ("Qwen3 4B/32B", "10 / SD + DM", "IFEval")
+    outside = sum(not 1.09 <= float(f"{gain:.2f}") <= 1.33 for gain in gains.values())
+    says("dropmatch_speedups", f"{gains[least]:.2f}", f"{gains[most]:.2f}", outside, len(gains))
+    for length in ("8", "32"):
+        found = values("dropmatch_table8", value_name=f"speedup_over_sd_{length}")
+        says("dropmatch_speedup_over_standard", min(found), max(found), length)
+    forward, head = (values("dropmatch_table4", value_name=name) for name in ("forward_ms", "head_ms"))
+    added = head[2] - head[0]
+    assert max(forward) - min(forward) > added
+    says("dropmatch_overhead", *(f"{ms:.0f}" for ms in forward), f"{added:.2f}",
+         values("dropmatch_table4", value_name="head_share")[2])
+    eagle = [value("dropmatch_table7", "Llama-3.3 70B-Instruct", f"EAGLE3 / {length}", MT, "judge_score")
+             for length in (5, 7, 9)]
+    says("dropmatch_full_mt_bench", min(eagle), max(eagle))
+    largest = max(values("dropmatch_table9", value_name="tau"))
+    says("dropmatch_livecodebench_length", largest, int(largest - 1) + 1)
+
+
+def test_arc_notes():
+    fsd = [printed.value for key, printed in load_published("arc_table2.csv").items()
+           if key.row.startswith("FSD") and key.value_name == "speedup"]
+    above = [speedup for speedup in fsd if speedup >= 2]
+    says("arc_fsd_below_two", len(fsd) - len(above), len(fsd), f"{min(above):.2f}", f"{max(above):.2f}")
+    eagle, pruned = ({key.column: printed.value for key, printed in load_published("arc_table4.csv").items()
+                      if key.row == row and key.value_name == "speedup"} for row in ("EAGLE-3", "ARC (prune-only)"))
+    changes = [round(pruned[task] - eagle[task], 2) for task in eagle]
+    assert sorted(changes) == [-0.01, 0.0, 0.03, 0.03]
+    says("arc_pruning_gains", max(changes), eagle[HE], pruned[HE])
+    best = [max(values("arc_table8", value_name=name)) for name in ("tau", "tokens_per_s")]
+    whole = [value("arc_table2", "Q 8B", "EAGLE-3", MT, name) for name in ("tau", "tokens_per_s")]
+    assert all(x > y for x, y in zip(whole, best, strict=True))
+    says("arc_pruned_and_unpruned", f"{whole[0]:.2f}", whole[1], f"{best[0]:.2f}", best[1])
