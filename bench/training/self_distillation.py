@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from bench.config.section import Section
-from bench.run.conversation import answer
+from bench.run.conversation import Answer, answer
 from methods import registry
 from methods.decode import Limits
 from methods.method import build_method
@@ -74,23 +74,28 @@ def with_own_answers(source: ConversationSource, target: LanguageModel, settings
     return ConversationSource(train, held_out)
 
 
+def answered_by(target: LanguageModel, prompts: Sequence[Prompt], temperature: float, max_new_tokens: int,
+                key: str) -> list[Answer]:
+    """The target's own answers, decoded as one batch; `key` and a prompt's id name its random stream."""
+    rule = registry.rule("greedy" if temperature == 0 else "lossless")()
+    method = build_method(target, None, registry.drafter("none")(), rule, Sampling(temperature), 1)
+    return answer(method, prompts, Limits(max_new_tokens, target.eos_ids), lambda p, turn: f"{key}/{p.id}/{turn}")
+
+
 def _answered(conversations: Iterable[Conversation], file: Path, *, target: LanguageModel, settings: OwnAnswers,
               seed: int) -> list[Conversation]:
     """The conversations with the target's answers, without those it did not finish."""
     prompts = [_prompt(number, conversation) for number, conversation in enumerate(conversations)]
     n = len(prompts)
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    greedy = settings.temperature == 0
-    method = build_method(target, None, registry.drafter("none")(), registry.rule("greedy" if greedy else "lossless")(),
-                          Sampling(settings.temperature), 1)
-    limits = Limits(settings.max_new_tokens, target.eos_ids)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as out:
         for start in range(len(lines), n, settings.batch):
-            answers = answer(method, prompts[start:start + settings.batch], limits, lambda p, t: f"{seed}/{p.id}/{t}")
+            answers = answered_by(target, prompts[start:start + settings.batch], settings.temperature,
+                                  settings.max_new_tokens, str(seed))
             for one in answers:
                 whole = one.error is None and set(one.finish) <= ENDED
-                lines.append(json.dumps({"messages": _messages(one.prompt, one.texts) if whole else []}))
+                lines.append(json.dumps({"messages": messages(one.prompt, one.texts) if whole else []}))
             out.write("".join(f"{line}\n" for line in lines[start:]))
             out.flush()
             end = "" if len(lines) < n else "\n"
@@ -109,8 +114,9 @@ def _prompt(number: int, conversation: Conversation) -> Prompt:
     return Prompt(id=str(number), turns=turns, system=system)
 
 
-def _messages(prompt: Prompt, texts: list[str]) -> list[dict[str, str]]:
-    messages = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
+def messages(prompt: Prompt, texts: list[str]) -> list[dict[str, str]]:
+    """A conversation as chat messages."""
+    rows = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
     for turn, text in zip(prompt.turns, texts, strict=True):
-        messages += [{"role": "user", "content": turn}, {"role": "assistant", "content": text}]
-    return messages
+        rows += [{"role": "user", "content": turn}, {"role": "assistant", "content": text}]
+    return rows
