@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bench.reports.overrides import key_of, pair_of
+from results.metrics.paired import by_item
 from results.metrics.trace_metrics import trace_metrics
+from results.reports.conditions import Conditions, machine
 from results.reports.grid import Outcome
 from results.store.summary import Summary
 
@@ -40,7 +42,7 @@ class Plan:
 
     def grid(self, session: Session) -> dict[Coords, Outcome]:
         """What the store holds for each point."""
-        measured = {coords: outcome(cell, session, self.spec.trace) for coords, cell in self.cells.items()}
+        measured = {coords: outcome(cell, session, self.spec) for coords, cell in self.cells.items()}
         return measured | {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
 
 
@@ -73,18 +75,28 @@ def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:
                               "point without report=")
 
 
-def outcome(cell: Cell, session: Session, trace: bool = False) -> Outcome:
-    """A cell as a report shows it: its summary (with `trace`, also the metrics of its trace), or why it has none."""
+def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec) -> Outcome:
+    """A cell as a report shows it: its summary (with those of its trace, if the report reads traces), how it was
+    measured and what its rows are compared by; or why it has none."""
     folder, summary, problem = session.folder(cell), session.compared(cell), session.problem(cell)
     if summary is not None and summary.n:
-        traces, lock = session.traces(cell), (folder.environment() or {}).get("lock")
-        if not trace:
-            return Outcome.measured(summary, lock=lock)
-        audit = session.audit_record(cell)
-        audited = {name: value for name, value in audit.items() if name in Summary.model_fields and name != "asked"}
-        tokens = {sample.id: len(sample.output_ids) for sample in folder.good_samples()}
-        traced = trace_metrics(traces, tokens, cell.decoding.temperature)
-        return Outcome.measured(summary.with_values(**traced, **audited), traces, lock)
+        traces, samples = session.traces(cell), folder.good_samples()
+        items = {name: by_item(name, samples) for name in spec.metrics()}
+        if spec.trace:
+            tokens = {sample.id: len(sample.output_ids) for sample in samples}
+            audited = {name: value for name, value in session.audit_record(cell).items()
+                       if name in Summary.model_fields and name != "asked"}
+            summary = summary.with_values(**trace_metrics(traces, tokens, cell.decoding.temperature), **audited)
+        return Outcome.measured(summary, traces if spec.trace else None, conditions_of(cell, summary, session), items)
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")
+
+
+def conditions_of(cell: Cell, summary: Summary, session: Session) -> Conditions:
+    """How a measured cell was measured, from its settings and its environment record."""
+    environment = session.folder(cell).environment() or {}
+    return Conditions(
+        pair=cell.pair.name, temperature=cell.decoding.temperature, seed=cell.seed, repeats=summary.repeats,
+        theta=getattr(cell.rule.options, "theta", None), machine=machine(environment),
+        date=str(environment.get("since", ""))[:10], lock=environment.get("lock"), baseline=cell.baseline().name)

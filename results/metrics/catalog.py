@@ -30,6 +30,11 @@ class Metric:
     signed: bool = False
 
     @property
+    def interval_kind(self) -> str:
+        """How the interval is made, in a few words."""
+        return next((kind for kind, names in _INTERVALS.items() if self.name in names), "bootstrap over prompts")
+
+    @property
     def axis(self) -> str:
         """Label of a figure's axis, with the unit."""
         return f"{self.label} ({self.unit})" if self.unit else self.label
@@ -54,6 +59,12 @@ class Metric:
         return stored
 
 
+_INTERVALS = {
+    "Wilson": ("accuracy", "baseline_accuracy", "precision", "cap_hit_share", "loop_share", "no_answer_share",
+               "coverage", "coverage_differing"),
+    "Learned-Miller and Thomas": ("accuracy_change", "cap_hit_change", "loop_change", "quality_loss"),
+}
+"""How intervals are made where it is not a bootstrap over prompts."""
 _SPEED = (
     Metric("speedup", "Speedup", "×", 2, "higher",
            "Pooled tokens/s over that of autoregressive decoding of the same prompts in the same process, engine and "
@@ -163,13 +174,14 @@ _ANSWER = (
     Metric("length_ratio", "Length ratio", "×", 2, None,
            "Emitted tokens over those of autoregressive decoding of the same prompts, sum over sum: above 1, faster "
            "tokens are spent on longer answers. Interval: paired bootstrap over prompts, as for all ratios here."),
-    Metric("length_ratio_median", "median", "×", 2, None,
+    Metric("length_ratio_median", "Length ratio, median", "×", 2, None,
            "Median over prompts of the length ratio of each: a few runaway answers move the sum, not the median."),
     Metric("pass_ratio", "Passes saved", "×", 2, "higher",
            "Target passes of autoregressive decoding over own, sum over sum; a pass is a forward of the target after "
            "the prefill. What a rule saves per answer on any hardware; τ over it is about the length ratio."),
-    Metric("pass_ratio_median", "median", "×", 2, "higher", "Median over prompts of the passes saved in each."),
-    Metric("pass_ratio_strict", "over lossless", "×", 2, "higher",
+    Metric("pass_ratio_median", "Passes saved, median", "×", 2, "higher",
+           "Median over prompts of the passes saved in each."),
+    Metric("pass_ratio_strict", "Passes saved over lossless", "×", 2, "higher",
            "Target passes of the lossless rule on the same drafter over own, sum over sum."),
     Metric("cap_hit_share", "Cap hits", "%", 1, "lower",
            "Answers of which a turn ended at the length limit, over all. A limit hides length, and an unfinished "

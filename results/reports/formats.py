@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from results.reports.grid import Grid
-from results.reports.layout import lay_out
+from results.reports.conditions import FIELDS
+from results.reports.grid import Grid, outcome
+from results.reports.layout import lay_out_all
 from results.reports.spec import TableSpec
-from results.reports.table import Cell, Row, Table
+from results.reports.table import Cell, Number, Row, Table
 
 TEMPLATES = Environment(
     loader=PackageLoader("results.reports"), autoescape=True, undefined=StrictUndefined,
@@ -28,9 +29,11 @@ LATEX = str.maketrans({
 
 
 def render_table(spec: TableSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
-    """Write <name>.md, .tex, .csv and .html (a fragment) into `out_dir` and return their paths."""
-    table = lay_out(spec, grid)
-    texts = {"md": markdown(table), "tex": latex(table), "csv": long_csv(table), "html": html(table)}
+    """Write <name>.md, .tex, .csv and .html (a fragment) into `out_dir` and return their paths. A second table of the
+    report follows the first in each."""
+    tables = lay_out_all(spec, grid)
+    texts = {"md": "\n".join(map(markdown, tables)), "tex": "\n".join(map(latex, tables)),
+             "csv": long_csv(tables, grid), "html": html(tables)}
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{spec.name}.{suffix}" for suffix in texts]
@@ -49,6 +52,7 @@ class Text(NamedTuple):
     notes         indices into the table's notes.
     state         measured, failed, missing or absent.
     paper_notes   indices of the notes on the published number.
+    verdict       whether a score is worse than the baseline's, in words; empty for other metrics.
     """
 
     main: str
@@ -58,6 +62,7 @@ class Text(NamedTuple):
     notes: tuple[int, ...] = ()
     state: str = "measured"
     paper_notes: tuple[int, ...] = ()
+    verdict: str = ""
 
 
 def cell_texts(cell: Cell) -> list[Text]:
@@ -69,7 +74,7 @@ def cell_texts(cell: Cell) -> list[Text]:
                 for number in cell.numbers]
     return [
         Text(number.text, number.interval_text, number.published_text, number.best, (*cell.notes, *number.notes),
-             paper_notes=number.paper_notes)
+             paper_notes=number.paper_notes, verdict=number.verdict)
         for number in cell.numbers
     ]
 
@@ -90,7 +95,7 @@ def labelled_rows(table: Table) -> Iterator[tuple[list[str], Row]]:
 def markdown(table: Table) -> str:
     """A heading, the table, its caption, its notes and its findings."""
     several = len(table.columns) > 1
-    columns = [f"{header} · {column.header}" if several else header
+    columns = [f"{header} · {column.header}" if several and header else header or column.header
                for header in table.headers for column in table.columns]
     lines = [[*labels, *map(_markdown_text, row_texts(row))] for labels, row in labelled_rows(table)]
     heads, *body = [[text.replace("|", r"\|") for text in line] for line in ([*table.stub, *columns], *lines)]
@@ -105,7 +110,7 @@ def markdown(table: Table) -> str:
 def _markdown_text(text: Text) -> str:
     main = f"**{text.main}**" if text.bold else text.main
     paper = text.paper + _raised(text.paper_notes)
-    return " ".join(part for part in (main + _raised(text.notes), text.interval, paper) if part)
+    return " ".join(part for part in (main + _raised(text.notes), text.interval, text.verdict, paper) if part)
 
 
 def _raised(notes: Sequence[int]) -> str:
@@ -130,10 +135,12 @@ def _tex_head(table: Table) -> list[str]:
     """One line of headers; if there are several columns under each, a second line of theirs."""
     stub, width = len(table.stub), len(table.columns)
     axes, headers = [_tex(axis) for axis in table.stub], [_tex(header) for header in table.headers]
-    if width == 1:
+    if width == 1 and all(headers):
         return [" & ".join([*axes, *headers]) + r" \\"]
     starts = [stub + 1 + i * width for i in range(len(headers))]
     columns = [_tex(column.header) for _ in headers for column in table.columns]
+    if not any(headers):
+        return [" & ".join([*axes, *columns]) + r" \\"]
     return [
         " & ".join([*[""] * stub, *(rf"\multicolumn{{{width}}}{{c}}{{{header}}}" for header in headers)]) + r" \\",
         "".join(rf"\cmidrule(lr){{{start}-{start + width - 1}}}" for start in starts),
@@ -152,9 +159,9 @@ def _tex_body(table: Table) -> list[str]:
 
 
 def _tex_lines(labels: list[str], texts: list[Text]) -> list[str]:
-    """A line of numbers and, if there are any, small lines of intervals and of published numbers under it."""
+    """A line of numbers and, if there are any, small lines of intervals, verdicts and published numbers under it."""
     lines = [[*map(_tex, labels), *map(_tex_main, texts)]]
-    for parts in ([_tex(text.interval) for text in texts],
+    for parts in ([_tex(text.interval) for text in texts], [_tex(text.verdict) for text in texts],
                   [_tex(text.paper) + _tex_marks(text.paper_notes) for text in texts]):
         if any(parts):
             small = [rf"{{\tiny {part}}}" if part else "" for part in parts]
@@ -177,25 +184,34 @@ def _tex(text: str) -> str:
     return text.translate(LATEX)
 
 
-def long_csv(table: Table) -> str:
-    """One line per number: report, the axes, value_name, value, ci_low, ci_high, n, failed_prompts, state, reason,
+def long_csv(tables: Sequence[Table], grid: Grid) -> str:
+    """One line per number: report, the axes, value_name, value, its interval and how that was made, its relative
+    half-width, whether it is best, the verdict; n and the conditions of the measurement; state, reason, footnotes,
     published, difference, printed (the published number as the paper prints it), published_notes. Numbers are in the
     summary's units (shares and accuracies as fractions)."""
-    lines = []
-    for cell in (cell for row in table.rows for cell in row.cells if cell.state != "absent"):
-        for number in cell.numbers:
-            low, high = number.interval or (None, None)
-            lines.append({
-                "report": table.spec.name, **cell.labels, "value_name": number.column.metric.name,
-                "value": number.value, "ci_low": low, "ci_high": high, "n": cell.n,
-                "failed_prompts": cell.failed_prompts, "state": cell.state, "reason": cell.reason,
-                "published": number.published, "difference": number.difference, "printed": number.printed,
-                "published_notes": "; ".join(table.notes[note] for note in number.paper_notes),
-            })
+    lines = [_csv_line(table, cell, number, grid)
+             for table in tables for row in table.rows for cell in row.cells if cell.state != "absent"
+             for number in cell.numbers]
     return pd.DataFrame(lines).astype({"n": "Int64", "failed_prompts": "Int64"}).to_csv(index=False)
 
 
-def html(table: Table) -> str:
-    """A <figure> with the table, its caption and its notes; classes, no styles."""
+def _csv_line(table: Table, cell: Cell, number: Number, grid: Grid) -> dict[str, Any]:
+    low, high = number.interval or (None, None)
+    held = outcome(grid, tuple(cell.labels[axis] for axis in table.spec.axes)).conditions
+    conditions = dict.fromkeys(FIELDS) if held is None else held.plain()
+    return {
+        "report": table.spec.name, **cell.labels, "value_name": number.column.metric.name, "value": number.value,
+        "ci_low": low, "ci_high": high, "interval": number.column.metric.interval_kind if number.interval else None,
+        "relative_half_width": number.half_width, "best": number.best, "verdict": number.verdict or None, "n": cell.n,
+        "failed_prompts": cell.failed_prompts, **conditions, "state": cell.state, "reason": cell.reason,
+        "notes": " | ".join(table.notes[i] for i in (*cell.notes, *number.notes)) or None,
+        "published": number.published, "difference": number.difference, "printed": number.printed,
+        "published_notes": "; ".join(table.notes[note] for note in number.paper_notes),
+    }
+
+
+def html(tables: Sequence[Table]) -> str:
+    """A <figure> for each table, with its caption and its notes; classes, no styles. The second has a heading."""
     template = TEMPLATES.get_template("table.html.j2")
-    return template.render(table=table, labelled_rows=labelled_rows, cell_texts=cell_texts)
+    return "\n".join(template.render(table=table, titled=i > 0, labelled_rows=labelled_rows, cell_texts=cell_texts)
+                     for i, table in enumerate(tables))

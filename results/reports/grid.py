@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from results.metrics.paired import ByItem
+from results.reports.conditions import Conditions
 from results.reports.spec import Coords, ReportSpec
 from results.store.summary import Summary
 from results.store.traces import TraceFolder
@@ -15,22 +17,25 @@ from results.store.traces import TraceFolder
 class Outcome:
     """The outcome of one cell. Make one with `measured`, `failed` or `missing`.
 
-    state     measured, failed, or missing.
-    summary   the cell's metrics; None unless it was measured.
-    reason    why it was not measured, in one line.
-    trace     its trace, if the report reads traces.
-    lock      digest of the dependency lock it was measured with, `sha256:…`; None if that is unknown.
+    state        measured, failed, or missing.
+    summary      the cell's metrics; None unless it was measured.
+    reason       why it was not measured, in one line.
+    trace        its trace, if the report reads traces.
+    conditions   how it was measured; None if that is unknown.
+    items        metric -> the sums of each prompt that rows are compared by.
     """
 
     state: Literal["measured", "failed", "missing"]
     summary: Summary | None = None
     reason: str = ""
     trace: TraceFolder | None = None
-    lock: str | None = None
+    conditions: Conditions | None = None
+    items: Mapping[str, ByItem] = field(default_factory=dict)
 
     @classmethod
-    def measured(cls, summary: Summary, trace: TraceFolder | None = None, lock: str | None = None) -> Outcome:
-        return cls("measured", summary, trace=trace, lock=lock)
+    def measured(cls, summary: Summary, trace: TraceFolder | None = None, conditions: Conditions | None = None,
+                 items: Mapping[str, ByItem] | None = None) -> Outcome:
+        return cls("measured", summary, trace=trace, conditions=conditions, items=items or {})
 
     @classmethod
     def failed(cls, reason: str) -> Outcome:
@@ -59,11 +64,9 @@ def sizes(grid: Grid) -> str:
     return f"n = {size} prompt{'' if size == '1' else 's'} per cell"
 
 
-def locks(grid: Grid) -> str:
-    """`lock sha256:0123456789ab`: the start of the dependency lock's digest, or of each if cells differ; empty if it is
-    unknown."""
-    digests = sorted({held.lock for held in grid.values() if held.lock is not None})
-    return f"lock {', '.join(digest[:len('sha256:') + 12] for digest in digests)}" if digests else ""
+def conditions(grid: Grid) -> list[Conditions]:
+    """How the measured cells of a grid were measured."""
+    return [held.conditions for held in grid.values() if held.conditions is not None]
 
 
 def unmeasured(spec: ReportSpec, grid: Grid) -> list[tuple[str, Outcome]]:

@@ -8,11 +8,14 @@ from dataclasses import replace
 
 from results.metrics.intervals import NORMAL_95
 from results.metrics.tau_gain import findings
-from results.reports.grid import Grid, locks, outcome, sizes
+from results.reports.annotations import Annotator
+from results.reports.best import mark_best
+from results.reports.captions import caption
+from results.reports.grid import Grid, outcome
 from results.reports.published import Key, load_published
 from results.reports.published_findings import findings_of
 from results.reports.spec import Column, Coords, TableSpec
-from results.reports.table import Cell, Number, Row, Table, groups_of
+from results.reports.table import Cell, Number, Row, Table
 from results.store.summary import Interval, Summary
 
 EVENTS = {
@@ -23,8 +26,19 @@ EVENTS = {
 
 
 def lay_out(spec: TableSpec, grid: Grid) -> Table:
-    """The table of a report, from the outcome of each of its cells."""
+    """One table of a report, from the outcome of each of its cells."""
     return _Layout(spec, grid).table()
+
+
+def lay_out_all(spec: TableSpec, grid: Grid) -> list[Table]:
+    """The tables of a report. The second one leaves out what was measured in no cell."""
+    summaries = [held.summary for held in grid.values() if held.summary is not None]
+    first, *others = spec.tables()
+    for other in others:
+        known = tuple(column for column in other.values
+                      if any(column.metric.value(summary) is not None for summary in summaries))
+        others = [other.model_copy(update={"values": known})] if known else []
+    return [lay_out(table, grid) for table in (first, *others)]
 
 
 class _Layout:
@@ -36,6 +50,7 @@ class _Layout:
     doubts      what is wrong with a number of the paper, by its place.
     coords      (row labels, column labels) -> coordinates of the cell there.
     notes       footnotes so far.
+    annotator   what a reader must know of single numbers.
     """
 
     def __init__(self, spec: TableSpec, grid: Grid):
@@ -44,6 +59,7 @@ class _Layout:
         self.doubts = findings_of(spec.published.file) if spec.published else {}
         self.coords = {self._place(point.coords): point.coords for point in spec.points()}
         self.notes: list[str] = []
+        self.annotator = Annotator(spec, grid, self._note)
 
     def table(self) -> Table:
         spec = self.spec
@@ -51,9 +67,10 @@ class _Layout:
         columns = list(dict.fromkeys(column for _, column in self.coords))
         rows = tuple(self._row(row, columns, stub) for row in dict.fromkeys(row for row, _ in self.coords))
         headers = (*(" · ".join(column) for column in columns), *([spec.mean] if spec.mean else []))
-        shows_gain = "tau_gain" in spec.metrics()
-        return Table(spec, stub, headers, spec.values, mark_best(rows), self._caption(stub), tuple(self.notes),
-                     tuple(self._findings()) if shows_gain else ())
+        shows_gain = "tau_gain" in {column.metric.name for column in spec.values}
+        marked = mark_best(rows)
+        return Table(spec, stub, headers, spec.values, marked, caption(spec, self.grid, stub, marked),
+                     tuple(self.notes), tuple(self._findings()) if shows_gain else ())
 
     def _place(self, coords: Coords) -> tuple[Coords, Coords]:
         """(row labels, column labels) of a cell."""
@@ -83,6 +100,7 @@ class _Layout:
             replace(blank, value=blank.column.metric.value(summary), interval=blank.column.metric.interval(summary))
             for blank in blanks
         )
+        numbers = tuple(self.annotator.annotated(number, result) for number in numbers)
         notes = tuple(self._note(text) for text in _remarks(summary))
         return Cell("measured", labels, numbers, summary.n, summary.failed, notes=notes)
 
@@ -99,7 +117,9 @@ class _Layout:
         if len(values) < len(parts):
             return replace(blank, notes=(self._note("no mean: a column has no value"),))
         mean = sum(values) / len(values)
-        return replace(blank, value=mean, interval=mean_interval(mean, [part.interval for part in parts]))
+        items = tuple(items for part in parts for items in part.items)
+        interval = mean_interval(mean, [part.interval for part in parts])
+        return replace(blank, value=mean, interval=interval, items=items)
 
     def _blanks(self, coords: Coords, header: str = "") -> tuple[Number, ...]:
         """The numbers of a cell before they are measured: with those of the paper, where it has them. `header` names a
@@ -132,28 +152,6 @@ class _Layout:
             self.notes.append(text)
         return self.notes.index(text)
 
-    def _caption(self, stub: Sequence[str]) -> str:
-        spec, summaries = self.spec, [held.summary for held in self.grid.values() if held.summary is not None]
-        parts = [spec.axes[axis][0].label for axis in spec.rows if axis not in stub] + [sizes(self.grid)]
-        if any(column.metric.interval(summary) for summary in summaries for column in spec.values):
-            parts.append("brackets: 95% interval")
-        scores = self._scores() if {"accuracy", "recovery"} & set(spec.metrics()) else ""
-        parts += [f"score: {scores}"] if scores else []
-        return "; ".join(part for part in (*parts, locks(self.grid)) if part)
-
-    def _scores(self) -> str:
-        """`exact_match (mini_gsm), pass@1 (mini_code)`: the scores, each with the labels of the axis that decides which
-        one is used."""
-        metrics = {coords: summary.metric for coords in self.coords.values()
-                   if (summary := outcome(self.grid, coords).summary) is not None}
-        scores = list(dict.fromkeys(metrics.values()))
-        for axis in range(len(self.spec.axes)) if len(scores) > 1 else ():
-            pairs = dict.fromkeys((coords[axis], score) for coords, score in metrics.items())
-            if len(pairs) == len({label for label, _ in pairs}):  # each label has one score
-                labels = {score: [label for label, other in pairs if other == score] for score in scores}
-                return ", ".join(f"{score} ({', '.join(labels[score])})" for score in scores)
-        return ", ".join(scores)
-
     def _findings(self) -> list[str]:
         """Sentences on what each relaxed rule gains, by groups of rows that share all labels but the last."""
         groups: dict[Coords, list[tuple[str, Summary]]] = {}
@@ -184,33 +182,3 @@ def mean_interval(mean: float, intervals: Sequence[Interval | None]) -> Interval
     errors = [(high - low) / (2 * NORMAL_95) for low, high in known]
     half = NORMAL_95 * math.sqrt(sum(error**2 for error in errors)) / len(errors)
     return mean - half, mean + half
-
-
-def mark_best(rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Mark the best number of each column within a group of rows. Baselines neither compete nor win."""
-    marked = []
-    for _, group in groups_of(rows):
-        rivals = [row for row in group if not row.baseline]
-        marked += [row if row.baseline else _with_best(row, rivals) for row in group]
-    return tuple(marked)
-
-
-def _with_best(row: Row, rivals: Sequence[Row]) -> Row:
-    cells = []
-    for c, cell in enumerate(row.cells):
-        columns = zip(*(rival.cells[c].numbers for rival in rivals), strict=True)
-        numbers = tuple(replace(number, best=is_best(number, column))
-                        for number, column in zip(cell.numbers, columns, strict=True))
-        cells.append(replace(cell, numbers=numbers))
-    return replace(row, cells=tuple(cells))
-
-
-def is_best(number: Number, rivals: Sequence[Number]) -> bool:
-    """Whether a number is the best of its column. Numbers that print alike are equally good; if all do, none is
-    best."""
-    values = {rival.text: rival.value for rival in rivals if rival.value is not None}
-    better = number.column.metric.better
-    if number.value is None or better is None or len(values) < 2:
-        return False
-    best = (max if better == "higher" else min)(values.values())
-    return values[number.text] == best

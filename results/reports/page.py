@@ -16,7 +16,7 @@ from results.metrics.catalog import METRICS, Metric
 from results.reports import formats
 from results.reports.advice import Advice
 from results.reports.grid import Grid, Outcome, unmeasured
-from results.reports.layout import lay_out
+from results.reports.layout import lay_out_all
 from results.reports.spec import FigureSpec, TableSpec
 
 
@@ -39,7 +39,7 @@ class Item:
     def content(self) -> Markup:
         """The table, or the figure as inline SVG (PNG where there is no SVG)."""
         if isinstance(self.spec, TableSpec):
-            return Markup(formats.html(lay_out(self.spec, self.grid)))
+            return Markup(formats.html(lay_out_all(self.spec, self.grid)))
         files = {path.suffix: path for path in self.paths}
         if ".svg" in files:
             return Markup(_inline_svg(files[".svg"], self.spec))

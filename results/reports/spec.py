@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from results.metrics.catalog import Metric, metric
+from results.metrics.non_inferiority import MARGIN
 from results.reports.axes import (
     Axes,
     Entry,
@@ -26,6 +27,10 @@ from results.reports.axes import (
 )
 from results.reports.figures import Figure
 
+ANSWER_COSTS = ("length_ratio", "length_ratio_median", "pass_ratio", "pass_ratio_median", "pass_ratio_strict",
+                "cap_hit_share", "cap_hit_change", "loop_share", "loop_change", "no_answer_share", "accuracy_change")
+TRACED_COSTS = ("out_of_head_1k",)
+"""The metrics of the second table of a report that shows accuracy."""
 Coords = tuple[str, ...]
 """The labels of a point, one per axis, in the order of the report's axes."""
 
@@ -150,18 +155,20 @@ class TableSpec(ReportSpec):
     """A table.
 
     rows        axes whose entries label the rows.
-    columns     axes whose entries head the columns.
+    columns     axes whose entries head the columns; without any, the metrics do.
     mean        header of a computed last column; none if None.
     values      the metrics shown under each header.
     published   numbers of the paper, printed under ours.
+    margin      loss of score that counts as none in verdicts on Δ accuracy, a fraction.
     """
 
     kind: Literal["table"]
     rows: tuple[str, ...] = Field(min_length=1)
-    columns: tuple[str, ...] = Field(min_length=1)
+    columns: tuple[str, ...] = ()
     mean: str | None = None
     values: tuple[Column, ...] = Field(min_length=1)
     published: Published | None = None
+    margin: float = Field(default=MARGIN, gt=0, lt=1)
 
     @model_validator(mode="after")
     def _is_laid_out(self) -> Self:
@@ -171,8 +178,18 @@ class TableSpec(ReportSpec):
         return self
 
     def metrics(self) -> list[str]:
-        """Names of the metrics that the report shows."""
-        return [column.metric.name for column in self.values]
+        """Names of the metrics that the report shows, its second table included."""
+        return [column.metric.name for table in self.tables() for column in table.values]
+
+    def tables(self) -> list[TableSpec]:
+        """This table and, under one that shows accuracy, what an answer costs: a row for each cell."""
+        if "accuracy" not in {column.metric.name for column in self.values}:
+            return [self]
+        shown = {column.metric.name for column in self.values}
+        values = tuple(Column(metric=name) for name in (*ANSWER_COSTS, *(TRACED_COSTS if self.trace else ()))
+                       if name not in shown)
+        layout = {"rows": (*self.columns, *self.rows), "columns": (), "mean": None, "published": None}
+        return [self, self.model_copy(update={"title": f"{self.title}: cost of an answer", "values": values, **layout})]
 
 
 class FigureSpec(ReportSpec):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
+from results.metrics.paired import ByItem
 from results.reports.spec import Column, Coords, TableSpec
 from results.store.summary import Interval
 
@@ -23,6 +24,8 @@ class Number:
     best          printed in bold.
     notes         indices into the table's notes.
     paper_notes   indices of the notes on the paper's number.
+    items         what rows are compared by: the sums of each prompt, a mapping for each column that a mean is over.
+    verdict       in words, whether a score is worse than the baseline's; empty for other metrics.
     """
 
     column: Column
@@ -33,6 +36,8 @@ class Number:
     best: bool = False
     notes: tuple[int, ...] = ()
     paper_notes: tuple[int, ...] = ()
+    items: tuple[ByItem, ...] = ()
+    verdict: str = ""
 
     @property
     def text(self) -> str:
@@ -45,6 +50,13 @@ class Number:
         if self.interval is None or self.interval[0] == self.interval[1]:
             return ""
         return f"[{', '.join(self._format(end) for end in self.interval)}]"
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the width of the interval over the value; None without an interval, and at 0."""
+        if self.interval is None or not self.value:
+            return None
+        return (self.interval[1] - self.interval[0]) / 2 / abs(self.value)
 
     @property
     def difference(self) -> float | None:

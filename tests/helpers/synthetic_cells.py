@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from results.metrics.paired import PAIRED, by_item
 from results.metrics.summary import summarise
 from results.reports.grid import Outcome
 from results.reports.spec import TableSpec
@@ -44,7 +45,8 @@ def made_up(*, speedup: float = 2.0, right: int = 3, n: int = 4, accepted: int =
             baseline=None if autoregressive else baseline(ids, decode_s=seconds, prefill_s=0.1),
         ))
     records += [FailedSample(f"f{i}", "boom") for i in range(failed)]
-    return Outcome.measured(summarise(records, metric=metric, proportion=True))
+    items = {name: by_item(name, [record for record in records if isinstance(record, Sample)]) for name in PAIRED}
+    return Outcome.measured(summarise(records, metric=metric, proportion=True), items=items)
 
 
 def table_spec(**changes) -> TableSpec:
@@ -65,11 +67,12 @@ def table_spec(**changes) -> TableSpec:
     return TableSpec.model_validate(spec | changes)
 
 
-def full_grid(spec: TableSpec) -> dict:
+def full_grid(spec: TableSpec, n: int = 4) -> dict:
     """Every point measured, each at its own speedup."""
     grid = {}
     for i, point in enumerate(spec.points()):
         plain = spec.entries(point.coords).get("Method")
         plain = plain is not None and plain.baseline
-        grid[point.coords] = made_up(speedup=1.5 + i / 10, right=1 + i % 4, accepted=1 + i % 5, autoregressive=plain)
+        grid[point.coords] = made_up(speedup=1.5 + i / 10, right=1 + i % 4, accepted=1 + i % 5, n=n,
+                                     autoregressive=plain)
     return grid

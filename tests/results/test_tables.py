@@ -3,16 +3,16 @@
 import io
 import math
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 from results.metrics.intervals import NORMAL_95
+from results.reports.conditions import Conditions, Session
 from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdown, render_table
 from results.reports.grid import Outcome
-from results.reports.layout import is_best, lay_out
-from results.reports.spec import Column
-from results.reports.table import Number
+from results.reports.layout import lay_out, lay_out_all
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 PUBLISHED = {"file": "mars_table1.csv", "pair": "Model"}
@@ -63,7 +63,7 @@ def test_the_autoregressive_row_has_no_interval_and_no_bold(spec, grid):
 
 def test_a_failed_and_a_missing_cell_show_as_such_with_their_reason(spec, holed):
     table = lay_out(spec, holed)
-    for text in (markdown(table), latex(table), html(table)):
+    for text in (markdown(table), latex(table), html([table])):
         assert "failed" in text and "missing" in text and "not run yet" in text
         assert "out of memory: 2 GiB" in text
         assert "2 of 6 prompts failed and are left out" in text
@@ -91,26 +91,91 @@ def test_the_mean_is_only_over_a_full_row(spec, holed, grid):
     assert whole.interval == pytest.approx((whole.value - half, whole.value + half))
 
 
-def test_the_best_of_each_group_is_bold_and_a_baseline_never(spec, grid):
-    table = lay_out(spec, grid)
+def test_the_best_of_each_group_is_bold_and_a_baseline_never(spec):
+    table = lay_out(spec, full_grid(spec, n=12))
     for _, rows in table.groups:
         for column in range(3):
             marked = [(r.labels[1], r.cells[column].numbers[0].best) for r in rows]
             values = {r.labels[1]: r.cells[column].numbers[0].value for r in rows if not r.baseline}
             assert [label for label, best in marked if best] == [max(values, key=values.get)]
+    assert "bold: the best of its column" in table.caption
 
 
-def test_equal_prints_are_equally_good():
-    column = Column(metric="tau")
-    rivals = [Number(column, 2.001), Number(column, 2.004), Number(column, 1.5), Number(column)]
-    assert [is_best(number, rivals) for number in rivals] == [True, True, False, False]
+def test_four_prompts_separate_nothing(grid):
+    table = lay_out(table_spec(mean=None), grid)
+    assert not any(number.best for r in table.rows for cell in r.cells for number in cell.numbers)
+    assert "bold" not in table.caption
 
 
-def test_where_all_are_equal_noneis_best(spec, grid):
+def test_where_all_are_equal_none_is_best(spec):
+    grid = full_grid(spec, n=12)
     for task in ("GSM8K", "mini_code"):
-        grid["Beta", "SpS", task] = grid["Beta", "MARS & co", task] = made_up(speedup=2.0)
+        grid["Beta", "SpS", task] = grid["Beta", "MARS & co", task] = made_up(speedup=2.0, n=12)
     rows = [r for r in lay_out(spec, grid).rows if r.labels[0] == "Beta" and not r.baseline]
     assert [number.best for r in rows for cell in r.cells for number in cell.numbers] == [False] * 12
+
+
+def test_under_accuracy_stands_what_an_answer_costs(grid):
+    spec = table_spec(values=["accuracy", "tau"])
+    first, costs = lay_out_all(spec, grid)
+    assert costs.stub == ("Task", "Model", "Method") and costs.headers == ("",)
+    assert {"Length ratio", "Cap hits", "Δ accuracy"} <= {column.header for column in costs.columns}
+    assert "No answer" in {column.header for column in costs.columns}
+    assert "Passes saved over lossless" not in {column.header for column in costs.columns}, "measured in no cell"
+    for text in (markdown(costs), latex(costs), html([first, costs])):
+        assert "undecided, n" in text and "loss of up to 2 pp counts as none" in text
+    lines = pd.read_csv(io.StringIO(long_csv([first, costs], grid)))
+    changes = lines[lines.value_name == "accuracy_change"].dropna(subset="value")
+    assert changes.verdict.str.startswith("undecided").all() and (changes.interval == "Learned-Miller and Thomas").all()
+    assert len(lay_out_all(table_spec(), grid)) == 1
+
+
+def test_lengths_at_the_limit_are_marked(grid):
+    spec = table_spec(values=["accuracy"])
+    place = ("Alpha", "SpS", "GSM8K")
+    grid[place] = replace(grid[place], summary=grid[place].summary.with_values(baseline_cap_hit_share=0.25))
+    costs = lay_out_all(spec, grid)[1]
+    [note] = costs.notes
+    assert note == "censored: 25% of the lossless answers end at the length limit"
+    numbers = [number for r in costs.rows for cell in r.cells for number in cell.numbers]
+    marked = {number.column.metric.name for number in numbers if number.notes}
+    assert marked == {"length_ratio", "length_ratio_median", "pass_ratio", "pass_ratio_median", "loop_share",
+                      "loop_change", "no_answer_share"}
+
+
+HERE = Conditions("tiny", 1.0, 0, 1, 0.9, "A processor, 1 thread", "2026-11-21", "sha256:0123456789abcdef", "ar",
+                  (Session("2026-11-21T08:00:00", "host", "b1"),))
+
+
+def test_the_conditions_stand_in_every_format(spec, grid):
+    grid = {coords: replace(held, conditions=HERE) for coords, held in grid.items()}
+    table = lay_out(spec, grid)
+    for wanted in ("pair tiny; seed 0; T = 1; θ = 0.9; A processor, 1 thread; 2026-11-21; lock sha256:0123456789ab",
+                   "widest relative half-width: Speedup "):
+        assert wanted in table.caption and wanted in markdown(table)
+    assert "2026-11-21" in html([table]) and "A processor" in latex(table)
+    line = pd.read_csv(io.StringIO(long_csv([table], grid))).iloc[0]
+    assert (line.pair, line.temperature, line.theta, line.session) == ("tiny", 1, 0.9, "2026-11-21 08:00 on host")
+
+
+def test_speeds_of_two_sessions_are_marked_and_ratios_are_not(grid):
+    spec = table_spec(values=["tokens_per_s", "speedup"])
+    later = replace(HERE, sessions=(Session("2026-11-21T09:00:00", "host", "b1"),))
+    held = {coords: replace(one, conditions=later if coords[1] == "SpS" else HERE) for coords, one in grid.items()}
+    table = lay_out(spec, held)
+    assert len(table.notes) == 2 and "session 2 (2026-11-21 09:00 on host)" in " ".join(table.notes)
+    for r in table.rows:
+        for cell in r.cells[:-1]:
+            assert [len(number.notes) for number in cell.numbers] == [1, 0]
+    alone = {coords: replace(one, conditions=HERE) for coords, one in grid.items()}
+    assert not lay_out(spec, alone).notes
+
+
+def test_a_drifting_baseline_is_said(grid):
+    spec = table_spec(values=["tokens_per_s"])
+    held = {coords: replace(one, conditions=HERE, summary=one.summary.with_values(baseline_tokens_per_s=speed))
+            for (coords, one), speed in zip(grid.items(), [100, 111] * 6, strict=True)}
+    assert lay_out(spec, held).notes == ("the speed of the baseline drifted by 11% within the session",)
 
 
 def test_published_numbers_only_beside_the_papers_pair(grid):
@@ -130,7 +195,7 @@ def test_a_published_number_stands_even_where_ours_is_missing(holed):
     table = lay_out(table_spec(published=PUBLISHED), holed)
     number = next(r for r in table.rows if r.labels == ("Alpha", "SpS")).cells[0].numbers[0]
     assert number.value is None and number.published_text == "paper 1.46×" and number.difference is None
-    assert "paper 1.46×" in html(table)
+    assert "paper 1.46×" in html([table])
 
 
 def test_published_numbers_are_brought_to_the_summarys_unit(grid):
@@ -141,7 +206,7 @@ def test_published_numbers_are_brought_to_the_summarys_unit(grid):
 
 
 def test_the_csv_holds_every_value_in_the_summarys_units(spec, holed, grid):
-    frame = pd.read_csv(io.StringIO(long_csv(lay_out(spec, holed))))
+    frame = pd.read_csv(io.StringIO(long_csv([lay_out(spec, holed)], holed)))
     assert len(frame) == (12 + 6) * 2, "twelve points and six means, two values each"
     one = frame[(frame.Model == "Beta") & (frame.Method == "SpS") & (frame.Task == "mini_code")]
     held = grid["Beta", "SpS", "mini_code"].summary
@@ -158,8 +223,9 @@ def test_the_caption_says_n_the_interval_and_the_scores(grid):
     for coords in grid:
         metric = "pass@1" if "code" in coords[2] else "exact_match"
         grid[coords] = made_up(n=5 if coords[0] == "Beta" else 4, metric=metric)
-    n, brackets, score = lay_out(spec, grid).caption.split("; ")
-    assert (n, brackets) == ("n = 4 to 5 prompts per cell", "brackets: 95% interval")
+    n, brackets, score, width = lay_out(spec, grid).caption.split("; ")
+    assert (n, brackets) == ("n = 4 to 5 prompts per cell", "brackets: 95% interval, Wilson")
+    assert width.startswith("widest relative half-width: Accuracy ")
     assert score == "score: exact_match (GSM8K), pass@1 (mini_code)"
 
 
@@ -201,7 +267,7 @@ def test_markdown_keeps_its_columns(spec, holed):
 
 def test_html_is_escaped(spec, holed):
     holed[FAILED] = Outcome.failed("<script>alert(1)</script>")
-    text = html(lay_out(spec, holed))
+    text = html([lay_out(spec, holed)])
     assert "<script>" not in text and "&lt;script&gt;" in text and "MARS &amp; co" in text
 
 
@@ -211,24 +277,17 @@ def test_an_empty_grid_is_a_table_of_missing_cells(spec):
     assert table.notes == ("missing: not run yet", "no mean: a column has no value")
 
 
-def test_the_caption_names_the_dependency_lock(spec, grid):
-    digest = "sha256:0123456789abcdef"
-    locked = {coords: Outcome.measured(held.summary, lock=digest) for coords, held in grid.items()}
-    assert lay_out(spec, locked).caption.endswith("; lock sha256:0123456789ab")
-    assert "lock" not in lay_out(spec, grid).caption
-
-
 def test_findings_on_the_papers_numbers_stand_in_every_format(grid):
     table = lay_out(table_spec(axes=table_spec().model_dump()["axes"] | {"Method": [
         {"label": "PLD", "published": "PLD"}, {"label": "EAGLE-3", "published": "EAGLE-3"}]}, published=PUBLISHED), {})
     assert any("its 5 columns have the mean 3.198" in note for note in table.notes)
     marked = [number for r in table.rows for cell in r.cells for number in cell.numbers if number.paper_notes]
     assert marked and all(number.printed for number in marked)
-    for text in (markdown(table), latex(table), html(table), long_csv(table)):
+    for text in (markdown(table), latex(table), html([table]), long_csv([table], {})):
         assert "its 5 columns have the mean 3.198" in text and "at least one pass of the target" in text
     mark = table.notes.index(next(note for note in table.notes if "3.198" in note)) + 1
     assert f"paper 3.12×{str(mark).translate(SUPERSCRIPTS)}" in markdown(table)
-    frame = pd.read_csv(io.StringIO(long_csv(table)))
+    frame = pd.read_csv(io.StringIO(long_csv([table], {})))
     assert frame[frame.published == 3.12].printed.tolist() == ["3.12×"]
     assert frame[frame.published == 3.12].published_notes.str.contains("3.198").all()
 

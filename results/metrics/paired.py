@@ -1,0 +1,136 @@
+"""Which numbers of a column are really apart: paired bootstrap over the common prompts, Holm over the pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats as scipy_stats
+
+from results.metrics.answer_cost import is_capped, loops, passes_of
+from results.metrics.intervals import LEVEL, SEED, edit_similarity
+from results.store.sample import Baseline, Sample
+
+Floats = NDArray[np.float64]
+DRAWS = 1999
+ByItem = Mapping[str, tuple[float, ...]]
+"""Item -> the sums that a metric is computed from; samples of one item are added up."""
+
+
+class Paired(NamedTuple):
+    """A metric as a statistic of sums over items.
+
+    of         the addends of one prompt, from its sample and the baseline's; None where the prompt has none
+    statistic  sums [..., k] -> metric [...]
+    """
+
+    of: Callable[[Sample, Sample | Baseline], tuple[float, ...] | None]
+    statistic: Callable[[Floats], Floats]
+
+
+def _ratio(sums: Floats) -> Floats:
+    return sums[..., 0] / sums[..., 1]
+
+
+def _double_ratio(sums: Floats) -> Floats:
+    return (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
+
+
+def _share(event: Callable[[Sample, Sample | Baseline], bool]) -> Paired:
+    return Paired(lambda own, base: (float(event(own, base)), 1.0), _ratio)
+
+
+PAIRED: Mapping[str, Paired] = {
+    "tau": Paired(lambda own, base: (sum(own.committed), len(own.committed)) if own.committed else None, _ratio),
+    "accept_len": Paired(lambda own, base: (sum(own.accepted), len(own.accepted)) if own.accepted else None, _ratio),
+    "tokens_per_s": Paired(lambda own, base: (len(own.output_ids), own.decode_s) if own.decode_s else None, _ratio),
+    "e2e_tokens_per_s": Paired(lambda own, base: (len(own.output_ids), own.prefill_s + own.decode_s), _ratio),
+    "speedup": Paired(lambda own, base: (len(own.output_ids), own.decode_s, len(base.output_ids), base.decode_s)
+                      if own.decode_s and base.decode_s else None, _double_ratio),
+    "accuracy": Paired(lambda own, base: None if own.score is None else (own.score, 1.0), _ratio),
+    "accuracy_change": Paired(lambda own, base: None if own.score is None or base.score is None else
+                              (own.score - base.score, 1.0), _ratio),
+    "precision": _share(lambda own, base: own.output_ids == base.output_ids),
+    "edit_similarity": Paired(lambda own, base: (edit_similarity(own.output_ids, base.output_ids), 1.0), _ratio),
+    "pass_ratio": Paired(lambda own, base: (passes_of(base), passes_of(own)) if passes_of(own) else None, _ratio),
+    "cap_hit_share": _share(lambda own, base: is_capped(own)),
+    "loop_share": _share(lambda own, base: loops(own)),
+    "no_answer_share": Paired(lambda own, base: None if own.score is None else (float(own.answer is None), 1.0),
+                              _ratio),
+}
+"""The metrics that rows can be compared by."""
+
+
+def by_item(name: str, samples: Sequence[Sample]) -> ByItem:
+    """The sums of each item that a metric is computed from; empty for a metric that rows cannot be compared by."""
+    if name not in PAIRED:
+        return {}
+    sums: dict[str, tuple[float, ...]] = {}
+    for sample in samples:
+        addends = PAIRED[name].of(sample, sample if sample.baseline is None else sample.baseline)
+        if addends is not None:
+            held = sums.get(sample.item, (0.0,) * len(addends))
+            sums[sample.item] = tuple(a + b for a, b in zip(held, addends, strict=True))
+    return sums
+
+
+def best_of(name: str, values: Sequence[float | None], items: Sequence[Sequence[ByItem]],
+            better: str | None) -> list[bool]:
+    """Which rows of a column are the best: the leader, and every row that a paired comparison does not set apart from
+    it. None is where no row is set apart.
+
+    values   the rows' numbers; None where there is none
+    items    the sums of each row's items, one mapping a column for a mean over columns
+    better   "higher" or "lower"; no row is the best without it
+
+    Rows are compared over the items common to all of them (`paired_p_values`). The data choose the leader, so Holm's
+    correction is over all pairs of rows; 5% decides."""
+    rows = [i for i, value in enumerate(values) if value is not None and all(items[i])]
+    none = [False] * len(values)
+    if name not in PAIRED or better is None or len(rows) < 2:
+        return none
+    sign = 1.0 if better == "higher" else -1.0
+    leader = max(range(len(rows)), key=lambda i: sign * float(values[rows[i]] or 0.0))
+    pairs = list(combinations(range(len(rows)), 2))
+    p_values = paired_p_values(pairs, [items[i] for i in rows], PAIRED[name].statistic)
+    apart = holm(p_values) <= 1 - LEVEL
+    behind = {rows[i] for pair, is_apart in zip(pairs, apart, strict=True) if is_apart and leader in pair
+              for i in pair if i != leader}
+    return [i in rows and i not in behind for i in range(len(values))] if behind else none
+
+
+def holm(p_values: Sequence[float]) -> Floats:
+    """p-values corrected by Holm's method, in the given order. (That of statsmodels collects garbage at every call,
+    which takes half a second beside loaded models.)"""
+    order = np.argsort(p_values)
+    corrected = np.empty(len(order))
+    corrected[order] = np.maximum.accumulate(np.asarray(p_values)[order] * np.arange(len(order), 0, -1))
+    return np.minimum(corrected, 1.0)
+
+
+def paired_p_values(pairs: Sequence[tuple[int, int]], rows: Sequence[Sequence[ByItem]],
+                    statistic: Callable[[Floats], Floats]) -> list[float]:
+    """Two-sided p-value of the difference of each pair of rows, mean over columns: Student's t with the standard error
+    of a bootstrap over their n common items, n − 1 degrees of freedom. None is below that of a sign test in which all
+    agree, 2 ÷ 2ⁿ: a handful of prompts knows too little of its spread."""
+    means, resampled, count = np.zeros(len(rows)), np.zeros((len(rows), DRAWS)), 0
+    for column in zip(*rows, strict=True):
+        ids = sorted(set.intersection(*(set(items) for items in column)))
+        if len(ids) < 2:
+            return [1.0] * len(pairs)
+        count += len(ids)
+        sums = np.array([[items[i] for i in ids] for items in column], float)  # [rows, items, k]
+        drawn = np.random.default_rng(SEED).multinomial(len(ids), np.full(len(ids), 1 / len(ids)), DRAWS).astype(float)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means += statistic(sums.sum(axis=1))
+            resampled += statistic(drawn @ sums) * np.sqrt(len(ids) / (len(ids) - 1))
+    least = 2.0 ** (1 - count)
+    p_values = []
+    for i, j in pairs:
+        error, difference = float((resampled[i] - resampled[j]).std(ddof=1)), abs(float(means[i] - means[j]))
+        p = 2 * float(scipy_stats.t.sf(difference / error, count - 1)) if error > 0 else 1.0 if difference == 0 else 0.0
+        p_values.append(max(p, least) if np.isfinite(p) else 1.0)
+    return p_values

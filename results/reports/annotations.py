@@ -1,0 +1,60 @@
+"""What a reader must know of single numbers of a table: censored lengths, verdicts, sessions that do not compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from results.metrics.answer_cost import CENSORED, censoring
+from results.metrics.non_inferiority import verdict
+from results.reports.conditions import Conditions, Session, drifts
+from results.reports.grid import Grid, Outcome, conditions
+from results.reports.spec import TableSpec
+from results.reports.table import Number
+
+ABSOLUTE = ("tok/s", "ms")
+"""Units of the clock: such numbers of different sessions do not compare."""
+
+
+class Annotator:
+    """Adds to each number what rows are compared by, its verdict and its footnotes.
+
+    margin     loss of score that counts as none
+    note       adds a footnote and returns its index
+    sessions   all measuring sessions of the table
+    drifts     baseline cell -> relative drift of its speed within a session, where it is large
+    """
+
+    def __init__(self, spec: TableSpec, grid: Grid, note: Callable[[str], int]) -> None:
+        self.margin, self.note = spec.margin, note
+        self.sessions = sorted({session for one in conditions(grid) for session in one.sessions})
+        self.drifts = drifts([(held.conditions, held.summary.baseline_tokens_per_s) for held in grid.values()
+                              if held.conditions is not None and held.summary is not None])
+
+    def annotated(self, number: Number, result: Outcome) -> Number:
+        """The number of a measured cell with all of these."""
+        name, summary = number.column.metric.name, result.summary
+        if summary is None or number.value is None:
+            return number
+        notes = [censoring(summary.baseline_cap_hit_share)] if name in CENSORED else []
+        if number.column.metric.unit in ABSOLUTE and result.conditions is not None:
+            notes += [self._session(result.conditions), self._drift(result.conditions)]
+        decided = ""
+        if name == "accuracy_change" and number.interval is not None:
+            decided = verdict(number.value, number.interval, summary.n, self.margin).text
+        return replace(number, verdict=decided, items=(result.items.get(name, {}),),
+                       notes=(*number.notes, *(self.note(text) for text in notes if text)))
+
+    def _session(self, held: Conditions) -> str:
+        """Which session timed a cell, where the table mixes several."""
+        if len(self.sessions) < 2:
+            return ""
+        named = " and ".join(map(self._named, held.sessions))
+        return f"timed in session {named}: speeds of different sessions do not compare"
+
+    def _named(self, session: Session) -> str:
+        return f"{self.sessions.index(session) + 1} ({session.text})"
+
+    def _drift(self, held: Conditions) -> str:
+        change = self.drifts.get(held.baseline)
+        return "" if change is None else f"the speed of the baseline drifted by {change:.0%} within the session"

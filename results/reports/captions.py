@@ -1,0 +1,71 @@
+"""The line under a table or figure: how many prompts, under what conditions, and what brackets and bold print mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from results.reports.conditions import stated
+from results.reports.grid import Grid, conditions, outcome, sizes
+from results.reports.spec import TableSpec
+from results.reports.table import Row
+
+BRACKETS = "brackets: 95% interval"
+BOLD = ("bold: the best of its column, with all that a paired bootstrap over common prompts does not set apart from it "
+        "(Holm over the pairs of rows, 5%)")
+
+
+def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row]) -> str:
+    """The caption of a table; `stub`: the axes that label its rows."""
+    numbers = [number for row in rows for cell in row.cells for number in cell.numbers]
+    named = {column.metric.name for column in spec.values}
+    parts = [spec.axes[axis][0].label for axis in (*spec.rows, *spec.columns) if _is_untold(spec, axis, stub)]
+    parts += [sizes(grid)]
+    if any(number.interval_text for number in numbers):
+        parts += [f"{BRACKETS}, {methods(spec)}"]
+    if any(number.verdict for number in numbers):
+        parts += [f"verdicts: loss of up to {100 * spec.margin:g} pp counts as none"]
+    parts += [f"score: {scores(spec, grid)}"] if named & {"accuracy", "recovery", "accuracy_change"} else []
+    parts += [BOLD] if any(number.best for number in numbers) else []
+    parts += [widths(spec, rows), *stated(conditions(grid))]
+    return "; ".join(part for part in parts if part)
+
+
+def _is_untold(spec: TableSpec, axis: str, stub: Sequence[str]) -> bool:
+    """Whether the label of an axis with one entry is shown neither in the rows nor in the headers."""
+    return len(spec.axes[axis]) == 1 and axis in spec.rows and axis not in stub
+
+
+def methods(spec: TableSpec) -> str:
+    """`bootstrap over prompts; Wilson for Accuracy`: how the intervals of the columns are made."""
+    kinds: dict[str, list[str]] = {}
+    for column in spec.values:
+        kinds.setdefault(column.metric.interval_kind, []).append(column.header)
+    [first, *rest] = kinds.items()
+    return "; ".join([first[0], *(f"{kind} for {', '.join(headers)}" for kind, headers in rest)])
+
+
+def widths(spec: TableSpec, rows: Sequence[Row]) -> str:
+    """`widest half-width: τ 3.1%, Speedup 8.0%`: of the intervals in each column, relative to the value."""
+    widest: dict[str, float] = {}
+    for row in rows:
+        for cell in row.cells:
+            for number in cell.numbers:
+                if number.half_width is not None and number.interval_text:
+                    held = widest.get(number.column.header, 0.0)
+                    widest[number.column.header] = max(held, number.half_width)
+    told = [f"{header} {100 * width:.3g}%" for header, width in widest.items()]
+    return f"widest relative half-width: {', '.join(told)}" if told else ""
+
+
+def scores(spec: TableSpec, grid: Grid) -> str:
+    """`exact_match (mini_gsm), pass@1 (mini_code)`: the scores, each with the labels of the axis that decides which one
+    is used."""
+    metrics = {point.coords: summary.metric for point in spec.points()
+               if (summary := outcome(grid, point.coords).summary) is not None}
+    names = list(dict.fromkeys(metrics.values()))
+    for axis in range(len(spec.axes)) if len(names) > 1 else ():
+        pairs = dict.fromkeys((coords[axis], score) for coords, score in metrics.items())
+        if len(pairs) == len({label for label, _ in pairs}):  # each label has one score
+            labels = {score: [label for label, other in pairs if other == score] for score in names}
+            return ", ".join(f"{score} ({', '.join(labels[score])})" for score in names)
+    return ", ".join(names)

@@ -1,0 +1,110 @@
+"""Under what conditions the cells of a report were measured, as captions and files state it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+FIELDS = ("pair", "temperature", "seed", "repeats", "theta", "machine", "date", "session")
+"""The conditions as columns of a CSV file."""
+DRIFT = 0.1
+"""Relative change of the baseline's tokens/s within a session above which a table says so."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Session:
+    """One measuring session: clocks of different sessions do not compare.
+
+    started  when it began, ISO 8601 in UTC
+    host     the machine's name
+    boot     the machine's boot
+    """
+
+    started: str
+    host: str
+    boot: str
+
+    @property
+    def text(self) -> str:
+        """`2026-11-21 20:12 on HOST`."""
+        return f"{self.started[:16].replace('T', ' ')} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How one cell was measured.
+
+    pair          the pair's name
+    temperature   of the decoding
+    seed          of the prompts' random streams
+    repeats       measured repetitions, each with other streams
+    theta         the rule's θ; None for a rule without one
+    machine       model of processor or accelerator, and threads
+    date          day of the measurement, ISO 8601
+    lock          digest of the dependency lock, `sha256:…`; None if unknown
+    baseline      name of the cell of autoregressive decoding beside it
+    sessions      the sessions of its timed prompts
+    """
+
+    pair: str
+    temperature: float
+    seed: int
+    repeats: int
+    theta: float | None
+    machine: str
+    date: str
+    lock: str | None = None
+    baseline: str = ""
+    sessions: tuple[Session, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """`FIELDS` -> value."""
+        sessions = " + ".join(session.text for session in self.sessions)
+        values = (self.pair, self.temperature, self.seed, self.repeats, self.theta, self.machine, self.date)
+        return dict(zip(FIELDS, (*values, sessions or None), strict=True))
+
+
+def machine(environment: dict[str, Any]) -> str:
+    """`Intel(R) Xeon(R) Processor @ 2.50GHz, 1 thread` or `2 × NVIDIA H200`, from an environment record."""
+    if accelerator := environment.get("accelerator"):
+        count = accelerator.get("count", 1)
+        return f"{count} × {accelerator['name']}" if count > 1 else str(accelerator["name"])
+    cpu = environment.get("cpu") or {}
+    threads = cpu.get("threads")
+    return str(cpu.get("model", "unknown processor")) + (f", {threads} thread{'s' * (threads > 1)}" if threads else "")
+
+
+def stated(conditions: Iterable[Conditions]) -> list[str]:
+    """The conditions in words, each value once: pair, seeds, temperature, θ, machine, date, lock."""
+    known = list(conditions)
+    if not known:
+        return []
+    repeats, dates = max(one.repeats for one in known), sorted({one.date for one in known})
+    seeds = _values([one.seed for one in known])
+    parts = [
+        f"pair {', '.join(dict.fromkeys(one.pair for one in known))}",
+        f"{'seeds' if ',' in seeds else 'seed'} {seeds}" + (f", {repeats} repeats" if repeats > 1 else ""),
+        f"T = {_values([one.temperature for one in known])}",
+    ]
+    thetas = [one.theta for one in known if one.theta is not None]
+    parts += [f"θ = {_values(thetas)}"] if thetas else []
+    parts += [", ".join(dict.fromkeys(one.machine for one in known))]
+    parts += [dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"]
+    locks = sorted({one.lock for one in known if one.lock is not None})
+    parts += [f"lock {', '.join(lock[:len('sha256:') + 12] for lock in locks)}"] if locks else []
+    return parts
+
+
+def drifts(speeds: Sequence[tuple[Conditions, float | None]]) -> dict[str, float]:
+    """Baseline cell -> relative drift of its tokens/s within one session, where that is above `DRIFT`."""
+    held: dict[tuple[str, Session], list[float]] = {}
+    for conditions, speed in speeds:
+        if speed and len(conditions.sessions) == 1:
+            held.setdefault((conditions.baseline, conditions.sessions[0]), []).append(speed)
+    changes = {name: max(known) / min(known) - 1 for (name, _), known in held.items()}
+    return {name: change for name, change in changes.items() if change > DRIFT}
+
+
+def _values(numbers: Sequence[float]) -> str:
+    return ", ".join(f"{number:g}" for number in sorted(set(numbers)))
