@@ -128,7 +128,8 @@ class Dataset(Task):
         try:
             return templates.render(template, row)
         except TemplateFault as fault:
-            raise TaskError(f"{place}: {_reason(fault, row)}") from fault
+            named = "" if fault.undefined else f"template {template[:60]!r}: "
+            raise TaskError(f"{place}: {named}{_reason(fault, row)}") from fault
 
     def _value(self, expression: str, row: Mapping[str, Any], place: str) -> Any:
         try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -28,11 +29,21 @@ def read_rows(path: str | Path, row: type[Row]) -> list[tuple[int, Row]]:
     return rows
 
 
-def _parse(path: str | Path, number: int, line: str, row: type[Row]) -> Row:
+def parse_json(text: str, place: Callable[[int], str], **options: Any) -> Any:
+    """The value of a JSON text, read with these options of `json.loads`. Raises TaskError; `place` names, of a line of
+    the text from 1, where it stands."""
     try:
-        data = json.loads(line)
+        return json.loads(text, **options)
     except json.JSONDecodeError as error:
-        raise TaskError(f"{path}, line {number}: not valid JSON ({error.msg}, column {error.colno})") from error
+        raise TaskError(f"{place(error.lineno)}: not valid JSON ({error.msg}, column {error.colno})") from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise TaskError(f"{place(1)}: not valid JSON ({error})") from error
+    except RecursionError:
+        raise TaskError(f"{place(1)}: not valid JSON (nested too deeply)") from None
+
+
+def _parse(path: str | Path, number: int, line: str, row: type[Row]) -> Row:
+    data = parse_json(line, lambda _: f"{path}, line {number}")
     if not isinstance(data, dict):
         raise TaskError(f"{path}, line {number}: must be a JSON object, got {type(data).__name__}")
     try:

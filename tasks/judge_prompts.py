@@ -6,7 +6,6 @@ al. 2023, arXiv:2306.05685) and KoMT-Bench's translation of it, AlpacaEval's cha
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from tasks.base import Prompt, TaskError
+from tasks.jsonl import parse_json
 from tasks.sources import DATA
 
 MT_BENCH = DATA / "mt_bench"
@@ -172,12 +172,12 @@ def _templates(source: str, text: str) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         try:
-            row: Any = json.loads(line)
+            row: Any = parse_json(line, lambda _: "")
             name, system, template = row["name"], row["system_prompt"], row["prompt_template"]
             if not all(isinstance(part, str) for part in (name, system, template)):
                 raise TypeError("a part that is no text")
             found[name] = (system, template)
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except (TaskError, KeyError, TypeError) as error:
             raise TaskError(f"judge.prompts={source}, line {number}: not a judge prompt; a line of FastChat's file has "
                             "the texts name, system_prompt and prompt_template") from error
     if not found:

@@ -9,7 +9,6 @@ Every error is one line: which file or dataset, what is wrong with it, what to g
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,10 +18,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from tasks.base import LocalFile, TaskError
+from tasks.jsonl import parse_json
 
 DATA = Path(__file__).parent / "data"
 """The rows that are shipped: see its ATTRIBUTION.md."""
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
+GZIP_RATIO, MOST_RATIO, LEAST_LIMIT = 1032, 200, 64 << 20
+"""gzip packs 1032 bytes into one at best; text that repeats itself about 50. Below 64 MiB no ratio matters."""
 SUFFIXES = tuple(sorted([*READERS, ".jsonl.gz", ".json.gz"]))
 
 
@@ -116,6 +118,7 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
     """The objects of a file: one a line, or a list of them, or a single one. Raises TaskError."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
+        check_unpacked_size(path)
         with opened(path, "rt", encoding="utf-8-sig") as file:
             first = file.readline()
             file.seek(0)
@@ -128,31 +131,42 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
         raise TaskError(f"{path}: cannot be read as UTF-8 text: {_line(error)}") from error
 
 
+def check_unpacked_size(path: Path) -> None:
+    """Raises TaskError for a gzip file that unpacks to far more than rows of text do, before it fills the memory."""
+    most = max(LEAST_LIMIT, MOST_RATIO * path.stat().st_size)
+    if path.suffix != ".gz" or most > GZIP_RATIO * path.stat().st_size:
+        return
+    with gzip.open(path, "rb") as file:
+        unpacked = 0
+        while part := file.read(1 << 20):
+            unpacked += len(part)
+            if unpacked > most:
+                raise TaskError(f"{path}: {path.stat().st_size} bytes unpack to more than {most}, which no file of "
+                                "rows does; unpack it and give what it holds")
+
+
 def _whole(path: Path, text: str) -> list[dict[str, Any]] | None:
     """The rows of a text that is one object or a list of them; None where it is something else. Raises TaskError."""
     try:
-        found = _parsed(text) if text.strip() else []
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":  # one value a line
+        found = _parsed(text, lambda line: f"{path}, line {line}") if text.strip() else []
+    except TaskError as error:
+        if getattr(error.__cause__, "msg", "") == "Extra data":  # one value a line
             return None
-        place = f"{path}, line {error.lineno}"
-        raise TaskError(f"{place}: not valid JSON ({error.msg}, column {error.colno})") from error
+        raise
     rows = found if isinstance(found, list) else [found]
     return rows if all(isinstance(row, dict) for row in rows) else None
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        found = _parsed(line)
-    except json.JSONDecodeError as error:
-        raise TaskError(f"{path}, line {number}: not valid JSON ({error.msg}, column {error.colno})") from error
+    found = _parsed(line, lambda _: f"{path}, line {number}")
     if not isinstance(found, dict):
         raise TaskError(f"{path}, line {number}: must be a JSON object, got {type(found).__name__}")
     return found
 
 
-def _parsed(text: str) -> Any:
-    return json.loads(text, parse_constant=lambda _: None)  # NaN is no value: "nan" must not get into a question
+def _parsed(text: str, place: Callable[[int], str]) -> Any:
+    """NaN and infinities are no values: "nan" must not get into a question. Raises TaskError."""
+    return parse_json(text, place, parse_constant=lambda _: None)
 
 
 def _line(error: BaseException) -> str:

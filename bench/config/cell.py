@@ -18,7 +18,7 @@ from methods import registry as method_registry
 from methods.drafters.base import Drafter
 from methods.engine.families import resolve
 from methods.engine.fingerprints import config_of, dequantised, fingerprint
-from methods.engine.source import is_random
+from methods.engine.source import ModelError, is_random
 from methods.method import check
 from methods.pruning import Pruning
 from methods.rules.base import Rule
@@ -31,6 +31,8 @@ BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.
 SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "seed", "repeat",
             "batch")
 BASELINE = {"drafter": "none", "rule": "lossless"}
+LONGEST_LABEL = 200
+"""Characters of a cell's name before its hash: a folder's name has 255 bytes at most."""
 NOTHING_TO_JUDGE = ("lossless", "greedy")  # rules that leave autoregressive decoding what it is
 
 
@@ -79,6 +81,9 @@ class Cell(Section):
             found["decoding"] = found["decoding"].model_copy(update={"max_new_tokens": limit})
         cell = validated(cls, found, "")
         cell.check()
+        if len(name := f"{cell.pair.name}-{cell.label}-{cell.task.name}") > LONGEST_LABEL:
+            raise ConfigError(f"{name[:60]}…: the names of pair, method and task are {len(name)} characters together; "
+                              f"at most {LONGEST_LABEL} name a folder")
         return cell
 
     def check(self) -> None:
@@ -96,7 +101,10 @@ class Cell(Section):
         roles = self.roles
         for role in roles:
             self.pair.check(role)
-        sizes = {role: vocabulary(self.pair.checkpoint(role).source) for role in roles}
+        try:
+            sizes = {role: vocabulary(self.pair.checkpoint(role).source) for role in roles}
+        except ModelError as error:
+            raise ConfigError(one_line(error)) from error
         if len({size for size in sizes.values() if size is not None}) > 1:
             source, size = self.pair.checkpoint(roles[1]).source, sizes[roles[1]]
             raise ConfigError(f"pair.{roles[1]}={source}: its vocabulary has {size} entries, the target's "

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hydra import compose
@@ -40,6 +42,9 @@ def compose_command(name: str, argv: Sequence[str], run: Callable[[Command, Comp
         return 0
     with composer(line.flags.config_dir, name) as hydra:
         return run(replace(hydra.command(line.flags.overrides, line.flags.multirun), line=line), hydra)
+
+MOST_POINTS = 10_000
+"""Composing so many points takes minutes."""
 
 
 @contextmanager
@@ -88,6 +93,7 @@ class Composer:
         fixed = [_line(override) for override in parsed if override.is_hydra_override()]
         task = [override for override in parsed if not override.is_hydra_override()]
         together = hydra.launcher._target_.startswith(BASIC)
+        _check_number([*params, *task])
         points = [self.point([*fixed, *one]) for one in combinations([*params, *task])]
         return Command(points, list(overrides), sweep, None, together)
 
@@ -200,6 +206,15 @@ def _first(override: Override) -> str:
     if not override.is_sweep_override():
         return _line(override)
     return f"{override.get_key_element()}={next(override.sweep_string_iterator())}"
+
+
+def _check_number(overrides: Sequence[Override]) -> None:
+    """Raises ConfigError for a sweep of more points than can be composed."""
+    swept = [override for override in overrides if override.is_sweep_override()]
+    number = prod(sum(1 for _ in islice(one.sweep_string_iterator(), MOST_POINTS + 1)) for one in swept)
+    if number > MOST_POINTS:
+        raise ConfigError(f"{' '.join(map(_line, swept))}: more than {MOST_POINTS} points in one sweep; give fewer "
+                          "values")
 
 
 def _check_values(sweep: Override) -> None:

@@ -29,8 +29,8 @@ class NotInPair(ConfigError):
 def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:
     """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`. All keys are given in full."""
     tails = {re.split("[.=]", full)[-1]: full for full in sorted(allowed)}
-    near = [tails[tail] for tail in get_close_matches(re.split("[.=]", key)[-1], tails, n=2)]
-    hint = f"; did you mean {' or '.join(near)}? Allowed: " if near else "; allowed: "
+    near = [tails[tail] for tail in get_close_matches(re.split("[.=]", key)[-1], tails, n=1)]
+    hint = f"; did you mean {near[0]}? Allowed: " if near else "; allowed: "
     return f"{key}: {what}{hint}{', '.join(tails.values()) or 'none'}"
 
 

@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
+from bench.config.user_yaml import check_folder
 
 BASIC = "hydra._internal.core_plugins.basic_"
 """Prefix of the targets of Hydra's own launcher and sweeper."""
@@ -78,6 +79,7 @@ def session(config_dir: str | None = None) -> Iterator[ConfigLoaderImpl]:
     if config_dir is not None:
         if not Path(config_dir).is_dir():
             raise ConfigError(f"--config-dir {config_dir}: no such folder")
+        check_folder(Path(config_dir))
         search_path.prepend("command-line", Path(config_dir).absolute().as_uri(), SearchPathQuery(provider="schema"))
     GlobalHydra.instance().clear()
     Hydra.create_main_hydra2("bench", search_path)

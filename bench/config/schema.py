@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,12 +13,19 @@ from bench.config.errors import ConfigError, NotInPair
 from bench.config.section import Section
 from methods.engine import gguf, packages
 from methods.engine.families import DecoderName
-from methods.engine.source import DType, folder_of, is_gguf, is_package, is_random
+from methods.engine.source import DType, ModelError, folder_of, is_gguf, is_package, is_random, read_json
 from methods.sampling import Sampling
+from results.store.reasons import one_line
 
 LEAST_TEMPERATURE = 1e-30
 """Logits of any model, at most about 1e4, stay finite in float32 (3.4e38) when divided by it."""
 
+LONGEST_DRAFT = 1024
+"""Tokens: no drafter is right so often, and each token of a chain is a forward of the draft model."""
+MOST_THREADS = 1024
+"""More than any machine's cores; OpenMP ends the process where it cannot allocate the stacks."""
+LONGEST_NAME = 64
+"""Characters of a pair's name: a cell's folder holds it, the method's and the task's, and 255 bytes at most."""
 
 
 class Checkpoint(Section):
@@ -54,7 +61,7 @@ class Pair(Section):
 
     causal_roles: ClassVar[tuple[str, ...]] = ("target", "draft")
     """The roles of causal LMs; the others are heads of the target."""
-    name: str = Field(pattern=r"^[\w.-]+$")
+    name: str = Field(pattern=r"^[\w.-]+$", max_length=LONGEST_NAME)
     target: Checkpoint
     draft: Checkpoint | None = None
     eagle3: Checkpoint | None = None
@@ -99,6 +106,14 @@ class Pair(Section):
     def _readable(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():
             raise ValueError("no such file; give a Jinja chat template, or null for that of the target's tokenizer")
+        if path is not None:
+            from jinja2 import Environment, TemplateError
+
+            try:
+                Environment(extensions=["jinja2.ext.loopcontrols"]).parse(
+                    re.sub(r"{%-?\s*(end)?generation\s*-?%}", "", path.read_text(encoding="utf-8")))
+            except (TemplateError, UnicodeDecodeError, RecursionError) as error:
+                raise ValueError(f"not a Jinja template: {one_line(error)}") from error
         return path
 
     @property
@@ -169,7 +184,7 @@ class Engine(Section):
 
     device: str
     dtype: DType
-    threads: int | None = Field(ge=1)
+    threads: int | None = Field(ge=1, le=MOST_THREADS)
     decoder: DecoderName = "auto"
 
     @field_validator("device")
@@ -189,14 +204,18 @@ class Engine(Section):
 
 
 class DraftLength(Section):
-    length: int = Field(ge=1)
+    length: int = Field(ge=1, le=LONGEST_DRAFT)
 
 
 def vocabulary(source: str) -> int | None:
     """The vocabulary size that a checkpoint on this machine declares, without loading it; None for one that has to be
-    fetched. Raises ModelError for a GGUF file that cannot be used."""
+    fetched. Raises ModelError for a GGUF file or a config.json that cannot be used."""
     path = folder_of(source) / "config.json"
     if not path.exists():
         return gguf.read_header(Path(source)).vocab_size if is_gguf(source) and not is_package(source) else None
-    config = json.loads(path.read_text(encoding="utf-8"))
-    return config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
+    config = read_json(path)
+    of_text = config.get("text_config")
+    size = config.get("vocab_size") or (of_text.get("vocab_size") if isinstance(of_text, dict) else None)
+    if size is not None and not (isinstance(size, int) and size > 0):
+        raise ModelError(f"{path}: vocab_size={size!r}: must be a positive integer")
+    return size

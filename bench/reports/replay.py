@@ -12,7 +12,6 @@ from rich.table import Table
 from plots.replay import render_replay
 from results.metrics.replay import COLUMNS, default_values, replay
 from results.store.errors import StoreError
-from results.store.files import check_writable
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -24,7 +23,6 @@ def replay_cells(cells: Sequence[Cell], labels: Sequence[str], session: Session)
     """Print acceptance against the threshold for each cell and write it to <output.dir>/replay. Returns 0. Raises
     ValueError for a cell without a complete trace or without a threshold."""
     folder = session.settings.output.dir / "replay"
-    check_writable(folder, "output.dir")
     for cell, label in zip(cells, labels, strict=True):
         trace, threshold = load_trace(cell, label, session)
         if threshold is None:

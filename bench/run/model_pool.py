@@ -11,6 +11,7 @@ from bench.config.paths import TINY
 from methods.engine.cut import is_cut, load_cut
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
+from methods.engine.vocabulary import check_same_vocabulary
 from methods.method import Method, build_method
 from results.store.reasons import format_exception
 
@@ -57,6 +58,8 @@ class ModelPool:
         drafter = cell.drafter.options
         target = self._language_model(cell, "target")
         model = None if drafter.model_role is None else self._model(cell, drafter.model_role)
+        if drafter.model_role == "draft" and model is not None:
+            check_same_vocabulary(target, model)
         return build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling, cell.draft.length,
                             None if cell.pruning is None else cell.pruning.options)
 

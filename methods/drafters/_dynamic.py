@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
 from methods.trees.dynamic import TreeShape
@@ -21,13 +21,15 @@ class DynamicDrafter(Drafter):
     total  nodes of the dynamic tree, root included.
     depth  rounds of expansion after the root's; the draft length is depth + 1.
     top_k  children per node, and nodes expanded per round.
+
+    The limits lie far above what pays: a round is a forward of the head, a node a row of the target's.
     """
 
     has_q = True
     tree: Literal["dynamic", "chain"] = "dynamic"
-    total: int = Field(60, ge=2)
-    depth: NonNegativeInt = 7
-    top_k: PositiveInt = 10
+    total: int = Field(60, ge=2, le=4096)
+    depth: int = Field(7, ge=0, le=1023)
+    top_k: int = Field(10, ge=1, le=1024)
 
     @property
     def chain(self) -> bool:

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
@@ -45,9 +45,9 @@ class Lookahead(Drafter):
     pool_from_prompt  also pool the n-grams of the committed text.
     """
 
-    level: int = Field(5, ge=3)
-    window: PositiveInt = 15
-    guesses: PositiveInt = 15
+    level: int = Field(5, ge=3, le=1024)
+    window: int = Field(15, ge=1, le=1024)
+    guesses: int = Field(15, ge=1, le=1024)
     pool_from_prompt: bool = False
 
     def nodes(self, length: int) -> int:

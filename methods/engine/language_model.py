@@ -89,15 +89,28 @@ class LanguageModel:
         ids = set(eos if isinstance(eos, list) else [eos]) | {getattr(self.tokenizer, "eos_token_id", None)}
         return frozenset(i for i in ids if i is not None)
 
+    @cached_property
+    def most_characters(self) -> int:
+        """No longer text fits the positions: each of its tokens would have to be the longest of the vocabulary."""
+        return self.max_positions * max(map(len, self.tokenizer.get_vocab()))
+
+    def _check_length(self, characters: int) -> None:
+        """Raises ModelError for a text that would take minutes to tokenise, only to be refused as too long."""
+        if characters > self.most_characters:
+            raise ModelError(f"{self.source}: a prompt of {characters} characters does not fit its "
+                             f"{self.max_positions} positions; shorten the prompt, or take a model with more positions")
+
     def encode(self, messages: list[dict[str, str]]) -> list[int]:
         """A conversation through the chat template, ready for the assistant's answer. Raises ModelError."""
+        self._check_length(sum(len(message["content"]) for message in messages))
         if not getattr(self.tokenizer, "chat_template", None):
             raise ModelError(f"{self.source}: its tokenizer has no chat template; give "
                              "pair.chat_template=FILE, or raw prompts by task.chat=false")
         return list(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
 
     def encode_text(self, text: str) -> list[int]:
-        """Token ids of a text, as the tokenizer makes them."""
+        """Token ids of a text, as the tokenizer makes them. Raises ModelError."""
+        self._check_length(len(text))
         return list(self.tokenizer.encode(text))
 
     def decode(self, ids: list[int]) -> str:

@@ -3,8 +3,9 @@ weights are drawn. Imports nothing heavy."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from methods.engine import user_cache
 
@@ -48,3 +49,16 @@ def folder_of(source: str) -> Path:
     file = user_cache.package_file(source.removeprefix(PACKAGE)) if is_package(source) else Path(source)
     digest = user_cache.known_sha256(file)
     return user_cache.gguf_folder(digest or "unknown")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The object in a JSON file of a checkpoint. Raises ModelError for a file that holds none."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file}: not JSON: {' '.join(str(error).split())}") from error
+    except RecursionError:
+        raise ModelError(f"{file}: not JSON: nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ModelError(f"{file}: must be a JSON object, got {type(found).__name__}")
+    return found

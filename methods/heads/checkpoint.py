@@ -4,7 +4,6 @@ Pickles are read through `torch.load(weights_only=True)` only."""
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.utils.hub import cached_file
 
-from methods.engine.source import ModelError, folder_of, is_random
+from methods.engine.source import ModelError, folder_of, is_random, read_json
 from methods.engine.weights import check_finite, some
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -86,10 +85,7 @@ def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIG
     config = find(source, "config.json", revision)
     if config is None:
         raise ModelError(f"{source}: no config.json; give a folder or hub name of a head in its official format")
-    try:
-        raw = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{config}: not JSON: {error}") from error
+    raw = read_json(config)
     if is_random(source):
         return RandomCheckpoint(source, raw, _shapes(folder_of(source), weights))
     for name in weights:
@@ -117,7 +113,9 @@ def _tensors(source: str, file: Path, revision: str | None) -> dict[str, Tensor]
     if not file.name.endswith(".index.json"):
         return load_tensors(file)
     tensors: dict[str, Tensor] = {}
-    index = json.loads(file.read_text(encoding="utf-8"))["weight_map"]
+    index = read_json(file).get("weight_map")
+    if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
+        raise ModelError(f"{file}: holds no weight_map of tensor names to files")
     for name in sorted(set(index.values())):
         part = find(source, name, revision)
         if part is None:

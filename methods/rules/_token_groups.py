@@ -58,7 +58,7 @@ class Groups:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             return cls.from_lists(content["groups"], vocab, device)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             form = '{"groups": [[token ids], ...]}'
             raise ValueError(f"rule.groups={path}: not a file of token groups, {form}: {error}") from error
 

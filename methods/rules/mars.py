@@ -44,6 +44,9 @@ class Mars(Rule):
 
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
+        if self.theta > 1 and (self.variant, self.indicator) != ("released", "logit_ratio"):
+            raise ValueError(f"rule.theta={self.theta:g}: no {self.indicator} exceeds 1, so nothing is ever relaxed; "
+                             "give 1 for that, or less")
         if self.variant == "algorithm1" and self.q_mode != "exact":
             raise ValueError("rule mars with variant=algorithm1 never looks at q: leave rule.q_mode=exact, or take "
                              "rule.variant=sampling or released")

@@ -139,7 +139,7 @@ def parse(name: str, text: str) -> StaticTree:
     """Parse the text of a tree file. Raises TreeError."""
     try:
         given = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise TreeError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(given, dict) or set(given) != {"source", "paths"} or not all(map(_is_text, given.values())):
         raise TreeError(f"{name}: give exactly the keys source (text) and paths (text, one line per depth: 0 1 0.0)")

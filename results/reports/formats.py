@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +15,14 @@ from results.reports.grid import Grid, outcome
 from results.reports.layout import lay_out_all
 from results.reports.spec import TableSpec
 from results.reports.table import Cell, Number, Row, Table
+from results.store.reasons import printable
 
 TEMPLATES = Environment(
     loader=PackageLoader("results.reports"), autoescape=True, undefined=StrictUndefined,
     trim_blocks=True, lstrip_blocks=True,
 )
+FORMULA = re.compile(r"[=+\-@\t\r]")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -38,7 +42,7 @@ def render_table(spec: TableSpec, grid: Grid, out_dir: str | Path) -> list[Path]
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{spec.name}.{suffix}" for suffix in texts]
     for path, text in zip(paths, texts.values(), strict=True):
-        path.write_text(text, encoding="utf-8")
+        path.write_text(printable(text), encoding="utf-8")
     return paths
 
 
@@ -98,13 +102,18 @@ def markdown(table: Table) -> str:
     columns = [f"{header} · {column.header}" if several and header else header or column.header
                for header in table.headers for column in table.columns]
     lines = [[*labels, *map(_markdown_text, row_texts(row))] for labels, row in labelled_rows(table)]
-    heads, *body = [[text.replace("|", r"\|") for text in line] for line in ([*table.stub, *columns], *lines)]
+    heads, *body = [[_no_html(text).replace("|", r"\|") for text in line] for line in ([*table.stub, *columns], *lines)]
     align = ["left"] * len(table.stub) + ["right"] * len(columns)
     grid = pd.DataFrame(body, columns=heads).to_markdown(index=False, colalign=align, disable_numparse=True)
     notes = "\n".join(f"{_raised([i])} {note}  " for i, note in enumerate(table.notes))
     findings = "\n".join(f"- {finding}" for finding in table.findings)
-    parts = (f"### {table.spec.title}", grid, table.caption, notes, findings)
-    return "\n\n".join(part for part in parts if part) + "\n"
+    title, caption, notes, findings = map(_no_html, (f"### {table.spec.title}", table.caption, notes, findings))
+    return "\n\n".join(part for part in (title, grid, caption, notes, findings) if part) + "\n"
+
+
+def _no_html(text: str) -> str:
+    """Markdown in which no tag and no entity starts; `p < 0.05` stays as it is."""
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#?\w+;)", "&amp;", text))
 
 
 def _markdown_text(text: Text) -> str:
@@ -192,7 +201,15 @@ def long_csv(tables: Sequence[Table], grid: Grid) -> str:
     lines = [_csv_line(table, cell, number, grid)
              for table in tables for row in table.rows for cell in row.cells if cell.state != "absent"
              for number in cell.numbers]
-    return pd.DataFrame(lines).astype({"n": "Int64", "failed_prompts": "Int64"}).to_csv(index=False)
+    frame = pd.DataFrame(lines).astype({"n": "Int64", "failed_prompts": "Int64"})
+    texts = {str(name): frame[name].map(spreadsheet_text) for name in frame.select_dtypes(exclude="number")}
+    return frame.assign(**texts).rename(columns=spreadsheet_text).to_csv(index=False)
+
+
+def spreadsheet_text(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula, behind an apostrophe; anything else, and a text that is a
+    number, as it is."""
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value) else value
 
 
 def _csv_line(table: Table, cell: Cell, number: Number, grid: Grid) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from results.reports.advice import Advice
 from results.reports.grid import Grid, Outcome, unmeasured
 from results.reports.layout import lay_out_all
 from results.reports.spec import FigureSpec, TableSpec
+from results.store.reasons import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def write_index(
     )
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    path.write_text(printable(page), encoding="utf-8")
     return path
 
 

@@ -30,6 +30,8 @@ EXERCISES: Mapping[str, ModuleType] = {"recall": recall}
 """Examples that occur in the training stream only."""
 
 DEFAULT_PROMPTS = 200
+MOST_PROMPTS = 10_000
+"""Drawing so many takes minutes: prompts do not repeat, and the rarer they get the longer it takes."""
 
 
 def normalise(turns: Sequence[str]) -> str:
@@ -94,6 +96,8 @@ class MiniTask(Task):
         wanted = DEFAULT_PROMPTS if n is None else n
         if wanted < 1:
             raise TaskError(f"{self.name}: n must be at least 1, got {n}")
+        if wanted > MOST_PROMPTS:
+            raise TaskError(f"{self.name}: n={n}: this benchmark gives at most {MOST_PROMPTS} prompts")
         return self.prompts_of("test", wanted)
 
     def prompts_of(self, split: Split, n: int) -> list[Prompt]:

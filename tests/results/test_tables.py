@@ -1,5 +1,6 @@
 """A table says the same in every format, and never a number where there is none."""
 
+import dataclasses
 import io
 import math
 import re
@@ -13,6 +14,7 @@ from results.reports.conditions import Conditions, Session
 from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdown, render_table
 from results.reports.grid import Outcome
 from results.reports.layout import lay_out, lay_out_all
+from results.store.reasons import printable
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 PUBLISHED = {"file": "mars_table1.csv", "pair": "Model"}
@@ -298,3 +300,38 @@ def test_a_published_number_keeps_its_digits_and_its_interval():
     table = lay_out(table_spec(axes=axes, rows=["Model", "Task"], columns=["Method"], mean=None, values=values,
                                published={"file": "arc_table5.csv", "pair": "Model"}), {})
     assert table.rows[0].cells[0].numbers[0].published_text == "paper 99.4% [98.7, 99.7]"
+
+
+def test_a_text_in_csv_is_no_formula_and_a_number_stays_a_number(spec, grid) -> None:
+    table = lay_out(spec, grid)
+    hostile = ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\tx", "\rx", "fine", "-0.5", "+1e-3", "<script>")
+    numbers = [table.rows[0].cells[0].numbers[0].value, *(-0.5, 1e-300, -1e17)]
+    cells = [cell for row in table.rows for cell in row.cells]
+    changed = {}
+    for cell, text in zip(cells, hostile, strict=False):
+        changed[text] = dataclasses.replace(cell, reason=text)
+    for cell, number in zip(cells, numbers, strict=False):
+        changed[f"number {number}"] = dataclasses.replace(
+            cell, numbers=tuple(dataclasses.replace(one, value=number) for one in cell.numbers))
+    row = dataclasses.replace(table.rows[0], cells=tuple(changed.values()))
+    frame = pd.read_csv(io.StringIO(long_csv([dataclasses.replace(table, rows=(row,))], grid)), keep_default_na=False,
+                        na_values=[""], float_precision="round_trip")
+    assert {text.lstrip("'").strip() for text in frame["reason"].dropna()} >= {text.strip() for text in hostile}
+    for text in frame["reason"].dropna():
+        assert text in ("fine", "-0.5", "+1e-3", "<script>") or text[0] == "'"
+    assert {number for number in frame["value"]} >= set(numbers)
+
+
+def test_markdown_carries_no_html(spec, grid) -> None:
+    table = lay_out(spec, grid)
+    hostile = dataclasses.replace(table, caption="<img src=x onerror=alert(1)> p < 0.05 & a <!-- b &lt;i>",
+                                  notes=("</td><script>",), headers=("<b>", *table.headers[1:]))
+    text = markdown(hostile)
+    assert not re.search(r"<[A-Za-z/!]", text) and "p < 0.05 & a" in text and "&amp;lt;i>" in text
+
+
+def test_table_files_steer_no_terminal(spec, grid, tmp_path) -> None:
+    named = spec.model_copy(update={"title": "Table\x1b[2J\u202e\x9b"})
+    for path in render_table(named, grid, tmp_path):
+        text = path.read_text(encoding="utf-8")
+        assert printable(text) == text, path.suffix

@@ -1,0 +1,171 @@
+"""Files that a user is given: broken, nested without end, or larger than they look. Each is one line, soon."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bench.run.console import console
+from methods.engine.source import ModelError, read_json
+from methods.engine.vocabulary import check_same_vocabulary
+from results.store.reasons import one_line, printable
+from tasks.base import TaskError
+from tasks.sources import Source
+
+DEEP = "[" * 100_000
+STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eabc\u2066\r\x00\x7f\u2028\ud800"
+
+
+def only_line(result) -> str:
+    """The line of a refused command."""
+    [line] = result.err.splitlines()
+    assert result.status == 2 and line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    (b"{", "not JSON: Expecting property name"), (b"[]", "must be a JSON object, got list"),
+    (DEEP.encode(), "nested too deeply"), (b'"text"', "got str"), (b"\xff{}", "not JSON"), (b"", "not JSON"),
+    (b'{"vocab_size": "many"}', "must be a positive integer"), (b'{"vocab_size": -1}', "must be a positive integer")],
+    ids=lambda value: str(value)[:20])
+def test_a_config_json_that_describes_no_model(command, pair_folder: Path, tmp_path: Path, text: bytes,
+                                               reason: str) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(pair_folder / "target", model)
+    (model / "config.json").write_bytes(text)
+    line = only_line(command(f"pair.target={model}"))
+    assert str(model / "config.json") in line and reason in line
+    assert not (tmp_path / "store").exists()
+    if b"vocab_size" not in text:
+        with pytest.raises(ModelError, match=r"config\.json"):
+            read_json(model / "config.json")
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    ("a: [1\n", "not YAML"), ("[" * 5000, "nested too deeply"), ("\0", "not YAML"), ("a:\t- b\n  :", "not YAML"),
+    ('name: !!python/object/apply:os.system ["touch PWNED"]', "Python objects are not read"),
+    ("name: !!python/name:os.system", "Python objects are not read"), ("a: &a [*a]", "alias stands inside"),
+    ("a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+        f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)),
+     "aliases expand to"), ("- 1", "choose one of conf/task")], ids=lambda value: value[:20])
+def test_a_folder_of_yamls_that_somebody_shares(command, tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "conf" / "task" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    line = only_line(command("task=mine", flags=["--config-dir", str(tmp_path / "conf")]))
+    assert reason in line and len(line) < 600
+    assert not list(tmp_path.rglob("PWNED"))
+
+
+@pytest.mark.parametrize("task", ["prompts", "gsm8k"])
+@pytest.mark.parametrize(("text", "reason"), [
+    (DEEP, "nested too deeply"), ('{"id": "a", "prompt": "b", "c": ' + "[" * 5000 + "]" * 5000 + "}", "too deeply"),
+    ('{"id": ' + "9" * 5000 + "}", "not valid JSON")], ids=["open", "closed", "digits"])
+def test_rows_that_json_cannot_hold(command, tmp_path: Path, task: str, text: str, reason: str) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"id": "first", "prompt": "one", "question": "q", "answer": "#### 1"}\n' + text + "\n")
+    line = only_line(command(f"task={task}", f"task.path={file}"))
+    assert line.startswith(f"error: {file}, line 2: ") and reason in line
+
+
+def test_a_file_that_unpacks_without_end(tmp_path: Path) -> None:
+    bomb = tmp_path / "rows.jsonl.gz"
+    with gzip.open(bomb, "wb") as file:
+        for _ in range(96):
+            file.write(bytes(1 << 20))
+    with pytest.raises(TaskError, match="which no file of rows does"):
+        list(Source(path=bomb).rows("rows"))
+    with gzip.open(bomb, "wt") as file:
+        file.writelines(json.dumps({"id": number, "question": "How many apples?"}) + "\n" for number in range(100_000))
+    assert sum(1 for _ in Source(path=bomb).rows("rows")) == 100_000, "rows that repeat themselves are rows"
+
+
+def test_a_prompt_of_50_megabytes_is_not_tokenised(command, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    long = "apples " * (50 * 2**20 // 7)
+    talk = [{"role": "user", "content": long}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in (
+        {"id": "text", "prompt": long}, {"id": "talk", "messages": talk}, {"id": "fine", "prompt": "Tom has"})))
+    result = command("task=prompts", f"task.path={file}", "method=pld")
+    assert result.status == 1 and "characters does not fit its 512 positions" in result.err
+    assert [sample.id for sample in result.cell.good_samples()] == ["fine"]
+
+
+class Words:
+    """A tokenizer of these words, the first of them special."""
+
+    all_special_ids = (0,)
+
+    def __init__(self, *words: str) -> None:
+        self.added_tokens_decoder: dict[int, str] = {}
+        self.words = words
+
+    def get_vocab(self) -> dict[str, int]:
+        return {word: index for index, word in enumerate(self.words)}
+
+
+class Model:
+    def __init__(self, source: str, tokenizer) -> None:
+        self.source, self.tokenizer = source, tokenizer
+
+
+def test_a_draft_with_other_tokens_under_the_same_ids() -> None:
+    target = Model("big", Words("<s>", "the", "cat", "sat"))
+    for alike in (Words("<s>", "the", "cat", "sat"), Words("<bos>", "the", "cat", "sat"), Words("<s>", "the", "cat"),
+                  None):
+        check_same_vocabulary(target, Model("small", alike))
+    with pytest.raises(ModelError, match="2 of 3 ids name other tokens, the first of them 1: 'cat' in place of 'the'"):
+        check_same_vocabulary(target, Model("small", Words("<s>", "cat", "the", "sat")))
+
+
+def test_such_a_draft_fails_its_cells_alone(command, pair_folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(pair_folder / "draft", other)
+    tokens = json.loads((other / "tokenizer.json").read_text())
+    vocabulary = tokens["model"]["vocab"]
+    first, second = list(vocabulary)[10:12]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (other / "tokenizer.json").write_text(json.dumps(tokens))
+    result = command(f"pair.draft={other}", "method=sps,pld", flags=["-m"])
+    [line] = result.err.splitlines()
+    assert result.status == 1 and "2 of" in line and "ids name other tokens" in line
+    assert [cell.summary() is None for cell in result.store.cells()].count(True) == 1
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("summary.json", "[]"), ("summary.json", "3"), ("summary.json", '{"n": 1}'), ("summary.json", DEEP),
+    ("failure.json", "[]"), ("failure.json", "{}"), ("failure.json", '{"reason": 3}'), ("failure.json", DEEP),
+    ("environment.json", "[]"), ("environment.json", "{}"), ("cell.yaml", "- 1"), ("cell.yaml", "[" * 5000)],
+    ids=lambda value: value[:16])
+def test_files_of_the_store_in_another_shape(command, name: str, text: str) -> None:
+    file = command("method=pld", "n=1").cell.path / name
+    file.write_text(text)
+    line = only_line(command("method=pld", "n=1"))
+    assert line.startswith(f"error: {file} is no") and "remove it to write it again" in line
+    file.unlink()
+    assert command("method=pld", "n=1").status == 0
+
+
+def test_nothing_printed_steers_the_terminal(command, tmp_path: Path) -> None:
+    assert printable("tab\tline\nτ ≥ 1 “é” 漢") == "tab\tline\nτ ≥ 1 “é” 漢"
+    assert one_line(ValueError(STEERING)) == printable(" ".join(STEERING.split())) and "\\x1b" in one_line(STEERING)
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"id": STEERING[:-1], "messages": [{"role": "user", "content": "apples " * 600}]}))
+    result = command("task=prompts", f"task.path={file}", "method=pld,ar", flags=["-m"])
+    assert result.status == 1 and "prompts failed; first" in result.err
+    assert printable(result.out) == result.out and printable(result.err) == result.err
+
+
+def test_the_console_prints_brackets_and_colons_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    console().print(STEERING, "[/bold] :smile:")
+    printed = capsys.readouterr().out
+    assert printable(printed) == printed and "[/bold] :smile:" in printed and "\\x1b[2J" in printed
+
+
+def test_a_sweep_of_millions_of_points(command) -> None:
+    assert "more than 10000 points" in only_line(command("seed=range(1,100000000)", flags=["-m"]))
+    assert "more than 10000 points" in only_line(command("seed=range(0,200)", "n=range(1,200)", flags=["-m"]))
