@@ -15,6 +15,8 @@ MARGIN = 0.02
 Kind = Literal["better", "not worse", "worse", "undecided"]
 MOST = 100_000
 """More prompts than these are not asked for."""
+ALPHA = (1 - intervals.LEVEL) / 2
+BOUND = -math.log(ALPHA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,16 @@ def verdict(change: float, interval: Interval, n: int, margin: float = MARGIN) -
 
 
 def _needed(change: float, interval: Interval, n: int, margin: float) -> int | None:
-    """The interval's arms shrink with the square root of n; at no spread at all they end at `fewest_to_show`."""
+    """The fewest at which the lower arm of the interval ends above −margin, or the upper one below 0."""
     low, high = interval
-    if change > -margin:
-        arm, room, fewest = change - low, change + margin, intervals.fewest_to_show(margin) or 0
-    else:
-        arm, room, fewest = high - change, -change, 0
-    needed = max(math.ceil(n * (arm / room) ** 2), fewest, n + 1)
-    return needed if needed <= MOST else None
+    decisions = [_until(change - low, change + margin, n)] if change > -margin else []
+    decisions += [_until(high - change, -change, n)] if change < 0 else []
+    return min((needed for needed in decisions if needed is not None), default=None)
+
+
+def _until(arm: float, room: float, n: int) -> int | None:
+    """The n at which an arm is as long as the room it has. It is about √(spread² ÷ n + (b ÷ n)²), where b ÷ n, with
+    b = −ln 0.025, is what the bound keeps at no spread at all."""
+    spread2 = max(0.0, arm**2 - (1 - ALPHA ** (1 / n)) ** 2) * n
+    share = (math.sqrt(spread2**2 + 4 * BOUND**2 * room**2) - spread2) / (2 * BOUND**2)  # 1 ÷ n
+    return max(math.ceil(1 / share), n + 1) if share * MOST >= 1 else None

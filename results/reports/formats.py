@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,12 +25,18 @@ TEMPLATES = Environment(
 FORMULA = re.compile(r"[=+\-@\t\r]")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_GREEK = {chr(code): rf"$\{unicodedata.name(chr(code)).rpartition(' ')[2].lower()}$" for code in range(0x3B1, 0x3CA)
+          if chr(code) not in "ος"}
+_GREEK |= {letter: rf"$\{unicodedata.name(letter).rpartition(' ')[2].capitalize()}$" for letter in "ΓΔΘΛΞΠΣΦΨΩ"}
+_RAISED = {mark: rf"\textsuperscript{{{i}}}" for i, mark in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+_LOWERED = {mark: rf"$_{{{i}}}$" for i, mark in enumerate("₀₁₂₃₄₅₆₇₈₉")}
 LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "×": r"$\times$", "−": "$-$", "–": "--", "·": r"$\cdot$",
-    "τ": r"$\tau$", "θ": r"$\theta$", "ε": r"$\varepsilon$", "λ": r"$\lambda$", "≤": r"$\leq$", "≥": r"$\geq$",
-    "→": r"$\to$", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}",
-})
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "×": r"$\times$", "−": "$-$", "–": "--", "—": "---",
+    "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$", "≠": r"$\neq$", "≈": r"$\approx$", "∈": r"$\in$", "√": r"$\surd$",
+    "∞": r"$\infty$", "→": r"$\to$", "÷": r"$\div$", "±": r"$\pm$", "…": r"\ldots{}", "“": "``", "”": "''", "’": "'",
+    "‘": "`", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}", "ε": r"$\varepsilon$", **_RAISED,
+    **_LOWERED} | {letter: text for letter, text in _GREEK.items() if letter != "ε"})
 
 
 def render_table(spec: TableSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
@@ -128,15 +135,17 @@ def _raised(notes: Sequence[int]) -> str:
 
 
 def latex(table: Table) -> str:
-    """A table environment for the package booktabs."""
+    """A table environment for the packages booktabs and graphicx; a wide table is scaled to the width of the text."""
     labels, numbers = len(table.stub), len(table.columns) * len(table.headers)
     notes = [rf"\textsuperscript{{{i + 1}}}~{_tex(note)}" for i, note in enumerate(table.notes)]
     caption = ". ".join([*(_tex(part) for part in (table.spec.title, table.caption) if part), *notes])
     return "\n".join([
-        r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", r"\small", r"\setlength{\tabcolsep}{3.5pt}",
+        r"% needs \usepackage{booktabs,graphicx}",
+        r"\begin{table}", r"\centering", r"\small", r"\setlength{\tabcolsep}{3.5pt}",
         rf"\caption{{{caption}.}}", rf"\label{{tab:{table.spec.name}}}",
+        r"\resizebox{\ifdim\width>\textwidth \textwidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{{'l' * labels}{'r' * numbers}}}", r"\toprule",
-        *_tex_head(table), r"\midrule", *_tex_body(table), r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
+        *_tex_head(table), r"\midrule", *_tex_body(table), r"\bottomrule", r"\end{tabular}}", r"\end{table}", "",
     ])
 
 

@@ -65,7 +65,10 @@ class _Layout:
         spec = self.spec
         stub = tuple(axis for axis in spec.rows if len(spec.axes[axis]) > 1) or spec.rows[-1:]
         columns = list(dict.fromkeys(column for _, column in self.coords))
-        rows = tuple(self._row(row, columns, stub) for row in dict.fromkeys(row for row, _ in self.coords))
+        places = {axis: [entry.label for entry in spec.axes[axis]] for axis in spec.rows}
+        in_order = sorted(dict.fromkeys(row for row, _ in self.coords), key=lambda row: [
+            places[axis].index(label) for axis, label in zip(spec.rows, row, strict=True)])
+        rows = tuple(self._row(row, columns, stub) for row in in_order)
         headers = (*(" · ".join(column) for column in columns), *([spec.mean] if spec.mean else []))
         shows_gain = "tau_gain" in {column.metric.name for column in spec.values}
         marked = mark_best(rows)

@@ -189,7 +189,8 @@ class TableSpec(ReportSpec):
         values = tuple(Column(metric=name) for name in (*ANSWER_COSTS, *(TRACED_COSTS if self.trace else ()))
                        if name not in shown)
         layout = {"rows": (*self.columns, *self.rows), "columns": (), "mean": None, "published": None}
-        return [self, self.model_copy(update={"title": f"{self.title}: cost of an answer", "values": values, **layout})]
+        names = {"name": f"{self.name}_answers", "title": f"{self.title}: cost of an answer"}
+        return [self, self.model_copy(update={**names, "values": values, **layout})]
 
 
 class FigureSpec(ReportSpec):

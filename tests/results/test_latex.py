@@ -1,0 +1,66 @@
+"""Every table compiles with a real LaTeX, and every character that reports use has a form in it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from results.metrics.catalog import METRICS
+from results.reports.formats import LATEX, latex
+from results.reports.grid import Outcome
+from results.reports.kinds import parse_report
+from results.reports.layout import lay_out_all
+from results.reports.spec import TableSpec
+from tests.helpers.synthetic_cells import made_up, table_spec
+
+CONF = Path(__file__).resolve().parents[2] / "conf" / "report"
+DOCUMENT = r"""\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage{booktabs,graphicx}
+\begin{document}
+%s
+\end{document}
+"""
+AWKWARD = {"Model": [{"label": "ρ ≠ Δ_x & 50% {a} \\ ~ ^ # $"}], "Method": [{"label": "a < b | c"}, {"label": "θ ≥ τ"}]}
+
+
+def tables() -> dict[str, TableSpec]:
+    """Every table of conf/report that stands on its own, and one of awkward characters."""
+    own = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
+    reports = {name: parse_report(section) for name, section in own.items() if "defaults" not in section}
+    specs = {name: spec for name, spec in reports.items() if isinstance(spec, TableSpec)}
+    return specs | {"awkward": table_spec(axes=AWKWARD, rows=["Model", "Method"], columns=[], mean=None)}
+
+
+def tex(spec: TableSpec) -> str:
+    """Its embedded edition, every value made up and a cell failed."""
+    spec = spec.edition(None)
+    known = {name: 0.5 for name in METRICS} | {f"{name}_ci95": (0.4, 0.6) for name in METRICS}
+    summary = made_up(n=12).summary
+    fields = {name: value for name, value in known.items() if name in type(summary).model_fields}
+    whole = replace(made_up(n=12), summary=summary.with_values(**fields, events={"vacuous_bound": 1}))
+    grid = {point.coords: whole for point in spec.points()}
+    grid[spec.points()[0].coords] = Outcome.failed("out of memory: 2 GiB | 50% of a_b ≈ “x”")
+    return "\n".join(map(latex, lay_out_all(spec, grid)))
+
+
+def test_every_character_has_a_form():
+    for name, spec in tables().items():
+        text = tex(spec)
+        assert text.isascii(), (name, sorted({letter for letter in text if not letter.isascii()}))
+    assert all(text.isascii() for text in LATEX.values())
+
+
+@pytest.mark.latex
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX")
+def test_every_table_compiles(tmp_path: Path):
+    bodies = [tex(spec) + "\n\\clearpage" for spec in tables().values()]
+    (tmp_path / "all.tex").write_text(DOCUMENT % "\n".join(bodies), encoding="ascii")
+    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"], cwd=tmp_path,
+                          capture_output=True, text=True, errors="replace", timeout=120)
+    assert done.returncode == 0, [line for line in done.stdout.splitlines() if line.startswith("!")]
