@@ -1,0 +1,160 @@
+"""`python -m bench.conformance FILE [rule=NAME] [rule.OPTION=VALUE …]`: does an engine verify as it says?
+
+FILE holds tokens and probabilities recorded from an engine or a function, one cycle a line (docs/conformance.md). Its
+acceptances, corrections and bonus tokens are compared with those of a rule of this project, its first tokens with the
+target's distribution. rule=lossless unless another is named. Exit status: 0 consistent, 1 not, 2 the command is wrong.
+
+    python -m bench.conformance results/measured/conformance/assisted.jsonl.gz
+    python -m bench.conformance results/measured/conformance/ensemble.jsonl.gz rule=ensemble rule.w=0.8
+
+FILE --record writes such records of transformers' assisted generation at temperature 1; with --weight W of its
+ensemble."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bench.config.command import run_command
+from methods import registry
+from methods.conformance import Check, Cycle, Distribution, examine
+from methods.sampling import Sampling
+
+if TYPE_CHECKING:
+    from methods.rules.base import Rule
+
+Row = list[float] | dict[int, float]
+
+
+class Record(BaseModel):
+    """A line of a file: see docs/conformance.md. Several draws of one context share p and q."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    p: list[Row]
+    q: list[Row] | None = None
+    drafted: list[int] | list[list[int]]
+    emitted: list[int] | list[list[int]]
+    u: list[float] | list[list[float]] | None = None
+
+    def cycles(self) -> Iterator[Cycle]:
+        """Raises ValueError, one line, where the draws do not fit together."""
+        p, q = [_sparse(row) for row in self.p], None if self.q is None else [_sparse(row) for row in self.q]
+        many = isinstance(self.emitted[0], list) if self.emitted else False
+        emitted: list[Any] = list(self.emitted) if many else [self.emitted]
+        given = bool(many and not (self.drafted and isinstance(self.drafted[0], list)))
+        drafted: list[Any] = [self.drafted] * len(emitted) if given or not many else list(self.drafted)
+        u: list[Any] = [None] * len(emitted) if self.u is None else list(self.u) if many else [self.u]
+        if not len(emitted) == len(drafted) == len(u):
+            raise ValueError(f"{len(emitted)} draws emitted, {len(drafted)} drafted, {len(u)} lists of u: give as many "
+                             "of each, or one draft for all")
+        for draft, out, numbers in zip(drafted, emitted, u, strict=True):
+            yield Cycle(p, q, draft, out, numbers, drawn=not given)
+
+
+def _sparse(row: Row) -> Distribution:
+    return {token: x for token, x in (row.items() if isinstance(row, dict) else enumerate(row)) if x != 0.0}
+
+
+def read(path: Path) -> list[Cycle]:
+    """The cycles of a JSONL file, compressed if its name ends in .gz. Raises ValueError, one line, with its number."""
+    opener: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
+    cycles: list[Cycle] = []
+    with opener(path, "rt", encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                for cycle in Record.model_validate_json(line).cycles():
+                    cycle.check()
+                    cycles.append(cycle)
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(map(str, first["loc"]))
+                raise ValueError(f"{path}, line {number}: {where}: {first['msg']}") from error
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from error
+    return cycles
+
+
+def rule_of(overrides: Sequence[str]) -> Rule:
+    """The rule that `rule=NAME` and `rule.OPTION=VALUE` name. Raises ValueError, one line."""
+    name, options = "lossless", {}
+    for given in overrides:
+        key, equals, value = given.partition("=")
+        if not equals or not (key == "rule" or key.startswith("rule.")):
+            raise ValueError(f"{given}: unknown; give rule=NAME and rule.OPTION=VALUE")
+        if key == "rule":
+            name = value
+        else:
+            options[key.removeprefix("rule.")] = yaml.safe_load(value)
+    if name not in registry.names("rules"):
+        raise ValueError(f"rule={name}: unknown; allowed: {', '.join(registry.names('rules'))}")
+    try:
+        return registry.rule(name)(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"rule.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def verdict(rule: Rule, checks: Sequence[Check], level: float) -> list[str]:
+    """The parts that contradict the rule. `emitted` counts for a lossless rule alone; the level is shared by all parts
+    that were judged (Bonferroni)."""
+    lossless = rule.is_lossless(Sampling(1.0))
+    judged = [check for check in checks if check.p_value is not None and (check.part != "emitted" or lossless)]
+    if not judged:
+        raise ValueError("too few cycles were recorded to judge any part: record some hundred")
+    return [check.part for check in judged if (check.p_value or 0.0) < level / len(judged)]
+
+
+def run(path: Path, overrides: Sequence[str], level: float) -> int:
+    """Print every part and the verdict. Returns 1 where the records contradict the rule."""
+    rule, cycles = rule_of(overrides), read(path)
+    checks = examine(rule, cycles)
+    failed = verdict(rule, checks, level)
+    print(f"{path}: {len(cycles)} cycles, compared with {rule!r}")
+    for check in checks:
+        found = "too few" if check.p_value is None else f"p = {check.p_value:.2g}"
+        print(f"  {check.part:14} n = {check.n:6}   {found}")
+    first = next(check for check in checks if check.part == "emitted")
+    if first.p_value is not None and not rule.is_lossless(Sampling(1.0)):
+        print(f"  the first tokens are {'consistent with' if first.p_value >= level else 'not those of'} the target's "
+              "distribution")
+    print(f"NOT {rule!r}: {', '.join(failed)}" if failed else f"consistent with {rule!r} at level {level:g}")
+    return 1 if failed else 0
+
+
+def record(path: Path, cycles: int, weight: float | None) -> None:
+    """Write records of transformers' assisted generation to `path` (.jsonl.gz)."""
+    from methods.engine.assisted import record as recorded
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
+        for line in recorded(cycles, weight):
+            file.write((json.dumps(line, separators=(",", ":")) + "\n").encode())
+    print(f"{path}: {cycles} cycles")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 consistent, 1 not, 2 the command is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m bench.conformance", description=__doc__.split("\n\n", 1)[1],
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, help="records, .jsonl or .jsonl.gz; with --record the file to write")
+    parser.add_argument("rule", nargs="*", help="rule=NAME rule.OPTION=VALUE …; default rule=lossless")
+    parser.add_argument("--level", type=float, default=1e-3, help="of the test as a whole (default 0.001)")
+    parser.add_argument("--record", action="store_true", help="record transformers' assisted generation to FILE")
+    parser.add_argument("--cycles", type=int, default=1500, help="with --record")
+    parser.add_argument("--weight", type=float, help="with --record: assistant_ensemble_weight")
+    args = parser.parse_args(argv)
+    if args.record:
+        return run_command(lambda: record(args.file, args.cycles, args.weight))
+    return run_command(lambda: run(args.file, args.rule, args.level))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
