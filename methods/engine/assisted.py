@@ -17,7 +17,7 @@ from transformers.generation import utils
 VOCAB, DRAFTED, NEW = 8, 3, 24
 
 
-def _model(layers: int, seed: int) -> LlamaForCausalLM:
+def _model(layers: int, seed: int) -> Any:  # transformers' own types do not fit each other here
     torch.manual_seed(seed)
     model = LlamaForCausalLM(LlamaConfig(
         vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=layers, num_attention_heads=4,

@@ -14,6 +14,14 @@ flagged as `vacuous_bound`.
 
 variant    paper or released: see the classes in methods/rules/_arc_variants.py.
 q_mode     of the lossless test, or of p/q in `released`; see `lossless`. The authors' code is `draft`.
+
+In docs/rules.md
+  accepts  `min(U_emb, U_logit) <= tau (1 - theta)`, a bound on what the token can change, else the lossless
+           test
+  reads    p, input embeddings of the target, measured constants; any candidates
+  emits    the lossless residual (`released`: its own)
+  strict   none: theta = 1 still keeps tokens that cost nothing
+  source   ARC-Decode: `paper` and the authors' code (`released`)
 """
 
 from __future__ import annotations

@@ -19,6 +19,13 @@ variant
 Temperature 0 and chains only. Lossless where budget, regret_per_value or max_relaxed is 0 (but for tied logits, the
 last excepted). Source: arXiv 2608.03447; Kissmetothemoon/ASD c9d6b680, src/asd/budget.py, which mentions a patent
 application. Its settings: 8, 0.25, 2; for discovering drafts 12, 0.5, 2.
+
+In docs/rules.md
+  accepts  the argmax, or a mismatch whose regret fits the block and the request's budget
+  reads    z; chains; state of the request; T = 0
+  emits    argmax z
+  strict   `budget=0`: greedy matching but for ties
+  source   ASD: Kissmetothemoon/ASD
 """
 
 from __future__ import annotations

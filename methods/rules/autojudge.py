@@ -7,6 +7,13 @@ position (methods/rules/_classifier.py), trained without human labels: x is impo
 it changes the final answer (`python -m bench.train_judge`). If the argmax and an unimportant token are siblings, the
 argmax wins. Threshold 0 is greedy matching at every temperature; the thresholds to try are in the classifier's file.
 Garipov et al. 2025; garipovroma/autojudge, whose runs have no bonus token and drafts of 32.
+
+In docs/rules.md
+  accepts  `x = argmax z` or `P(important) < threshold`
+  reads    z, hidden states of the target (and the draft); any candidates
+  emits    argmax z
+  strict   `threshold=0`: greedy matching
+  source   AutoJudge
 """
 
 from __future__ import annotations

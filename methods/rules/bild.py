@@ -9,6 +9,13 @@ Temperature 0 and chains only. No setting is lossless: a draft token within `rol
 prefers. (As rollback -> 0 only certain tokens pass; the repository reads 0 as its default.)
 Source: Kim et al. 2023, "Speculative Decoding with Big Little Decoder"; kssteven418/BigLittleDecoder ad37f564,
 t5/modeling_t5.py: rollback 5 by default, 2 to 5 in its runs.
+
+In docs/rules.md
+  accepts  everything before the first x with `-ln p0(x) > rollback`
+  reads    raw softmax; chains; T = 0
+  emits    argmax z
+  strict   none
+  source   BiLD: kssteven418/BigLittleDecoder
 """
 
 from __future__ import annotations

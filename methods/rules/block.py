@@ -18,6 +18,13 @@ variant
 
 Chains only, and at temperature 0 greedy matching. Source: Sun et al. 2024, "Block Verification Accelerates Speculative
 Decoding" (arXiv 2403.10444), Algorithm 2; vLLM's rejection_sample_method=block, rejection_sampler_utils.py 02e318bd.
+
+In docs/rules.md
+  accepts  the longest prefix with `u_i < h_i`, judged as a whole
+  reads    p, q; chains
+  emits    norm max(0, P p - q)
+  strict   always lossless (`variant=block`); `ascend` is biased
+  source   vLLM: `rejection_sample_method=block`; vllm-ascend: `enable_block_verify` (`ascend`)
 """
 
 from __future__ import annotations

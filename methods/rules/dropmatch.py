@@ -19,6 +19,14 @@ p_drop = 0 every head is the target, and with argmax selection naive and majorit
 
 Masks are functions of (the context's own uniform number, head, unit) through a 32-bit integer hash, computed on the
 device: they belong to the prompt's random stream, so a run repeats exactly, in any batch and order.
+
+In docs/rules.md
+  accepts  x is the token of a dropout head (`naive`), of most heads (`majority`), or q is as close to their
+           centroid as one of them (`js`)
+  reads    hidden states and LM head of the target; `js`: q
+  emits    p (its argmax at T = 0)
+  strict   `p_drop=0 selection=argmax`, `naive` or `majority`: greedy matching
+  source   DropMatch
 """
 
 from __future__ import annotations

@@ -8,6 +8,13 @@ Drafting affects speed only: each context of the emitted text has one mask, draw
 distribution of autoregressive decoding with the head. The exception is the first token, which is the plain target's, as
 for every rule, because it comes from the prefill. With p_drop = 0 this is greedy decoding of the target. A control, not
 a method: "relaxed" counts tokens that differ from the target's argmax.
+
+In docs/rules.md
+  accepts  x is the argmax of one dropout head; a control
+  reads    hidden states and LM head of the target; T = 0
+  emits    the argmax of that head
+  strict   `p_drop=0`: greedy decoding
+  source   a control of this project
 """
 
 from __future__ import annotations

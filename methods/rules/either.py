@@ -4,6 +4,13 @@
 
 `first` and `second` are any two rules with their options; both use the same random numbers.
 Source: DropMatch, section 4.3, which combines DropMatch with AutoJudge.
+
+In docs/rules.md
+  accepts  what one of two rules accepts
+  reads    what the two rules read
+  emits    that of the first rule
+  strict   both rules at their strict limits
+  source   DropMatch, section 4.3
 """
 
 from __future__ import annotations

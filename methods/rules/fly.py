@@ -14,6 +14,13 @@ Temperature 0 and chains only. At T > 0 the released code accepts x if either of
 the first draw otherwise, and on trees it drops the gate and takes the bonus from a wrong row; neither is offered here.
 No setting is lossless but those that relax nothing: entropy > ln 3, or a window of at least K.
 Source: arXiv 2511.22972; AMD-AGI/FLy 6667ae84, whose run has K = 15 and an n-gram drafter in front of the draft model.
+
+In docs/rules.md
+  accepts  `x = argmax z`, or an unsure target and `window - 1` matches behind the mismatch
+  reads    raw softmax; chains; the following positions; T = 0
+  emits    argmax z
+  strict   `window` of at least K: greedy matching
+  source   FLy: AMD-AGI/FLy
 """
 
 from __future__ import annotations

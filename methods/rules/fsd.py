@@ -20,6 +20,13 @@ A head whose draft vocabulary lacks tokens has q = 0 there, so kl and js_release
 Rejection and bonus: draw from the processed p, without a residual (section 4); correction=greedy takes the target's
 argmax instead (section 6.3). On a tree all children of a node share its divergence, so an accepted context goes on with
 the draft's best child. The paper drafts greedily.
+
+In docs/rules.md
+  accepts  everything where `D(p, q) <= threshold`
+  reads    raw softmax of both models; any candidates with a distribution
+  emits    p (`correction=greedy`: argmax z)
+  strict   none: `threshold=0` rejects every token
+  source   fuzzy speculative decoding (`js_released`: the authors' code)
 """
 
 from __future__ import annotations

@@ -5,6 +5,13 @@
 z are the raw target logits in the context of x's parent, the first one of a tie. Output equals autoregressive greedy
 decoding token by token (in float32; lower precisions round differently for different matrix shapes).
 Source: exact-match verification, e.g. MARS eq. 1. No options, no random numbers, no draft distribution.
+
+In docs/rules.md
+  accepts  `x = argmax z`
+  reads    z; any candidates; T = 0
+  emits    argmax z
+  strict   always: greedy decoding
+  source   every engine at temperature 0
 """
 
 from __future__ import annotations

@@ -5,6 +5,13 @@
 The head reads the target's final-norm state at x's own position and was trained on tokens that people marked as wrong
 (weighted cross-entropy; `python -m bench.train_judge kind=judge labels=FILE`). Correction and bonus as in `lossless`.
 Source: Judge decoding (Bachmann et al. 2025), as ARC-Decode's Appendix A.3.3 compares with it.
+
+In docs/rules.md
+  accepts  `P(right) > threshold`, else the lossless test
+  reads    hidden states of the target, p; any candidates
+  emits    the lossless residual
+  strict   `threshold=1`: lossless
+  source   judge decoding
 """
 
 from __future__ import annotations

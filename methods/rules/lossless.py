@@ -18,6 +18,13 @@ q_mode (only matters for deterministic candidates):
 
 At temperature 0 all of these reduce to greedy matching. Tests are `u < probability` with u in [0, 1): probability 0
 never accepts, 1 always does. Shapes as in `Verification`: B rows, N nodes, V tokens.
+
+In docs/rules.md
+  accepts  `u q(x) < p(x)`; siblings against what is left of p
+  reads    p; q of sampled candidates; chains and trees
+  emits    norm max(0, p - q), or p without the rejected children
+  strict   always lossless (`q_mode=exact`); `q_mode=draft` is biased
+  source   every engine's default
 """
 
 from __future__ import annotations

@@ -4,6 +4,13 @@
 
 u is uniform in [0, 1), one number per node. Source: FSD, Appendix E and Figure 6 ("random FSD baseline").
 On a tree each sibling is tried in turn, so a context with k children goes on with probability 1 - (1 - rate)^k.
+
+In docs/rules.md
+  accepts  `u < rate`; a control
+  reads    nothing; any candidates
+  emits    p
+  strict   none: `rate=0` rejects every token
+  source   FSD's random baseline
 """
 
 from __future__ import annotations

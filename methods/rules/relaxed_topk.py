@@ -20,6 +20,13 @@ Sources, with the flag that switches it on and the values that go with it:
                        0), published examples 10/0.6 and 15/0.5; mtpKernels.cu 3585984b, mtp.py 23ee85ee
   relaxed_topk_max     Modular MAX, use_relaxed_acceptance_for_thinking; 10/0.6
   relaxed_topk_atom    ROCm ATOM, ATOM_ENABLE_RELAXED_MTP=1; 10/0.6 everywhere; rejection_sampler.py 03802ca1
+
+In docs/rules.md
+  accepts  among the `top_n` largest of p0 and `p0(x) >= max p0 - delta`, everywhere or in a thinking span
+  reads    raw softmax; chains; state of the request
+  emits    argmax z
+  strict   `top_n=1`: greedy matching
+  source   TensorRT-LLM and MAX: `use_relaxed_acceptance_for_thinking`; ATOM: `ATOM_ENABLE_RELAXED_MTP=1`
 """
 
 from __future__ import annotations

@@ -17,6 +17,13 @@ variant
 correction
   greedy    the argmax, as above.
   sample    drawn from p instead: typical acceptance as a sampling method. In neither source.
+
+In docs/rules.md
+  accepts  `p(x) > min(epsilon, delta exp(-H))`; the longest such path
+  reads    p and its entropy; any candidates
+  emits    argmax z (`correction=sample`: p)
+  strict   none above T = 0
+  source   Medusa: `posterior_threshold=epsilon`, `posterior_alpha=delta`
 """
 
 from __future__ import annotations

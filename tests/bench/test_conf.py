@@ -131,6 +131,16 @@ def test_yaml_lists_every_option_with_its_default(group: str, name: str, options
         assert value == "???" if field.is_required() else value == field.default, f"{group}.{key}"
 
 
+def test_controls_cover_every_rule() -> None:
+    """but greedy, which is lossless at temperature 0; a rule may stand there by the name of a preset."""
+    def name_of(choice: str) -> str:
+        given = yaml.safe_load((CONF / "rule" / f"{choice}.yaml").read_text())
+        return given["name"] if "name" in given else name_of(given["defaults"][0])
+    rows = yaml.safe_load((CONF / "report" / "controls.yaml").read_text())["axes"]["Rule"]
+    rules = [word.removeprefix("rule=") for row in rows for word in row["overrides"] if word.startswith("rule=")]
+    assert {name_of(choice) for choice in rules} == set(registry.names("rules")) - {"greedy"}
+
+
 @pytest.mark.parametrize("name", task_registry.names())
 def test_task_yaml_lists_every_option(name: str) -> None:
     given = yaml.safe_load((CONF / "task" / f"{name}.yaml").read_text())

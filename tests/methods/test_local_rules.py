@@ -26,6 +26,7 @@ from methods.rules.threshold import Threshold
 from methods.rules.verification import Verification
 from methods.rules.walk import walk
 from methods.sampling import Sampling
+from methods.trees.draft import Draft
 from tests.helpers.one_token import OneToken, contexts, every_token
 from tests.helpers.rule_cases import acceptance, first_token, random_case, with_u
 from tests.helpers.rule_pairs import logits_behind_leaves
@@ -170,6 +171,28 @@ def test_every_rule_knows_when_it_is_lossless() -> None:
     assert not registry.rule("cascade_opt")(alpha=-1.1, gate="paper").is_lossless(WARM)
 
 
+@pytest.mark.parametrize("w", [None, 0.8, 0.3])
+def test_ensemble_is_that_of_transformers(monkeypatch: pytest.MonkeyPatch, w: float | None) -> None:
+    """The installed `_speculative_sampling` with our random numbers: as many matches, the same weights of the draw."""
+    from transformers.generation import utils
+
+    rule = Lossless() if w is None else Ensemble(w=w)
+    lengths, weights = set(), []
+    both = [random_case(seed, WARM, sampled=True, tree=False, rows=2, nodes=5) for seed in range(12)]
+    monkeypatch.setattr(torch, "multinomial", lambda p, num_samples: weights.append(p) or torch.zeros(1, 1).long())
+    for case in both:  # the second row has no padding
+        draft = Draft.of_chain(case.draft.tokens[1:], sampled=True, logits=case.draft.logits[1:], q=case.draft.q[1:])
+        v = Verification(draft, case.logits[1:], WARM, case.u[1:])
+        kept = walk(v, rule.decide(v))
+        monkeypatch.setattr(torch, "rand_like", lambda x, u=v.u[0, 1:]: u.expand(x.shape))
+        tokens, matches = utils._speculative_sampling(v.draft.tokens, v.draft_logits[:, :4], 4, v.logits, w)
+        assert int(matches) == int(kept.length) and tokens.shape[1] == int(matches) + 1
+        emitted = rule.emit(v, kept.last)
+        torch.testing.assert_close(weights[-1].flatten(), emitted[0] / emitted.sum(), atol=1e-6, rtol=1e-5)
+        lengths.add(int(matches))
+    assert len(lengths) > 2
+
+
 def test_always_accept() -> None:
     v = random_case(0, WARM, sampled=True, tree=False)
     v = with_u(v, torch.full_like(v.u, float(torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)))))
@@ -225,7 +248,7 @@ def test_padding_is_never_kept_nor_seen() -> None:
         v = logits_behind_leaves(random_case(seed, SETTINGS[1], sampled=True, tree=False))
         junk = torch.where(v.draft.valid, v.draft.tokens, v.at_parent(v.argmax))
         q = torch.where(v.draft.valid, v.draft.q, torch.nan)
-        draft = type(v.draft).of_chain(junk, valid=v.draft.valid, sampled=True, logits=v.draft.logits, q=q)
+        draft = Draft.of_chain(junk, valid=v.draft.valid, sampled=True, logits=v.draft.logits, q=q)
         noisy = Verification(draft, torch.where(draft.valid[..., None], v.logits, torch.nan), v.sampling, v.u)
         for rule in RELAXED:
             expected, found = walk(v, rule.decide(v)), walk(noisy, rule.decide(noisy))

@@ -1,0 +1,54 @@
+"""`python -m methods.rule_map`: write docs/rules.md, one row for each rule, from the docstrings of methods/rules.
+
+A rule's docstring ends in a block "In docs/rules.md" of five entries, continued on indented lines."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+from methods import registry
+
+HEADING = "In docs/rules.md\n"
+COLUMNS = {"accepts": "accepts x iff", "reads": "looks at", "emits": "after a rejection", "strict": "strict limit",
+           "source": "source and flag"}
+INTRODUCTION = """# The acceptance rules
+
+<!-- python -m methods.rule_map -->
+One row for each file in `methods/rules`; its docstring has the formulas. p and q are the distributions of target and
+draft after temperature, top-k and top-p, z the target's raw logits, p0 their softmax, u a uniform number in [0, 1).
+The token after a draft that was accepted as a whole is drawn from p, or is the argmax where a rule emits that, unless
+a row says otherwise. "Strict limit" names the setting at which a rule emits exactly what the target would: lossless
+in distribution, or greedy matching token by token. At temperature 0 every rule that compares p and q is greedy
+matching. Always-accept is `ensemble` with `w=0`, and `random` with `rate=1` for drafters without a distribution.
+
+"""
+
+
+def entries(name: str) -> dict[str, str]:
+    """Column -> text of one rule. Raises ValueError, one line, for a docstring without a complete block."""
+    _, found, block = (importlib.import_module(f"methods.rules.{name}").__doc__ or "").rpartition(HEADING)
+    parts = re.findall(r"^  (\w+) +(.*(?:\n   .*)*)", block, re.MULTILINE)
+    texts = {key: " ".join(text.split()) for key, text in parts}
+    if not found or list(texts) != list(COLUMNS):
+        raise ValueError(f"methods/rules/{name}.py: its docstring must end in `{HEADING.strip()}` with the entries "
+                         f"{', '.join(COLUMNS)}")
+    return texts
+
+
+def page() -> str:
+    """The content of docs/rules.md."""
+    rows = [["rule", *COLUMNS.values()], ["---"] * (1 + len(COLUMNS))]
+    rows += [[f"`{name}`", *entries(name).values()] for name in registry.names("rules")]
+    return INTRODUCTION + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def main() -> int:
+    Path("docs/rules.md").write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
