@@ -92,6 +92,11 @@ class Rule(BaseModel, ABC):
     """Is a node decided from its own context and siblings? False for a rule that looks along the path or has a state;
     it cannot be combined with another."""
 
+    @property
+    def name(self) -> str:
+        """The rule's name on the command line: that of its file."""
+        return type(self).__module__.rpartition(".")[2]
+
     def is_lossless(self, sampling: Sampling) -> bool:
         """Do the emitted tokens follow the target's processed distribution exactly? Default: no."""
         return False
@@ -112,19 +117,19 @@ class Rule(BaseModel, ABC):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         """Raise ValueError, one line, for a combination that cannot run."""
         if self.needs_q(sampling) and not candidates.has_q:
-            raise ValueError(f"rule {self!r} compares with the draft distribution, and drafter={candidates.drafter} "
+            raise ValueError(f"rule={self.name} compares with the draft distribution, and drafter={candidates.drafter} "
                              "has none: use a drafter that is a model or a head, or another rule")
         if self.greedy_only and not sampling.greedy:
-            raise ValueError(f"rule {self!r} decodes at temperature 0 only, not {sampling.temperature}: set "
+            raise ValueError(f"rule={self.name} decodes at temperature 0 only, not {sampling.temperature}: set "
                              "decoding.temperature=0 or rule=lossless")
         if self.chain_only and not candidates.chain:
-            raise ValueError(f"rule {self!r} is defined for chains, and drafter={candidates.drafter} drafts trees: use "
-                             "drafter=model or another drafter of chains, or rule=lossless")
+            raise ValueError(f"rule={self.name} is defined for chains, and drafter={candidates.drafter} drafts trees: "
+                             "use drafter=model or another drafter of chains, or rule=lossless")
         if self.bonus_needs_q(sampling) and not candidates.bonus_q:
-            raise ValueError(f"rule {self!r} draws its bonus with the draft distribution behind the last token, and "
+            raise ValueError(f"rule={self.name} draws its bonus with the draft distribution behind the last token, and "
                              f"drafter={candidates.drafter} does not compute it: use drafter=model or early_exit")
         if self.sampled_only and not (candidates.sampled or sampling.greedy):
-            raise ValueError(f"rule {self!r} is defined for tokens drawn from the draft distribution, and drafter="
+            raise ValueError(f"rule={self.name} is defined for tokens drawn from the draft distribution, and drafter="
                              f"{candidates.drafter} draws none: use drafter=model or early_exit")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Rule:

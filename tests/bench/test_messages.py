@@ -91,7 +91,7 @@ def test_wrong_command(command, tmp_path: Path, overrides: str, key: str, hint: 
     assert result.status == 2
     [line] = result.err.splitlines()
     assert line.startswith("error: ") and key in line and hint in line
-    assert len(line) < 700  # all choices of the longest group, tasks, fit
+    assert len(line) < 900  # all choices of the longest group, rules, fit
     assert not list(tmp_path.iterdir()), "nothing may be written"
 
 
