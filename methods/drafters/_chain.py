@@ -50,7 +50,7 @@ class ChainProposer(Proposer):
     def _read(self, tokens: Tensor, hidden: list[Tensor]) -> Tensor:
         """Feed `tokens` [B, n]; returns the logits [B, V] after the last and appends its state to `hidden`."""
         out = self.model.forward(tokens, self.cache, keep=1, hidden=self.settings.needs_hidden)
-        self.cache.lengths = [n + tokens.shape[1] for n in self.cache.lengths]
+        self.cache.advance(tokens.shape[1])
         if out.hidden is not None:
             hidden.append(out.hidden[:, -1])
         return out.logits[:, 0]

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from methods.drafters.base import DraftSettings, Proposer
+from methods.engine.layout import Layout, additive
 from methods.engine.source import ModelError
+from methods.engine.upload import upload
 from methods.heads.head import Head
 from methods.trees.draft import Draft
 from methods.trees.dynamic import Growth, TreeShape
@@ -27,9 +29,6 @@ class HeadProposer(Proposer):
         self.head, self.settings = head, settings
         self.cache = head.new_cache(len(rows), slots + max_head_nodes)
         self.device = self.cache.device
-        positions = torch.arange(self.cache.slots, device=self.device)
-        self.cos, self.sin = (table[0] for table in head.model.rotary(positions[None]))
-        self.blocked = torch.finfo(self.cache.dtype).min
         self.features: Tensor | None = None
         self.counts: list[int] = []
 
@@ -39,11 +38,11 @@ class HeadProposer(Proposer):
         if all(not nodes or nodes[-1] == len(nodes) - 1 for nodes in kept):
             self.features = features[:, :width]
         else:
-            index = torch.tensor([[*nodes, *[0] * (width - len(nodes))] for nodes in kept], device=self.device)
+            index = upload([[*nodes, *[0] * (width - len(nodes))] for nodes in kept], self.device)
             self.features = features.gather(1, index[..., None].expand(-1, -1, features.shape[-1]))
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
-        root = torch.tensor([row[-1:] for row in rows], device=self.device)
+        root = upload([row[-1:] for row in rows], self.device)
         return self.grow(root, *self._catch_up(rows))
 
     @abstractmethod
@@ -58,23 +57,13 @@ class HeadProposer(Proposer):
         assert self.features is not None, "on_features comes first"
         cache, counts, width = self.cache, self.counts, self.features.shape[1]
         tokens = [row[len(row) - n:] + [0] * (width - n) for row, n in zip(rows, counts, strict=True)]
-        visible = cache.begin(width)
-        if cache.ragged:
-            start = torch.tensor(cache.lengths, device=self.device)
-            positions = start[:, None] + torch.arange(width, device=self.device)
-            mask = (torch.arange(visible, device=self.device) <= positions[..., None])[:, None]
-            rotary = self.cos[positions], self.sin[positions]
-        else:
-            span = slice(cache.lengths[0], visible)
-            mask, rotary = None, (self.cos[span][None], self.sin[span][None])
-        hidden = self.head.model(self.head.embed(torch.tensor(tokens, device=self.device)),
-                                 self.head.model.fuse(self.features), mask=mask, rotary=rotary, cache=cache)
+        layout = Layout.of(cache, width)
+        mask = None if layout.causal else layout.mask(cache.dtype)
+        fused = self.head.model.fuse(self.features)
+        hidden = self.head.step(upload(tokens, self.device), fused, layout.positions, mask, cache)
         cache.lengths = [length + n for length, n in zip(cache.lengths, counts, strict=True)]
-        if len(set(counts)) == 1:
-            hidden = hidden[:, max(counts[0], 1) - 1:][:, :1]
-        else:
-            last = torch.tensor([max(n, 1) - 1 for n in counts], device=self.device)
-            hidden = hidden[torch.arange(len(rows), device=self.device), last][:, None]
+        last = upload([[max(n, 1) - 1] for n in counts], self.device)
+        hidden = hidden.gather(1, last[..., None].expand(-1, -1, hidden.shape[-1]))
         return hidden, self.head.logits(hidden)
 
     def to_target(self, tokens: Tensor) -> Tensor:
@@ -95,49 +84,25 @@ class Levels:
     A node attends to the committed tokens, its ancestors and itself; all nodes of a level share one position."""
 
     def __init__(self, proposer: HeadProposer, max_head_nodes: int):
-        self.proposer, self.cache = proposer, proposer.cache
-        self.start = self.cache.lengths
+        self.head, self.cache, self.room = proposer.head, proposer.cache, max_head_nodes
         self.offset = self.level = 0
-        device, slots = proposer.device, max(self.start) + max_head_nodes
-        if self.cache.ragged:
-            self.starts = torch.tensor(self.start, device=device)
-            hidden = torch.arange(slots, device=device) >= self.starts[:, None]
-            self.mask = torch.zeros(hidden.shape, dtype=self.cache.dtype, device=device)
-            self.mask = self.mask.masked_fill_(hidden, proposer.blocked)[:, None]
-        else:
-            self.mask = torch.full((1, 1, slots), proposer.blocked, dtype=self.cache.dtype, device=device)
-            self.mask[..., :self.start[0]] = 0
+        self.blocked: Tensor | None = None  # [B, M, L] bool: what the nodes of the last level do not see
 
     def feed(self, tokens: Tensor, hidden: Tensor, parent: Tensor | None) -> tuple[Tensor, Tensor]:
         """tokens [B, M] of the target's vocabulary, hidden [B, M, h] of their parents; parent [B or 1, M]: each node's
         parent as an index into the level fed before, None under the root -> hidden [B, M, h], logits [B, M, Vd]."""
-        proposer, cache, width = self.proposer, self.cache, tokens.shape[1]
-        if parent is None:
-            self.mask = self.mask.repeat(1, width, 1)
+        cache, (rows, width) = self.cache, tokens.shape
+        places = cache.begin(width, self.offset, self.room)
+        if self.blocked is None or parent is None:
+            above = (cache.slot_ids[:cache.visible] >= cache.starts[:, None])[:, None].repeat(1, width, 1)
         else:
-            rows = max(len(parent), len(self.mask))
-            self.mask = self.mask.expand(rows, -1, -1).gather(
-                1, parent[..., None].expand(rows, -1, self.mask.shape[-1]))
-        try:
-            cache.lengths = [n + self.offset for n in self.start]
-            visible = cache.begin(width)
-            if cache.ragged:
-                place = self.starts[:, None] + torch.arange(self.offset, self.offset + width, device=proposer.device)
-                self.mask.scatter_(2, place[..., None], 0.0)
-                position = (self.starts + self.level)[:, None]
-                rotary = proposer.cos[position], proposer.sin[position]
-            else:
-                at = self.start[0] + self.offset
-                self.mask[:, :, at:at + width].diagonal(dim1=1, dim2=2).fill_(0.0)
-                single = self.start[0] + self.level
-                rotary = proposer.cos[single][None, None], proposer.sin[single][None, None]
-            hidden = proposer.head.model(proposer.head.embed(tokens), hidden, mask=self.mask[:, None, :, :visible],
-                                         rotary=rotary, cache=cache)
-        finally:
-            cache.lengths = self.start
+            above = self.blocked.gather(1, parent[..., None].expand(rows, -1, cache.visible))
+        self.blocked = above.scatter(2, places[..., None], False)
+        positions = (cache.starts[:, None] + self.level).expand(-1, width)
+        hidden = self.head.step(tokens, hidden, positions, additive(self.blocked, cache.dtype)[:, None], cache)
         self.offset += width
         self.level += 1
-        return hidden, proposer.head.logits(hidden)
+        return hidden, self.head.logits(hidden)
 
 
 class DynamicProposer(HeadProposer):

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
 from methods.drafters._chain import ChainProposer
 from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.engine.upload import upload
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
@@ -66,6 +66,6 @@ class _FirstLayers(ChainProposer):
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         committed = self.cache.lengths
-        draft = self.draft(torch.tensor([row[-1:] for row in rows], device=self.model.device), u)
+        draft = self.draft(upload([row[-1:] for row in rows], self.model.device), u)
         self.cache.lengths = committed
         return draft

@@ -30,6 +30,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.engine.upload import upload
 from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
@@ -150,9 +151,9 @@ class _Lookahead(Proposer):
             tokens.append([*guessed, *[0] * padding, *window.tokens])
             parents.append([*above, *[0] * padding, *(0 if p < 0 else p + size for p in window.parents)])
         at = torch.arange(len(tokens[0]), device=self.device)
-        sizes = torch.tensor([len(guessed) for guessed, _ in trees], device=self.device)
+        sizes = upload([len(guessed) for guessed, _ in trees], self.device)
         deepest = max(self.options.level - 1, len(self.windows[0].lines[0]) + len(self.windows[0].lines) - 1)
-        draft = Draft.of_parents(torch.tensor(tokens, device=self.device), torch.tensor(parents, device=self.device),
+        draft = Draft.of_parents(upload(tokens, self.device), upload(parents, self.device),
                                  valid=at < sizes[:, None], max_depth=deepest)
         draft.extra_nodes = len(tokens[0]) - size
         return draft

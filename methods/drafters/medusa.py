@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.engine.upload import upload
 from methods.trees import static
 from methods.trees.draft import Draft
 from methods.trees.static import StaticTree
@@ -67,13 +68,13 @@ class _Heads(Proposer):
 
     def on_features(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:
         """Store the state of each row's last kept node; drafts of finished rows are ignored."""
-        last = torch.tensor([nodes[-1] if len(nodes) else 0 for nodes in kept], device=features.device)
+        last = upload([nodes[-1] if len(nodes) else 0 for nodes in kept], features.device)
         self.feature = features[torch.arange(len(last), device=features.device), last]
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         heads = self.model(self.feature, self.tree.max_depth).float()  # [D, B, V]
         guesses = heads.topk(self.widest, -1).indices.transpose(0, 1).flatten(1)  # [B, D * widest]
-        root = torch.tensor([row[-1] for row in rows], device=guesses.device)
+        root = upload([row[-1] for row in rows], guesses.device)
         tokens = guesses[:, self.guess]
         tokens[:, 0] = root
         logits = q = None

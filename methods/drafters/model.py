@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from methods.drafters._chain import ChainProposer
 from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.engine.upload import upload
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
@@ -56,4 +56,4 @@ class _Chain(ChainProposer):
         known = [min(len(row) - 1, n) for row, n in zip(rows, self.cache.lengths, strict=True)]
         missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
         self.cache.lengths = [len(row) - missing for row in rows]
-        return self.draft(torch.tensor([row[-missing:] for row in rows], device=self.model.device), u)
+        return self.draft(upload([row[-missing:] for row in rows], self.model.device), u)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.engine.upload import upload
 from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
@@ -34,4 +35,4 @@ class _Root(Proposer):
         self.device = device
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
-        return Draft.of_chain(torch.tensor([[row[-1]] for row in rows], device=self.device))
+        return Draft.of_chain(upload([row[-1:] for row in rows], self.device))

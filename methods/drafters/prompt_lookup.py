@@ -11,6 +11,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.engine.upload import upload
 from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
@@ -61,8 +62,8 @@ class _Lookup(Proposer):
         drafts = [lookup(row, self.max_ngram, self.length) for row in rows]
         width = max(map(len, drafts))
         padded = [row[-1:] + draft + [0] * (width - len(draft)) for row, draft in zip(rows, drafts, strict=True)]
-        tokens = torch.tensor(padded, device=self.device)
+        tokens = upload(padded, self.device)
         if len(rows) == 1:
             return Draft.of_chain(tokens)
-        sizes = torch.tensor([len(draft) for draft in drafts], device=self.device)
+        sizes = upload([len(draft) for draft in drafts], self.device)
         return Draft.of_chain(tokens, valid=torch.arange(width + 1, device=self.device) <= sizes[:, None])

@@ -14,7 +14,9 @@ from transformers.utils.logging import disable_progress_bar
 from methods.engine.cache import SlotCache
 from methods.engine.decoder import Decoder
 from methods.engine.families import DecoderName, resolve
+from methods.engine.layout import Layout
 from methods.engine.source import ModelError
+from methods.engine.upload import upload
 
 disable_progress_bar()  # of loading weights: standard error is the harness' own
 
@@ -156,8 +158,8 @@ class LanguageModel:
 
         Shorter rows are padded at the end; those slots are masked."""
         width = max(map(len, rows))
-        tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
-        last = torch.tensor([len(row) - 1 for row in rows], device=self.device)
+        tokens = upload([row + [0] * (width - len(row)) for row in rows], self.device)
+        last = upload([len(row) - 1 for row in rows], self.device)
         keep = last[:1] if len(set(map(len, rows))) == 1 else torch.arange(width, device=self.device)
         out = self.forward(tokens, cache, keep=keep, **wanted)
         cache.lengths = [len(row) for row in rows]
@@ -171,66 +173,23 @@ class LanguageModel:
         ancestors [B or 1, N, N] bool and depth [B or 1, N] describe the tree (None: a chain). `keep` as in
         transformers: the positions whose logits are wanted (0 = all). `features`: HF hidden_states indices to
         concatenate. Nothing is committed: the caller does that with `cache.commit`."""
+        layout = Layout.of(cache, tokens.shape[1], ancestors, depth)
         if self.lean is not None:
-            sees, positions = self._lean_layout(cache, tokens.shape[1], ancestors, depth)
-            return Output(*self.lean(tokens, cache, positions, sees, keep=keep, hidden=hidden, features=features))
-        full, near, positions = self._layout(cache, tokens.shape[1], ancestors, depth)
-        mask = self._per_layer_type(full, near)
-        out = self.model(input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache,
-                         use_cache=True, logits_to_keep=keep, output_hidden_states=hidden or bool(features))
+            mask = None if layout.causal else layout.mask(cache.dtype)
+            return Output(*self.lean(tokens, cache, layout.positions, mask, keep=keep, hidden=hidden,
+                                     features=features))
+        out = self.model(input_ids=tokens, attention_mask=self._masks(layout), position_ids=layout.positions,
+                         past_key_values=cache, use_cache=True, logits_to_keep=keep,
+                         output_hidden_states=hidden or bool(features))
         states = out.hidden_states
         return Output(out.logits.float(), states[-1] if hidden else None,
                       torch.cat([states[i] for i in features], -1) if features else None)
 
-    def _lean_layout(self, cache: SlotCache, nodes: int, ancestors: Tensor | None,
-                     depth: Tensor | None) -> tuple[Tensor | None, Tensor]:
-        """As `_layout`; no mask where every node sees all that stands before it."""
-        causal = ancestors is None and not any(cache.lengths)
-        if causal or (nodes == 1 and not cache.ragged):
-            cache.begin(nodes)
-            return None, torch.arange(nodes, device=self.device)[None] + cache.lengths[0]
-        mask, _, positions = self._layout(cache, nodes, ancestors, depth)
-        return mask, positions
-
-    def _layout(self, cache: SlotCache, nodes: int, ancestors: Tensor | None,
-                depth: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Additive attention masks [B, 1, N, L] of full attention and of the layers with a window, positions [B, N]."""
-        visible, rows = cache.begin(nodes), len(cache.lengths)
-        depth = torch.arange(nodes, device=self.device)[None] if depth is None else depth
-        window = self.window
-        if nodes == 1 and not cache.ragged and not window:
-            full = torch.zeros(1, 1, 1, visible, dtype=self.model.dtype, device=self.device)
-            return full, full, depth + cache.lengths[0]
-        if ancestors is None:
-            ancestors = torch.ones(1, nodes, nodes, dtype=torch.bool, device=self.device).tril()
-        if not cache.ragged:
-            start = cache.lengths[0]
-            committed = torch.ones(len(ancestors), nodes, start, dtype=torch.bool, device=self.device)
-            sees, positions = torch.cat([committed, ancestors], -1), depth + start
-            place = torch.cat([torch.arange(start, device=self.device).expand(len(depth), -1), positions], -1)
-        else:
-            starts = torch.tensor(cache.lengths, device=self.device)[:, None]
-            slot = torch.arange(visible, device=self.device)[None]
-            node = (slot - starts).clamp(0, nodes - 1)  # [B, L], the node in each slot after the committed ones
-            among = ancestors.expand(rows, -1, -1).gather(2, node[:, None].expand(-1, nodes, -1))
-            sees = (slot < starts)[:, None] | (among & (slot >= starts)[:, None] & (slot < starts + nodes)[:, None])
-            positions = depth + starts
-            place = torch.where(slot < starts, slot, positions.expand(rows, -1).gather(1, node))
-        full = self._additive(sees)
-        near = self._additive(sees & (place[:, None] > positions[..., None] - window)) if window else full
-        return full, near, positions
-
-    def _additive(self, sees: Tensor) -> Tensor:
-        blocked = torch.finfo(self.model.dtype).min
-        return torch.zeros(sees.shape, dtype=self.model.dtype, device=self.device).masked_fill_(~sees, blocked)[:, None]
-
-    def _per_layer_type(self, full: Tensor, near: Tensor) -> Mask:
-        """One mask per layer type for models with several types, else one tensor."""
-        config = self.model.config.get_text_config(decoder=True)
-        if getattr(config, "layer_types", None):
+    def _masks(self, layout: Layout) -> Mask:
+        """The additive mask [B, 1, N, L], or one per layer type for models with several types."""
+        full = near = layout.mask(self.model.dtype)
+        if self.window:
+            near = layout.mask(self.model.dtype, self.window)
+        if getattr(self.model.config.get_text_config(decoder=True), "layer_types", None):
             return {"full_attention": full, "sliding_attention": near}
         return near
-
-
-
-

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
-from methods.heads.layer import HeadAttention, HeadModule, KeyValues
+from methods.heads.layer import HeadAttention, HeadModule
 
 FEATURES = (-1,)
 """HF hidden_states index of the feature: the last one, which is behind the final norm."""
@@ -45,11 +45,10 @@ class EagleHead(HeadModule):
         """The target's final-norm state is the feature as it stands."""
         return features
 
-    def step(self, embeddings: Tensor, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None,
-             cache: KeyValues | None) -> Tensor:
-        [layer] = self.layers
-        assert isinstance(layer, _Layer)
-        hidden = self.fc(torch.cat([embeddings, hidden], -1))
-        hidden = hidden + layer.self_attn(hidden, rotary, mask, cache)
-        change: Tensor = layer.mlp(layer.post_attention_layernorm(hidden))
-        return hidden + change
+    @property
+    def layer(self) -> nn.Module:
+        return self.layers[0]
+
+    def layer_input(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        fused: Tensor = self.fc(torch.cat([embeddings, hidden], -1))
+        return fused, fused

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
-from methods.heads.layer import HeadAttention, HeadModule, KeyValues
+from methods.heads.layer import HeadAttention, HeadModule
 
 TARGET_HEAD = "lm_head_of_target"
 """Key of a config.json: true where the LM head is the target's rows of the draft vocabulary, and not in the file."""
@@ -57,13 +57,13 @@ class Eagle3Head(HeadModule):
         hidden: Tensor = self.fc(features)
         return hidden
 
-    def step(self, embeddings: Tensor, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None,
-             cache: KeyValues | None) -> Tensor:
+    @property
+    def layer(self) -> nn.Module:
+        return self.midlayer
+
+    def layer_input(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         layer = self.midlayer
-        x = torch.cat([layer.input_layernorm(embeddings), layer.hidden_norm(hidden)], -1)
-        hidden = hidden + layer.self_attn(x, rotary, mask, cache)
-        change: Tensor = layer.mlp(layer.post_attention_layernorm(hidden))
-        return hidden + change
+        return torch.cat([layer.input_layernorm(embeddings), layer.hidden_norm(hidden)], -1), hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Pre-norm hidden states [..., h] -> logits [..., Vd] over the draft vocabulary."""

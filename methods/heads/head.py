@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
+from methods.engine.block import Block, Place, Rotary, fold
 from methods.engine.cache import SlotCache
+from methods.engine.families import obstacle
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
@@ -28,6 +31,7 @@ class Head:
     embed   token ids -> embeddings: the checkpoint's own embedding or the target's.
     logits  hidden states [..., h] -> float32 logits [..., Vd] over the head's vocabulary.
     to_target  [Vd] int64 target id of each draft id, None where the vocabularies are the same.
+    lean    its layer runs as a `Block` of the lean decoder, as its target's do, and not through its modules.
     """
 
     source: str
@@ -38,6 +42,30 @@ class Head:
     vocab_size: int
     fingerprint: str
     max_positions: int = 1 << 30  # its rotary positions are computed, not stored
+    lean: bool = False
+
+    @cached_property
+    def _block(self) -> Block | None:
+        layer, config = self.model.layer, self.model.config
+        return Block(layer.self_attn, layer.mlp, layer.post_attention_layernorm, config, 0) if self.lean else None
+
+    @cached_property
+    def _rotary(self) -> Rotary:
+        weight = next(self.model.parameters())
+        return Rotary(self.model.rotary_emb, weight.dtype, self.model.config.max_position_embeddings)
+
+    @torch.no_grad()
+    def step(self, tokens: Tensor, hidden: Tensor, positions: Tensor, mask: Tensor | None, cache: SlotCache) -> Tensor:
+        """One forward after `SlotCache.begin`: `tokens` [B, N] int64 and the hidden states [B, N, h] before them ->
+        hidden states [B, N, h]. positions [B, N] int64; mask [B, 1, N, L] additive, None: chains in an empty cache."""
+        embeddings = self.embed(tokens)
+        if self._block is None:
+            out: Tensor = self.model(embeddings, hidden, mask=mask, rotary=self.model.rotary(positions), cache=cache)
+            return out
+        x, residual = self.model.layer_input(embeddings, hidden)
+        mask = fold(mask, self._block.heads // self._block.groups)
+        place = Place(cache, *self._rotary.at(positions, cache.slots), mask)
+        return self._block(x.flatten(0, 1), residual.flatten(0, 1), place).view_as(residual)
 
     @property
     def full_vocabulary(self) -> bool:
@@ -79,7 +107,7 @@ def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = No
             _check_vocabulary(source, to_target, module.t2d)
     return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(),
                 lambda hidden: module.logits(hidden).float(), to_target, config.vocab_size,
-                fingerprint(source, revision))
+                fingerprint(source, revision), lean=_is_lean(target, config))
 
 
 def load_eagle(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
@@ -93,7 +121,13 @@ def load_eagle(source: str, target: LanguageModel, *, revision: str | None = Non
                        attention_bias="layers.0.self_attn.q_proj.bias" in checkpoint.tensors)
     _fill(module, checkpoint, dtype, device)
     return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(), target.head, None,
-                config.vocab_size, fingerprint(source, revision))
+                config.vocab_size, fingerprint(source, revision), lean=_is_lean(target, config))
+
+
+def _is_lean(target: LanguageModel, config: LlamaConfig) -> bool:
+    """A head follows its target, as far as its layer is one of Llama's."""
+    asked = target.decoder != "transformers" and obstacle(target.model.config.to_dict()) is None
+    return asked and config.hidden_act == "silu"
 
 
 def _target_rows(checkpoint: Checkpoint, target: LanguageModel) -> Tensor:

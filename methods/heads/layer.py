@@ -97,10 +97,17 @@ class HeadModule(nn.Module, ABC):
         (None: positions 0 … N-1); cache receives the keys and values."""
         if rotary is None:
             rotary = self.rotary(torch.arange(embeddings.shape[1], device=embeddings.device)[None])
-        return self.step(embeddings, hidden, rotary, mask, cache)
+        x, residual = self.layer_input(embeddings, hidden)
+        residual = residual + self.layer.self_attn(x, rotary, mask, cache)
+        out: Tensor = residual + self.layer.mlp(self.layer.post_attention_layernorm(residual))
+        return out
+
+    @property
+    @abstractmethod
+    def layer(self) -> Any:
+        """The one decoder layer: `self_attn`, `mlp` and the norm before the latter, `post_attention_layernorm`."""
 
     @abstractmethod
-    def step(self, embeddings: Tensor, hidden: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None,
-             cache: KeyValues | None) -> Tensor:
-        """One layer: as `forward`, with the rotary tables given."""
+    def layer_input(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """What the layer's attention reads [B, N, width] and what its output is added to [B, N, h]."""
 

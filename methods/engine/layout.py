@@ -1,0 +1,56 @@
+"""Where the nodes of a forward stand and what each may attend to, computed on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from methods.engine.cache import SlotCache
+
+
+@dataclass(slots=True)
+class Layout:
+    """N nodes of each row behind its committed tokens, in a cache of which L slots are visible.
+
+    positions  [B, N] int64.
+    blocked    [B, N, L] bool: the slots that a node of a tree does not see; None: a chain, whose nodes see all slots up
+               to their own.
+    causal     the nodes are chains in an empty cache: node i sees slots 0 … i.
+    places     [B, N] int64, the slot of each node.
+    slot_ids   [L] int64, 0, 1, …
+    """
+
+    positions: Tensor
+    blocked: Tensor | None
+    causal: bool
+    places: Tensor
+    slot_ids: Tensor
+
+    @classmethod
+    def of(cls, cache: SlotCache, nodes: int, ancestors: Tensor | None = None, depth: Tensor | None = None) -> Layout:
+        """Begin a forward of `nodes` nodes: a tree of `ancestors` [B or 1, N, N] bool and `depth` [B or 1, N], or a
+        chain. Raises IndexError when a row would outgrow the cache."""
+        causal = ancestors is None and not any(cache.lengths)
+        places = cache.begin(nodes)
+        slots = cache.slot_ids[:cache.visible]
+        if ancestors is None or depth is None:
+            return cls(places, None, causal, places, slots)
+        rows = len(places)
+        blocked = (slots >= cache.starts[:, None])[:, None].repeat(1, nodes, 1)
+        blocked.scatter_(2, places[:, None].expand(-1, nodes, -1), ~ancestors.expand(rows, -1, -1))
+        return cls(cache.starts[:, None] + depth, blocked, causal, places, slots)
+
+    def mask(self, dtype: torch.dtype, window: int | None = None) -> Tensor:
+        """[B, 1, N, L] additive; `window`: positions that a node looks back, itself included."""
+        blocked = self.slot_ids > self.places[..., None] if self.blocked is None else self.blocked
+        if window is not None:
+            position = self.slot_ids.expand(len(blocked), -1).scatter(1, self.places, self.positions)
+            blocked = blocked | (position[:, None] <= self.positions[..., None] - window)
+        return additive(blocked, dtype)[:, None]
+
+
+def additive(blocked: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where attention may look, the type's lowest number where it is `blocked`."""
+    return torch.zeros(blocked.shape, dtype=dtype, device=blocked.device).masked_fill_(blocked, torch.finfo(dtype).min)
