@@ -129,6 +129,8 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         with probe("accept"):
             decision, path, token = accept(method.rule, v, u[:, nodes])
             state = method.rule.next_state(v, path, token)
+            if not v.draft.chain:
+                cache.compact(path.by_depth(v.draft))
             outcomes = read_outcomes(v, path, token, extra_argmax)
             proposer.on_logits(v.logits, path.last)
         if observer is not None:
@@ -216,7 +218,8 @@ def _to_host(columns: Sequence[Tensor]) -> Iterator[tuple[list[int], ...]]:
 
 def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache, outcomes: list[Outcome],
            limits: Limits, target: LanguageModel) -> list[list[int]]:
-    """Append what was accepted to the rows, their statistics and the cache. Finished rows stay as they are.
+    """Append what was accepted to the rows, their statistics and the lengths of the cache, where the kept nodes have
+    been moved into place. Finished rows stay as they are.
 
     Returns the node indices that the cache keeps in each row."""
     kept: list[list[int]] = []
@@ -232,7 +235,7 @@ def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCach
         for name, flag in outcome.flags.items():
             generation.flags[name] = generation.flags.get(name, 0) + sum(flag[:emitted])
         kept.append([] if generation.finish else outcome.nodes)
-    cache.commit(kept)
+    cache.lengths = [length + len(nodes) for length, nodes in zip(cache.lengths, kept, strict=True)]
     return kept
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from methods.engine.upload import send
+
 BLOCK = 16
 """Cycles drawn at once; a matter of speed, not of values."""
 
@@ -26,6 +28,6 @@ class PromptRng:
         """[B, width] float32 uniforms in [0, 1) of the next cycle."""
         if self.block is None or self.used == BLOCK:
             drawn = np.stack([row.random((BLOCK, self.width), dtype=np.float32) for row in self.rows])
-            self.block, self.used = torch.from_numpy(drawn).to(self.device), 0
+            self.block, self.used = send(torch.from_numpy(drawn), self.device), 0
         self.used += 1
         return self.block[:, self.used - 1]

@@ -174,7 +174,7 @@ class StaticProposer(HeadProposer):
         q = torch.cat([torch.zeros_like(logprobs[0][:, :1]), *logprobs], 1).exp()
         drafted = torch.cat(tokens, 1)
         return Draft(drafted, shape.parents, shape.ancestors, shape.depth, torch.ones_like(drafted, dtype=torch.bool),
-                     logits=draft_logits, q=q, width=max(self.tree.widths))
+                     logits=draft_logits, q=q, width=max(self.tree.widths), levels=shape.levels)
 
 
 class _StaticLevel:

@@ -85,4 +85,5 @@ class _Heads(Proposer):
             logits = heads.transpose(0, 1)[:, self.shape.depth[0].clamp(max=len(heads) - 1)]
         shape = self.shape
         return Draft(tokens, shape.parents, shape.ancestors, shape.depth, torch.ones_like(tokens, dtype=torch.bool),
-                     logits=logits, q=q, chain=self.tree.nodes == self.tree.max_depth + 1, width=self.widest)
+                     logits=logits, q=q, chain=self.tree.nodes == self.tree.max_depth + 1, width=self.widest,
+                     levels=shape.levels)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from methods.rules.verification import Verification
+from methods.trees.draft import Draft
 
 
 @dataclass(slots=True)
@@ -52,6 +53,15 @@ class Walk:
     relaxed: Tensor | None = None
     greedier: Tensor | None = None
     flags: dict[str, Tensor] = field(default_factory=dict)
+
+    def by_depth(self, draft: Draft) -> Tensor:
+        """[B, D] int64: the kept node of each depth 0, 1, …, behind the last one the depth itself; D is `draft.levels`,
+        or N."""
+        levels = min(draft.levels or draft.nodes, draft.nodes)
+        nodes = torch.arange(max(levels + 1, draft.nodes), device=self.kept.device)
+        unkept = nodes[:levels + 1].repeat(len(self.kept), 1)  # one column more, for the nodes that are not kept
+        place = torch.where(self.kept, draft.depth, levels)
+        return unkept.scatter(1, place, nodes[:draft.nodes].expand_as(place))[:, :levels]
 
     @property
     def relaxed_count(self) -> Tensor:

@@ -35,6 +35,7 @@ class Draft:
     hidden     [B, N, H] the draft model's final-norm hidden states behind each node's own token, or None.
     chain      every node has one child: accepted nodes are a prefix, nothing has to be compacted.
     width      the largest number of siblings, where the drafter knows it without asking the device.
+    levels     the largest number of nodes on a path, root included, likewise.
     extra_nodes  number of trailing nodes that the target processes but that are not candidates: rules do not see them,
                and the target's argmax after each goes to `Proposer.on_extra_outputs`.
 
@@ -52,6 +53,7 @@ class Draft:
     hidden: Tensor | None = None
     chain: bool = False
     width: int | None = None
+    levels: int | None = None
     extra_nodes: int = 0
 
     @property
@@ -90,4 +92,5 @@ class Draft:
         ancestors = reach > 0
         if valid is None:
             valid = torch.ones_like(tokens, dtype=torch.bool)
-        return cls(tokens, parents, ancestors, ancestors.sum(-1) - 1, valid, sampled, logits, q, width=width)
+        return cls(tokens, parents, ancestors, ancestors.sum(-1) - 1, valid, sampled, logits, q, width=width,
+                   levels=None if max_depth is None else max_depth + 1)

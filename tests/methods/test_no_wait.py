@@ -1,0 +1,108 @@
+"""A cycle waits for the device once: no rule and no drafter reads a tensor outside the one copy to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import methods.decode
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.engine.loading import load_model
+from methods.method import Method, build_method, check
+from methods.sampling import Sampling
+from tests.helpers.no_wait import Waited, allowed, refused
+from tests.helpers.tiny_heads import random_head, random_medusa, small
+from tests.helpers.tiny_models import language_model
+
+TINY = Path(__file__).parents[2] / "models" / "tiny"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+NEW = 12
+OPTIONS: dict[str, dict[str, Any]] = {
+    "arc": {"constants": TINY / "arc.json"}, "autojudge": {"classifier": TINY / "autojudge.json"},
+    "judge": {"classifier": TINY / "judge"}}
+TREES = ("eagle", "eagle2", "eagle3", "hass", "medusa", "lookahead")
+
+
+def cycles_without_waiting(method: Method, rows: list[list[int]], monkeypatch: pytest.MonkeyPatch,
+                           free: int = 0) -> None:
+    """Decode; the first `free` cycles may read what they like. Raises Waited."""
+    copies, started = 0, 0
+    to_host = methods.decode._to_host
+
+    def counted(columns: Any) -> Any:
+        nonlocal copies
+        copies += 1
+        with allowed():
+            return to_host(columns)
+
+    @contextmanager
+    def probe(phase: str) -> Iterator[None]:
+        nonlocal started
+        started += phase == "draft"
+        with refused() if started > free else nullcontext():
+            yield
+
+    monkeypatch.setattr(methods.decode, "_to_host", counted)
+    requests = [Request(row, str(i)) for i, row in enumerate(rows)]
+    generations = generate(method, requests, Limits(NEW, frozenset()), probe)
+    assert copies == started == max(len(generation.committed) for generation in generations) > free
+
+
+@pytest.fixture(scope="module")
+def pair() -> Any:
+    return tuple(load_model(str(TINY / role), device=DEVICE) for role in ("target", "draft"))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", registry.names("rules"))
+def test_no_rule_waits(name: str, temperature: float, pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "judge":
+        pytest.skip("a judge file of the embedded pair is trained by the user")
+    target, draft = pair
+    rule, sampling, drafter = registry.rule(name)(**OPTIONS.get(name, {})), Sampling(temperature), registry.drafter(
+        "model")()
+    try:
+        check(drafter, "model", rule, sampling)
+    except ValueError:
+        drafter = registry.drafter("model")(sample=False)
+        try:
+            check(drafter, "model", rule, sampling)
+        except ValueError:
+            pytest.skip("the rule has no such temperature")
+    method = build_method(target, draft, drafter, rule, sampling, 3)
+    cycles_without_waiting(method, [[5, 6, 7, 8, 9], [40, 41]], monkeypatch)
+
+
+@pytest.mark.parametrize("name", registry.names("drafters"))
+def test_no_drafter_waits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, drafter = language_model("llama", layers=4), small(name)
+    model: Any = None
+    if name == "medusa":
+        model = random_medusa(target)
+    elif drafter.model_role == "draft":
+        model = language_model("llama", layers=1, seed=2)
+    elif drafter.model_role is not None:
+        model = random_head(name, target)
+    method = build_method(target, model, drafter, registry.rule("mars")() if name != "none" else
+                          registry.rule("greedy")(), Sampling(0.0), 3)
+    first = int(name == "lookahead")  # its windows begin with tokens that random numbers choose, once a prompt
+    cycles_without_waiting(method, [[5, 6, 7, 5, 6], [1, 2, 1]], monkeypatch, first)
+
+
+@pytest.mark.parametrize("read", [
+    lambda x: x.sum().item(), lambda x: x.tolist(), lambda x: bool(x.any()), lambda x: x[x > 0],
+    lambda x: x.nonzero(), lambda x: x.unique(), lambda x: x.cpu(), lambda x: x[int(x.argmax())]])
+def test_every_way_of_waiting_is_refused(read: Any) -> None:
+    x = torch.tensor([1, 0, 2])
+    with pytest.raises(Waited), torch.inference_mode(), refused():
+        read(x)
+    with torch.inference_mode(), refused():
+        assert x[1:].shape == (2,)
+        with allowed():
+            assert x.tolist() == [1, 0, 2]
