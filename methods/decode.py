@@ -218,10 +218,8 @@ def _to_host(columns: Sequence[Tensor]) -> Iterator[tuple[list[int], ...]]:
 
 def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache, outcomes: list[Outcome],
            limits: Limits, target: LanguageModel) -> list[list[int]]:
-    """Append what was accepted to the rows, their statistics and the lengths of the cache, where the kept nodes have
-    been moved into place. Finished rows stay as they are.
-
-    Returns the node indices that the cache keeps in each row."""
+    """Append what was accepted to the rows, their statistics and the cache's lengths; its kept nodes are in place.
+    Finished rows stay as they are. Returns the node indices that the cache keeps in each row."""
     kept: list[list[int]] = []
     for row, generation, outcome in zip(rows, generations, outcomes, strict=True):
         if generation.finish:
@@ -256,8 +254,7 @@ def _emit(row: list[int], generation: Generation, tokens: list[int], limits: Lim
     return len(generation.output_ids) - before
 
 
-def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...],
-                 target: LanguageModel) -> None:
+def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], target: LanguageModel) -> None:
     """End at the token that completes a stop string; the text is cut before the string when it is read."""
     text = target.decode(generation.output_ids)
     if not any(s in text for s in stop):

@@ -59,6 +59,10 @@ class LanguageModel:
     full_vocabulary: ClassVar[bool] = True
     """Its distribution covers every token, unlike that of a head with a reduced draft vocabulary."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes a decoder for weights of its own."""
+        return {name: value for name, value in vars(self).items() if name != "lean"}
+
     @property
     def device(self) -> torch.device:
         return torch.device(self.model.device)

@@ -44,6 +44,10 @@ class Head:
     max_positions: int = 1 << 30  # its rotary positions are computed, not stored
     lean: bool = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes a block for weights of its own."""
+        return {name: value for name, value in vars(self).items() if name not in ("_block", "_rotary")}
+
     @cached_property
     def _block(self) -> Block | None:
         layer, config = self.model.layer, self.model.config
