@@ -30,7 +30,7 @@ from results.store.files import append_line, replace_text, writing
 from results.store.json_text import from_json, json_text
 from results.store.reasons import one_line
 from results.store.sample import FailedSample, Record, Sample, SampleCache, to_line
-from results.store.summary import Summary
+from results.store.summary import Summary, sealed, unsealed
 
 log = logging.getLogger(__name__)
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -168,16 +168,17 @@ class CellFolder:
         length = self._samples.content(path).rfind(b"\n") + 1
         digest = {"count": len(self._samples.read(path)), "bytes": length,
                   "sha256": self._samples.sha256(path, length) or hashlib.sha256().hexdigest()}
-        self._write_json("summary.json", summary.with_values(samples=digest).plain())
+        self._write_json("summary.json", sealed(summary.with_values(samples=digest)))
 
     def summary(self) -> Summary | None:
         """None while the cell is not complete, and, after a warning, where samples that it is about were changed or
         removed. Raises StoreError for a file that holds no summary."""
         path = self.path / "summary.json"
         try:
-            summary = Summary.model_validate_json(path.read_bytes()) if path.exists() else None
-        except ValidationError as error:
-            raise StoreError(f"{path} is not a summary ({first_fault(error)}): remove it to write it again") from error
+            summary = unsealed(path.read_bytes()) if path.exists() else None
+        except ValueError as error:
+            fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
+            raise StoreError(f"{path} is not a summary ({fault}): remove it to write it again") from error
         return None if summary is None or self._lacks_samples_of(summary) else summary
 
     def _lacks_samples_of(self, summary: Summary) -> bool:

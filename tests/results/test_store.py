@@ -227,7 +227,9 @@ def test_a_summary_is_replaced_whole_or_not_at_all(cell):
         cell.write_summary(summary.model_copy(update={"tau": float("inf")}))
     assert cell.summary() == summary.with_values(samples={"count": 0, "bytes": 0, "sha256": sha256().hexdigest()})
     assert {path.name for path in cell.path.iterdir()} == {"summary.json"}, "no temporary file stays behind"
+    written = (cell.path / "summary.json").read_text()
     for content, fault in (("{", "Invalid JSON"), ('{"n": 3}', "failed: Field required"),
+                           (written.replace('"n": ', '"n": 1'), "changed since it was written"),
                            (json.dumps(summary.plain() | {"tempo": 1}), "tempo: Extra inputs")):
         (cell.path / "summary.json").write_text(content)
         with pytest.raises(StoreError, match=rf"summary\.json is not a summary \({fault}"):
