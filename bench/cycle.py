@@ -5,14 +5,13 @@ the cycle with most relaxed tokens; ties go to a cycle with a rejection, then to
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from bench.config.command import run_command
+from bench.config.command import Arguments, run_command
 from bench.run.open_cell import OpenCell
 from methods.decode import Limits, Request, generate
 from methods.rules import clause as rules_clause
@@ -119,7 +118,7 @@ def capture(overrides: Sequence[str], prompt: int, number: int | None) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="python -m bench.cycle", usage="%(prog)s [-h] [--prompt I] [--cycle N] [KEY=VALUE ...]",
         description="Decode one prompt and record one of its cycles. KEY=VALUE are the overrides of `python -m bench`; "
                     "`python -m plots tree` draws what this writes.")

@@ -7,7 +7,6 @@ else the calibration split of the six embedded benchmarks, which contains no tes
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import PositiveInt
 
-from bench.config.command import Options, run_command
+from bench.config.command import Arguments, Options, run_command
 from bench.cycle import record
 from bench.run.open_cell import OpenCell
 from methods.decode import Limits, Request
@@ -112,7 +111,7 @@ def grow(options: GrowTree, overrides: Sequence[str]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench.grow_tree", description=__doc__.split("\n\n")[1])
+    parser = Arguments(prog="python -m bench.grow_tree", description=__doc__.split("\n\n")[1])
     parser.add_argument("--nodes", required=True, metavar="N", help="draft nodes, the root not counted")
     parser.add_argument("--name", default="measured", help="of the file, outputs/trees/NAME.yaml")
     parser.add_argument("--prompts", default=8, metavar="P", help="prompts of the task, or of each benchmark")

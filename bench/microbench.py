@@ -24,7 +24,7 @@ import pandas as pd
 import torch
 from pydantic import PositiveInt
 
-from bench.config.command import Options, run_command
+from bench.config.command import Arguments, Options, run_command
 from bench.run.open_cell import OpenCell
 from bench.run.profiling import Phases, now
 from methods.decode import Limits, Request, generate
@@ -189,8 +189,8 @@ def run(options: Microbench, overrides: Sequence[str]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench.microbench", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Arguments(prog="python -m bench.microbench", description=__doc__,
+                       formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--context", default=512, help="tokens of the prompt")
     parser.add_argument("--new", default=64, help="new tokens of a timed run")

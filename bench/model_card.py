@@ -6,7 +6,6 @@ models/tiny/measured.json; --render writes the page from that file without measu
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from bench.config.command import run_command
+from bench.config.command import Arguments, run_command
 from bench.reports.run import report_grid
 from bench.training.cards import render
 from bench.training.margins import Margins, answers, margin_table, margins, substitution_table
@@ -133,7 +132,7 @@ def run(render_only: bool) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench.model_card", description=__doc__.split("\n\n")[0])
+    parser = Arguments(prog="python -m bench.model_card", description=__doc__.split("\n\n")[0])
     parser.add_argument("--render", action="store_true", help="write the page from models/tiny/measured.json")
     args = parser.parse_args(argv)
     return run_command(lambda: run(args.render))

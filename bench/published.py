@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from bench.config.command import run_command
+from bench.config.command import Arguments, run_command
 from results.reports.published import load_published
 from results.reports.published_findings import all_findings, notes, paper_tables
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0, or 2 for a name that no file has."""
-    parser = argparse.ArgumentParser(prog="python -m bench.published", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Arguments(prog="python -m bench.published", description=__doc__,
+                       formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="files, or the start of their names; all by default")
     args = parser.parse_args(argv)
     return run_command(lambda: show(args.names))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bench.config.command import run_yaml_command
 from bench.config.section import Section, check_known, parse, validated
@@ -45,7 +45,7 @@ class TrainHeads(Section):
     target: str
     out: Path
     work: Path
-    heads: list[str]
+    heads: list[str] = Field(min_length=1)
     data: str
     split: str
     mix: dict[str, float]

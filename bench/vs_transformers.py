@@ -25,7 +25,7 @@ from rich.table import Table
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
-from bench.config.command import Options, run_command
+from bench.config.command import Arguments, Options, run_command
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.engine.loading import load_model
@@ -229,8 +229,8 @@ def report(runs: Mapping[str, Sequence[tuple[int, float]]], share: float, share_
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench.vs_transformers", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Arguments(prog="python -m bench.vs_transformers", description=__doc__,
+                       formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="models/tiny/target")
     parser.add_argument("--draft", default="models/tiny/draft")
     parser.add_argument("--eagle3", default="models/tiny/eagle3", help="an EAGLE-3 head of the target, if there is one")

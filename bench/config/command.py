@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import logging
 import signal
@@ -11,7 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
@@ -31,6 +32,14 @@ class Options(Section):
     def from_args(cls, given: Mapping[str, Any]) -> Self:
         """Raises ConfigError, one line."""
         return validated(cls, given, "")
+
+
+class Arguments(argparse.ArgumentParser):
+    """A command's own flags; a wrong one is one line, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {printable(one_line(message))}; see --help", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
 
 
 def run_command(body: Callable[[], int | None]) -> int:

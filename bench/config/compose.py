@@ -182,7 +182,16 @@ class Composer:
                 raise ConfigError(f"{line}: not of the form KEY=VALUE ({format_hydra_error(error)})") from error
             if parsed[-1].is_sweep_override():
                 _check_values(parsed[-1])
+            elif self._loader.repository.group_exists(parsed[-1].key_or_group):
+                self._check_choice(parsed[-1])
         return parsed
+
+    def _check_choice(self, override: Override) -> None:
+        """Raises ConfigError where the value of a group is no name."""
+        group = override.key_or_group
+        if not group or not (override.is_delete() or isinstance(override.value(), str | list)):
+            options = (f"{group}={name}" for name in self.options(group) if group)
+            raise ConfigError(unknown_key(_line(override), options, what="names no choice"))
 
 
 def _keys_beside(config: DictConfig, key: str) -> list[str]:

@@ -51,7 +51,12 @@ class CommandLine:
             raise ConfigError(f"{message}; see --help")
 
         parser.error = refuse  # type: ignore[method-assign]  # in place of printing the usage and exiting
-        return cls(name, tuple(argv), parser.parse_intermixed_args(list(argv)))
+        flags = parser.parse_intermixed_args(list(argv))
+        for flag, value in (("--config-name", flags.config_name), ("--config-path", flags.config_path)):
+            if value is not None:
+                refuse(f"{flag} {value}: conf/{name}.yaml is what this command reads; give --config-dir FOLDER for "
+                       "further YAMLs")
+        return cls(name, tuple(argv), flags)
 
     @property
     def asks_hydra(self) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from methods.engine import attention, gguf
 from methods.engine.families import DecoderName
@@ -37,6 +37,8 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
             place, dtype=getattr(torch, dtype), revision=revision, trust_remote_code=trust_remote_code,
             attn_implementation=attention.NAME, ignore_mismatched_sizes=True, output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
+        if (Path(place) / "generation_config.json").is_file():
+            GenerationConfig.from_pretrained(place)  # the end of an answer is in it; above, a broken one is passed over
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"{source}: cannot be loaded as a causal language model: {reason}") from error

@@ -57,6 +57,12 @@ def test_weights_that_are_no_numbers(folder: Path, value: float, dtype: str) -> 
         load_model(str(folder), dtype=dtype)
 
 
+def test_a_generation_config_that_cannot_be_read(folder: Path) -> None:
+    (folder / "generation_config.json").write_text("{")
+    with pytest.raises(ModelError, match=r"generation_config\.json' is not a valid JSON file"):
+        load_model(str(folder))
+
+
 def test_tables_that_are_computed_anew_are_no_surplus(folder: Path) -> None:
     want = load_model(str(folder)).model.state_dict()
     rewrite(folder, lambda tensors: tensors.update({
