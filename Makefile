@@ -6,11 +6,11 @@ RUN    := $(VENV)/bin/python
 PIP    := $(RUN) -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto
-LONG   := slow or cluster or attack or latex
+LONG   := slow or cluster or latex
 BUDGET ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tables plots test test-fast test-long lint structure golden engine-speed models heads real-model lock clean
+.PHONY: help setup demo tables plots test test-fast test-long attack lint structure golden engine-speed models heads real-model lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,14 +26,17 @@ tables: $(READY)  ## write every table and figure to outputs/report/; an interru
 plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against its threshold
 	$(RUN) -m bench report=mars_fig4
 
-test: $(READY)  ## run the whole test suite
-	$(PYTEST) --dist loadfile
+test: $(READY)  ## run all tests but the attack campaign
+	$(PYTEST) --dist loadfile -m "not attack"
 
 test-fast: $(READY)  ## run the quick tests: under three minutes on two cores
-	$(PYTEST) --dist worksteal -m "not ($(LONG))"
+	$(PYTEST) --dist worksteal -m "not (attack or $(LONG))"
 
 test-long: $(READY)  ## run the other tests in a fixed order, for BUDGET=600 seconds; list those left
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "$(LONG)" --budget $(BUDGET)
+
+attack: $(READY)  ## attack command line, store and sandbox for up to 45 minutes; write docs/attack.md
+	$(RUN) -m tests.attack
 
 lint: $(READY)  ## ruff and mypy
 	$(RUN) -m ruff check .

@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bench.config.command import run_command
+from bench.config.command import Arguments, run_command
 from methods import registry
 from methods.conformance import Check, Cycle, Distribution, examine
 from methods.sampling import Sampling
@@ -142,8 +142,8 @@ def record(path: Path, cycles: int, weight: float | None) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 consistent, 1 not, 2 the command is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench.conformance", description=__doc__.split("\n\n", 1)[1],
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Arguments(prog="python -m bench.conformance", description=__doc__.split("\n\n", 1)[1],
+                       formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, help="records, .jsonl or .jsonl.gz; with --record the file to write")
     parser.add_argument("rule", nargs="*", help="rule=NAME rule.OPTION=VALUE …; default rule=lossless")
     parser.add_argument("--level", type=float, default=1e-3, help="of the test as a whole (default 0.001)")

@@ -28,7 +28,7 @@ def main() -> int:
             failures += sum(cell.startswith("**") for cell in cells)
             rows.append(f"| {attack.kind} | {attack.name} | {' | '.join(cells)} |")
     table = "\n".join(["| after | attack | bubblewrap | limits |", "|---|---|---|---|", *rows])
-    said = f"{len(ATTACKS)} attacks in {len(MODES)} modes, {failures} not stopped. {_machine()}"
+    said = f"{len(ATTACKS)} attacks in {len(MODES)} modes, {failures} not stopped. {machine()}"
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}{said}\n\n{table}\n{END}{after}", encoding="utf-8")
@@ -56,7 +56,7 @@ def _cell(attack: Attack, mode: Mode, aims: dict[str, str]) -> str:
     return text if stopped else f"**{text}**"
 
 
-def _machine() -> str:
+def machine() -> str:
     version = "no bubblewrap"
     if shutil.which("bwrap"):
         version = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=True).stdout.strip()

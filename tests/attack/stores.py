@@ -1,0 +1,62 @@
+"""What a store holds, without what the clock said, and what must never be found in it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from results.store.cells import Store
+
+Decoded = dict[str, dict[str, tuple[Any, ...]]]
+"""Cell -> prompt -> (tokens, text, score)."""
+
+
+def decoded(root: Path) -> Decoded:
+    """What was decoded in every cell of a store. Raises StoreError."""
+    return {cell.key: {sample.id: (sample.output_ids, sample.text, sample.score) for sample in cell.good_samples()}
+            for cell in Store(root).cells()}
+
+
+def difference(got: Decoded, expected: Decoded, *, complete: bool = True) -> str:
+    """The first difference of two stores in one line; without `complete`, only of the prompts that `got` has."""
+    if complete and got.keys() != expected.keys():
+        return f"cells {sorted(got.keys() ^ expected.keys())} are in one store alone"
+    for cell, samples in got.items():
+        if complete and (lacking := expected[cell].keys() - samples.keys()):
+            return f"{cell}: {len(lacking)} of {len(expected[cell])} samples are missing"
+        for prompt, sample in samples.items():
+            if prompt not in expected.get(cell, {}):
+                return f"{cell}: {prompt} was not asked for"
+            if sample != expected[cell][prompt]:
+                return f"{cell}: {prompt} has other tokens, text or score"
+    return ""
+
+
+def doubled(root: Path) -> str:
+    """The prompts that a cell of a store holds twice, in one line."""
+    for path in root.glob("*/samples.jsonl"):
+        rows = [json.loads(line) for line in path.read_bytes().rpartition(b"\n")[0].splitlines()]
+        counts = Counter(row["id"] for row in rows if "output_ids" in row)
+        if twice := [prompt for prompt, count in counts.items() if count > 1]:
+            return f"{path.parent.name}: {', '.join(twice)} doubled"
+    return ""
+
+
+def leftovers(root: Path) -> str:
+    """Temporary files in a store that nobody writes to, in one line. A kill may leave one; a full disk must not."""
+    left = [path.name for path in root.glob("*/.*") if path.name != ".lock"]
+    return f"temporary files remain: {', '.join(left)[:100]}" if left else ""
+
+
+def lines(root: Path) -> dict[Path, bytes]:
+    """The whole lines of every samples file, which no later run may change."""
+    contents = {path: path.read_bytes() for path in root.glob("*/samples.jsonl")}
+    return {path: content[:content.rfind(b"\n") + 1] for path, content in contents.items()}
+
+
+def lost(before: dict[Path, bytes], after: dict[Path, bytes]) -> str:
+    """The samples files that no longer begin with what they held."""
+    changed = [path.parent.name for path, held in before.items() if not after.get(path, b"").startswith(held)]
+    return f"samples are lost in {', '.join(changed)}" if changed else ""
