@@ -21,6 +21,9 @@ from bench.config.hydra_internals import BASIC, CommandLine, ConfigLoaderImpl, c
 from bench.config.points import Candidate, Command, Point, as_dict
 from bench.config.section import check_known, parse
 
+SEPARATE = ("pair", "task")
+"""Groups whose options set only their own section and are chosen by no other option."""
+
 if TYPE_CHECKING:
     from bench.config.schema import Pair
     from bench.config.settings import Settings
@@ -63,13 +66,15 @@ class _Base:
 
 
 class Composer:
-    """Composes points. Hydra composes each set of group choices once; values are then set on copies of it, which makes
-    a report of hundreds of points quick to check."""
+    """Composes points. Hydra composes each set of group choices once, without the groups that stand apart; values are
+    then set on copies of it, which makes a report of hundreds of points quick to check."""
 
     def __init__(self, loader: ConfigLoaderImpl, name: str) -> None:
         self._loader, self._name = loader, name
         self._parser = OverridesParser.create(loader)  # glob() asks the loader for the choices of a group
         self._bases: dict[tuple[str, ...], _Base] = {}
+        self._options: dict[tuple[str, str], DictConfig] = {}
+        self._groups: dict[str, list[str]] = {}
 
     def command(self, overrides: Sequence[str], multirun: bool) -> Command:
         """All points of a command line. Raises ConfigError for the first that cannot be composed."""
@@ -100,8 +105,7 @@ class Composer:
     def point(self, overrides: Sequence[str]) -> Point:
         """One point, every interpolation resolved. Of repeated keys the last wins. Raises ConfigError."""
         parsed = list({override.get_key_element(): override for override in self._parse(overrides)}.values())
-        base = self._base([_line(override) for override in parsed if self._is_structural(override)])
-        config = copy.deepcopy(base.config)
+        config = self._config([_line(override) for override in parsed if self._is_structural(override)])
         try:
             for override in parsed:
                 if not self._is_structural(override):
@@ -142,7 +146,9 @@ class Composer:
 
     def options(self, group: str) -> list[str]:
         """The YAMLs of a group, sorted."""
-        return sorted(self._loader.get_group_options(group))
+        if group not in self._groups:
+            self._groups[group] = sorted(self._loader.get_group_options(group))
+        return self._groups[group]
 
     def section(self, group: str, option: str, changes: Sequence[str] = ()) -> dict[str, Any]:
         """One YAML of a group, interpolations left for the points it names, with overrides of its own keys
@@ -159,14 +165,37 @@ class Composer:
         """Hydra's composition of group choices, added keys and its own settings. Raises ConfigError."""
         key = tuple(structural)
         if key not in self._bases:
-            try:
-                config = compose(self._name, list(structural), return_hydra_config=True)
-            except CONFIG_ERRORS as error:
-                raise format_hydra_error(error) from error
+            config = self._compose(self._name, list(structural))
             with open_dict(config):
                 hydra = config.pop("hydra")
             self._bases[key] = _Base(config, hydra)
         return self._bases[key]
+
+    def _config(self, structural: Sequence[str]) -> DictConfig:
+        """A copy of the points' part of that composition. The options of SEPARATE groups are composed once each and put
+        in their place, so that a report composes its methods and its tasks, not every pair of them."""
+        chosen = (line.partition("=") for line in structural if self._name == "config")
+        separate = {group: option for group, _, option in chosen
+                    if group in SEPARATE and option in self.options(group)}
+        rest = [line for line in structural if line.partition("=")[0] not in separate]
+        config = copy.deepcopy(self._base(rest).config)
+        with open_dict(config):
+            for group, option in separate.items():
+                config[group] = self._option(group, option)
+        return config
+
+    def _option(self, group: str, option: str) -> DictConfig:
+        """The section that one option of a group makes."""
+        if (group, option) not in self._options:
+            self._options[group, option] = self._compose(f"{group}/{option}", [])[group]
+        return self._options[group, option]
+
+    @staticmethod
+    def _compose(name: str, overrides: list[str]) -> DictConfig:
+        try:
+            return compose(name, overrides, return_hydra_config=True)
+        except CONFIG_ERRORS as error:
+            raise format_hydra_error(error) from error
 
     def _is_structural(self, override: Override) -> bool:
         """Does it choose a group's option, add or delete a key, or set Hydra itself?"""

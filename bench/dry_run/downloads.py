@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
+from threading import Event, Thread
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from methods.engine.source import is_package
 
@@ -13,6 +18,8 @@ WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin",), ("medusa_lm_head.pt
 """The first kind of which a repository has any is what is loaded."""
 BESIDE = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt")
 TIMEOUT = 5.0
+PROBE = 1.5
+"""Seconds that the hub has to accept a connection, names resolved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +60,33 @@ class Listing:
 
 
 @cache
+def reachable() -> bool:
+    """Whether something answers where the hub is, asked once: a library that asks by itself waits much longer."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    address = urlsplit(constants.ENDPOINT)
+    answered = Event()
+
+    def knock() -> None:
+        port = address.port or (443 if address.scheme == "https" else 80)
+        with suppress(OSError), socket.create_connection((address.hostname or "", port), timeout=PROBE):
+            answered.set()
+
+    if any(getproxies().get(scheme) for scheme in (address.scheme, "all")):
+        return True  # the proxy decides
+    Thread(target=knock, daemon=True).start()  # resolving a name knows no timeout
+    return answered.wait(PROBE)
+
+
+@cache
 def listing(source: str, revision: str | None = None) -> Listing:
     """Ask the hub for the files of a repository; a hub that cannot be reached or refuses is a Listing too."""
     if is_package(source):
         return Listing(source, problem="pip fetches it on first use")
+    if not reachable():
+        return Listing(source, problem="hub not reachable")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         DryRunError,

@@ -4,7 +4,7 @@ are fetched."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ import yaml
 from rich.table import Table
 
 from bench.dry_run.downloads import Listing, listing, size
+from bench.dry_run.known import Cost, cost, download, hours, known, rough_estimate
 from bench.dry_run.memory import Estimate, estimate
 from methods.engine.fingerprints import unhashed
 from methods.engine.source import ModelError, folder_of, is_gguf, is_here, is_random
@@ -30,6 +31,7 @@ class DryRunEntry:
     name          its folder in the store; None where `problem` says why
     memory        None where `problem` says why
     fingerprints  role -> content fingerprint of the model, or that its weights are not yet hashed
+    cost          GPUs and hours, of a paper's pair
     """
 
     cell: Cell
@@ -37,19 +39,27 @@ class DryRunEntry:
     memory: Estimate | None
     fingerprints: Mapping[str, str]
     problem: str
+    cost: Cost | None = None
 
 
-def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session) -> None:
-    """Print one point in full, or many as a table with their sums."""
-    once = {cell.model_dump_json(): (cell, label) for cell, label in zip(cells, labels, strict=True)}
-    cells, labels = zip(*once.values(), strict=True)
-    entries = [dry_run_entry(cell) for cell in cells]
+def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
+              taus: Sequence[float | None] | None = None) -> None:
+    """Print one point in full, or many as a table with their sums. `taus`: the paper's τ of each point."""
+    points = zip(cells, labels, taus or [None] * len(cells), strict=True)
+    once = {cell.model_dump_json(): (cell, label, tau) for cell, label, tau in points}
+    entries = [replace(dry_run_entry(cell), cost=cost(cell, tau)) for cell, _, tau in once.values()]
+    cells, labels = [entry.cell for entry in entries], [label for _, label, _ in once.values()]
     if len(cells) == 1:
         _show_point(entries[0], session)
-    table = Table("point", "folder", "in the store", title=f"would run in {session.store.root}", title_justify="left")
+    with_costs = any(found.cost for found in entries)
+    titles = ["point", "folder", "in the store", "prompts", "memory", *(["GPUs", "GPU hours"] if with_costs else [])]
+    table = Table(*titles, title=f"would run in {session.store.root}", title_justify="left")
     for found, label in zip(entries, labels, strict=True):
         name = found.name or f"unknown: {found.problem}"
-        table.add_row(label, name, "–" if found.name is None else _state(found.cell, session))
+        held = "–" if found.memory is None else size(found.memory.total)
+        state = "–" if found.name is None else _state(found.cell, session)
+        costs = _cost_texts(found.cost) if with_costs else []
+        table.add_row(label, name, state, str(found.cell.n or "all"), held, *costs)
     session.print(table)
     if len(cells) > 1:
         _show_sums(entries, session)
@@ -63,7 +73,7 @@ def dry_run_entry(cell: Cell) -> DryRunEntry:
         checkpoint = cell.pair.checkpoint(role)
         folder = config_folder(checkpoint.source, checkpoint.revision)
         if isinstance(folder, str):
-            return DryRunEntry(cell, None, None, {}, f"pair.{role}={checkpoint.source}: {folder}")
+            return DryRunEntry(cell, None, rough_estimate(cell), {}, f"pair.{role}={checkpoint.source}: {folder}")
         folders[role] = folder
     try:
         memory = estimate(cell, folders)
@@ -103,6 +113,14 @@ def config_folder(source: str, revision: str | None) -> Path | str:
         return one_line(error)
 
 
+def _cost_texts(found: Cost | None) -> list[str]:
+    """GPUs and hours, with `at most` where no τ of a paper is known."""
+    if found is None:
+        return ["–", "–"]
+    bound = "" if found.tau or not found.own else "at most "
+    return [str(found.gpus), f"{bound}{found.own or found.baseline:.2g}"]
+
+
 def _show_point(found: DryRunEntry, session: Session) -> None:
     plain = found.cell.model_dump(mode="json")
     print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
@@ -128,9 +146,14 @@ def _show_sums(entries: Sequence[DryRunEntry], session: Session) -> None:
     whole = "" if all(found.cell.n for found in entries) else " and all those of tasks without n"
     session.print(f"{len(entries)} points, {states.count('complete')} complete; {prompts} prompts in all{whole}",
                     highlight=False)
-    known = [(found.memory.total, found.cell) for found in entries if found.memory is not None]
-    if known:
-        total, cell = max(known, key=lambda entry: entry[0])
+    if costs := [(found.cell, found.cost) for found in entries if found.cost is not None]:
+        gpu = known().gpu
+        session.print(f"GPU hours: {hours(costs):.2g} on {gpu.name}, plain decoding included and shared, if each "
+                      f"forward reads its weights once at {gpu.bytes_per_s / 1e12:.2f} TB/s and each answer has "
+                      "max_new_tokens; τ of the paper, or 1", highlight=False)
+    held = [(found.memory.total, found.cell) for found in entries if found.memory is not None]
+    if held:
+        total, cell = max(held, key=lambda entry: entry[0])
         session.print(f"memory: {size(total)} at most ({cell.pair.name} {cell.label})")
 
 
@@ -145,16 +168,27 @@ def _show_downloads(cells: Sequence[Cell], session: Session) -> None:
     if not found:
         session.print("download: nothing, every model is here")
     for (source, revision), files in found.items():
-        at = f" at {revision}" if revision else ""
-        session.print(f"download: {source}{at}: {files}", soft_wrap=True)
+        at, expected = f" at {revision}" if revision else "", download(source)
+        about = f"about {size(round(expected))}; {files.problem}" if files.problem and expected else str(files)
+        session.print(f"download: {source}{at}: {about}", soft_wrap=True)
         for file in files.missing if len(cells) == 1 else ():
-            known = "size unknown" if file.size is None else size(file.size)
-            session.print(f"  {file.name}  {known}")
+            weight = "size unknown" if file.size is None else size(file.size)
+            session.print(f"  {file.name}  {weight}")
     if len(found) > 1:
-        total = sum(files.size for files in found.values())
-        unknown = sum(bool(files.problem) for files in found.values())
+        sizes = [(download(source) or 0) if files.problem else files.size for (source, _), files in found.items()]
+        unknown = sum(bool(files.problem) and download(source) is None for (source, _), files in found.items())
         beside = f" and {unknown} models of unknown size" if unknown else ""
-        session.print(f"download: {size(total)} in all{beside}")
+        session.print(f"download: {size(round(sum(sizes)))} in all{beside}")
+    for source in dict.fromkeys(data for cell in cells if (data := _data_source(cell)) is not None):
+        expected = known().data.get(source)
+        about = f"about {size(round(expected))}" if expected else "size unknown"
+        session.print(f"download: data set {source}: {about}", soft_wrap=True)
+
+
+def _data_source(cell: Cell) -> str | None:
+    """The data set on the hub that the cell's task reads; None where its rows are here."""
+    task = cell.task.options.model_dump()
+    return None if task.get("path") is not None else task.get("hub") or task.get("files")
 
 
 def _state(cell: Cell, session: Session) -> str:

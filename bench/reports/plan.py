@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bench.reports.overrides import key_of, pair_of
+from bench.reports.overrides import key_of, pair_of, scale_of
 from results.metrics.paired import by_item
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.conditions import Conditions, machine
@@ -51,7 +51,7 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
     `base`, and those of the pair also over its axes.
 
     Raises ValueError for any other override of an axis: it would show one point under several labels."""
-    spec = spec.edition(pair_of(overrides))
+    spec = spec.edition(pair_of(overrides), scale_of(overrides))
     check_overrides(spec, overrides)
     plan = Plan(spec, {}, {})
     for point in spec.points():

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plots.render import render
 from results.reports.formats import render_table
 from results.reports.page import Item, write_index
 from results.reports.spec import FigureSpec, TableSpec
@@ -43,7 +42,11 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
     """Write one report's files into `folder` and return their paths."""
-    return render_table(spec, grid, folder) if isinstance(spec, TableSpec) else render(spec, grid, folder)
+    if isinstance(spec, TableSpec):
+        return render_table(spec, grid, folder)
+    from plots.render import render  # matplotlib, which a dry run or a refused command should not cost
+
+    return render(spec, grid, folder)
 
 
 def latest_environment(plans: Sequence[Plan], session: Session) -> dict[str, Any]:

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING
 from bench.config.compose import composer
 from bench.config.section import checked
 from bench.dry_run.plan import show_plan
-from bench.reports.overrides import key_of, made_by, pair_of
+from bench.reports.overrides import key_of, made_by, pair_of, scale_of
 from bench.reports.plan import Plan, plan_of
 from bench.reports.render import render_plans
 from bench.reports.workload import run_workload
 from bench.run.session import Session
 from results.reports.kinds import parse_report, report_keys
+from results.reports.layout import published_value
 from results.reports.workload import Workload
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.compose import Composer
     from bench.config.points import Command
+    from results.reports.axes import Scale
     from results.reports.grid import Outcome
     from results.reports.spec import Coords, FigureSpec, TableSpec
 
@@ -104,13 +106,13 @@ def load_reports(request: Request, hydra: Composer, folder: Path) -> dict[str, T
     """The requested reports and those already rendered into `folder`, by name. Raises ValueError for an unknown or a
     malformed report."""
     hydra.check_option("report", request.name, ALL)
-    pair, reports = pair_of(request.overrides), {}
+    pair, scale, reports = pair_of(request.overrides), scale_of(request.overrides), {}
     for name in hydra.options("report"):
         is_requested = request.name in (name, ALL)
         if not is_requested and not any(folder.glob(f"{name}*")):
             continue  # composing a report takes a tenth of a second
         report = load_report(name, hydra, request.changes_to(name))
-        if is_requested or is_rendered(report, pair, folder):
+        if name == request.name or is_edition(report, pair, scale, None if is_requested else folder):
             reports[name] = report
     return reports
 
@@ -124,21 +126,27 @@ def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> Tabl
     return report
 
 
-def is_rendered(report: TableSpec | FigureSpec | Workload, pair: str | None, folder: Path) -> bool:
-    return not isinstance(report, Workload) and any(folder.glob(f"{report.edition(pair).name}.*"))
+def is_edition(report: TableSpec | FigureSpec | Workload, pair: str | None, scale: Scale, folder: Path | None) -> bool:
+    """Whether the report has an edition of this pair or scale and, with `folder`, whether it was rendered there."""
+    if isinstance(report, Workload) or not report.has_edition(pair, scale):
+        return False
+    return folder is None or any(folder.glob(f"{report.edition(pair, scale).name}.*"))
 
 
 def check_not_empty(plans: Sequence[Plan], name: str) -> None:
     """Raises ValueError, with the reason of the first refusal, if no cell of these reports can run."""
     if not any(plan.cells for plan in plans):
         refusals = (reason for plan in plans for reason in plan.refused.values())
-        raise ValueError(next(refusals, f"report={name}: it has no cells"))
+        absent = next((reason for plan in plans for reason in plan.absent.values()), "no report has this edition")
+        raise ValueError(next(refusals, f"report={name}: no cell can run: {absent}"))
 
 
 def show_cells(plans: Sequence[Plan], session: Session) -> None:
     """Print what the reports would run."""
-    labelled = [(" / ".join(coords), cell) for plan in plans for coords, cell in plan.cells.items()]
-    show_plan([cell for _, cell in labelled], [label for label, _ in labelled], session)
+    points = [(" / ".join(coords), cell, published_value(plan.spec, coords, "tau"))
+              for plan in plans for coords, cell in plan.cells.items()]
+    labels, cells, taus = zip(*points, strict=True)
+    show_plan(cells, labels, session, taus)
 
 
 def run_plans(plans: Sequence[Plan], session: Session) -> None:

@@ -90,6 +90,15 @@ def has_paper_pair(axes: Axes, choice: str) -> bool:
     return any(entry.scale == "paper" and choice in entry.overrides for axis in axes.values() for entry in axis)
 
 
+def pairs_of(axes: Axes) -> dict[Scale, list[str]]:
+    """Scale -> the pairs that its entries choose."""
+    pairs: dict[Scale, list[str]] = {"embedded": [], "paper": []}
+    for entry in (entry for axis in axes.values() for entry in axis):
+        for scale in (entry.scale,) if entry.scale else ("embedded", "paper"):
+            pairs[scale] += [line.removeprefix("pair=") for line in entry.overrides if line.startswith("pair=")]
+    return pairs
+
+
 def at_scale(axis: Axis, scale: Scale) -> Axis:
     """The entries of this scale and of none; the whole axis if there are no such entries."""
     return tuple(entry for entry in axis if entry.scale in (None, scale)) or axis

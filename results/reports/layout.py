@@ -14,7 +14,7 @@ from results.reports.captions import caption
 from results.reports.grid import Grid, outcome
 from results.reports.published import Key, load_published
 from results.reports.published_findings import findings_of
-from results.reports.spec import Column, Coords, TableSpec
+from results.reports.spec import Column, Coords, ReportSpec, TableSpec
 from results.reports.table import Cell, Number, Row, Table
 from results.store.summary import Interval, Summary
 
@@ -23,6 +23,22 @@ EVENTS = {
                      "is vacuous",
 }
 """Events that a rule records while decoding and a reader must know of: name -> note at the cell."""
+
+
+def place_in_paper(spec: TableSpec, coords: Coords, value_name: str, header: str = "") -> Key:
+    """The place of a number in the paper's table. `header` names a column of the paper in place of the cell's own."""
+    names = {axis: entry.published_label for axis, entry in spec.entries(coords).items()}
+    pair = spec.published.pair if spec.published else ""
+    row = " / ".join(names[axis] for axis in spec.rows if axis != pair)
+    return Key(names.get(pair, ""), row, header or " / ".join(names[axis] for axis in spec.columns), value_name)
+
+
+def published_value(spec: ReportSpec, coords: Coords, value_name: str) -> float | None:
+    """A number of the paper at this cell, as it is printed; None where the paper has none."""
+    if not isinstance(spec, TableSpec) or spec.published is None:
+        return None
+    found = load_published(spec.published.file).get(place_in_paper(spec, coords, value_name))
+    return None if found is None else found.value
 
 
 def lay_out(spec: TableSpec, grid: Grid) -> Table:
@@ -130,12 +146,9 @@ class _Layout:
         spec = self.spec
         if spec.published is None:
             return tuple(Number(column) for column in spec.values)
-        names = {axis: entry.published_label for axis, entry in spec.entries(coords).items()}
-        pair = names[spec.published.pair]
-        row = " / ".join(names[axis] for axis in spec.rows if axis != spec.published.pair)
-        header = header or " / ".join(names[axis] for axis in spec.columns)
-        return tuple(self._blank(column, Key(pair, row, header, column.published_name or column.metric.name))
-                     for column in spec.values)
+        names = [column.published_name or column.metric.name for column in spec.values]
+        return tuple(self._blank(column, place_in_paper(spec, coords, name, header))
+                     for column, name in zip(spec.values, names, strict=True))
 
     def _blank(self, column: Column, key: Key) -> Number:
         paper = self.published.get(key)

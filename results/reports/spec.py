@@ -23,6 +23,7 @@ from results.reports.axes import (
     check_axes,
     drop_impossible,
     has_paper_pair,
+    pairs_of,
     with_override,
 )
 from results.reports.figures import Figure
@@ -31,6 +32,8 @@ ANSWER_COSTS = ("length_ratio", "length_ratio_median", "pass_ratio", "pass_ratio
                 "cap_hit_share", "cap_hit_change", "loop_share", "loop_change", "no_answer_share", "accuracy_change")
 TRACED_COSTS = ("out_of_head_1k",)
 """The metrics of the second table of a report that shows accuracy."""
+OWN_MODELS = "local"
+"""The pair of a user's own models, which any report takes in place of the embedded pair."""
 Coords = tuple[str, ...]
 """The labels of a point, one per axis, in the order of the report's axes."""
 
@@ -111,17 +114,32 @@ class ReportSpec(Frozen):
     audit: bool = False
     repeats: int = Field(default=1, ge=1)
 
-    def edition(self, pair: str | None) -> Self:
+    def edition(self, pair: str | None, scale: Scale = "embedded") -> Self:
         """The report on one pair. If an entry of scale "paper" chooses the pair (override `pair=NAME`), the edition on
-        that paper's pair, under a name of its own; otherwise the embedded edition."""
+        that paper's pair, under a name of its own; with scale "paper" and no pair, on all of the paper's pairs;
+        otherwise the embedded edition. Raises ValueError for a pair without an edition; `local` stands for
+        models of the user's own, in place of the embedded pair."""
         choice = f"pair={pair}"
-        is_paper = has_paper_pair(self.axes, choice)
-        scale: Scale = "paper" if is_paper else "embedded"
-        axes = {name: at_scale(axis, scale) for name, axis in self.axes.items()}
-        if is_paper:
+        is_paper = has_paper_pair(self.axes, choice) if pair is not None else scale == "paper"
+        pairs = pairs_of(self.axes)
+        if is_paper and not pairs["paper"]:
+            raise ValueError(f"report={self.name}: has no edition on a paper's pair")
+        if not is_paper and pair not in (None, OWN_MODELS, *pairs["embedded"]):
+            known = ", ".join([*pairs["embedded"], *pairs["paper"]])
+            raise ValueError(f"report={self.name}: has no edition for pair={pair}; it has {known or 'none'}, and "
+                             f"pair={OWN_MODELS} for models of your own")
+        axes = {name: at_scale(axis, "paper" if is_paper else "embedded") for name, axis in self.axes.items()}
+        if is_paper and pair is not None:
             axes = {name: with_override(axis, choice) for name, axis in axes.items()}
-        name = f"{self.name}_{pair}" if is_paper else self.name
+        name = f"{self.name}_{pair or 'paper'}" if is_paper else self.name
         return self.model_copy(update={"axes": drop_impossible(axes), "name": name})
+
+    def has_edition(self, pair: str | None, scale: Scale) -> bool:
+        try:
+            self.edition(pair, scale)
+        except ValueError:
+            return False
+        return True
 
     def points(self) -> list[Point]:
         """Every cell of the report, the last axis varying fastest."""

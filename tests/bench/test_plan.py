@@ -15,6 +15,7 @@ from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.dry_run import downloads, plan
 from bench.dry_run.downloads import File, Listing, chosen, listing, size
+from bench.dry_run.known import cost, hours, known
 from bench.dry_run.memory import estimate
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
@@ -104,7 +105,7 @@ def test_offline_a_hub_pair_is_unknown_in_one_line(command, tmp_path: Path) -> N
     result = command("pair=qwen3_8b", "method=pld", "dry_run=true")
     assert result.status == 0 and not result.err
     lines = result.out.splitlines()
-    assert "download: Qwen/Qwen3-8B: size unknown: hub not reachable" in lines
+    assert "download: Qwen/Qwen3-8B: about 16.4 GB; hub not reachable" in lines
     assert "identity: unknown: pair.target=Qwen/Qwen3-8B: hub not reachable" in lines
     assert not list(tmp_path.iterdir())
 
@@ -114,8 +115,48 @@ def test_many_points_in_short(command) -> None:
     result = command("pair=qwen3_8b,tiny", "method=pld,ar", "n=10", "dry_run=true", flags=["-m"])
     assert result.status == 0 and not result.err
     assert re.search(r"^4 points, 0 complete; 40 prompts in all$", result.out, re.MULTILINE)
-    assert re.search(r"^memory: [\d.]+ MB at most \(tiny ", result.out, re.MULTILINE)
-    assert result.out.count("download: Qwen/Qwen3-8B: size unknown: hub not reachable") == 1
+    assert re.search(r"^memory: [\d.]+ GB at most \(qwen3_8b ", result.out, re.MULTILINE)
+    assert result.out.count("download: Qwen/Qwen3-8B: about 16.4 GB; hub not reachable") == 1
+    assert re.search(r"^GPU hours: [\d.e-]+ on H100 80GB", result.out, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_report_on_a_papers_pair(command) -> None:
+    """Prompts, memory, GPUs and hours of each point, with τ of the paper; data sets among the downloads."""
+    result = command("report=arc_table1", "pair=llama31_8b", "n=80", "dry_run=true")
+    assert result.status == 0 and "EAGLE-3" in result.out and "about 850.0 MB" in result.out
+    assert re.search(r"GPU hours: [\d.]+ on H100 80GB", result.out)
+    assert command("report=arc_table1", "scale=huge", "dry_run=true").err.startswith("error: scale=huge: unknown")
+
+
+def test_hours_follow_from_bytes_and_tau() -> None:
+    cell = cell_of("pair=llama31_8b", "method=eagle3", "n=10", "decoding.max_new_tokens=100", "drafter.depth=6",
+                   "engine.device=cpu")
+    found, plain = cost(cell, 4.0), cost(cell.baseline(), None)
+    target, head = 2 * 8030261248 / 3.35e12, 2 * 425000000 / 3.35e12
+    assert found.gpus == 1 and found.own == pytest.approx(1000 * (target + 7 * head) / 4 / 3600)
+    assert found.baseline == plain.baseline == pytest.approx(1000 * target / 3600) and plain.own == 0
+    assert hours([(cell, found), (cell, found)]) == pytest.approx(2 * found.own + found.baseline)
+    assert cost(cell_of("pair=tiny", "method=sps", "n=10"), None) is None
+    big = cost(cell_of("pair=llama33_70b", "method=ar", "n=1", "engine.device=cpu"), None)
+    assert big.gpus == 2
+
+
+def test_sizes_of_the_papers_pairs_are_known() -> None:
+    with composer() as hydra:
+        pairs = [hydra.pair([f"pair={name}"]) for name in hydra.options("pair")
+                 if name not in ("local", "tiny", "smollm2", "smollm2_hub", "synthetic_8b", "synthetic_tiny")]
+    sources = {one.source for pair in pairs for one in pair.checkpoints.values()}
+    assert sources - known().models.keys() == {"nvidia/Qwen3-235B-A22B-Eagle3"}, "its shape is not known here"
+
+
+@pytest.mark.parametrize("overrides", [["pair=vicuna_13b", "task=cnn_dm", "method=eagle3"],
+                                       ["task=gsm8k_mars", "pair=qwen3_8b", "drafter=eagle3", "rule=mars"]])
+def test_pair_and_task_composed_apart_are_what_hydra_composes(overrides, monkeypatch) -> None:
+    with composer() as hydra:
+        apart = hydra.point(overrides).config
+        monkeypatch.setattr("bench.config.compose.SEPARATE", ())
+        assert hydra.point(overrides).config == apart
 
 
 def test_one_point_says_what_it_would_take(command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +226,7 @@ def test_random_weights_are_the_same_every_time() -> None:
 
 
 def test_the_hub_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "reachable", lambda: True)
     assert listing("not a name").problem == "not a name on the hub"
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *a, **k: (_ for _ in ()).throw(OSError("proxy")))
     assert downloads.listing("org/model").problem == "hub not reachable"

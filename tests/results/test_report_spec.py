@@ -105,6 +105,9 @@ def test_editions_keep_what_belongs_to_their_scale():
     embedded = ("demo", [("Alpha", "AR", "mini"), ("Alpha", "SpS", "mini")])
     assert edition(None) == edition("alpha") == edition("local") == embedded
     assert edition("big") == ("demo_big", [("Big", "AR", "GSM8K"), ("Big", "SpS", "GSM8K")])
+    assert spec.edition(None, "paper").name == "demo_paper" and len(spec.edition(None, "paper").points()) == 3
+    with pytest.raises(ValueError, match="report=demo: has no edition for pair=other; it has alpha, big, huge, and"):
+        spec.edition("other")
     assert edition("huge") == ("demo_huge", [("Huge", "AR", "GSM8K")])
 
 

@@ -1,0 +1,111 @@
+"""What is known of the papers' models and data sets without the hub: sizes, memory, GPU hours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from pydantic import BaseModel
+
+from bench.dry_run.memory import PROMPT, Estimate, Part
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+
+BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+FREE = 0.1
+"""Share of a GPU's memory that is left for activations."""
+
+
+class Gpu(BaseModel):
+    """The GPU that hours are estimated for: memory bandwidth and memory."""
+
+    name: str
+    bytes_per_s: float
+    bytes: float
+
+
+class Model(BaseModel):
+    """Parameters; those that a token reads (None: all); keys and values that the cache holds for a token."""
+
+    parameters: int
+    kv: int
+    active: int | None = None
+
+    @property
+    def read(self) -> int:
+        return self.active or self.parameters
+
+
+class Known(BaseModel):
+    gpu: Gpu
+    models: dict[str, Model]
+    data: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """GPUs that hold the models, and hours of all of them: `own` for the method, `baseline` for plain decoding. `tau`
+    is the paper's; None where it prints none."""
+
+    gpus: int
+    own: float
+    baseline: float
+    tau: float | None
+
+
+@cache
+def known() -> Known:
+    return Known.model_validate(yaml.safe_load((Path(__file__).parent / "known.yaml").read_text(encoding="utf-8")))
+
+
+def download(source: str) -> float | None:
+    """Bytes of a model in two bytes a parameter; None for one that is not known."""
+    model = known().models.get(source)
+    return None if model is None else 2 * model.parameters
+
+
+def rough_estimate(cell: Cell) -> Estimate | None:
+    """Weights and cache of the cell's models, without activations; None where a model is not known."""
+    models = _models(cell)
+    if models is None:
+        return None
+    nodes = cell.drafter.options.nodes(cell.draft.length)
+    size, slots = BYTES[cell.engine.dtype], PROMPT + cell.max_new_tokens + nodes + 1
+    parts = tuple(Part(role, cell.pair.checkpoint(role).source, size * model.parameters,
+                       size * model.kv * slots * cell.batch) for role, model in zip(cell.roles, models, strict=True))
+    return Estimate(parts, cell.batch, slots, nodes, 0)
+
+
+def cost(cell: Cell, tau: float | None) -> Cost | None:
+    """Hours if every answer has max_new_tokens and every forward only reads its weights once; None where a model or the
+    number of prompts is not known. A cycle is a forward of the target and one of the draft for each level."""
+    memory, models = rough_estimate(cell), _models(cell)
+    if memory is None or models is None or cell.n is None:
+        return None
+    gpu, size = known().gpu, BYTES[cell.engine.dtype]
+    gpus = math.ceil(memory.total / (gpu.bytes * (1 - FREE)))
+    tokens = cell.n * cell.max_new_tokens
+    passes = [size * model.read / gpu.bytes_per_s for model in models]
+    levels = getattr(cell.drafter.options, "depth", cell.draft.length - 1) + 1
+    cycle = passes[0] + levels * sum(passes[1:])
+    plain = gpus * tokens * passes[0] / 3600
+    own = 0.0 if cell.is_autoregressive else gpus * tokens * cycle / (tau or 1.0) / 3600
+    return Cost(gpus, own, plain, tau)
+
+
+def hours(costs: Sequence[tuple[Cell, Cost]]) -> float:
+    """Hours of all cells; plain decoding counts once for the cells that share it."""
+    shared = {(cell.pair.name, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat, cell.batch): one.baseline
+              for cell, one in costs}
+    return sum(shared.values()) + sum(one.own for _, one in costs)
+
+
+def _models(cell: Cell) -> list[Model] | None:
+    models = [known().models.get(cell.pair.checkpoint(role).source) for role in cell.roles]
+    return None if None in models else [model for model in models if model is not None]
