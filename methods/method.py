@@ -47,7 +47,7 @@ def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling, pruning: 
 
 def _capabilities(drafter: Drafter, name: str, sampling: Sampling, full_vocabulary: bool = True) -> DraftCapabilities:
     return DraftCapabilities(name, drafter.has_q, drafter.samples(sampling), full_vocabulary, drafter.chain,
-                             drafter.has_bonus_q)
+                             drafter.has_bonus_q, drafter.distinct(sampling))
 
 
 def build_method(target: LanguageModel, model: LanguageModel | Head | None, drafter: Drafter, rule: Rule,

@@ -104,6 +104,10 @@ class Drafter(BaseModel, ABC):
         """Whether candidates are drawn from the draft's distribution under these decoding settings."""
         return False
 
+    def distinct(self, sampling: Sampling) -> bool:
+        """Whether drawn siblings are drawn without replacement."""
+        return self.samples(sampling) and not self.chain and not getattr(self, "replacement", True)
+
     def nodes(self, length: int) -> int:
         """Size of the largest tree, root included."""
         return length + 1

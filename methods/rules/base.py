@@ -62,6 +62,7 @@ class DraftCapabilities:
     full_vocabulary  the distribution covers every token; False for heads with a reduced draft vocabulary.
     chain            every draft is a chain.
     bonus_q          drafts can carry the distribution behind their last token (`Rule.bonus_needs_q`).
+    distinct         sampled siblings are drawn without replacement.
     """
 
     drafter: str
@@ -70,6 +71,7 @@ class DraftCapabilities:
     full_vocabulary: bool = True
     chain: bool = True
     bonus_q: bool = False
+    distinct: bool = False
 
 
 class Rule(BaseModel, ABC):

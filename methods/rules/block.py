@@ -89,7 +89,7 @@ def thresholds(v: Verification) -> Tensor:
     prefix = prefix_ratio(v)
     z, last = _excess(v, prefix), v.draft.depth == v.drafted[:, None]
     z = torch.where(last, prefix, z)
-    whole = z + 1.0 - prefix
+    whole = z + (1.0 - prefix)  # in this order: both terms may be tiny
     return torch.where(whole > 0, z / whole, 1.0)
 
 

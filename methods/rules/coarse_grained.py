@@ -44,10 +44,11 @@ from pydantic import Field, FilePath, PrivateAttr
 from torch import Tensor
 
 from methods.rules._token_groups import Groups
-from methods.rules.base import Rule
+from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
+from methods.sampling import Sampling
 
 if TYPE_CHECKING:  # transformers is slow to import
     from methods.engine.language_model import LanguageModel
@@ -92,6 +93,12 @@ class CoarseGrained(Rule):
         """The groups, once the rule is bound."""
         assert self._groups is not None, "the rule is not bound to a target"
         return self._groups
+
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
+        super().check(candidates, sampling)
+        if candidates.distinct:
+            raise ValueError("rule coarse_grained needs siblings that are independent draws, and drafter="
+                             f"{candidates.drafter} draws them without replacement: set drafter.replacement=true")
 
     def decide(self, v: Verification) -> Decision:
         tests = self._tests(v)

@@ -7,6 +7,8 @@ siblings. In one context with children x_1, x_2, ... in draft order, r of them a
                  accept x with probability min(1, p_r(x)/q(x)); if all are rejected, draw from the last p_r.
                  By induction p_r = max(0, p - c_r q)/Z_r with c_0 = 0, Z_0 = 1, c_(r+1) = c_r + Z_r and
                  Z_r = sum max(0, p - c_r q): two numbers per context and rank instead of a distribution.
+                 Drawn without replacement, q loses each rejected child and is renormalised: q_(r+1) = norm(q_r without
+                 x_r), and p_(r+1) = norm(max(0, p_r - q_r)) with it (recursive rejection sampling, Jeon et al. 2024).
   deterministic  q is a point mass on x, so a rejected x loses all its mass: with S = p(x_1) + ... + p(x_r)
                  accept x with probability p(x)/(1 - S); if all are rejected, draw from p without the children.
 
@@ -34,6 +36,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from methods.rules._remainder import Remainder
+from methods.rules._remainder import rejected as rejected_mass
 from methods.rules.base import Rule
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
@@ -47,6 +51,8 @@ def lossless_test(v: Verification, q_mode: QMode = "exact") -> Tensor:
     if v.sampling.greedy:
         return v.is_argmax
     if v.draft.sampled:
+        if not v.draft.replacement and not v.draft.chain:
+            return _accepts_distinct_siblings(v)
         return v.u * v.q_token < v.p_token if v.draft.chain else _accepts_sampled_siblings(v)
     return mass_test(v, q=v.q_token if q_mode == "draft" else None)
 
@@ -83,12 +89,26 @@ def _accepts_sampled_siblings(v: Verification) -> Tensor:
     return accept
 
 
+def _accepts_distinct_siblings(v: Verification) -> Tensor:
+    """The same for siblings drawn without replacement, whose q loses the rejected tokens too."""
+    rank, accept = v.earlier_siblings.sum(-1), torch.zeros_like(v.draft.valid)
+    left = Remainder(v.p, v.q, torch.ones_like(v.p[..., 0]), replacement=False)
+    for r in range(v.draft.width or v.draft.nodes - 1):
+        child, real = v.child(r)
+        token = v.draft.tokens.gather(1, child)
+        accept |= (rank == r) & (v.u < v.at_parent(left.reach(token)))
+        left = left.reject(token, real)
+    return accept
+
+
 def residual(v: Verification, node: Tensor) -> Tensor:
     """[B, V] unnormalised: the mass of p that remains in the context of node [B] once all its children are rejected; p
     at a leaf."""
     p = v.p_at(node)
     if v.sampling.greedy:
         return p  # the argmax was not among the children, or it would have been accepted
+    if v.draft.sampled and not v.draft.replacement:
+        return rejected_mass(v, node, torch.ones_like(p[:, 0]))
     if v.draft.sampled:
         rejected = v.children_of(node).sum(1, keepdim=True)
         q = v.sampling.probs(v.at(v.draft_logits, node))  # unspecified at a leaf, where it is not used

@@ -23,6 +23,7 @@ class Verification:
     u         [B, N] uniforms in [0, 1) of the prompt's own stream; u[:, i] belongs to the test of node i alone.
     hidden    [B, N, H] final-norm hidden states, only for rules with `needs_hidden`.
     state     the rule's state of each request before this draft; empty for a rule without one.
+    notes     what a rule computes to decide and needs again to emit.
 
     "Per context" means a value at the node after which something is predicted, "per node" one about the node's own
     token, which was predicted in the context of its parent. The root's per-node values carry no meaning.
@@ -32,6 +33,7 @@ class Verification:
                  state: State | None = None):
         self.draft, self.logits, self.sampling, self.u, self._hidden = draft, logits, sampling, u, hidden
         self.state: State = {} if state is None else state
+        self.notes: dict[str, Tensor] = {}
 
     # --- moving between contexts and nodes
 
@@ -145,6 +147,13 @@ class Verification:
     def earlier_siblings(self) -> Tensor:
         """[B, N, N] bool: j is a valid sibling of i that stands before i in draft order."""
         return self.siblings.tril(-1)
+
+    def child(self, rank: int) -> tuple[Tensor, Tensor]:
+        """[B, N] index of each context's valid child number `rank` from 0, and [B, N] bool whether it has one."""
+        nodes = torch.arange(self.draft.nodes, device=self.u.device)
+        children = (self.draft.parents[:, None, :] == nodes[:, None]) & self.draft.valid[:, None, :]
+        found = children & (children.cumsum(-1) == rank + 1)
+        return found.long().argmax(-1), found.any(-1)
 
     def any_sibling(self, per_node: Tensor) -> Tensor:
         """[B, N] bool: some valid sibling of the node, or the node itself, has the flag."""

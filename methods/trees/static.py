@@ -17,6 +17,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -104,6 +105,15 @@ class StaticTree:
         lines = [" ".join(_word(path) for path in self.paths if len(path) == d) for d in range(1, self.max_depth + 1)]
         source = yaml.safe_dump({"source": self.source}, width=110, allow_unicode=True)
         return source + "paths: |\n" + "".join(f"  {line}\n" for line in lines)
+
+
+@cache
+def regular(branching: tuple[int, ...], depth: int) -> StaticTree:
+    """The tree of `depth` levels in which a node has as many children as `branching` says for its depth, from the root
+    on; 1 behind the last of them."""
+    factors = (*branching, *[1] * depth)[:depth]
+    paths = [path for level in range(1, depth + 1) for path in product(*map(range, factors[:level]))]
+    return StaticTree.of_paths(f"branching {list(branching)}", "regular", paths)
 
 
 def names() -> list[str]:

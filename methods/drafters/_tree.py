@@ -1,0 +1,57 @@
+"""Draft a regular tree with a causal LM, level by level."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from methods.drafters.base import DraftSettings, Proposer
+from methods.trees.draft import Draft
+from methods.trees.sampled import SampledTree
+
+if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from methods.engine.language_model import LanguageModel
+
+
+class TreeProposer(Proposer):
+    """Drafts a tree with `model`. For every level all nodes above it are fed again behind the committed tokens, in one
+    forward with the tree's mask; the cache keeps the committed tokens alone."""
+
+    def __init__(self, model: LanguageModel, settings: DraftSettings, tree: SampledTree, rows: list[list[int]],
+                 slots: int):
+        self.model, self.settings, self.tree = model, settings, tree
+        self.cache = model.new_cache(len(rows), slots)
+        model.prefill(rows, self.cache)
+        parents = torch.tensor([tree.shape.parents], device=model.device)
+        shape = Draft.of_parents(torch.zeros_like(parents), parents, max_depth=tree.shape.max_depth)
+        self.ancestors, self.depth = shape.ancestors[:, 1:, 1:], shape.depth[:, 1:] - 1  # behind the root
+
+    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+        root = torch.tensor([row[-1:] for row in rows], device=self.model.device)
+        contexts, drawn, logits = self._catch_up(rows)[:, None], [], []
+        first = 0
+        for level, size in enumerate(self.tree.levels[1:], start=1):
+            shape = (len(rows), contexts.shape[1], size // contexts.shape[1])
+            drawn.append(self.tree.siblings(contexts, u[:, first:first + size].view(shape)))
+            logits.append(contexts)
+            first += size
+            if level < len(self.tree.levels) - 1:
+                nodes = torch.cat([siblings.tokens.flatten(1) for siblings in drawn], 1)
+                last = torch.arange(first - size, first, device=self.model.device)
+                contexts = self.model.forward(nodes, self.cache, ancestors=self.ancestors[:, :first, :first],
+                                              depth=self.depth[:, :first], keep=last).logits
+        return self.tree.assemble(root, drawn, logits if self.settings.needs_q else None)
+
+    def _catch_up(self, rows: list[list[int]]) -> Tensor:
+        """Feed the tokens committed since the last draft, the root included; returns the logits [B, V] behind it.
+
+        All rows feed the same number of tokens: a row with fewer new tokens rewrites some cached ones in place."""
+        known = [min(len(row) - 1, n) for row, n in zip(rows, self.cache.lengths, strict=True)]
+        missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
+        self.cache.lengths = [len(row) - missing for row in rows]
+        tokens = torch.tensor([row[-missing:] for row in rows], device=self.model.device)
+        out = self.model.forward(tokens, self.cache, keep=1)
+        self.cache.lengths = [len(row) for row in rows]
+        return out.logits[:, 0]
