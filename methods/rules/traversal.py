@@ -11,8 +11,8 @@ The root is accepted at last. A node's alpha when it is tested depends on its pa
 on a random number: all nodes are tested at once, and a subtree is entered iff one of its nodes passes.
 
 Lossless for independent siblings and for those drawn without replacement; on a chain, the length has the law of `block`.
-At temperature 0 greedy matching. It needs siblings that were drawn from q: drafter.branching with drafter=model,
-drafter.tree=sampled with an EAGLE head.
+At temperature 0 greedy matching. It needs siblings that were drawn from q: drafter=model with drafter.branching, or an
+EAGLE head with drafter.tree=sampled.
 Source: Weng et al. 2025, "Traversal Verification for Speculative Tree Decoding" (arXiv 2505.12398); no official code.
 """
 

@@ -42,6 +42,15 @@ CASES = {
     "threshold 1, tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "threshold", {}),
     "ensemble, w 1": ("model", {}, "ensemble", {"w": 1.0}),
     "entropy_verify, strict, prompt lookup": ("prompt_lookup", {}, "entropy_verify", {"threshold": 1.0, "alpha": 0.0}),
+    "block": ("model", {}, "block", {}),
+    "block, point masses": ("model", {"sample": False}, "block", {}),
+    "distinct siblings": ("model", {"branching": [2, 2]}, "lossless", {}),
+    "independent siblings": ("model", {"branching": [2, 2], "replacement": True}, "lossless", {}),
+    "traversal": ("model", {"branching": [2, 2]}, "traversal", {}),
+    "traversal, independent siblings": ("model", {"branching": [2, 2], "replacement": True}, "traversal", {}),
+    "traversal, chain": ("early_exit", {"exit_layer": 1}, "traversal", {}),
+    "traversal, eagle3": ("eagle3", {"tree": "sampled", "branching": [2]}, "traversal", {}),
+    "traversal, eagle2": ("eagle2", {"tree": "sampled", "branching": [3, 2], "replacement": True}, "traversal", {}),
     "mars sampling, theta 1": ("model", {}, "mars", {"variant": "sampling", "theta": 1.0}),
 }
 BIASED = {
