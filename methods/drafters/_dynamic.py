@@ -35,7 +35,7 @@ class DynamicDrafter(Drafter):
     total: int = Field(60, ge=2, le=4096)
     depth: int = Field(7, ge=0, le=1023)
     top_k: int = Field(10, ge=1, le=1024)
-    branching: Branching = Field((), exclude_if=lambda factors: not factors)  # unused: a cell's identity lacks it
+    branching: Branching = Field([], exclude_if=lambda factors: not factors)  # unused: a cell's identity lacks it
     replacement: bool = Field(False, exclude_if=lambda given: not given)
 
     @property
@@ -52,7 +52,7 @@ class DynamicDrafter(Drafter):
         return TreeShape(self.total, self.depth, self.top_k)
 
     def nodes(self, length: int) -> int:
-        return regular(self.branching, length).nodes if self.tree == "sampled" else self.shape(length).nodes
+        return regular(tuple(self.branching), length).nodes if self.tree == "sampled" else self.shape(length).nodes
 
     def num_uniforms(self, length: int) -> int:
         return self.nodes(length) - 1 if self.tree == "sampled" else 0
@@ -63,7 +63,7 @@ class DynamicDrafter(Drafter):
         from methods.drafters._sampled_proposer import SampledProposer
 
         if self.tree == "sampled":
-            tree = SampledTree(regular(self.branching, settings.length), settings.sampling,
+            tree = SampledTree(regular(tuple(self.branching), settings.length), settings.sampling,
                                self.samples(settings.sampling), self.replacement)
             return SampledProposer(model, settings, rows, slots, tree)
         return DynamicProposer(model, settings, rows, slots, self.shape(settings.length))

@@ -16,7 +16,7 @@ class SampledProposer(HeadProposer):
     """The nodes of all levels but the last are fed to the head."""
 
     def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, tree: SampledTree):
-        self.max_head_nodes = sum(tree.levels[1:-1])
+        self.max_head_nodes = sum(tree.sizes[1:-1])
         super().__init__(head, settings, rows, slots, self.max_head_nodes)
         self.tree = tree
         self.u: Tensor | None = None
@@ -27,7 +27,7 @@ class SampledProposer(HeadProposer):
 
     def grow(self, root: Tensor, hidden: Tensor, logits: Tensor) -> Draft:
         assert self.u is not None, "propose passes the uniforms on"
-        levels, sizes = Levels(self, self.max_head_nodes), self.tree.levels
+        levels, sizes = Levels(self, self.max_head_nodes), self.tree.sizes
         drawn, contexts = [], []
         first = 0
         for level, size in enumerate(sizes[1:], start=1):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from methods.drafters.base import DraftSettings, Proposer
+from methods.engine.upload import upload
 from methods.trees.draft import Draft
 from methods.trees.sampled import SampledTree
 
@@ -24,20 +25,19 @@ class TreeProposer(Proposer):
         self.model, self.settings, self.tree = model, settings, tree
         self.cache = model.new_cache(len(rows), slots)
         model.prefill(rows, self.cache)
-        parents = torch.tensor([tree.shape.parents], device=model.device)
-        shape = Draft.of_parents(torch.zeros_like(parents), parents, max_depth=tree.shape.max_depth)
+        shape = tree.as_draft(model.device)
         self.ancestors, self.depth = shape.ancestors[:, 1:, 1:], shape.depth[:, 1:] - 1  # behind the root
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
-        root = torch.tensor([row[-1:] for row in rows], device=self.model.device)
+        root = upload([row[-1:] for row in rows], self.model.device)
         contexts, drawn, logits = self._catch_up(rows)[:, None], [], []
         first = 0
-        for level, size in enumerate(self.tree.levels[1:], start=1):
+        for level, size in enumerate(self.tree.sizes[1:], start=1):
             shape = (len(rows), contexts.shape[1], size // contexts.shape[1])
             drawn.append(self.tree.siblings(contexts, u[:, first:first + size].view(shape)))
             logits.append(contexts)
             first += size
-            if level < len(self.tree.levels) - 1:
+            if level < len(self.tree.sizes) - 1:
                 nodes = torch.cat([siblings.tokens.flatten(1) for siblings in drawn], 1)
                 last = torch.arange(first - size, first, device=self.model.device)
                 contexts = self.model.forward(nodes, self.cache, ancestors=self.ancestors[:, :first, :first],
@@ -51,7 +51,7 @@ class TreeProposer(Proposer):
         known = [min(len(row) - 1, n) for row, n in zip(rows, self.cache.lengths, strict=True)]
         missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
         self.cache.lengths = [len(row) - missing for row in rows]
-        tokens = torch.tensor([row[-missing:] for row in rows], device=self.model.device)
+        tokens = upload([row[-missing:] for row in rows], self.model.device)
         out = self.model.forward(tokens, self.cache, keep=1)
         self.cache.lengths = [len(row) for row in rows]
         return out.logits[:, 0]

@@ -61,7 +61,7 @@ class ModelDrafter(Drafter):
         if self.chain:
             return _Chain(model, settings, sampled, rows, slots)
         shape = regular(tuple(self.branching), settings.length)
-        tree = SampledTree(shape, settings.sampling, sampled, self.replacement, model.device)
+        tree = SampledTree(shape, settings.sampling, sampled, self.replacement)
         return TreeProposer(model, settings, tree, rows, slots)
 
 

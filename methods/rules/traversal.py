@@ -10,8 +10,8 @@ change as after a rejection, and its next child is entered from there; a node th
 The root is accepted at last. A node's alpha when it is tested depends on its path and on earlier siblings along it, not
 on a random number: all nodes are tested at once, and a subtree is entered iff one of its nodes passes.
 
-Lossless for independent siblings and for those drawn without replacement; on a chain, the length has the law of `block`.
-At temperature 0 greedy matching. It needs siblings that were drawn from q: drafter=model with drafter.branching, or an
+Lossless for independent siblings and for those drawn without replacement; on a chain it is `block`. At temperature 0
+greedy matching. It needs siblings that were drawn from q: drafter=model with drafter.branching, or an
 EAGLE head with drafter.tree=sampled.
 Source: Weng et al. 2025, "Traversal Verification for Speculative Tree Decoding" (arXiv 2505.12398); no official code.
 """
@@ -60,7 +60,7 @@ class Traversal(Rule):
 def alphas(v: Verification) -> tuple[Tensor, Tensor]:
     """alpha of every node when it is entered, and when it is tested, all its children rejected: both [B, N].
 
-    Level by level: one round per sibling rank over the contexts of a depth, or over all where levels are unknown."""
+    Level by level: one round per sibling rank over the contexts of a depth, or over all where the shape is unknown."""
     draft = v.draft
     entry = torch.zeros_like(v.u, dtype=v.p.dtype)
     entry[:, 0] = 1.0
@@ -82,10 +82,11 @@ def alphas(v: Verification) -> tuple[Tensor, Tensor]:
 
 def _contexts(v: Verification) -> list[tuple[int, int]]:
     """The nodes that may have children, first and one past the last of them, at each depth from 0 on."""
-    if v.draft.levels is None:
+    sizes = (1,) * v.draft.nodes if v.draft.chain else v.draft.sizes
+    if sizes is None:
         return [(0, v.draft.nodes)] * v.draft.nodes
     places, first = [], 0
-    for size in v.draft.levels[:-1]:
+    for size in sizes[:-1]:
         places.append((first, first + size))
         first += size
     return places

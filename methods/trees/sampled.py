@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated
 
 import torch
@@ -21,14 +22,20 @@ from methods.trees.draft import Draft
 LARGEST_LEVEL = 1024
 
 
-def _bounded(factors: tuple[int, ...]) -> tuple[int, ...]:
+def _bounded(factors: list[int]) -> list[int]:
     if math.prod(factors) > LARGEST_LEVEL:
-        raise ValueError(f"{list(factors)} multiply to {math.prod(factors)} nodes at one depth; at most {LARGEST_LEVEL}")
+        raise ValueError(f"{factors} multiply to {math.prod(factors)} nodes at one depth; at most {LARGEST_LEVEL}")
     return factors
 
 
-Branching = Annotated[tuple[PositiveInt, ...], Field(max_length=32), AfterValidator(_bounded)]
+Branching = Annotated[list[PositiveInt], Field(max_length=32), AfterValidator(_bounded)]
 """Children of each node, from the root's depth on."""
+
+
+@lru_cache(maxsize=64)
+def _as_draft(parents: tuple[int, ...], depth: int, device: torch.device) -> Draft:
+    above = torch.tensor([parents], device=device)
+    return Draft.of_parents(torch.zeros_like(above), above, max_depth=depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +68,14 @@ class SampledTree:
     replacement: bool
 
     @property
-    def levels(self) -> tuple[int, ...]:
+    def sizes(self) -> tuple[int, ...]:
         """Nodes at each depth, the root's 1 first."""
         depth = self.shape.depth
         return tuple(depth.count(d) for d in range(self.shape.max_depth + 1))
+
+    def as_draft(self, device: torch.device) -> Draft:
+        """A draft of this shape whose tokens mean nothing."""
+        return _as_draft(self.shape.parents, self.shape.max_depth, device)
 
     def siblings(self, logits: Tensor, u: Tensor) -> Siblings:
         """Children of M contexts from their raw draft logits [B, M, V] and uniforms `u` [B, M, k]."""
@@ -90,11 +101,10 @@ class SampledTree:
         q = torch.cat([torch.ones_like(root, dtype=torch.float32), *(level.q.flatten(1) for level in levels)], 1)
         real = torch.cat([torch.ones_like(root, dtype=torch.bool), *(level.real.flatten(1) for level in levels)], 1)
         whole = None if logits is None else torch.cat([*logits, logits[0].new_zeros(
-            len(root), self.levels[-1], logits[0].shape[-1])], 1)
+            len(root), self.sizes[-1], logits[0].shape[-1])], 1)
         if max(self.shape.widths) == 1:
             return Draft.of_chain(tokens, sampled=self.sampled, logits=whole, q=q)
-        parents = torch.tensor([self.shape.parents], device=root.device)
-        shape = Draft.of_parents(tokens[:1], parents, max_depth=self.shape.max_depth)
+        shape = self.as_draft(root.device)
         valid = ~(shape.ancestors & ~real[:, None, :]).any(-1)  # with all its ancestors
         return Draft(tokens, shape.parents, shape.ancestors, shape.depth, valid, self.sampled, whole, q,
-                     width=max(self.shape.widths), replacement=self.replacement, levels=self.levels)
+                     width=max(self.shape.widths), levels=shape.levels, replacement=self.replacement, sizes=self.sizes)

@@ -32,7 +32,7 @@ def test_regular_shapes() -> None:
     shape = regular((3, 2), 3)
     assert shape.nodes == 1 + 3 + 6 + 6 and shape.max_depth == 3 and max(shape.widths) == 3
     assert shape.parents[4:10] == (1, 1, 2, 2, 3, 3) and regular((), 4).parents == (-1, 0, 1, 2, 3)
-    assert tree(WARM, True).levels == (1, 3)
+    assert tree(WARM, True).sizes == (1, 3)
 
 
 @pytest.mark.parametrize("replacement", [True, False])
@@ -61,13 +61,13 @@ def test_siblings_end_with_the_distribution() -> None:
 def test_a_models_tree_carries_the_distributions_it_was_drawn_from() -> None:
     """Also in a ragged batch, and after tokens were committed."""
     target, model = language_model(layers=2), language_model(layers=1, seed=3)
-    drafter = registry.drafter("model")(branching=(2, 2))
+    drafter = registry.drafter("model")(branching=[2, 2])
     rows = [[1, 2, 3, 4], [3, 1]]
     proposer = drafter.start(target, model, DraftSettings(3, WARM, True), [row[:-1] for row in rows], 40)
     g = torch.Generator().manual_seed(0)
     for _ in range(2):
         draft = proposer.propose(rows, torch.rand(2, drafter.num_uniforms(3), generator=g))
-        assert draft.nodes == drafter.nodes(3) == 11 and draft.levels == (1, 2, 4, 4) and not draft.replacement
+        assert draft.nodes == drafter.nodes(3) == 11 and draft.sizes == (1, 2, 4, 4) and not draft.replacement
         for row in range(2):
             for node in range(7):
                 path = draft.tokens[row][draft.ancestors[0, node]].tolist()
