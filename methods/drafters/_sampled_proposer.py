@@ -19,6 +19,7 @@ class SampledProposer(HeadProposer):
         self.max_head_nodes = sum(tree.sizes[1:-1])
         super().__init__(head, settings, rows, slots, self.max_head_nodes)
         self.tree = tree
+        tree.as_draft(self.device)  # made before the first cycle
         self.u: Tensor | None = None
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:

@@ -14,6 +14,13 @@ Lossless for independent siblings and for those drawn without replacement; on a 
 greedy matching. It needs siblings that were drawn from q: drafter=model with drafter.branching, or an
 EAGLE head with drafter.tree=sampled.
 Source: Weng et al. 2025, "Traversal Verification for Speculative Tree Decoding" (arXiv 2505.12398); no official code.
+
+In docs/rules.md
+  accepts  the path of the first leaf with `u < alpha`; rejected leaves are deleted, from the leaves to the root
+  reads    p, q; trees of sampled siblings, sampled chains
+  emits    M, what the rejections leave of p
+  strict   always lossless
+  source   traversal verification, arXiv 2505.12398
 """
 
 from __future__ import annotations

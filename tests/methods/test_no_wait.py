@@ -106,3 +106,13 @@ def test_every_way_of_waiting_is_refused(read: Any) -> None:
         assert x[1:].shape == (2,)
         with allowed():
             assert x.tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize("rule", ["lossless", "traversal"])
+@pytest.mark.parametrize("name", ["model", "eagle3"])
+def test_no_sampled_tree_waits(name: str, rule: str, pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, draft = pair
+    options = {"branching": [2, 2]} if name == "model" else {"branching": [2, 2], "tree": "sampled"}
+    model = draft if name == "model" else random_head(name, target)
+    method = build_method(target, model, registry.drafter(name)(**options), registry.rule(rule)(), Sampling(0.8), 3)
+    cycles_without_waiting(method, [[5, 6, 7, 8, 9], [40, 41]], monkeypatch)

@@ -18,7 +18,8 @@ from tests.helpers.tiny_heads import random_head
 from tests.helpers.tiny_models import language_model, prompts
 
 WARM, NARROW = Sampling(1.0), Sampling(1.0, top_k=2)
-DRAFTERS = {"model": ("model", {"branching": [3, 2]}), "independent": ("model", {"branching": [2], "replacement": True}),
+DRAFTERS = {"model": ("model", {"branching": [3, 2]}),
+            "independent": ("model", {"branching": [2], "replacement": True}),
             "eagle3": ("eagle3", {"tree": "sampled", "branching": [2, 2]}),
             "eagle2 chain": ("eagle2", {"tree": "sampled"}),
             "greedy draft": ("model", {"branching": [2], "sample": False})}
