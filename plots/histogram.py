@@ -51,16 +51,17 @@ def _panel(ax: Axes, histogram: Histogram, spec: FigureSpec, grid: Grid, at: Map
 
 
 def values(ax: Axes, data: ArrayLike, *, label: str, bins: int = 60, mark: float | None = None,
-           total: int | None = None, span: tuple[float, float] | None = None) -> None:
+           total: int | None = None, span: tuple[float, float] | None = None, log: bool = False) -> None:
     """Draw the distribution of traced values, such as z2/z1, as shares per bin.
 
     `mark`: threshold to mark on the axis. `total`: number of values including those left out of the figure. `span`:
-    range of the bins, by default that of the values."""
+    range of the bins, by default that of the values. `log`: a logarithmic scale of shares."""
     numbers = np.asarray(data, float)
     share = 100 / max(total or len(numbers), 1)
-    ax.hist(numbers, bins=bins, range=span, weights=np.full(len(numbers), share), color=BLUE, edgecolor="white", lw=0.3)
+    ax.hist(numbers, bins=bins, range=span, weights=np.full(len(numbers), share), color=BLUE, edgecolor="white", lw=0.3,
+            log=log)
     ax.set_xlabel(label)
-    ax.set_ylabel("share (%)")
+    ax.set_ylabel("share (%), log" if log else "share (%)")
     if mark is not None:
         ax.axvline(mark, color=VERMILLION, lw=1.2, ls=(0, (4, 1.5)))
 
@@ -76,7 +77,9 @@ def plane(
     ax.figure.colorbar(image, ax=ax, label="tokens in a bin", pad=0.02)
     if chosen is not None:
         picked = np.asarray(chosen, bool)
-        ax.plot(xs[picked], ys[picked], ".", color=VERMILLION, markersize=3.5, alpha=0.8, markeredgewidth=0)
+        ax.plot(xs[picked], ys[picked], ".", color=VERMILLION, markersize=3.5, alpha=0.8, markeredgewidth=0,
+                label=f"kept by relaxation ({picked.sum():,})")
+        ax.legend(loc="best")
     ax.grid(False)
     ax.set_xlabel(labels[0])
     ax.set_ylabel(labels[1], color=INK)

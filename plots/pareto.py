@@ -43,13 +43,33 @@ def _panel(ax: Axes, pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[s
     points = {label: [(measured(cell, pareto.x), measured(cell, pareto.y)) for cell in cells]
               for label, cells in cells_of.items()}
     connected = [point for label in pareto.connect for point in points[label]]
-    for group in points.values() if pareto.lines else [connected]:
+    for i, group in enumerate(points.values() if pareto.lines else [connected]):
         line = [(x or GAP, y or GAP) for x, y in group]
-        ax.plot([x.value for x, _ in line], [y.value for _, y in line], color=SOFT, lw=0.8, zorder=1.6)
+        ax.plot([x.value for x, _ in line], [y.value for _, y in line], color=look(i).colour if pareto.lines else SOFT,
+                lw=0.8, zorder=1.6)
+    names = _names(pareto, spec, at) if pareto.lines else {}
     for i, (label, group) in enumerate(points.items()):
-        for x, y in group:
+        for number, (x, y) in enumerate(group):
             if x is not None and y is not None:
                 _draw_point(ax, x, y, i, label)
+                if label in names and len(group) > 1:  # such as its threshold
+                    ax.annotate(names[label][number], (x.value, y.value), xytext=(3, 3), textcoords="offset points",
+                                fontsize=8, color=look(i).colour)
+
+
+def _names(pareto: Pareto, spec: FigureSpec, at: Mapping[str, str]) -> dict[str, list[str]]:
+    """Legend label -> the labels of the points of its line, in its order."""
+    return {line.label: [label for label, _ in _line_places(pareto, spec, at, line.label)]
+            for line in spec.axes[str(pareto.lines)]}
+
+
+def _line_places(pareto: Pareto, spec: FigureSpec, at: Mapping[str, str],
+                 line: str) -> list[tuple[str, dict[str, str]]]:
+    """(label in the series, labels of every axis) of the points of a line that the report asks for."""
+    asked = {point.coords for point in spec.points()}
+    labels = dict.fromkeys(entry.label for entry in spec.axes[pareto.series])
+    places = [(label, {**at, str(pareto.lines): line, pareto.series: label}) for label in labels]
+    return [(label, place) for label, place in places if tuple(place[axis] for axis in spec.axes) in asked]
 
 
 def _cells_by_label(
@@ -59,13 +79,8 @@ def _cells_by_label(
     series = [entry.label for entry in spec.axes[pareto.series]]
     if not pareto.lines:
         return {label: [summary(spec, grid, {**at, pareto.series: label})] for label in series}
-    asked = {point.coords for point in spec.points()}
-    cells: dict[str, list[Summary | None]] = {}
-    for line in spec.axes[pareto.lines]:
-        places = [{**at, pareto.lines: line.label, pareto.series: label} for label in dict.fromkeys(series)]
-        places = [place for place in places if tuple(place[axis] for axis in spec.axes) in asked]
-        cells[line.label] = [summary(spec, grid, place) for place in places]
-    return cells
+    return {line.label: [summary(spec, grid, place) for _, place in _line_places(pareto, spec, at, line.label)]
+            for line in spec.axes[pareto.lines]}
 
 
 def _draw_point(ax: Axes, x: Measured, y: Measured, index: int, label: str) -> None:

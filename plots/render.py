@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from plots import bars, histogram, pareto, sweep, traced
 from plots.style import note, style
-from results.reports.grid import Grid, sizes, unmeasured
+from results.reports.conditions import stated
+from results.reports.grid import Grid, conditions, sizes, unmeasured
 from results.reports.spec import FigureSpec
 
 _DRAW: dict[str, Callable[..., Figure]] = {
@@ -19,11 +20,11 @@ _DRAW: dict[str, Callable[..., Figure]] = {
 
 
 def render(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
-    """Write <name>.png, .pdf and .svg into `out_dir` and return their paths. A line under the figure names the
-    cells that were not measured."""
+    """Write <name>.png, .pdf and .svg into `out_dir` and return their paths. A line under the figure states
+    the conditions and names the cells that were not measured."""
     with style(salt=spec.name):
         figure = _DRAW[spec.figure.kind](spec.figure, spec, grid)
-        note(figure, _absent(spec, grid))
+        note(figure, _caption(spec, grid))
         return save(figure, Path(out_dir) / spec.name)
 
 
@@ -40,11 +41,12 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     return [png, pdf, svg]
 
 
-def _absent(spec: FigureSpec, grid: Grid) -> str:
-    size, absent = sizes(grid), unmeasured(spec, grid)
-    if not absent:
-        return size
-    first, missing = absent[0]
-    more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-    text = f"not measured: {first} ({missing.state}: {missing.reason}){more}"
-    return f"{size}; {text}" if size else text
+def _caption(spec: FigureSpec, grid: Grid) -> str:
+    """Prompts, conditions and bands; then what was not measured."""
+    bands = "bands and bars: 95% interval" if spec.figure.metrics() and conditions(grid) else ""
+    parts, absent = [sizes(grid), bands, *stated(conditions(grid))], unmeasured(spec, grid)
+    if absent:
+        first, missing = absent[0]
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        parts.append(f"not measured: {first} ({missing.state}: {missing.reason}){more}")
+    return "; ".join(part for part in parts if part)

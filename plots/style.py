@@ -19,7 +19,9 @@ SOFT = "#6a6e76"
 GRID = "#b9bcc2"
 # Okabe & Ito, Color Universal Design (2008), in an order whose neighbours also differ in lightness.
 BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9"
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, SKY)
+# Further ones of Paul Tol's muted scheme, for more than six series.
+INDIGO, OLIVE, WINE, GREY, BROWN = "#332288", "#999933", "#882255", "#777777", "#663333"
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, SKY, INDIGO, OLIVE, WINE, GREY, BROWN)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.4, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----")

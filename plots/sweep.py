@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from plots.data import GAP, Measured, measured, panels, summary
-from plots.style import BLUE, MARKERS, SOFT, VERMILLION, Dash, panel_grid
+from plots.style import BLUE, MARKERS, PANEL_INCHES, SOFT, VERMILLION, Dash, panel_grid
 from results.metrics.catalog import metric
 from results.reports.axes import Entry
 from results.reports.figures import Sweep
@@ -23,7 +23,7 @@ _BASELINE_DASH = (0, (1, 2))
 
 
 class _Scale(NamedTuple):
-    """One of the two y scales. Dash and filling say again what the colour says, for prints and eyes without colour."""
+    """One of the two metrics. Dash and filling say again what the colour says, for prints and eyes without colour."""
 
     metric: str
     colour: str
@@ -32,30 +32,24 @@ class _Scale(NamedTuple):
 
 
 def draw(sweep: Sweep, spec: FigureSpec, grid: Grid) -> Figure:
-    """A panel for each entry of `panels`; the marker tells the entry of `lines`, the colour and the dash the metric. A
-    dotted line shows autoregressive decoding."""
+    """A panel for each entry of `panels` and each metric, one above the other, so that no band hides another's; the
+    marker tells the entry of `lines`, the colour and the dash the metric. A dotted line shows autoregressive
+    decoding."""
     scales = [_Scale(sweep.left, BLUE, "-", BLUE)]
     if sweep.right:
         scales.append(_Scale(sweep.right, VERMILLION, (0, (4, 1.5)), "white"))
     places = panels(spec, sweep.panels)
-    figure, axes = panel_grid(len(places), columns=2)
-    for ax, (title, at) in zip(axes, places, strict=True):
+    across = min(len(places), 4 if len(scales) > 1 else 2)
+    drawn = [(place, scale) for i in range(0, len(places), across) for scale in scales
+             for place in places[i:i + across]]
+    figure, axes = panel_grid(len(drawn), columns=across, inches=(3.3, 2.5) if across > 2 else PANEL_INCHES)
+    for ax, ((title, at), scale) in zip(axes, drawn, strict=True):
         ax.set_title(title)
         ax.set_xlabel(sweep.x_label or sweep.x)
         ax.set_xticks([place for place, _ in _places(sweep, spec)])
-        for scale, side in zip(scales, _sides(ax, len(scales)), strict=True):
-            _draw_scale(side, scale, sweep, spec, grid, at)
+        _draw_scale(ax, scale, sweep, spec, grid, at)
     figure.legend(handles=_legend(scales, _lines(sweep, spec)), loc="outside upper left", ncols=6)
     return figure
-
-
-def _sides(ax: Axes, count: int) -> list[Axes]:
-    if count == 1:
-        return [ax]
-    right = ax.twinx()
-    right.grid(False)
-    right.spines["right"].set_visible(True)
-    return [ax, right]
 
 
 def _draw_scale(

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from string import ascii_lowercase
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,8 +19,8 @@ from results.reports.grid import Grid, outcome
 from results.reports.spec import FigureSpec
 from results.store.clauses import Clause
 
-_EMITTED = (("kept", PURPLE, "o"), ("kept only by the threshold", VERMILLION, "."), ("drawn by the target", SOFT, "x"))
-"""Label, colour and marker of emitted tokens: two kinds of accepted draft tokens, and the tokens drawn after them."""
+_TESTED = (("accepted", PURPLE, "o"), ("rejected", VERMILLION, "."))
+"""Label, colour and marker of tested draft tokens."""
 
 
 def draw(traced: Traced, spec: FigureSpec, grid: Grid) -> Figure:
@@ -38,7 +37,8 @@ def draw(traced: Traced, spec: FigureSpec, grid: Grid) -> Figure:
 def _panel(ax: Axes, view: View, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
     names = (view.x,) if view.y is None else (view.x, view.y)
     cell = outcome(grid, tuple(at[axis] for axis in spec.axes))
-    frame = quantities(cell.trace, names) if cell.trace is not None and cell.trace.exists() else pd.DataFrame()
+    tested = view.points == "tested"
+    frame = quantities(cell.trace, names, tested) if cell.trace is not None and cell.trace.exists() else pd.DataFrame()
     total = len(frame)
     for name, limits in ((view.x, view.x_range), (view.y, view.y_range)):
         if limits is not None and len(frame):
@@ -46,14 +46,15 @@ def _panel(ax: Axes, view: View, spec: FigureSpec, grid: Grid, at: Mapping[str, 
     if frame.empty:
         ax.text(0.5, 0.5, "no traced positions", ha="center", va="center", transform=ax.transAxes, color=SOFT)
     elif view.y is None:
-        values(ax, frame[view.x], label=QUANTITIES[view.x].label, mark=view.mark, total=total, span=view.x_range)
+        values(ax, frame[view.x], label=QUANTITIES[view.x].label, mark=view.mark, total=total, span=view.x_range,
+               log=view.log)
         ax.text(1.0, 1.02, f"n = {total:,}", ha="right", va="bottom", transform=ax.transAxes, color=SOFT)
-    elif view.points == "kept":
-        kind = np.where(frame["clause"] == Clause.DRAWN, 2, np.where(frame["by_threshold"], 1, 0))
-        for number, (label, colour, marker) in enumerate(_EMITTED):
-            rows = frame[kind == number]
-            ax.plot(rows[view.x], rows[view.y], marker, color=colour, markersize=3.5, alpha=0.7, label=label)
-        ax.legend(loc="upper left")
+    elif tested:
+        rejected = frame["clause"] == Clause.REJECTED
+        for (label, colour, marker), rows in zip(_TESTED, (frame[~rejected], frame[rejected]), strict=True):
+            ax.plot(rows[view.x], rows[view.y], marker, color=colour, markersize=3.5, alpha=0.7,
+                    label=f"{label} ({len(rows):,})")
+        ax.legend(loc="upper left", title="tested draft tokens")
         ax.set_xlabel(QUANTITIES[view.x].label)
         ax.set_ylabel(QUANTITIES[view.y].label)
     else:

@@ -54,8 +54,9 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 
 
-def quantities(traces: TraceFolder, names: tuple[str, ...]) -> pd.DataFrame:
-    """Columns `names`, `clause` and `by_threshold`, one row per position at which all the quantities exist.
+def quantities(traces: TraceFolder, names: tuple[str, ...], tested: bool = False) -> pd.DataFrame:
+    """Columns `names`, `clause` and `by_threshold`, one row per position at which all the quantities exist; `tested`:
+    tested draft tokens in place of emitted tokens.
 
     Raises StoreError without traces, ValueError for quantities of different rows."""
     chosen = [QUANTITIES[name] for name in names]
@@ -64,7 +65,8 @@ def quantities(traces: TraceFolder, names: tuple[str, ...]) -> pd.DataFrame:
         raise ValueError(f"{', '.join(names)}: one panel cannot show both emitted tokens and drafted contexts")
     read = {"clause", "rank", "by_threshold"}.union(*(quantity.columns for quantity in chosen))
     frame = traces.frame(sorted(read))
-    frame = _contexts(frame) if kinds == {"contexts"} else frame[frame["clause"].isin(EMITTED)]
+    rows = TESTED if tested else EMITTED
+    frame = _contexts(frame) if kinds == {"contexts"} else frame[frame["clause"].isin(rows)]
     numbers = pd.DataFrame({name: quantity.of(frame) for name, quantity in zip(names, chosen, strict=True)})
     labelled = numbers.assign(clause=frame["clause"], by_threshold=frame["by_threshold"])
     known = labelled.loc[np.isfinite(numbers.to_numpy(float)).all(axis=1)]

@@ -144,8 +144,9 @@ class View(Frozen):
     title              heading of the panel.
     mark               a threshold on x, drawn as a line.
     x_range, y_range   positions outside these ranges are left out.
-    points             "relaxed": over the plane, the draft tokens kept only because of the rule's threshold; "kept":
-                       in place of the plane, all emitted tokens as points, coloured by what kept them.
+    points             "by_threshold": over the plane, the draft tokens kept only because of the rule's threshold;
+                       "tested": in place of the plane, all tested draft tokens as points, accepted and rejected.
+    log                a distribution's shares on a logarithmic scale, where one bin holds nearly all.
     """
 
     x: QuantityName
@@ -154,7 +155,8 @@ class View(Frozen):
     mark: float | None = None
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
-    points: Literal["by_threshold", "kept"] | None = None
+    points: Literal["by_threshold", "tested"] | None = None
+    log: bool = False
 
 
 class Traced(_Figure):

@@ -83,7 +83,7 @@ def test_quantities_and_table_numbers_by_hand(traces) -> None:
 
 def test_a_figure_of_traces(traces, tmp_path) -> None:
     views = [{"x": "z1", "mark": 0}, {"x": "z1", "y": "z2", "points": "by_threshold"}, {"x": "js", "x_range": [0, 0.3]},
-             {"x": "ratio", "y": "prob_ratio", "points": "kept", "x_range": [0.5, 1.0]}]
+             {"x": "ratio", "y": "prob_ratio", "points": "tested", "x_range": [0.5, 1.0]}]
     spec = FigureSpec.model_validate({
         "name": "traced", "title": "Traced", "kind": "figure", "trace": True,
         "axes": {"Model": [{"label": "Alpha"}, {"label": "Beta"}]},
@@ -92,7 +92,8 @@ def test_a_figure_of_traces(traces, tmp_path) -> None:
     paths = render(spec, grid, tmp_path)
     assert [path.suffix for path in paths] == [".png", ".pdf", ".svg"] and paths[0].stat().st_size > 5000
     svg = paths[2].read_text()
-    assert svg.count("kept only by the threshold") == 1
+    assert svg.count("tested draft tokens") == 1 and svg.count("accepted (2)") == svg.count("rejected (4)") == 1
+    assert svg.count("kept by relaxation (2)") == 1
     assert svg.count("no traced positions") == 4 and "logit ratio" in svg
     with pytest.raises(ValueError, match="unknown quantity"):
         FigureSpec.model_validate(spec.model_dump() | {"figure": {"kind": "traced", "panels": ["Model"],
