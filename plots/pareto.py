@@ -100,14 +100,16 @@ def random_allocation(
     alone and the rest by the target alone. Accuracy is the mean over prompts, speed total tokens over total time."""
     share = np.linspace(0, 1, steps)
 
-    def mixed(total: str) -> np.ndarray:
-        """[steps] mean per prompt of a quantity stored as a total."""
-        return share * getattr(draft, total) / draft.n + (1 - share) * getattr(target, total) / target.n
+    def mixed(of_draft: float | None, of_target: float | None) -> np.ndarray:
+        """[steps] mean over the prompts of a quantity whose means per prompt are given."""
+        drafts, targets = (np.nan if one is None else one for one in (of_draft, of_target))
+        return share * drafts + (1 - share) * targets
 
-    drafts, targets = (np.nan if cell.accuracy is None else cell.accuracy for cell in (draft, target))
+    tokens = [cell.tokens / cell.n for cell in (draft, target)]
+    seconds = [count / (cell.tokens_per_s or np.nan) for count, cell in zip(tokens, (draft, target), strict=True)]
     curves = {
-        "accuracy": metric("accuracy").shown(1) * (share * drafts + (1 - share) * targets),
-        "tokens_per_s": mixed("tokens") / mixed("decode_s"),
+        "accuracy": metric("accuracy").shown(1) * mixed(draft.accuracy, target.accuracy),
+        "tokens_per_s": mixed(*tokens) / mixed(*seconds),
     }
     return curves[x], curves[y]
 

@@ -26,10 +26,10 @@ from results.store.reasons import one_line
 from tasks import registry as task_registry
 from tasks.base import Task, TaskOptions
 
-IDENTITY_VERSION = 2  # raise it when the same settings come to mean another computation
+IDENTITY_VERSION = 3  # raise it when the same settings come to mean another computation
 BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")  # of a model without its own
-SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "seed", "repeat",
-            "batch")
+SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "timed", "seed",
+            "repeat", "batch")
 BASELINE = {"drafter": "none", "rule": "lossless"}
 LONGEST_LABEL = 200
 """Characters of a cell's name before its hash: a folder's name has 255 bytes at most."""
@@ -44,7 +44,8 @@ PRUNING: Mapping[str, type[BaseModel]] = {"none": NoPruning, "branches": Pruning
 
 
 class Cell(Section):
-    """pair × drafter × rule × task × decoding × engine, with K, the number of prompts, the seed and the batch size."""
+    """pair × drafter × rule × task × decoding × engine, with K, the numbers of prompts and of timed prompts, the
+    seed and the batch size of the timed pass."""
 
     pair: Pair
     drafter: Named[Drafter]
@@ -55,6 +56,7 @@ class Cell(Section):
     draft: DraftLength
     pruning: Named[Pruning] | None = None
     n: int | None = Field(ge=1)
+    timed: int = Field(ge=0)
     seed: int = Field(ge=0)
     repeat: int = Field(ge=0)
     batch: int = Field(ge=1)
@@ -117,6 +119,11 @@ class Cell(Section):
         return ("target",) if needs is None else ("target", needs)
 
     @property
+    def timed_prompts(self) -> int:
+        """`timed`, rounded up to whole batches."""
+        return -(-self.timed // self.batch) * self.batch
+
+    @property
     def max_new_tokens(self) -> int:
         """The limit of a turn: the task's where decoding.max_new_tokens is null."""
         limit = self.decoding.max_new_tokens
@@ -130,10 +137,11 @@ class Cell(Section):
         return self.drafter.name == BASELINE["drafter"]
 
     def baseline(self) -> Cell:
-        """The autoregressive twin: the same target, prompts and settings."""
+        """The autoregressive twin: the same target, prompts and settings. All cells share its samples, so its batch is
+        1, whatever theirs."""
         drafter, rule = BASELINE["drafter"], BASELINE["rule"]
         return self.twin(drafter=Named(name=drafter, options=method_registry.drafter(drafter)()),
-                         rule=Named(name=rule, options=method_registry.rule(rule)()), pruning=None)
+                         rule=Named(name=rule, options=method_registry.rule(rule)()), pruning=None, batch=1)
 
     def lossless(self) -> Cell:
         """This point under the lossless rule."""
@@ -176,8 +184,9 @@ class Cell(Section):
 
     @cached_property
     def rotation_key(self) -> str:
-        """Equal for cells that can run beside one baseline: all but drafter, rule and draft length."""
-        return digest({**self.baseline().identity(), "n": self.n, "engine": self.engine.model_dump()})
+        """Equal for cells that can be timed beside one baseline: all but drafter, rule, draft length and the numbers of
+        prompts."""
+        return digest({**self.baseline().identity(), "batch": self.batch, "engine": self.engine.model_dump()})
 
     def fingerprints(self) -> dict[str, str]:
         """Role -> content fingerprint of each model that the cell runs. Raises ModelError."""
@@ -215,7 +224,7 @@ class Cell(Section):
         plain["engine"] = {"device": self.engine.device.partition(":")[0], "dtype": self.engine.dtype,
                            "decoder": self.decoders()}
         plain["task"]["version"] = self.load_task().version
-        del plain["n"]  # more prompts extend a cell
+        del plain["n"], plain["timed"]  # more prompts extend a cell
         del plain["task"]["max_new_tokens"]  # decoding.max_new_tokens holds the limit that counts
         if self.pruning is None:
             del plain["pruning"]
@@ -224,5 +233,7 @@ class Cell(Section):
         return {"version": IDENTITY_VERSION, **plain}
 
     def record(self) -> dict[str, Any]:
-        """What cell.yaml holds: the resolved settings, and the fingerprints of their files."""
-        return {**self.model_dump(mode="json", exclude={"n"}), "fingerprints": self.fingerprints(), "name": self.name}
+        """What cell.yaml holds: the resolved settings, the fingerprints of their files, and the name of the twin whose
+        samples are the baseline."""
+        return {**self.model_dump(mode="json", exclude={"n", "timed"}), "fingerprints": self.fingerprints(),
+                "name": self.name, "baseline": self.name if self.is_autoregressive else self.baseline().name}

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
+
 from bench.config import tracking
 from bench.config.cell import SECTIONS
 from bench.config.errors import ConfigError, unknown_key
@@ -23,6 +25,8 @@ class Settings(Section):
     data: Path
     summary: Literal["table", "json"]
     trace: bool
+    workers: int | None = Field(ge=1)
+    quality_batch: int = Field(ge=1)
     replay: Literal["auto"] | float | tuple[float, ...] | None = None
     dry_run: bool
     judge: Judge

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from results.store.reasons import one_line
-from results.store.sample import FailedSample, Record
+from results.store.sample import FailedSample
 
 if TYPE_CHECKING:
+    from results.store.compared import Compared
     from results.store.summary import Summary
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,8 @@ class Tracker(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @abstractmethod
-    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record], summary: Summary) -> None:
+    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Compared | FailedSample],
+                 summary: Summary) -> None:
         """One complete cell: its configuration, its prompts, its metrics."""
 
     @abstractmethod
@@ -41,7 +43,8 @@ class Tracker(BaseModel, ABC):
 class NoTracker(Tracker):
     """Results stay in the store."""
 
-    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record], summary: Summary) -> None:
+    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Compared | FailedSample],
+                 summary: Summary) -> None:
         pass
 
     def log_files(self, name: str, files: Sequence[Path]) -> None:
@@ -55,7 +58,8 @@ class Wandb(Tracker):
     entity: str | None = None
     timeout: float = Field(60, gt=0)
 
-    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Record], summary: Summary) -> None:
+    def log_cell(self, name: str, config: Mapping[str, Any], records: Sequence[Compared | FailedSample],
+                 summary: Summary) -> None:
         def log_run(run: Any, wandb: Any) -> None:
             rows = [per_prompt(record) for record in records]
             for step, row in enumerate(rows):
@@ -109,17 +113,21 @@ class Wandb(Tracker):
 TRACKERS: dict[str, type[Tracker]] = {"none": NoTracker, "wandb": Wandb}
 
 
-def per_prompt(record: Record) -> dict[str, Any]:
+def per_prompt(record: Compared | FailedSample) -> dict[str, Any]:
     """The row of one prompt: its sample and the ratios of it; metrics without a value are left out."""
     if isinstance(record, FailedSample):
         return {"id": record.id, "error": record.error}
-    tokens, cycles, seconds, base = len(record.output_ids), len(record.committed), record.decode_s, record.baseline
-    row = {name: getattr(record, name) for name in ("id", "text", "score", "answer", "prefill_s", "decode_s")}
-    row["tokens"] = tokens
+    sample, timed = record.sample, record.timed
+    cycles = len(sample.committed)
+    row = {name: getattr(sample, name) for name in ("id", "text", "score", "answer")}
+    row["tokens"] = len(sample.output_ids)
     if cycles:
-        row |= {"tau": sum(record.committed) / cycles, "accept_len": sum(record.accepted) / cycles}
-    if seconds:
-        row["tokens_per_s"] = tokens / seconds
-    if base is not None and seconds and base.decode_s and base.output_ids:
-        row["speedup"] = row["tokens_per_s"] / (len(base.output_ids) / base.decode_s)
+        row |= {"tau": sum(sample.committed) / cycles, "accept_len": sum(sample.accepted) / cycles}
+    if timed is not None:
+        own, base = timed.arms
+        row |= {"prefill_s": own.prefill_s, "decode_s": own.decode_s}
+        if own.decode_s:
+            row["tokens_per_s"] = own.tokens / own.decode_s
+        if timed.baseline is not None and own.decode_s and base.decode_s and base.tokens:
+            row["speedup"] = row["tokens_per_s"] / (base.tokens / base.decode_s)
     return {key: value for key, value in row.items() if value is not None}

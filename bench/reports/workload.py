@@ -26,13 +26,13 @@ from results.metrics.quality_loss import (
 from results.reports.advice import Candidate, advise
 from results.reports.findings import CycleCost, Findings, Quality, SettingResult
 from results.reports.workload import MEASURES, Workload
+from results.store.compared import Compared
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.compose import Composer
     from bench.run.session import Session
     from results.reports.spec import Coords
-    from results.store.sample import Sample
 
 
 def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], session: Session) -> int:
@@ -56,10 +56,10 @@ def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], 
 
 def evaluate(workload: Workload, plan: Plan, overrides: Sequence[str], session: Session) -> Findings:
     """Estimate speedup and quality loss of every measured setting, and derive the advice."""
-    samples = measured_samples(plan, session)
-    right = baseline_right(list(samples.values()))
+    prompts = measured_prompts(plan, session)
+    right = baseline_right(list(prompts.values()))
     quality = Quality(quality_measure(right, workload.quality_loss), right)
-    results = setting_results(plan, samples, quality, session)
+    results = setting_results(plan, prompts, quality, session)
     advice = advise([result.candidate for result in results], workload.quality_loss, workload.min_prompts)
     best = next((result for result in results if result.candidate.label == advice.best), None)
     command = "" if best is None else command_of(plan, best, overrides)
@@ -67,37 +67,37 @@ def evaluate(workload: Workload, plan: Plan, overrides: Sequence[str], session: 
     return Findings(results, quality, advice, best, cycle_costs(results), sentences, command)
 
 
-def measured_samples(plan: Plan, session: Session) -> dict[Coords, list[Sample]]:
-    """The good samples of every cell that was measured."""
-    samples = {}
+def measured_prompts(plan: Plan, session: Session) -> dict[Coords, list[Compared]]:
+    """The answered prompts of every cell that was measured, beside their baseline."""
+    prompts = {}
     for coords, cell in plan.cells.items():
         folder = session.folder(cell)
         if (summary := folder.summary()) is not None and summary.n and not folder.failure():
-            samples[coords] = folder.good_samples()
-    return samples
+            prompts[coords] = [pair for pair in folder.compared() if isinstance(pair, Compared)]
+    return prompts
 
 
-def setting_results(plan: Plan, samples: Mapping[Coords, list[Sample]], quality: Quality,
+def setting_results(plan: Plan, prompts: Mapping[Coords, list[Compared]], quality: Quality,
                     session: Session) -> list[SettingResult]:
     """One result per measured cell, in the order of the report."""
     overrides = {point.coords: point.overrides[len(plan.spec.base):] for point in plan.spec.points()}
-    lossless = [samples[coords] for coords in samples if plan.cells[coords].is_lossless]
+    lossless = [prompts[coords] for coords in prompts if plan.cells[coords].is_lossless]
     results = []
-    for coords, own in samples.items():
+    for coords, own in prompts.items():
         cell = plan.cells[coords]
         summary = session.folder(cell).summary()
         if summary is None:
             continue
-        loss = estimate_loss(cell, own, lossless, quality.measure, len(samples))
-        speedup, items = speedup_estimate(own, summary.speedup, len(samples))
+        loss = estimate_loss(cell, own, lossless, quality.measure, len(prompts))
+        speedup, items = speedup_estimate(own, summary.speedup, len(prompts))
         candidate = Candidate(", ".join(coords[1:]), cell.is_lossless, summary.tau, speedup, loss, items)
         results.append(SettingResult(coords, overrides[coords], cell.name, summary, candidate))
     return results
 
 
-def estimate_loss(cell: Cell, own: Sequence[Sample], lossless: Sequence[Sequence[Sample]],
+def estimate_loss(cell: Cell, own: Sequence[Compared], lossless: Sequence[Sequence[Compared]],
                   measure: Literal["score", "agreement"], settings: int) -> Estimate:
-    """The quality that one of `settings` cells loses against plain decoding. `lossless`: samples of the lossless
+    """The quality that one of `settings` cells loses against plain decoding. `lossless`: prompts of the lossless
     cells, the reference of agreement above temperature 0."""
     if cell.is_lossless:
         return Estimate(0.0)

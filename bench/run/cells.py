@@ -1,14 +1,22 @@
-"""Complete cells: measure what is missing, trace it where wanted, log it. Commands, sweeps and reports all end here."""
+"""Complete cells: decode what is missing, time it, log it. Commands, sweeps and reports all end here."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from bench.run.asked import asked_folder
+from bench.run import machine
+from bench.run.asked import AskedFolder, asked_folder
+from bench.run.claims import Claim, claim
 from bench.run.console import console
-from bench.run.rotation import is_complete, rotations, run_rotation
-from bench.run.trace import trace_cells
+from bench.run.quality import QualityPass
+from bench.run.rotation import rotations, time_rotation, untimed
+from bench.run.workers import worker_count
+from results.store.errors import StoreError
+from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -16,47 +24,139 @@ if TYPE_CHECKING:
     from bench.run.model_pool import ModelPool
     from results.store.cells import Store
 
+log = logging.getLogger(__name__)
+PATIENCE_S = 0.5
+"""Between two looks at a cell that another process decodes."""
+
 
 def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
               traced: Collection[str] = ()) -> None:
-    """Complete the cells, one rotation after the other. Cells named in `traced` are traced even without trace=true.
+    """Complete the cells in two passes: all prompts without a clock, then the timed ones alone on the machine. Cells
+    named in `traced` are traced even without trace=true.
 
     A cell that fails does not stop the others: its folder says why. A cell that another process is writing is left
     until the others are complete; where that process then ends before it, it is completed here."""
-    remaining = list(cells)
-    while remaining:
-        remaining = _run_free(remaining, settings, store, pool, traced)
+    def is_traced(cell: Cell) -> bool:
+        return settings.trace or cell.name in traced
+
+    asked = list({(cell.name, cell.n, cell.timed): cell for cell in cells}.values())
+    remaining = asked
+    while remaining := [cell for cell in remaining if not is_current(asked_folder(cell, store), is_traced(cell))]:
+        remaining = Completion(remaining, settings, store, pool, is_traced).run()
         for cell in remaining:
             with asked_folder(cell, store).lock(wait=True):  # until the other process ends
                 pass
-
-
-def _run_free(cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
-              traced: Collection[str]) -> list[Cell]:
-    """Complete the cells that no other process is writing; the others are returned."""
-    written_elsewhere: list[Cell] = []
-    groups = rotations(cells)
-    for number, rotation in enumerate(groups, start=1):
-        if len(groups) > 1 and not all(is_complete(asked_folder(cell, store)) for cell in rotation):
-            console().print(f"{number} of {len(groups)}: {_title(rotation)}", highlight=False)
-        left = run_rotation(rotation, store, pool)
-        written_elsewhere += left
-        done = [cell for cell in rotation if cell not in left]
-        if to_trace := [cell for cell in done if settings.trace or cell.name in traced]:
-            trace_cells(to_trace, store, pool)
-        _log_cells(done, settings, store)
-    return written_elsewhere
-
-
-def _title(rotation: Sequence[Cell]) -> str:
-    first = rotation[0]
-    points = f"{len(rotation)} point{'s' if len(rotation) > 1 else ''}"
-    return f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}, {points}"
-
-
-def _log_cells(cells: Sequence[Cell], settings: Settings, store: Store) -> None:
-    """Hand every measured cell to the tracker."""
-    for cell in cells:
+    for cell in asked:
         folder = asked_folder(cell, store)
         if (summary := folder.summary()) is not None:
-            settings.tracker.options.log_cell(cell.name, folder.config() or {}, folder.samples(), summary)
+            settings.tracker.options.log_cell(cell.name, folder.config() or {}, folder.compared(), summary)
+
+
+def is_current(folder: AskedFolder, is_traced: bool) -> bool:
+    """Whether the cell is complete, its traces included where they are asked for, and what is on disk says so; failed
+    prompts are tried again."""
+    try:
+        summary, stored = folder.summary(), folder.stored_summary()
+        if summary is None or summary.failed or stored is None or stored.asked != folder.cell.n or folder.failure():
+            return False
+        return not is_traced or {sample.id for sample in folder.good_samples()} <= TraceFolder(folder).covered()
+    except StoreError:  # the pass that reads the file records why
+        return False
+
+
+class Completion:
+    """The two passes over the open cells of a command."""
+
+    def __init__(self, cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
+                 is_traced: Callable[[Cell], bool]) -> None:
+        self._cells, self._settings, self._store, self._pool = cells, settings, store, pool
+        self._is_traced = is_traced
+
+    def run(self) -> list[Cell]:
+        """Complete the cells that no other process is writing; the others are returned."""
+        with ExitStack() as locks:
+            twins = [twin for twin in self._twins() if self._lacks(twin)]
+            claims, refused = claim([*twins, *self._cells], self._store, locks)
+            names = {cell.name for cell in self._cells}
+            self._decode(claims, lambda cell: cell.name in names and self._is_traced(cell))
+            needed = {one.cell.baseline().name for one in claims.values()}
+            for twin in twins:
+                if twin.name in needed & set(refused):
+                    self._await(twin)
+            self._time([one for one in claims.values() if one.cell.name in names])
+            for one in claims.values():
+                self._summarise(one)
+        return [cell for cell in self._cells if cell.name in refused]
+
+    def _twins(self) -> Iterable[Cell]:
+        """The autoregressive twins of the cells; only their samples are needed."""
+        twins = [cell.baseline().twin(timed=0) for cell in self._cells if not cell.is_autoregressive]
+        return {(twin.name, twin.n): twin for twin in twins}.values()
+
+    def _lacks(self, cell: Cell) -> bool:
+        """Whether prompts of the cell were not answered yet."""
+        folder = asked_folder(cell, self._store)
+        try:
+            return not set(folder.ids) <= {sample.id for sample in folder.good_samples()}
+        except StoreError:  # the pass that reads the file records why
+            return True
+
+    def _decode(self, claims: Mapping[str, Claim], is_traced: Callable[[Cell], bool]) -> None:
+        quality = QualityPass(claims, is_traced, self._settings.quality_batch)
+        if not quality.jobs:
+            return
+        devices = {one.cell.engine.device for one in claims.values()}
+        with machine.decoding():
+            quality.run(worker_count(self._settings.workers, devices, quality.jobs), self._pool)
+
+    def _await(self, twin: Cell) -> None:
+        """Wait until another process has decoded the twin, or decode it when that process has ended."""
+        said = False
+        while self._lacks(twin):
+            with ExitStack() as locks:
+                claims, refused = claim([twin], self._store, locks)
+                if claims:
+                    self._decode(claims, lambda _: False)
+                    return
+            if not said:
+                said = True
+                log.warning("waiting for the baseline: %s", refused[twin.name])
+            time.sleep(PATIENCE_S)
+
+    def _time(self, claims: Iterable[Claim]) -> None:
+        groups = rotations(one for one in claims if self._is_untimed(one))
+        if not groups:
+            return
+        with machine.alone():
+            stamp = machine.Stamp.now()
+            for number, rotation in enumerate(groups, start=1):
+                if len(groups) > 1:
+                    console().print(f"timed pass, {number} of {len(groups)}: {_title(rotation)}", highlight=False)
+                time_rotation(rotation, self._store, self._pool, stamp)
+
+    def _is_untimed(self, one: Claim) -> bool:
+        try:
+            return one.folder.failure() is None and bool(untimed(one, asked_folder(one.cell, self._store).baseline))
+        except Exception as error:  # an unreadable file of its own: only this cell cannot run
+            one.fail(error)
+            return False
+
+    def _summarise(self, one: Claim) -> None:
+        """Write the summary of each number of prompts that was asked for, or why there is none."""
+        for cell in one.cells:
+            folder = asked_folder(cell, self._store)
+            try:
+                records = folder.compared()
+                if len(records) < len(folder.ids):
+                    if folder.failure() is None:
+                        one.fail(f"baseline: {folder.baseline.failure() or 'was not finished'}")
+                elif folder.is_timed(summary := folder.summarised(records)):
+                    folder.write_summary(summary)
+            except Exception as error:
+                one.fail(error)
+
+
+def _title(rotation: Sequence[Claim]) -> str:
+    first = rotation[0].cell
+    points = f"{len(rotation)} point{'s' if len(rotation) > 1 else ''}"
+    return f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}, {points}"

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from bench.config.compose import composer
 from bench.run.conversation import context
+from bench.run.decoding import limits_of, stream_name
 from bench.run.model_pool import ModelPool, use_threads
-from bench.run.rotation import stream_name
-from methods.decode import Limits, Request
+from methods.decode import Request
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from methods.decode import Limits
     from methods.method import Method
     from tasks.base import Prompt, Task
 
@@ -56,7 +57,7 @@ class OpenCell:
     @property
     def limits(self) -> Limits:
         """Where an answer ends."""
-        return Limits(self.cell.max_new_tokens, self.method.target.eos_ids, self.task.stop)
+        return limits_of(self.cell, self.method, self.task)
 
     def prompt(self, number: int) -> Prompt:
         """The task's prompt of that number, from 0. Raises ValueError, TaskError."""

@@ -1,9 +1,9 @@
-"""Progress bars on stderr, one per running cell, with its τ and tokens/s so far."""
+"""Progress bars on stderr: one for a whole pass and one per running cell, with τ, tokens/s and the time left."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +15,55 @@ from results.store.reasons import printable
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.conversation import Answer
+    from results.store.sample import Sample
 
 MOST_BARS = 16
 
 
-class Bars:
-    """Print nothing where stderr is not a terminal."""
+class Row:
+    """One bar: prompts done of all, with τ and tokens/s so far."""
 
-    def __init__(self, names: Sequence[str], done: Sequence[int], total: int):
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress, self._task = progress, task
+        self._committed = self._cycles = self._tokens = 0
+        self._seconds = 0.0
+
+    def advance(self, prompts: int, answers: Iterable[Answer | Sample], seconds: float) -> None:
+        """So many prompts more are done; `answers`: of those that did not fail, decoded in so many seconds."""
+        for one in answers:
+            self._committed += sum(one.committed)
+            self._cycles += len(one.committed)
+            self._tokens += len(one.output_ids)
+        self._seconds += seconds
+        known = self._cycles and self._seconds
+        speed = f"τ {self._committed / self._cycles:.2f}  {self._tokens / self._seconds:.0f} tok/s" if known else ""
+        self._progress.update(self._task, advance=prompts, speed=speed)
+        self._progress.refresh()
+
+    def grow(self, prompts: int) -> None:
+        """So many prompts more are to be done."""
+        total = self._progress.tasks[self._progress.task_ids.index(self._task)].total or 0
+        self._progress.update(self._task, total=total + prompts)
+
+    def hide(self) -> None:
+        self._progress.update(self._task, visible=False)
+
+
+class Bars:
+    """The bars of one pass, on stderr. Prints nothing where stderr is not a terminal."""
+
+    def __init__(self) -> None:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
             TextColumn("{task.fields[speed]}"), TimeRemainingColumn(),
             console=console(stderr=True), disable=not sys.stderr.isatty(),
             auto_refresh=False)  # no thread beside what is timed
-        self._tasks: list[TaskID] = []
-        self._tallies = [[0, 0, 0, 0.0] for _ in names]
-        for row, (name, finished) in enumerate(zip(names, done, strict=True)):
-            self._tasks.append(self._progress.add_task(printable(name), total=total, completed=finished, speed="",
-                                                       visible=row < MOST_BARS))
+
+    def row(self, name: str, total: int, done: int = 0) -> Row:
+        """A further bar; beyond the first 16 they are not shown."""
+        shown = sum(task.visible for task in self._progress.tasks)
+        return Row(self._progress, self._progress.add_task(printable(name), total=total, completed=done,
+                                                           speed="", visible=shown < MOST_BARS))
 
     def __enter__(self) -> Bars:
         self._progress.start()
@@ -41,18 +72,6 @@ class Bars:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self._progress.stop()
-
-    def advance(self, row: int, answer: Answer) -> None:
-        """One more prompt of this row is on disk."""
-        tally = self._tallies[row]
-        tally[0] += sum(answer.committed)
-        tally[1] += len(answer.committed)
-        tally[2] += len(answer.output_ids)
-        tally[3] += answer.decode_s
-        committed, cycles, tokens, seconds = tally
-        speed = f"τ {committed / cycles:.2f}  {tokens / seconds:.0f} tok/s" if cycles and seconds else ""
-        self._progress.update(self._tasks[row], advance=1, speed=speed)
-        self._progress.refresh()
 
 
 def display_names(cells: Sequence[Cell]) -> list[str]:

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from results.metrics import intervals
-from results.store.sample import Baseline, Sample
+from results.store.sample import Sample
 
-Run = Sample | Baseline
 LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS = 200, 64, 4
 """Longest period of a loop, and its shortest length: so many tokens, and so many periods."""
 CENSORED_ABOVE = 0.1
@@ -26,7 +25,7 @@ LENGTH = "length"
 """How a turn ended at the length limit."""
 
 
-def answer_costs(samples: Sequence[Sample], base: Sequence[Run]) -> dict[str, Any]:
+def answer_costs(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str, Any]:
     """Length, target passes and runaways of the answers, beside those of autoregressive decoding, `base`, which is
     `samples` itself in the autoregressive cell. Both are in the same order.
 
@@ -73,20 +72,19 @@ def ends_in_loop(ids: Sequence[int]) -> bool:
     return False
 
 
-def is_capped(run: Run) -> bool:
+def is_capped(run: Sample) -> bool:
     """Whether a turn of the answer ended at the length limit."""
     return LENGTH in run.finish
 
 
-def loops(run: Run) -> bool:
+def loops(run: Sample) -> bool:
     """Whether a turn of the answer ends in a loop."""
     return any(map(ends_in_loop, _turns(run)))
 
 
-def passes_of(run: Run) -> int:
-    """Forwards of the target after the prefill. Autoregressive decoding takes one for each token but the first of each
-    turn."""
-    return len(run.committed) if isinstance(run, Sample) else len(run.output_ids) - len(run.finish)
+def passes_of(run: Sample) -> int:
+    """Forwards of the target after the prefill."""
+    return len(run.committed)
 
 
 def censoring(baseline_cap_hit_share: float | None) -> str:
@@ -96,19 +94,18 @@ def censoring(baseline_cap_hit_share: float | None) -> str:
     return f"censored: {baseline_cap_hit_share:.0%} of the lossless answers end at the length limit"
 
 
-def _turns(run: Run) -> Iterator[Sequence[int]]:
-    """The tokens of each turn; of a baseline with several, all together, since it does not hold their lengths."""
-    sizes = run.turn_tokens if isinstance(run, Sample) else [len(run.output_ids)]
-    ends = np.cumsum(sizes)
-    for size, end in zip(sizes, ends.tolist(), strict=True):
+def _turns(run: Sample) -> Iterator[Sequence[int]]:
+    """The tokens of each turn."""
+    ends = np.cumsum(run.turn_tokens)
+    for size, end in zip(run.turn_tokens, ends.tolist(), strict=True):
         yield run.output_ids[end - size:end]
 
 
-def _lengths(runs: Sequence[Run]) -> NDArray[np.float64]:
+def _lengths(runs: Sequence[Sample]) -> NDArray[np.float64]:
     return np.array([len(run.output_ids) for run in runs], float)
 
 
-def _passes(runs: Sequence[Run]) -> NDArray[np.float64]:
+def _passes(runs: Sequence[Sample]) -> NDArray[np.float64]:
     return np.array([passes_of(run) for run in runs], float)
 
 

@@ -68,7 +68,17 @@ _INTERVALS = {
 _SPEED = (
     Metric("speedup", "Speedup", "×", 2, "higher",
            "Pooled tokens/s over that of autoregressive decoding of the same prompts in the same process, engine and "
-           "numeric type, alternating prompt by prompt. Interval: paired bootstrap over prompts."),
+           "numeric type, alternating prompt by prompt in the timed pass. Interval: paired bootstrap over the timed "
+           "prompts."),
+    Metric("speedup_modelled", "Modelled speedup", "×", 2, "higher",
+           "τ over all prompts times the time of an autoregressive token, over the time of a cycle; both times are "
+           "medians over the timed prompts. Interval: bootstrap over the prompts of both passes."),
+    Metric("token_ms", "Autoregressive token", "ms", 2, None,
+           "Decode time of the baseline per token, median over the timed prompts."),
+    Metric("timed_cycle_ms", "Timed cycle", "ms", 2, "lower",
+           "Decode time per draft–verify cycle, median over the timed prompts."),
+    Metric("repeatable", "Repeatable", "%", 0, None,
+           "Timed prompts whose tokens equal those of the quality pass."),
     Metric("speedup_mean_of_ratios", "Speedup, mean of ratios", "×", 2, "higher",
            "Mean over prompts of the speedup of each prompt, as reported by several papers."),
     Metric("tokens_per_s", "Speed", "tok/s", 1, "higher",

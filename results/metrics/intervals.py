@@ -28,6 +28,28 @@ def speedup_interval(
     return paired_interval((tokens, seconds, base_tokens, base_seconds), _pooled_ratio)
 
 
+def modelled_interval(
+    committed: ArrayLike, cycles: ArrayLike, token_s: ArrayLike, cycle_s: ArrayLike
+) -> Interval | None:
+    """95% interval of τ × median(token_s) ÷ median(cycle_s), where τ = sum(committed) / sum(cycles), by resampling the
+    prompts of each pass: `committed` and `cycles` hold one number per prompt of the quality pass, `token_s` and
+    `cycle_s` one per prompt of the timed pass. None where a pass has fewer than two prompts.
+
+    The passes are resampled independently: τ and the time of a cycle vary from prompt to prompt for different
+    reasons, its tokens and the length of its context."""
+    tokens, rounds, token, cycle = (np.asarray(array, float) for array in (committed, cycles, token_s, cycle_s))
+    if min(len(tokens), len(token)) < 2:
+        return None
+    rng, ratios = np.random.default_rng(SEED), []
+    for _ in range(10):  # a tenth of the resamples at a time bounds the memory
+        of_all = rng.integers(len(tokens), size=(RESAMPLES // 10, len(tokens)))
+        of_timed = rng.integers(len(token), size=(RESAMPLES // 10, len(token)))
+        tau = tokens[of_all].sum(1) / rounds[of_all].sum(1)
+        ratios.append(tau * np.median(token[of_timed], axis=1) / np.median(cycle[of_timed], axis=1))
+    low, high = np.quantile(np.concatenate(ratios), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
 def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval | None:
     """95% interval of a pooled ratio (sum over sum, such as tokens/s or tokens per cycle) by resampling prompts. None
     for fewer than two prompts."""

@@ -15,7 +15,8 @@ import numpy as np
 
 from results.metrics import intervals
 from results.metrics.intervals import Interval
-from results.store.sample import Baseline, Sample
+from results.store.compared import Compared
+from results.store.sample import Sample
 
 Pairs = dict[str, tuple[float, float]]
 """Item -> its quality with plain decoding and with the method, both in [0, 1]."""
@@ -39,11 +40,11 @@ class Estimate:
         return Estimate(self.value, self.alone)
 
 
-def baseline_right(cells: Sequence[Sequence[Sample]]) -> float | None:
+def baseline_right(cells: Sequence[Sequence[Compared]]) -> float | None:
     """How many items plain decoding gets right (the sum of their scores), in the cell where that is most; None where
     nothing has a score."""
-    scored = [pairs for samples in cells if (pairs := score_pairs(samples))]
-    return max((sum(plain for plain, _ in pairs.values()) for pairs in scored), default=None)
+    scored = [scores for pairs in cells if (scores := score_pairs(pairs))]
+    return max((sum(plain for plain, _ in scores.values()) for scores in scored), default=None)
 
 
 def fewest_right(limit: float) -> int:
@@ -57,29 +58,29 @@ def quality_measure(right: float | None, limit: float) -> Literal["score", "agre
     return "agreement" if right is None or right < fewest_right(limit) else "score"
 
 
-def score_pairs(samples: Sequence[Sample]) -> Pairs:
+def score_pairs(pairs: Sequence[Compared]) -> Pairs:
     """Scores of plain decoding and of the method, of the items that have both."""
-    return _means((sample, base.score, sample.score) for sample, base in _with_baseline(samples)
-                  if base.score is not None and sample.score is not None)
+    return _means((pair.sample, pair.baseline.score, pair.sample.score) for pair in _two_cells(pairs)
+                  if pair.baseline.score is not None and pair.sample.score is not None)
 
 
-def agreement(samples: Sequence[Sample]) -> dict[str, float]:
+def agreement(pairs: Sequence[Compared]) -> dict[str, float]:
     """Sample id -> edit similarity to plain decoding's answer, in [0, 1]."""
-    return {sample.id: intervals.edit_similarity(sample.output_ids, base.output_ids)
-            for sample, base in _with_baseline(samples)}
+    return {pair.id: intervals.edit_similarity(pair.sample.output_ids, pair.baseline.output_ids)
+            for pair in _two_cells(pairs)}
 
 
-def agreement_pairs(samples: Sequence[Sample], exact: Sequence[Sequence[Sample]], greedy: bool) -> Pairs | None:
-    """Agreement of lossless methods with plain decoding, and that of `samples`.
+def agreement_pairs(pairs: Sequence[Compared], exact: Sequence[Sequence[Compared]], greedy: bool) -> Pairs | None:
+    """Agreement of lossless methods with plain decoding, and that of the method whose prompts are `pairs`.
 
     At temperature 0 (`greedy`) a lossless method agrees fully. Above, two samples of one distribution differ, and their
     agreement is measured: the mean over the lossless cells `exact` at the same prompt. None without such a cell."""
     if not greedy and not exact:
         return None
-    own, lossless = agreement(samples), [agreement(cell) for cell in exact]
+    own, lossless = agreement(pairs), [agreement(cell) for cell in exact]
     ceiling = {name: [1.0] if greedy else [cell[name] for cell in lossless if name in cell] for name in own}
-    return _means((sample, float(np.mean(ceiling[sample.id])), own[sample.id]) for sample, _ in _with_baseline(samples)
-                  if ceiling[sample.id])
+    return _means((pair.sample, float(np.mean(ceiling[pair.id])), own[pair.id]) for pair in _two_cells(pairs)
+                  if ceiling[pair.id])
 
 
 def relative_loss(pairs: Pairs | None, tried: int, best: tuple[float, float] = (0.0, 1.0)) -> Estimate:
@@ -94,20 +95,22 @@ def relative_loss(pairs: Pairs | None, tried: int, best: tuple[float, float] = (
     return Estimate(1 - sum(own) / sum(reference), together, alone)
 
 
-def speedup_estimate(samples: Sequence[Sample], pooled: float | None, tried: int) -> tuple[Estimate, int]:
-    """The `pooled` speedup as one of `tried` settings, and the number of items behind it.
+def speedup_estimate(pairs: Sequence[Compared], pooled: float | None, tried: int) -> tuple[Estimate, int]:
+    """The `pooled` speedup as one of `tried` settings, and the number of items that the method answered.
 
-    Tokens and seconds of an item's samples are added up."""
+    Tokens and seconds of an item's timed samples are added up."""
     items: dict[str, list[tuple[float, ...]]] = {}
-    for sample, base in _with_baseline(samples):
-        arms = len(sample.output_ids), sample.decode_s, len(base.output_ids), base.decode_s
-        items.setdefault(sample.item, []).append(arms)
-    sums = [np.sum(items[name], axis=0) for name in sorted(items)]
+    for pair in _two_cells(pairs):
+        arms = items.setdefault(pair.sample.item, [])
+        if pair.timed is not None:
+            own, base = pair.timed.arms
+            arms.append((own.tokens, own.decode_s, base.tokens, base.decode_s))
+    sums = [np.sum(items[name], axis=0) for name in sorted(items) if items[name]]
     # An item answered by the token of the prefill alone took no decode time.
-    timed = [arms for arms in sums if (arms > 0).all()]
-    if len(timed) < 2:
+    rated = [arms for arms in sums if (arms > 0).all()]
+    if len(rated) < 2:
         return Estimate(pooled), len(items)
-    tokens, seconds, base_tokens, base_seconds = np.array(timed).T
+    tokens, seconds, base_tokens, base_seconds = np.array(rated).T
     together = intervals.speedup_t_interval(tokens, seconds, base_tokens, base_seconds, intervals.together(tried))
     alone = intervals.speedup_interval(tokens, seconds, base_tokens, base_seconds)
     return Estimate(pooled, together, alone), len(items)
@@ -122,5 +125,6 @@ def _means(values: Iterable[tuple[Sample, float, float]]) -> Pairs:
             for item, pairs in by_item.items()}
 
 
-def _with_baseline(samples: Sequence[Sample]) -> list[tuple[Sample, Baseline]]:
-    return [(sample, sample.baseline) for sample in samples if sample.baseline is not None]
+def _two_cells(pairs: Sequence[Compared]) -> list[Compared]:
+    """Those that compare two cells: the autoregressive cell is its own baseline."""
+    return [pair for pair in pairs if pair.baseline is not pair.sample]

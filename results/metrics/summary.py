@@ -1,7 +1,8 @@
 """From the samples of one cell to its summary: one definition per metric, the same for every method.
 
 A cycle is one draft–verify round; the token drawn from the prefill is emitted but belongs to no cycle. Everything is
-pooled over the prompts of the cell. What cannot be known is None. Shares, accuracies and recovery are fractions of 1.
+pooled over the prompts of the cell; speeds over those that were timed (`results.metrics.speed`). What cannot be known
+is None. Shares, accuracies and recovery are fractions of 1.
 """
 
 from __future__ import annotations
@@ -15,47 +16,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics import intervals
-from results.metrics.answer_cost import Run, answer_costs
+from results.metrics.answer_cost import answer_costs
 from results.metrics.intervals import Interval
 from results.metrics.phases import time_shares
 from results.metrics.quality_loss import score_pairs
-from results.store.sample import Record, Sample
+from results.metrics.speed import modelled_speedup, speeds
+from results.store.compared import Compared
+from results.store.sample import FailedSample, Sample
 from results.store.summary import Summary
 
 Floats = NDArray[np.float64]
 
-
-def summarise(records: Sequence[Record], *, metric: str, proportion: bool, phases: Mapping[str, float] | None = None,
-              baseline_phases: Mapping[str, float] | None = None) -> Summary:
+def summarise(records: Sequence[Compared | FailedSample], *, metric: str, proportion: bool,
+              phases: Mapping[str, float] | None = None, baseline_phases: Mapping[str, float] | None = None) -> Summary:
     """The summary of a cell.
 
-    records          the lines of samples.jsonl in any order, one per prompt; failed ones are counted and left out
+    records          its prompts in any order, each once; failed ones are counted and left out
     metric           name of the task's score
     proportion       is the score 0 or 1?
     phases           median seconds of the parts of a cycle (draft, verify, accept, commit) and of the whole (cycle),
                      from a profiling pass
     baseline_phases  the same of the baseline
 
-    A cell whose samples carry no baseline is the autoregressive cell: it is its own baseline, with speedup 1 and no
-    interval. Raises ValueError for repeated prompts and for a cell where only some samples carry a baseline."""
+    The autoregressive cell is its own baseline, with speedup 1 and no interval. Raises ValueError for repeated prompts
+    and for a cell where only some samples are their own baseline."""
     repeated = len(records) - len({record.id for record in records})
     if repeated:
         raise ValueError(f"{repeated} prompts occur more than once: give each prompt's sample once")
-    samples = sorted((record for record in records if isinstance(record, Sample)), key=lambda sample: sample.id)
-    baselines = [sample.baseline for sample in samples if sample.baseline is not None]
-    if len(baselines) not in (0, len(samples)):
-        raise ValueError(f"{len(baselines)} of {len(samples)} samples carry a baseline: a cell has it for all or none")
-    autoregressive = not baselines
-    base: Sequence[Run] = samples if autoregressive else baselines
-    cycles, speed = _cycles(samples), _speed(samples, base, autoregressive)
+    pairs = sorted((record for record in records if isinstance(record, Compared)), key=lambda pair: pair.id)
+    samples, base = [pair.sample for pair in pairs], [pair.baseline for pair in pairs]
+    alone = sum(own is other for own, other in zip(samples, base, strict=True))
+    if alone not in (0, len(pairs)):
+        raise ValueError(f"{alone} of {len(pairs)} samples are their own baseline: a cell has none or all such")
+    autoregressive = alone == len(pairs)
+    cycles, speed = _cycles(samples), speeds(pairs, autoregressive)
     return Summary(
         n=len(samples), failed=len(records) - len(samples), metric=metric,
         **cycles,
         **_rule_events(samples),
         **speed,
+        **modelled_speedup(pairs, autoregressive),
         **_ideal_speedup(cycles["tau"], speed["speedup"], phases, baseline_phases),
         **time_shares(speed["prefill_s"], speed["decode_s"], phases),
-        **_quality(samples, base, proportion, autoregressive),
+        **_quality(pairs, proportion, autoregressive),
         **_agreement(samples, base),
         **answer_costs(samples, samples if autoregressive else base),
         **_likelihood(samples, base),
@@ -109,42 +112,6 @@ def _rule_events(samples: Sequence[Sample]) -> dict[str, Any]:
     return {**(share if any(drafted) else {}), **({"events": dict(flags)} if flags else {})}
 
 
-def _speed(samples: Sequence[Sample], base: Sequence[Run], autoregressive: bool) -> dict[str, Any]:
-    tokens, seconds, prefill = _timing(samples)
-    base_tokens, base_seconds, _ = _timing(base)
-    rate, base_rate = _ratio(tokens.sum(), seconds.sum()), _ratio(base_tokens.sum(), base_seconds.sum())
-    # A prompt answered by the token of the prefill alone took no decode time and has no rate of its own.
-    timed = (tokens > 0) & (seconds > 0) & (base_tokens > 0) & (base_seconds > 0)
-    arms = tokens[timed], seconds[timed], base_tokens[timed], base_seconds[timed]
-    speedup = _optional_ratio(rate, base_rate)
-    interval, ratios, mean_of_ratios = None, np.array([]), speedup
-    if not autoregressive:
-        interval = intervals.speedup_interval(*arms)
-        ratios = (arms[0] / arms[1]) / (arms[2] / arms[3])
-        mean_of_ratios = _mean(ratios)
-    return {
-        "tokens_per_s": rate,
-        "tokens_per_s_ci95": intervals.ratio_interval(arms[0], arms[1]),
-        "baseline_tokens_per_s": base_rate,
-        "baseline_tokens_per_s_ci95": intervals.ratio_interval(arms[2], arms[3]),
-        "speedup": speedup,
-        "speedup_ci95": interval,
-        "speedup_mean_of_ratios": mean_of_ratios,
-        "speedup_mean_of_ratios_ci95": intervals.mean_interval(ratios),
-        "e2e_tokens_per_s": _ratio(tokens.sum(), (prefill + seconds).sum()),
-        "e2e_tokens_per_s_ci95": _pooled_interval(tokens, prefill + seconds),
-        "prefill_s": float(prefill.sum()),
-        "decode_s": float(seconds.sum()),
-    }
-
-
-def _timing(runs: Sequence[Run]) -> tuple[Floats, Floats, Floats]:
-    """Emitted tokens, decode seconds and prefill seconds, each [prompts]."""
-    tokens = np.array([len(run.output_ids) for run in runs], dtype=float)
-    seconds = np.array([run.decode_s for run in runs], dtype=float)
-    return tokens, seconds, np.array([run.prefill_s for run in runs], dtype=float)
-
-
 def _ideal_speedup(tau: float | None, speedup: float | None, phases: Mapping[str, float] | None,
                    baseline_phases: Mapping[str, float] | None) -> dict[str, Any]:
     """τ · t_ar ÷ (t_draft + t_verify): the speedup if a cycle cost its two model calls alone; and the share reached."""
@@ -154,46 +121,48 @@ def _ideal_speedup(tau: float | None, speedup: float | None, phases: Mapping[str
     return {"speedup_ideal": ideal, "efficiency": _optional_ratio(speedup, ideal), "phases": dict(phases)}
 
 
-def _quality(samples: Sequence[Sample], base: Sequence[Run], proportion: bool, autoregressive: bool) -> dict[str, Any]:
+def _quality(compared: Sequence[Compared], proportion: bool, autoregressive: bool) -> dict[str, Any]:
+    samples, base = [pair.sample for pair in compared], [pair.baseline for pair in compared]
     if any(sample.group is not None for sample in samples):
-        return _quality_of_groups(samples, base)
+        return _quality_of_groups(compared, samples, base)
     pairs = [(own.score == 1, other.score == 1) for own, other in zip(samples, base, strict=True)
              if own.score is not None and other.score is not None]
     paired_test = proportion and not autoregressive
     return {
         **_accuracies([run.score for run in samples], [run.score for run in base], proportion),
-        **_change(samples),
+        **_change(compared),
         "mcnemar_p": intervals.mcnemar_p([a for a, _ in pairs], [b for _, b in pairs]) if paired_test else None,
     }
 
 
-def _quality_of_groups(samples: Sequence[Sample], base: Sequence[Run]) -> dict[str, Any]:
+def _quality_of_groups(compared: Sequence[Compared], samples: Sequence[Sample],
+                       base: Sequence[Sample]) -> dict[str, Any]:
     """Several samples per item: the mean over items of their mean scores (pass@1 for passed or not), and pass@k.
 
     Samples of one item depend on one another, so intervals are over items, and there is no paired test."""
     scores, base_scores = _scores_by_item(samples, samples), _scores_by_item(samples, base)
     return {
         **_accuracies([float(np.mean(item)) for item in scores], [float(np.mean(item)) for item in base_scores], False),
-        **_change(samples),
+        **_change(compared),
         "mcnemar_p": None,
         "pass_at_k": intervals.pass_at_k(scores),
         "baseline_pass_at_k": intervals.pass_at_k(base_scores),
     }
 
 
-def _change(samples: Sequence[Sample]) -> dict[str, Any]:
+def _change(pairs: Sequence[Compared]) -> dict[str, Any]:
     """Accuracy minus the baseline's over the items that have both; None without any."""
-    pairs = score_pairs(samples)
-    if not pairs:
+    scores = score_pairs(pairs)
+    if not scores:
         return {"accuracy_change": None, "accuracy_change_ci95": None}
-    base, own = np.array([pairs[item] for item in sorted(pairs)]).T
+    base, own = np.array([scores[item] for item in sorted(scores)]).T
     return {
         "accuracy_change": float(own.mean() - base.mean()),
         "accuracy_change_ci95": intervals.difference_interval(base, own),
     }
 
 
-def _scores_by_item(samples: Sequence[Sample], runs: Sequence[Run]) -> list[list[float]]:
+def _scores_by_item(samples: Sequence[Sample], runs: Sequence[Sample]) -> list[list[float]]:
     """The known scores of `runs`, one list per item; `samples` say which item each run answers."""
     groups: dict[str, list[float]] = {}
     for sample, run in zip(samples, runs, strict=True):
@@ -225,7 +194,7 @@ def _accuracy(scores: Sequence[float | None], proportion: bool) -> tuple[float |
     return _mean(known), intervals.proportion_interval(int(sum(known)), len(known))
 
 
-def _agreement(samples: Sequence[Sample], base: Sequence[Run]) -> dict[str, Any]:
+def _agreement(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str, Any]:
     pairs = [(own.output_ids, other.output_ids) for own, other in zip(samples, base, strict=True)]
     equal, similar = [own == other for own, other in pairs], [intervals.edit_similarity(*pair) for pair in pairs]
     return {
@@ -236,7 +205,7 @@ def _agreement(samples: Sequence[Sample], base: Sequence[Run]) -> dict[str, Any]
     }
 
 
-def _likelihood(samples: Sequence[Sample], base: Sequence[Run]) -> dict[str, Any]:
+def _likelihood(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str, Any]:
     """Nats per emitted token under the raw target, of the cell and of its baseline; None unless every run has them."""
     likelihood: dict[str, Any] = {}
     for name, runs in (("nll", samples), ("baseline_nll", base)):
@@ -284,5 +253,5 @@ def _optional_ratio(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else _ratio(a, b)
 
 
-def _mean(values: Sequence[float] | Floats) -> float | None:
+def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if len(values) else None

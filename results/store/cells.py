@@ -2,7 +2,8 @@
 
     <root>/<key>/cell.yaml          the resolved configuration whose hash is the key
                  environment.json   machine and versions of the latest run, and of the earlier ones
-                 samples.jsonl      one line per prompt, on disk before the next prompt starts
+                 samples.jsonl      one line per prompt of the quality pass
+                 timed.jsonl        one line per prompt of the timed pass, on disk before the next method starts
                  summary.json       the metrics of the cell; its presence marks the cell as complete
                  failure.json       why the cell could not be finished
 """
@@ -29,13 +30,14 @@ from results.store.errors import Locked, StoreError, first_fault
 from results.store.files import append_line, replace_text, writing
 from results.store.json_text import from_json, json_text
 from results.store.reasons import one_line
-from results.store.sample import FailedSample, Record, Sample, SampleCache, to_line
+from results.store.sample import FailedSample, LineCache, Record, Sample, read_records, to_line
 from results.store.summary import Summary, sealed, unsealed
+from results.store.timed import Timed, read_timed, timed_line
 
 log = logging.getLogger(__name__)
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 CACHE_BYTES = 64 << 20
-"""Samples files of this total size are kept parsed, so that one command reads each of them once."""
+"""Files of samples of this total size are kept parsed, so that one command reads each of them once."""
 
 
 class Store:
@@ -43,18 +45,18 @@ class Store:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
-        self._samples = SampleCache(CACHE_BYTES)
+        self._lines = LineCache(CACHE_BYTES)
 
     def cell(self, key: str) -> CellFolder:
         """The folder of the cell `key`, whether or not it exists yet. Raises StoreError for a key that is no folder
         name."""
         if not KEY.fullmatch(key):
             raise StoreError(f"cell key {key!r} is not a folder name: use letters, digits, '.', '_' and '-'")
-        return CellFolder(self.root / key, self._samples)
+        return CellFolder(self.root / key, self._lines)
 
     def cells(self) -> list[CellFolder]:
         """Every cell that has a configuration, sorted by key."""
-        return [CellFolder(path.parent, self._samples) for path in sorted(self.root.glob("*/cell.yaml"))]
+        return [CellFolder(path.parent, self._lines) for path in sorted(self.root.glob("*/cell.yaml"))]
 
     def find(self) -> pd.DataFrame:
         """One row per cell, index = key: the configuration flattened to dotted columns (`rule.theta`), the summary's
@@ -72,9 +74,9 @@ class CellFolder:
 
     Every method that reads raises StoreError for a file that cannot be parsed."""
 
-    def __init__(self, path: Path, samples: SampleCache) -> None:
+    def __init__(self, path: Path, lines: LineCache) -> None:
         self.path = path
-        self._samples = samples
+        self._lines = lines
         self._locked = False
 
     @property
@@ -143,16 +145,22 @@ class CellFolder:
         """Add the line of one prompt; it is on disk when this returns. Cuts off a line that a kill left unfinished.
 
         Raises ValueError for a number that JSON does not have."""
-        if not self._locked:
-            raise StoreError(f"{self.path}: samples are only appended inside `with cell.lock():`")
-        append_line(self.path / "samples.jsonl", to_line(record))
+        self._append("samples.jsonl", to_line(record))
+
+    def append_timed(self, timed: Timed) -> None:
+        """Add the line of one timed prompt; as `append`."""
+        self._append("timed.jsonl", timed_line(timed))
+
+    def timed(self) -> list[Timed]:
+        """One record per timed prompt, in the order first written; as `samples`."""
+        return self._lines.read(self.path / "timed.jsonl", read_timed)
 
     def samples(self) -> list[Record]:
         """One record per prompt, in the order first written. A later line of a prompt replaces a failed one.
 
         An unfinished last line is left out with a warning, and the next `append` removes it. Raises StoreError for any
         other line that is no record. The file is read again only when it has changed."""
-        return self._samples.read(self.path / "samples.jsonl")
+        return self._lines.read(self.path / "samples.jsonl", read_records)
 
     def good_samples(self) -> list[Sample]:
         """The prompts that were decoded and scored."""
@@ -165,9 +173,9 @@ class CellFolder:
     def write_summary(self, summary: Summary) -> None:
         """Write summary.json, which says that the cell is complete, with the digest of the samples it is about."""
         path = self.path / "samples.jsonl"
-        length = self._samples.content(path).rfind(b"\n") + 1
-        digest = {"count": len(self._samples.read(path)), "bytes": length,
-                  "sha256": self._samples.sha256(path, length) or hashlib.sha256().hexdigest()}
+        length = self._lines.content(path).rfind(b"\n") + 1
+        digest = {"count": len(self._lines.read(path, read_records)), "bytes": length,
+                  "sha256": self._lines.sha256(path, length) or hashlib.sha256().hexdigest()}
         self._write_json("summary.json", sealed(summary.with_values(samples=digest)))
 
     def summary(self) -> Summary | None:
@@ -184,9 +192,9 @@ class CellFolder:
     def _lacks_samples_of(self, summary: Summary) -> bool:
         """Whether samples.jsonl no longer begins with what a summary is about. Says so once a command."""
         digest, path = summary.samples, self.path / "samples.jsonl"
-        if digest is not None and (digest.bytes == 0 or self._samples.sha256(path, digest.bytes) == digest.sha256):
+        if digest is not None and (digest.bytes == 0 or self._lines.sha256(path, digest.bytes) == digest.sha256):
             return False
-        if self._samples.is_first_mention(path):
+        if self._lines.is_first_mention(path):
             held = "its samples" if digest is None else f"the {digest.count} samples"
             log.warning("%s was changed behind summary.json, which is about %s it held: running the cell decodes what "
                         "is missing", path, held)
@@ -222,6 +230,11 @@ class CellFolder:
     def record(self, name: str) -> dict[str, Any] | None:
         """What `write_record` wrote to <name>.json; None where there is no such file."""
         return self._read_json(f"{name}.json")
+
+    def _append(self, name: str, line: bytes) -> None:
+        if not self._locked:
+            raise StoreError(f"{self.path}: lines are only appended inside `with cell.lock():`")
+        append_line(self.path / name, line)
 
     def _write_json(self, name: str, data: Mapping[str, Any]) -> None:
         replace_text(self.path / name, json_text(data, indent=1) + "\n")

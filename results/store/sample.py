@@ -1,13 +1,14 @@
-"""The records of samples.jsonl: what the decoding of one prompt gave, or why it failed."""
+"""The records of samples.jsonl: what the decoding of one prompt gave, or why it failed. No clock is in them."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -18,27 +19,6 @@ log = logging.getLogger(__name__)
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 OMITTED: dict[str, Any] = {"flags": {}, "group": None}
 """Fields that a line leaves out at these values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """The autoregressive answer to the same prompt, decoded in the same process.
-
-    output_ids   emitted tokens, all turns, cut behind the end
-    decode_s     seconds of decoding, prefill and tokenisation excluded
-    prefill_s    seconds of the prefill, all turns
-    score        the task's score in [0, 1]; None where the task has none
-    finish       why each turn ended: "eos", "length", …
-    nll          −log p(token) under the raw target, nats, summed over the emitted tokens; None where not computed
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    output_ids: list[int]
-    decode_s: float
-    prefill_s: float
-    score: float | None
-    finish: list[str]
-    nll: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +37,6 @@ class Sample:
     greedier       emitted draft tokens that the lossless test rejects although they are the target's argmax
     drafted        tokens proposed where the draft is pruned, else 0
     pruned         drafted tokens dropped before verification
-    prefill_s      seconds of the prefill, all turns
-    decode_s       seconds of decoding, prefill and tokenisation excluded
     finish         why each turn ended: "eos", "length", …
     score          the task's score in [0, 1]; None where the task has none
     answer         what the task extracted from the text
@@ -66,7 +44,6 @@ class Sample:
     seed           the seed of the cell
     nll            −log p(token) under the raw target, nats, summed over the emitted tokens; None where not computed
     prompt_tokens  tokens of the prompt, all turns
-    baseline       the autoregressive run of the prompt; None in the autoregressive cell
     flags          how often each flag of the rule was set on an emitted token
     group          the item that several samples answer; None where a sample is an item of its own
     """
@@ -83,8 +60,6 @@ class Sample:
     greedier: int
     drafted: int
     pruned: int
-    prefill_s: float
-    decode_s: float
     finish: list[str]
     score: float | None
     answer: str | None
@@ -92,7 +67,6 @@ class Sample:
     seed: int
     nll: float | None
     prompt_tokens: int
-    baseline: Baseline | None
     flags: dict[str, int] = field(default_factory=dict)
     group: str | None = None
 
@@ -112,6 +86,7 @@ class FailedSample:
 
 
 Record = Sample | FailedSample
+Parsed = TypeVar("Parsed")
 _SAMPLE, _FAILED = TypeAdapter(Sample), TypeAdapter(FailedSample)
 
 
@@ -134,28 +109,35 @@ def from_line(line: bytes) -> Record:
 
 def read_records(path: Path, content: bytes) -> list[Record]:
     """The records of a samples file with this content: one per prompt, in the order first written; a later line of a
-    prompt replaces a failed one.
-
-    A last line without its newline is still being written, or was when its process was killed: it is left out with a
-    warning. Raises StoreError, naming file and line, for any other line that is no record."""
+    prompt replaces a failed one. Raises StoreError, naming file and line, for a whole line that is no record."""
     records: dict[str, Record] = {}
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
-        where = f"{path} line {number}"
-        if not line.endswith(b"\n"):
-            log.warning("%s is unfinished and left out; its prompt will be decoded again", where)
-            break
-        try:
-            record = from_line(line)
-        except ValueError as error:
-            complaint = f"{where} is not a sample ({error})"
-            raise StoreError(f"{complaint}: remove the line to decode its prompt again") from error
+    for where, record in whole_lines(path, content, from_line, "sample"):
         if isinstance(records.get(record.id), Sample):
             raise StoreError(f"{where} repeats prompt {record.id!r}, which is already measured: remove the line")
         records[record.id] = record
     return list(records.values())
 
 
-class SampleCache:
+def whole_lines(path: Path, content: bytes, parse: Callable[[bytes], Parsed],
+                what: str) -> Iterator[tuple[str, Parsed]]:
+    """(place, record) of each line of a file with this content; `what` names a record in messages.
+
+    A last line without its newline is still being written, or was when its process was killed: it is left out with a
+    warning. Raises StoreError, naming file and line, where `parse` raises ValueError."""
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        where = f"{path} line {number}"
+        if not line.endswith(b"\n"):
+            log.warning("%s is unfinished and left out; its prompt will be decoded again", where)
+            return
+        try:
+            record = parse(line)
+        except ValueError as error:
+            complaint = f"{where} is not a {what} ({error})"
+            raise StoreError(f"{complaint}: remove the line to decode its prompt again") from error
+        yield where, record
+
+
+class LineCache:
     """Records of the files read last, so that one command reads each file once. A file that changed is read again.
 
     limit   bytes of files whose records are kept; the file read last is kept whatever its size
@@ -163,18 +145,18 @@ class SampleCache:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._kept: OrderedDict[Path, tuple[tuple[int, int], list[Record]]] = OrderedDict()
+        self._kept: OrderedDict[Path, tuple[tuple[int, int], list[Any]]] = OrderedDict()
         self._mentioned: set[Path] = set()
         self._last: tuple[Path, tuple[int, int], bytes] | None = None
         self._digests: dict[tuple[Path, int], tuple[tuple[int, int], str]] = {}
 
-    def read(self, path: Path) -> list[Record]:
-        """As `read_records`; empty where there is no file."""
+    def read(self, path: Path, parse: Callable[[Path, bytes], list[Parsed]]) -> list[Parsed]:
+        """What `parse` makes of the file's path and content; empty where there is no file."""
         if (stamp := _stamp(path)) is None:
             return []
         kept = self._kept.get(path)
         if kept is None or kept[0] != stamp:
-            kept = self._kept[path] = stamp, read_records(path, self.content(path))
+            kept = self._kept[path] = stamp, parse(path, self.content(path))
         self._kept.move_to_end(path)
         while len(self._kept) > 1 and sum(size for (_, size), _ in self._kept.values()) > self.limit:
             self._kept.popitem(last=False)

@@ -71,9 +71,10 @@ class Summary(BaseModel):
     asked                prompts that the command asked for; None: all of the task
     samples              the samples file that it is about; set when it is written
     n, failed            prompts measured, prompts that failed and are left out
+    timed                prompts timed
     metric               name of the task's score
     tokens, cycles       emitted tokens, draft–verify cycles
-    prefill_s, decode_s  seconds, summed over the prompts
+    prefill_s, decode_s  seconds, summed over the timed prompts
     accept_histogram     [i]: cycles with i accepted draft tokens
     accept_by_position   [i]: share of cycles in which the draft token at position i (from 0) was accepted
     phases               median seconds of the parts of a cycle, from the profiling pass
@@ -91,6 +92,7 @@ class Summary(BaseModel):
     samples: SamplesDigest | None = None
     n: int
     failed: int
+    timed: int
     metric: str
     tokens: int
     cycles: int
@@ -117,6 +119,11 @@ class Summary(BaseModel):
     baseline_tokens_per_s_ci95: Interval | None = None
     speedup: float | None
     speedup_ci95: Interval | None
+    speedup_modelled: float | None
+    speedup_modelled_ci95: Interval | None
+    token_ms: float | None
+    timed_cycle_ms: float | None
+    repeatable: float | None
     speedup_mean_of_ratios: float | None
     speedup_mean_of_ratios_ci95: Interval | None = None
     e2e_tokens_per_s: float | None

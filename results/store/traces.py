@@ -63,6 +63,20 @@ class TraceFolder:
         """Ids of the prompts that a file covers; None where the file does not exist."""
         return _meta(self.part(number))["prompts"] if self.part(number).exists() else None
 
+    def covered(self) -> set[str]:
+        """Ids of all traced prompts."""
+        return {prompt for part in self.path.glob("*.parquet") for prompt in _meta(part)["prompts"]}
+
+    def add(self, prompts: Sequence[str], columns: Sequence[Mapping[str, NDArray[Any] | str | int]],
+            threshold: Threshold | None) -> None:
+        """Write a further file; arguments as `write`."""
+        numbers = [int(part.stem) for part in self.path.glob("*.parquet")]
+        self.write(max(numbers, default=-1) + 1, prompts, columns, threshold)
+
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(part.stat().st_size for part in self.path.glob("*.parquet"))
+
     def write(self, number: int, prompts: Sequence[str], columns: Sequence[Mapping[str, NDArray[Any] | str | int]],
               threshold: Threshold | None) -> None:
         """Write one file. `columns` holds a mapping for each prompt and turn: name -> array [positions], or one value

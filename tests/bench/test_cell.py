@@ -68,7 +68,9 @@ def test_nothing_is_drafted_so_neither_length_nor_rule_matter(cell_of) -> None:
 def test_one_rotation_shares_all_but_the_method(cell_of) -> None:
     key = cell_of().rotation_key
     assert {cell_of(o).rotation_key for o in ("method=ar", "method=pld", "draft.length=9", "rule.theta=0.5")} == {key}
-    assert key not in {cell_of(o).rotation_key for o in ("seed=1", "n=4", "task=mini_chat", "batch=2")}
+    assert key not in {cell_of(o).rotation_key for o in ("seed=1", "task=mini_chat", "batch=2")}
+    assert cell_of("n=4").rotation_key == cell_of("timed=0").rotation_key == key
+    assert cell_of("n=4", "timed=0").name == cell_of().name, "numbers of prompts extend a cell"
 
 
 def test_contents_count_and_places_do_not(cell_of, pair_folder: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from transformers import AutoTokenizer
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
-from bench.run import rotation as runner
+from bench.run import decoding as runner
+from bench.run import rotation
 from bench.run.model_pool import ModelPool
 from methods.engine.loading import load_model
 from results.store.cells import Store
@@ -50,18 +52,25 @@ def test_a_cell_on_disk(command) -> None:
     assert result.status == 0 and not result.err
     cell = result.cell
     files = {file.name for file in cell.path.iterdir()}
-    assert files >= {"cell.yaml", "environment.json", "samples.jsonl", "summary.json"} and "failure.json" not in files
+    assert files >= {"cell.yaml", "environment.json", "samples.jsonl", "timed.jsonl", "summary.json"}
+    assert "failure.json" not in files
     assert cell.config()["rule"]["theta"] == 0.5 and cell.config()["name"] == cell.key
     samples = cell.samples()
     assert [sample.id for sample in samples] == [f"mini_gsm-test-{i:05d}" for i in range(3)]
     for sample in samples:
         assert sample.seed == 3 and sample.drafted == sample.pruned == 0 and sample.flags
-        assert sample.decode_s > 0 < sample.prefill_s
         assert len(sample.output_ids) == 1 + sum(sample.committed) <= 12
-        assert len(sample.committed) == len(sample.accepted) and sample.baseline.output_ids
+        assert len(sample.committed) == len(sample.accepted)
+    rows = cell.timed()
+    assert [row.id for row in rows] == [sample.id for sample in samples] and len({row.started for row in rows}) == 1
+    for row, sample in zip(rows, samples, strict=True):
+        assert (row.own.tokens, row.own.cycles) == (len(sample.output_ids), len(sample.committed))
+        assert all(run.decode_s > 0 < run.prefill_s and run.parted is None for run in row.arms)
+        assert row.baseline.tokens == 1 + row.baseline.cycles and row.host and row.boot
     summary = result.last_line
     assert summary == cell.summary().plain()
     assert (summary["n"], summary["failed"], summary["metric"]) == (3, 0, "exact_match")
+    assert (summary["timed"], summary["repeatable"]) == (3, 1.0)
     assert 1 <= summary["tau"] <= 6 and summary["speedup"] > 0 and len(summary["speedup_ci95"]) == 2
     environment = cell.environment()
     assert environment["packages"]["torch"] and environment["cpu"]["threads"] >= 1
@@ -83,12 +92,9 @@ def test_greedy_sps_equals_the_baseline(command) -> None:
     baseline = {key: value[:2] for key, value in decoded(result.store, "ar").items()}
     assert baseline and baseline == {key: value[:2] for key, value in decoded(result.store, "lossless").items()}
     assert baseline == {key: value[:2] for key, value in decoded(result.store, "prompt_lookup-lossless").items()}
-    for cell in result.store.cells():
-        for sample in cell.samples():
-            if "-ar-" in cell.key:
-                assert sample.baseline is None and set(sample.committed) <= {1}
-            else:
-                assert sample.baseline.output_ids == baseline[sample.id][0]
+    [own] = {cell.config()["baseline"] for cell in result.store.cells()}
+    assert "-ar-" in own and {one for sample in result.store.cell(own).samples() for one in sample.committed} == {1}
+    assert all(row.baseline is None for row in result.store.cell(own).timed())
 
 
 @pytest.mark.slow
@@ -164,11 +170,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 def test_a_samples_file_is_read_once_a_command(command, opened: list[tuple[str, str]]) -> None:
-    """A run reads it once after the last append; a command that finds a complete cell reads it once in all."""
+    """A run reads those of the cell and of its twin once after the last append; a command that finds a complete cell
+    reads its own once in all."""
     assert command("method=mars", "summary=json", "trace=true").status == 0
     last_append = max(i for i, (_, mode) in enumerate(opened) if mode.startswith("a"))
-    assert last_append == 2, "three prompts, and nothing to read before"
-    assert [mode for _, mode in opened[last_append + 1:]] == ["rb"]
+    assert last_append == 5, "three prompts each, and nothing to read before"
+    assert len({name for name, _ in opened[last_append + 1:]}) == 2
+    assert [mode for _, mode in opened[last_append + 1:]] == ["rb", "rb"]
     opened.clear()
     assert command("method=mars", "summary=json").status == 0
     assert [mode for _, mode in opened] == ["rb"]
@@ -200,6 +208,7 @@ def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_p
     lines = result.err.splitlines()
     assert len(lines) == 2 and all(line.startswith("failed: local-") and "broken" in line for line in lines)
     state = {cell.key.rsplit("-", 1)[0]: (cell.summary() is not None, cell.failure()) for cell in result.store.cells()}
+    assert state["local-ar-mini_gsm"] == (True, None), "the baseline of those that can run"
     assert state["local-prompt_lookup-lossless-mini_gsm"] == (True, None)
     assert not state["local-lossless-mini_gsm"][0] and "broken" in state["local-lossless-mini_gsm"][1]
     tail = [json.loads(line) for line in result.out.splitlines()[-3:]]
@@ -252,14 +261,14 @@ def test_a_cell_that_another_process_writes_comes_last(command, caplog: pytest.L
     other = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], cwd=PROJECT, stdout=subprocess.PIPE)
     assert other.stdout.readline() == b"held\n"
     ended: list[str] = []
-    real = runner.Rotation.run
+    real = rotation.Rotation.run
 
-    def run(rotation):
-        ended.extend(arm.cell.name for arm in rotation.arms)
-        real(rotation)
-        other.kill()
+    def run(arms):
+        ended.extend(arm.cell.name for arm in arms.arms)
+        real(arms)
+        threading.Timer(1, other.kill).start()
 
-    monkeypatch.setattr(runner.Rotation, "run", run)
+    monkeypatch.setattr(rotation.Rotation, "run", run)
     try:
         result = command("method=sps,pld", "n=1", flags=["-m"])
     finally:
@@ -286,7 +295,7 @@ def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.Mo
     def decoding(method, *args, **kw):
         answered.append(type(method.rule).__name__)
         broken = {"decode": exhausted} if place == "decoding" and answered[-1] == "Mars" else {}
-        return real["decoding"](method, *args, **kw, **broken)
+        return real["decoding"](method, *args, **kw | broken)
 
     def likelihood(target, runs):
         return exhausted() if place == "likelihood" and answered[-1] == "Mars" else real["likelihood"](target, runs)
@@ -295,7 +304,7 @@ def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.Mo
     monkeypatch.setattr(runner, "answer", decoding)
     monkeypatch.setattr(runner, "add_nll", likelihood)
     result = command("method=sps,mars", flags=["-m"])
-    cells = {cell.config()["rule"]["name"]: cell for cell in result.store.cells()}
+    cells = {cell.config()["rule"]["name"]: cell for cell in result.store.cells() if "-ar-" not in cell.key}
     assert cells["lossless"].failure() is None and cells["lossless"].summary().n == 3
     [line] = result.err.splitlines()
     assert result.status == 1 and line.startswith(f"failed: {cells['mars'].key}: ") and str(error) in line
@@ -307,13 +316,13 @@ def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.Mo
 
 def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    real = runner.answer
+    real = rotation.answer
 
     def counting(method, chunk, *args, **kw):
         asked.append("ar" if method.model is None else f"{method.rule.theta}")
         return real(method, chunk, *args, **kw)
 
-    monkeypatch.setattr(runner, "answer", counting)
+    monkeypatch.setattr(rotation, "answer", counting)
     result = command("method=mars", "rule.theta=0.5,0.7,0.9", flags=["-m"])
     assert result.status == 0
     assert asked[:4] == ["ar", "0.5", "0.7", "0.9"], "one untimed warm-up each"
@@ -333,6 +342,7 @@ def test_each_point_alone_where_a_launcher_spreads_them(command, pair, tmp_path:
     for point in points:
         run_point(OmegaConf.create(point.config))
     assert [cell.summary().n for cell in Store(store).cells()] == [2, 2]
+    assert [cell.summary().timed for cell in Store(store).cells()] == [2, 2]
 
 
 def test_models_are_loaded_once_and_let_go(command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +356,7 @@ def test_models_are_loaded_once_and_let_go(command, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ModelPool, "keep_only", lambda pool, cells: kept.append(len(pool)) or real_keep(pool, cells))
     result = command("method=sps,mars", "task=mini_gsm,mini_chat", "n=2", flags=["-m"])
     assert result.status == 0 and sorted(loads) == ["draft", "target"]
-    assert kept == [0, 2], "the second task finds both models in the pool"
+    assert kept[0] == 0 and kept[-1] == max(kept) == 2, "the second task finds both models in the pool"
 
 
 def test_a_pool_keeps_what_the_next_cells_need(pair: list[str]) -> None:
@@ -366,4 +376,7 @@ def test_a_torn_sample_file_stops_its_rotation_alone(command) -> None:
     (torn / "samples.jsonl").write_text("not a sample\n")
     result = command("method=sps", "task=mini_gsm,mini_chat", "n=2", flags=["-m"])
     assert result.status == 1 and "samples.jsonl line 1" in result.err and len(result.err.splitlines()) == 1
-    assert [cell.summary() is not None for cell in result.store.cells()] == [True, False]
+    summaries = {cell.key.split("-")[1]: [] for cell in result.store.cells()}
+    for cell in result.store.cells():
+        summaries[cell.key.split("-")[1]].append(cell.summary() is not None)
+    assert summaries == {"ar": [True, True], "lossless": [True, False]}

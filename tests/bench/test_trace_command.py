@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.run import trace as tracing
+from bench.run import quality
 from bench.run.model_pool import ModelPool
 from results.metrics.replay import COLUMNS, kept_at, replay, walked
 from results.store.clauses import EMITTED, KEPT, TESTED
@@ -22,18 +22,18 @@ def part_times(folder: TraceFolder) -> dict[str, int]:
 
 
 def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = command("method=mars_sampling", "rule.theta=0.3", "task=mini_chat", "batch=2", *RUN)
+    plain = command("method=mars_sampling", "rule.theta=0.3", "task=mini_chat", *RUN)
     before = (plain.cell.path / "samples.jsonl").read_bytes(), plain.cell.summary()
     assert not TraceFolder(plain.cell).exists()
-    asked = ("method=mars_sampling", "rule.theta=0.3", "task=mini_chat", "batch=2", "trace=true", *RUN)
+    asked = ("method=mars_sampling", "rule.theta=0.3", "task=mini_chat", "quality_batch=2", "trace=true", *RUN)
     result = command(*asked)
     assert result.status == 0 and not result.err
     assert ((result.cell.path / "samples.jsonl").read_bytes(), result.cell.summary()) == before
     traces = TraceFolder(result.cell)
     frame, threshold = traces.frame(), traces.threshold()
     assert (threshold.name, threshold.relation, threshold.value) == ("theta", ">", 0.3)
-    assert [traces.prompts(0), traces.prompts(1)] == [[s.id for s in result.cell.samples()][:2],
-                                                      [s.id for s in result.cell.samples()][2:]]
+    parts = [traces.prompts(0), traces.prompts(1)]
+    assert list(map(len, parts)) == [2, 1] and {*parts[0], *parts[1]} == {s.id for s in result.cell.samples()}
     for sample in result.cell.samples():
         start, first = 0, 0
         for turn, tokens in enumerate(sample.turn_tokens):
@@ -50,9 +50,9 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch: p
     times = part_times(traces)
     traces.part(1).unlink()
     seen = []
-    monkeypatch.setattr(tracing, "check_same", lambda run, sample: seen.append(run.prompt.id))
+    monkeypatch.setattr(quality, "difference", lambda record, sample: seen.append(record.id))
     command(*asked)
-    assert seen == traces.prompts(1), "only what was missing is traced again"
+    assert seen == traces.prompts(1) == parts[1], "only what was missing is traced again"
     assert part_times(traces)["00000.parquet"] == times["00000.parquet"]
     monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
     assert command(*asked).status == 0
@@ -94,7 +94,7 @@ def test_replay_at_the_traced_threshold_is_the_trace(command, method) -> None:
 
 def test_the_replay_command(command, monkeypatch: pytest.MonkeyPatch) -> None:
     command("method=fsd", "trace=true", *RUN)
-    monkeypatch.setattr("bench.run.rotation.answer", lambda *_, **__: pytest.fail("something was decoded"))
+    monkeypatch.setattr("bench.run.decoding.answer", lambda *_, **__: pytest.fail("something was decoded"))
     result = command("method=fsd", "replay=[0.1,0.4,0.8]", *RUN)
     assert result.status == 0 and "threshold = 0.4" in result.out
     written = next(word for word in result.out.split() if word.endswith(".csv,"))[:-1]
@@ -104,7 +104,7 @@ def test_the_replay_command(command, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_trace_of_some_prompts_is_not_replayed(command) -> None:
-    cell = command("method=fsd", "trace=true", *RUN).cell
+    cell = command("method=fsd", "trace=true", "quality_batch=2", *RUN).cell
     TraceFolder(cell).part(1).unlink()
     TraceFolder(cell).write_failure("the disk was full")
     result = command("method=fsd", "replay=auto", *RUN)

@@ -14,7 +14,7 @@ import wandb
 
 from bench.config import tracking
 from results.store.sample import FailedSample
-from tests.helpers.synthetic_cells import baseline, sample
+from tests.helpers.synthetic_cells import compared, sample
 
 
 @pytest.fixture(autouse=True)
@@ -60,10 +60,11 @@ def test_run_is_not_hurt(command, monkeypatch: pytest.MonkeyPatch, caplog: pytes
 
 
 def test_row_of_a_prompt() -> None:
-    measured = sample("a", [1] * 9, decode_s=2.0, committed=[3, 5], accepted=[2, 4],
-                      baseline=baseline([1] * 8, decode_s=4.0))
+    own = sample("a", [1] * 9, committed=[3, 5], accepted=[2, 4])
+    measured = compared(own, sample("a", [1] * 8), decode_s=2.0, base_decode_s=4.0)
     row = tracking.per_prompt(measured)
     named = ("tokens", "tau", "accept_len", "tokens_per_s", "speedup")
     assert [row[name] for name in named] == [9, 4.0, 3.0, 4.5, 2.25]
     assert tracking.per_prompt(FailedSample("b", "no")) == {"id": "b", "error": "no"}
-    assert "speedup" not in tracking.per_prompt(replace(measured, baseline=None))
+    assert "speedup" not in tracking.per_prompt(compared(own))
+    assert not {"tokens_per_s", "decode_s"} & set(tracking.per_prompt(replace(measured, timed=None)))

@@ -11,22 +11,31 @@ from results.metrics.paired import PAIRED, by_item
 from results.metrics.summary import summarise
 from results.reports.grid import Outcome
 from results.reports.spec import TableSpec
-from results.store.sample import Baseline, FailedSample, Record, Sample
+from results.store.compared import Compared
+from results.store.sample import FailedSample, Sample
+from results.store.timed import Timed, TimedRun
 
 
 def sample(id: str, output_ids: Sequence[int] = (0,), **fields: Any) -> Sample:
-    """A sample without cycles, decoded in 1 s, prefilled in 0.5 s, scored 1 and without a baseline, where `fields` say
-    nothing else."""
+    """A sample without cycles, scored 1, where `fields` say nothing else."""
     ids = list(output_ids)
     return replace(Sample(
         id=id, output_ids=ids, text="", texts=[""], turn_tokens=[len(ids)], committed=[], accepted=[], relaxed=0,
-        greedier=0, drafted=0, pruned=0, prefill_s=0.5, decode_s=1.0, finish=["eos"], score=1.0, answer=None,
-        details={}, seed=0, nll=None, prompt_tokens=1, baseline=None), **fields)
+        greedier=0, drafted=0, pruned=0, finish=["eos"], score=1.0, answer=None, details={}, seed=0, nll=None,
+        prompt_tokens=1), **fields)
 
 
-def baseline(output_ids: Sequence[int] = (0,), **fields: Any) -> Baseline:
-    """A baseline decoded in 2 s, prefilled in 0.5 s and scored 1, where `fields` say nothing else."""
-    return replace(Baseline(list(output_ids), decode_s=2.0, prefill_s=0.5, score=1.0, finish=["eos"]), **fields)
+def run(one: Sample, decode_s: float, prefill_s: float = 0.5) -> TimedRun:
+    """What the clock said while the sample was decoded once more."""
+    return TimedRun(len(one.output_ids), len(one.committed), prefill_s, decode_s)
+
+
+def compared(own: Sample, base: Sample | None = None, *, decode_s: float = 1.0, base_decode_s: float = 2.0,
+             prefill_s: float = 0.5) -> Compared:
+    """A timed sample beside its baseline; without one it is the autoregressive cell's own."""
+    other = None if base is None else run(base, base_decode_s, prefill_s)
+    timed = Timed(own.id, run(own, decode_s, prefill_s), other, "host", "boot", "2026-01-01T00:00:00+00:00")
+    return Compared(own, own if base is None else base, timed)
 
 
 @cache
@@ -34,16 +43,16 @@ def made_up(*, speedup: float = 2.0, right: int = 3, n: int = 4, accepted: int =
             autoregressive: bool = False, metric: str = "exact_match") -> Outcome:
     """A measured cell: `n` prompts of ten cycles with `accepted` draft tokens each, of which the first `right` are
     answered rightly; autoregressive decoding makes 100 tokens/s and answers all rightly."""
-    records: list[Record] = []
+    records: list[Compared | FailedSample] = []
     accepted = 0 if autoregressive else accepted
     for i in range(n):
         ids = list(range(1 + 10 * (accepted + 1)))
         seconds = len(ids) / 100 * (1 + i / 10)
-        records.append(sample(
-            f"p{i}", ids, committed=[accepted + 1] * 10, accepted=[accepted] * 10, prefill_s=0.1,
-            decode_s=seconds / (1 if autoregressive else speedup * (1 + i / 50)), score=float(i < right),
-            baseline=None if autoregressive else baseline(ids, decode_s=seconds, prefill_s=0.1),
-        ))
+        own = sample(f"p{i}", ids, committed=[accepted + 1] * 10, accepted=[accepted] * 10, score=float(i < right))
+        base = sample(f"p{i}", ids, committed=[1] * (len(ids) - 1), accepted=[0] * (len(ids) - 1))
+        factor = 1 if autoregressive else speedup * (1 + i / 50)
+        records.append(compared(own, None if autoregressive else base, decode_s=seconds / factor,
+                                base_decode_s=seconds, prefill_s=0.1))
     records += [FailedSample(f"f{i}", "boom") for i in range(failed)]
     items = {name: by_item(name, [record for record in records if isinstance(record, Sample)]) for name in PAIRED}
     return Outcome.measured(summarise(records, metric=metric, proportion=True), items=items)

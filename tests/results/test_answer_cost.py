@@ -16,18 +16,19 @@ from results.metrics.summary import summarise
 from results.metrics.trace_metrics import relative_probability, trace_metrics
 from results.store.cells import Store
 from results.store.traces import TraceFolder
-from tests.helpers.synthetic_cells import baseline, sample
+from tests.helpers.synthetic_cells import compared, sample
 
 
 def answer(id, tokens, cycles, base_tokens, *, finish=("eos",), base_finish=("eos",), **fields):
     """An answer of so many tokens in so many cycles beside one of autoregressive decoding."""
-    ids = list(range(tokens))
-    return sample(id, ids, committed=[1] * cycles, accepted=[0] * cycles, finish=list(finish),
-                  baseline=baseline(list(range(base_tokens)), finish=list(base_finish)), **fields)
+    own = sample(id, range(tokens), committed=[1] * cycles, accepted=[0] * cycles, finish=list(finish), **fields)
+    steps = base_tokens - len(base_finish)
+    return compared(own, sample(id, range(base_tokens), committed=[1] * steps, accepted=[0] * steps,
+                                finish=list(base_finish)))
 
 
-def costs(samples):
-    return answer_costs(samples, [one.baseline for one in samples])
+def costs(answers):
+    return answer_costs([one.sample for one in answers], [one.baseline for one in answers])
 
 
 def test_by_hand():
@@ -57,8 +58,8 @@ def test_the_autoregressive_cell_is_1_by_definition():
 
 
 def test_the_strict_rule_beside_it():
-    own = [answer("a", 10, 3, 11), answer("b", 10, 4, 11)]
-    strict = [answer("b", 10, 6, 11), answer("c", 10, 9, 11)]
+    own = [answer("a", 10, 3, 11).sample, answer("b", 10, 4, 11).sample]
+    strict = [answer("b", 10, 6, 11).sample, answer("c", 10, 9, 11).sample]
     assert strict_pass_ratio(own, strict)["pass_ratio_strict"] == 6 / 4, "over the common prompts"
     assert strict_pass_ratio(own, [])["pass_ratio_strict"] is None
 
@@ -84,7 +85,7 @@ def test_the_ends_of_the_definition(period, length, expected):
 
 def test_a_loop_in_any_turn_counts():
     looping = answer("a", 74, 5, 9, turn_tokens=[70, 4], finish=["length", "eos"])
-    looping.output_ids[:70] = [5] * 70
+    looping.sample.output_ids[:70] = [5] * 70
     assert costs([looping])["loop_share"] == 1
 
 

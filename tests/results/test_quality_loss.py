@@ -15,19 +15,19 @@ from results.metrics.quality_loss import (
     score_pairs,
     speedup_estimate,
 )
-from results.store.sample import Sample
+from results.store.compared import Compared
 from tests.helpers import synthetic_cells
 
 
 def sample(name: str, ids: list[int], base: list[int], score: float | None = None, base_score: float | None = None,
-           **fields: Any) -> Sample:
-    baseline = synthetic_cells.baseline(base, score=base_score)
-    return synthetic_cells.sample(name, ids, score=score, baseline=baseline, **fields)
+           decode_s: float = 1.0, **fields: Any) -> Compared:
+    own = synthetic_cells.sample(name, ids, score=score, **fields)
+    return synthetic_cells.compared(own, synthetic_cells.sample(name, base, score=base_score), decode_s=decode_s)
 
 
 def test_agreement_at_temperature_0_is_measured_against_full_agreement() -> None:
     samples = [sample("a", [1, 2, 3, 4], [1, 2, 3, 4]), sample("b", [1, 2, 9, 9], [1, 2, 3, 4]),
-               synthetic_cells.sample("c")]
+               synthetic_cells.compared(synthetic_cells.sample("c"))]
     assert agreement_pairs(samples, [], greedy=True) == {"a": (1, 1), "b": (1, 0.5)}
 
 
@@ -58,7 +58,7 @@ def test_the_score_is_the_quality_where_plain_decoding_gets_enough_right() -> No
     assert quality_measure(0.0, 0.0) == "agreement", "what plain decoding never gets right tells nothing apart"
 
 
-def grouped(count: int, samples: int) -> list[Sample]:
+def grouped(count: int, samples: int) -> list[Compared]:
     """Items of which the first half are answered rightly by plain decoding and by half of the method's samples."""
     return [sample(f"{i}/{j}", [1] * (5 + i), [1] * (5 + i), float(j % 2), float(i < count / 2), group=str(i),
                    decode_s=1.0 + 0.1 * (i % 3))

@@ -14,8 +14,8 @@ import pytest
 
 from results.store.cells import Store
 from results.store.errors import StoreError
-from results.store.sample import FailedSample, SampleCache, to_line
-from tests.helpers.synthetic_cells import baseline, made_up, sample
+from results.store.sample import FailedSample, LineCache, to_line
+from tests.helpers.synthetic_cells import made_up, sample
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,7 +46,7 @@ def test_a_lone_surrogate_can_be_written(cell):
 
 
 def test_samples_come_back_as_written(cell):
-    good = [sample(f"p{i}", [1, 2, i], text="naïve \n τ ≥ 1", baseline=baseline(score=None)) for i in range(2)]
+    good = [sample(f"p{i}", [1, 2, i], text="naïve \n τ ≥ 1") for i in range(2)]
     good.append(sample("p2", group="g", flags={"vacuous_bound": 2}, details={"strict": 1.0}, score=None))
     failed = FailedSample("p3", "prompt longer than the context")
     with cell.lock():
@@ -135,24 +135,27 @@ def test_a_later_line_replaces_only_a_failed_prompt(cell):
         cell.samples()
 
 
-def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
+def test_a_file_is_read_again_only_when_it_changed(tmp_path):
     reads = []
-    monkeypatch.setattr("results.store.sample.read_records", lambda path, content: reads.append(path.name) or [])
+
+    def parse(path, content):
+        return reads.append(path.name) or []
+
     files = [tmp_path / name for name in "abc"]
     for file in files:
         file.write_bytes(b"x" * 10)
-    cache = SampleCache(limit=20)
-    assert cache.read(tmp_path / "none") == []
+    cache = LineCache(limit=20)
+    assert cache.read(tmp_path / "none", parse) == []
     for file in (files[0], files[0], files[1], files[0]):
-        cache.read(file)
+        cache.read(file, parse)
     assert reads == ["a", "b"]
-    cache.read(files[2])  # 30 bytes: b, used longest ago, is dropped
+    cache.read(files[2], parse)  # 30 bytes: b, used longest ago, is dropped
     for file in (files[0], files[1]):
-        cache.read(file)
+        cache.read(file, parse)
     assert reads == ["a", "b", "c", "b"]
     files[1].write_bytes(b"x" * 100)
     for _ in range(2):
-        cache.read(files[1])
+        cache.read(files[1], parse)
     assert reads == ["a", "b", "c", "b", "b"], "a file above the limit is kept until another one is read"
 
 

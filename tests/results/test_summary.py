@@ -2,22 +2,27 @@
 
 import json
 import random
+from dataclasses import replace
+from statistics import median
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from results.metrics import intervals
 from results.metrics.catalog import METRICS
 from results.metrics.phases import NAMES
 from results.metrics.summary import diversity, summarise
 from results.store.sample import FailedSample
 from results.store.summary import Summary
+from results.store.timed import Parting
 from tests.helpers import synthetic_cells
 
 KEYS = {
     "tau", "tau_ci95", "accept_len", "accept_len_ci95", "draft_share", "relaxed_share", "greedier_share",
     "accept_histogram",
     "accept_by_position", "tokens_per_s", "tokens_per_s_ci95", "baseline_tokens_per_s", "speedup", "speedup_ci95",
+    "speedup_modelled", "speedup_modelled_ci95", "token_ms", "timed_cycle_ms", "repeatable", "timed",
     "speedup_mean_of_ratios", "e2e_tokens_per_s", "accuracy", "accuracy_ci95", "baseline_accuracy",
     "baseline_accuracy_ci95", "recovery", "mcnemar_p", "precision", "edit_similarity", "metric", "n", "failed",
     "tokens", "cycles", "prefill_s", "decode_s", "speedup_ideal", "efficiency", "phases", "nll", "nll_ci95",
@@ -31,11 +36,17 @@ KEYS = {
 }
 
 
-def sample(id, committed, accepted, *, ids=None, score=1.0, baseline="same", **fields):
+def sample(id, committed, accepted, *, ids=None, score=1.0, base_ids=None, base_score=None, decode_s=1.0,
+           base_decode_s=2.0, prefill_s=0.5, autoregressive=False, **fields):
+    """A timed prompt; its baseline gives the same answer where nothing else is said."""
     ids = list(range(1 + sum(committed))) if ids is None else ids
-    baseline = synthetic_cells.baseline(ids, score=score) if baseline == "same" else baseline
-    return synthetic_cells.sample(id, ids, committed=committed, accepted=accepted, score=score, baseline=baseline,
-                                  **fields)
+    own = synthetic_cells.sample(id, ids, committed=committed, accepted=accepted, score=score, **fields)
+    base_ids = ids if base_ids is None else base_ids
+    steps = len(base_ids) - 1
+    base = synthetic_cells.sample(id, base_ids, score=score if base_score is None else base_score,
+                                  committed=[1] * steps, accepted=[0] * steps)
+    return synthetic_cells.compared(own, None if autoregressive else base, decode_s=decode_s,
+                                    base_decode_s=base_decode_s, prefill_s=prefill_s)
 
 
 def summary(samples, metric="exact_match", proportion=True):
@@ -58,7 +69,7 @@ def test_by_hand():
     found = summary([
         sample("a", [3, 1, 4], [2, 0, 3], decode_s=1.0, relaxed=1),        # 9 tokens
         sample("b", [2, 2], [1, 1], decode_s=3.0, score=0.0, greedier=2,   # 5 tokens
-               baseline=synthetic_cells.baseline([0, 1, 2, 9])),
+               base_ids=[0, 1, 2, 9], base_score=1.0),
         FailedSample("c", "prompt longer than the context"),
     ])
     assert found.model_fields_set == KEYS
@@ -95,7 +106,7 @@ def test_several_samples_of_an_item_give_pass_at_k():
 
 
 def test_the_autoregressive_cell_is_its_own_baseline():
-    found = summary([sample(i, [1] * 5, [0] * 5, baseline=None) for i in "abc"])
+    found = summary([sample(i, [1] * 5, [0] * 5, autoregressive=True) for i in "abc"])
     assert found.tau == 1.0 and found.accept_len == 0.0 and found.draft_share == 0.0
     assert found.accept_histogram == [15] and found.accept_by_position == []
     assert found.speedup == found.speedup_mean_of_ratios == found.recovery == found.precision == 1.0
@@ -118,8 +129,7 @@ def test_unknown_is_none_never_a_number():
 
 
 def test_a_prompt_answered_by_the_prefill_has_no_ratio_of_its_own():
-    instant = sample("z", [], [], decode_s=0.0,
-                     baseline=synthetic_cells.baseline(decode_s=0.0))
+    instant = sample("z", [], [], decode_s=0.0, base_decode_s=0.0)
     others = [sample(i, [3], [2], decode_s=1.0) for i in "abc"]
     found = summary([*others, instant])
     assert found.speedup_mean_of_ratios == pytest.approx(2.0) and found.speedup_ci95 == pytest.approx([2.0, 2.0])
@@ -143,8 +153,8 @@ def test_scores_that_are_no_proportion_get_a_bootstrap_interval():
 def test_inconsistent_samples_are_refused():
     with pytest.raises(ValueError, match="more than once"):
         summary([sample("a", [1], [0]), sample("a", [1], [0])])
-    with pytest.raises(ValueError, match="1 of 2 samples carry a baseline"):
-        summary([sample("a", [1], [0]), sample("b", [1], [0], baseline=None)])
+    with pytest.raises(ValueError, match="1 of 2 samples are their own baseline"):
+        summary([sample("a", [1], [0]), sample("b", [1], [0], autoregressive=True)])
     with pytest.raises(ValueError, match="1 cycles"):
         summary([sample("a", [1], [])])
 
@@ -158,11 +168,11 @@ def cells(draw):
     for i in range(draw(st.integers(1, 6))):
         accepted = draw(st.lists(st.integers(0, K), min_size=1, max_size=8))
         committed = [a + 1 for a in accepted]
-        baseline = synthetic_cells.baseline(draw(st.lists(st.integers(0, 3), min_size=1, max_size=9)), prefill_s=0.1,
-                                            decode_s=draw(st.floats(0.1, 9)), score=float(draw(st.booleans())))
+        base_ids = draw(st.lists(st.integers(0, 3), min_size=1, max_size=9))
         samples.append(sample(f"p{i}", committed, accepted, decode_s=draw(st.floats(0.1, 9)),
                               score=float(draw(st.booleans())), relaxed=draw(st.integers(0, sum(accepted))),
-                              baseline=baseline))
+                              base_ids=base_ids, base_decode_s=draw(st.floats(0.1, 9)),
+                              base_score=float(draw(st.booleans()))))
     return samples
 
 
@@ -199,3 +209,41 @@ def test_likelihood_is_pooled_over_tokens_and_unknown_where_one_is():
     runs = [sample("a", [3], [2], nll=2.0), sample("b", [1], [0], nll=5.0)]
     assert summary(runs).nll == pytest.approx(7 / 6) and summary(runs).baseline_nll is None
     assert summary([runs[0], sample("c", [1], [0])]).nll is None
+
+
+def test_the_modelled_speedup_by_hand():
+    """τ of all prompts × median token time ÷ median cycle time; the untimed prompt counts for τ alone."""
+    timed = [sample(i, [3, 3], [2, 2], decode_s=2 * cycle, base_decode_s=6 * token)
+             for i, cycle, token in (("a", 0.2, 0.1), ("b", 0.3, 0.1), ("c", 0.9, 0.4))]
+    untimed = replace(sample("d", [1, 1, 1, 1], [0, 0, 0, 0]), timed=None)
+    found = summary([*timed, untimed])
+    tau = 22 / 10
+    assert (found.n, found.timed, found.tau) == (4, 3, tau)
+    assert (found.token_ms, found.timed_cycle_ms) == (pytest.approx(100), pytest.approx(300))
+    assert found.speedup_modelled == pytest.approx(tau * 0.1 / 0.3)
+    low, high = found.speedup_modelled_ci95
+    assert low < found.speedup_modelled < high and low < tau * 0.4 / 0.9 < high, "both passes are resampled"
+    assert found.speedup == pytest.approx((21 / 2.8) / (21 / 3.6)), "the timed prompts alone"
+    assert found.repeatable == 1.0
+    parted = replace(untimed, timed=replace(timed[0].timed, own=replace(timed[0].timed.own, parted=Parting(3, 1e-6))))
+    assert summary([*timed, parted]).repeatable == 0.75
+    nothing = summary([untimed])
+    assert nothing.timed == 0 and nothing.speedup is nothing.speedup_modelled is nothing.repeatable is None
+    assert nothing.tau == 1.0
+
+
+def test_the_modelled_interval_equals_resampling_one_by_one():
+    """Against a plain loop over resamples with other random numbers."""
+    rng = random.Random(0)
+    committed, cycles = [7, 9, 12, 3, 8, 10], [2, 3, 3, 2, 3, 2]
+    token = [0.1, 0.12, 0.11, 0.3, 0.13, 0.14, 0.15]
+    cycle = [0.2, 0.25, 0.22, 0.21, 0.23, 0.26, 0.24]
+    ratios = []
+    for _ in range(20000):
+        chosen, timed = rng.choices(range(6), k=6), rng.choices(range(7), k=7)
+        tau = sum(committed[i] for i in chosen) / sum(cycles[i] for i in chosen)
+        ratios.append(tau * median(token[i] for i in timed) / median(cycle[i] for i in timed))
+    ratios.sort()
+    expected = ratios[500], ratios[19500]
+    assert intervals.modelled_interval(committed, cycles, token, cycle) == pytest.approx(expected, rel=0.03)
+    assert intervals.modelled_interval(committed, cycles, token[:1], cycle[:1]) is None

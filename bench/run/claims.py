@@ -1,0 +1,92 @@
+"""The cells that a command writes, each locked by this process, with the numbers of prompts that are asked of it."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from results.store.errors import Locked
+from results.store.reasons import format_exception
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from results.store.cells import CellFolder, Store
+
+log = logging.getLogger(__name__)
+SPARE_FILES = 256
+"""Open files that a command needs besides the locks of its cells."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """A cell that this process may write.
+
+    cells    the cell as the command asks for it, once for each number of prompts; at least one.
+    folder   locked.
+    started  its configuration and environment are on disk.
+    """
+
+    cells: list[Cell]
+    folder: CellFolder
+    started: bool = False
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that asks for most prompts."""
+        return max(self.cells, key=lambda cell: float("inf") if cell.n is None else cell.n)
+
+    @property
+    def timed_prompts(self) -> int:
+        """The largest number of timed prompts asked for."""
+        return max(cell.timed_prompts for cell in self.cells)
+
+    def start(self) -> bool:
+        """Write what is known before anything is decoded, once. False, with the reason in the folder, where that
+        fails."""
+        if not self.started:
+            try:
+                self.folder.write_config(self.cell.record())
+                self.folder.write_environment(self.cell.environment(sys.argv))
+            except Exception as error:  # a model's file that is missing, say: only this cell cannot run
+                self.fail(error)
+                return False
+        self.started = True
+        return True
+
+    def fail(self, error: Exception | str) -> None:
+        """Record why the cell cannot be completed."""
+        self.folder.write_failure(error if isinstance(error, str) else format_exception(error))
+        log.debug("%s failed", self.cell.name, exc_info=True)
+
+
+def claim(cells: Iterable[Cell], store: Store, locks: ExitStack) -> tuple[dict[str, Claim], dict[str, str]]:
+    """Lock each of these cells. Returns the claims, and why the others are left alone, both by the cell's name."""
+    by_name: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_name.setdefault(cell.name, []).append(cell)
+    _allow_open_files(len(by_name))
+    claims, refused = {}, {}
+    for name, same in by_name.items():
+        folder = store.cell(name)
+        try:
+            locks.enter_context(folder.lock())
+        except Locked as error:
+            refused[name] = str(error)
+            continue
+        folder.clear_failure()
+        claims[name] = Claim(same, folder)
+    return claims, refused
+
+
+def _allow_open_files(cells: int) -> None:
+    """Every lock is an open file; the usual soft limit of 1024 is below what report=all needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = cells + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))

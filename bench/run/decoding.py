@@ -1,0 +1,168 @@
+"""Decode prompts of one cell without a clock and score them: what a worker of the quality pass does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.run.conversation import Answer, answer
+from bench.run.likelihood import add_nll
+from methods.decode import Generation, Limits, generate
+from methods.rules.clause import Clause
+from methods.trace import Traced, decoder
+from results.store.reasons import format_exception
+from results.store.sample import FailedSample, Record, Sample
+from results.store.traces import Threshold
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.run.model_pool import ModelPool
+    from methods.method import Method
+    from tasks.base import Prompt, Score, Task
+
+WORDS = np.array([clause.word for clause in Clause])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Prompts of one cell that are decoded together; `traced`: record every verified position too."""
+
+    cell: Cell
+    prompts: tuple[Prompt, ...]
+    traced: bool = False
+
+
+@dataclass(slots=True)
+class Done:
+    """What became of a job.
+
+    records    one per prompt, in the job's order.
+    traced     of a traced job, the ids of the prompts whose traces are in `columns`.
+    columns    one mapping per traced prompt and turn, as `TraceFolder.write` takes them.
+    threshold  the rule's, of a traced job.
+    untraced   why a prompt could be decoded, but not while it was traced.
+    failure    why the cell cannot be decoded at all, in one line; there are no records then.
+    seconds    wall time.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    traced: list[str] = field(default_factory=list)
+    columns: list[dict[str, Any]] = field(default_factory=list)
+    threshold: Threshold | None = None
+    untraced: str | None = None
+    failure: str | None = None
+    seconds: float = 0.0
+
+
+class Decoder:
+    """Does one job after the other on models that it keeps loaded."""
+
+    def __init__(self, pool: ModelPool) -> None:
+        self._pool = pool
+
+    def decode(self, job: Job) -> Done:
+        """Decode and score a job. Nothing is raised: what concerns a prompt alone becomes its record, the rest the
+        job's `failure`."""
+        began, done = time.perf_counter(), Done()
+        try:
+            self._pool.keep_only([job.cell])
+            method, task = self._pool.method(job.cell), job.cell.load_task()
+            traces: dict[str, Traced] = {}
+            runs = self._answers(job, method, task, decoder(traces) if job.traced else generate)
+            if job.traced:
+                _add_columns(done, job, runs, task, traces)
+                runs = self._again_untraced(done, job, method, task, runs)
+            _price(method, runs)
+            done.records = [scored(run, task, job.cell.seed) for run in runs]
+        except Exception as error:  # no model, no memory for it: the cell's folder will say why
+            done.failure = format_exception(error)
+        done.seconds = time.perf_counter() - began
+        return done
+
+    def _answers(self, job: Job, method: Method, task: Task, decode: Callable[..., list[Generation]]) -> list[Answer]:
+        """The answers of a batch. One that failed in company is tried again alone: a batch may need more memory than a
+        prompt does, and a prompt that fails must not take others with it."""
+        runs = _ask(job, method, task, job.prompts, decode)
+        if len(runs) == 1:
+            return runs
+        return [run if run.error is None else _ask(job, method, task, [run.prompt], decode)[0] for run in runs]
+
+    def _again_untraced(self, done: Done, job: Job, method: Method, task: Task,
+                        runs: Sequence[Answer]) -> list[Answer]:
+        """The answers, those that failed decoded again as if they were not traced."""
+        answers = list(runs)
+        for place, run in enumerate(runs):
+            if run.error is not None:
+                [answers[place]] = _ask(job, method, task, [run.prompt], generate)
+                if answers[place].error is None:
+                    done.untraced = f"{run.prompt.id}: {run.error}"
+        return answers
+
+
+def _ask(job: Job, method: Method, task: Task, prompts: Sequence[Prompt],
+         decode: Callable[..., list[Generation]]) -> list[Answer]:
+    return answer(method, prompts, limits_of(job.cell, method, task),
+                  lambda prompt, turn: stream_name(job.cell, task, prompt, turn), decode=decode)
+
+
+def _price(method: Method, runs: Sequence[Answer]) -> None:
+    """Add the likelihoods; those of a batch that do not fit in memory together are computed one by one."""
+    try:
+        add_nll(method.target, runs)
+    except Exception:  # too little memory for all: tried again, and what then fails has failed
+        for run in runs:
+            run.nll = None
+            try:
+                add_nll(method.target, [run])
+            except Exception as error:
+                run.error = run.error or f"likelihood: {format_exception(error)}"
+
+
+def limits_of(cell: Cell, method: Method, task: Task) -> Limits:
+    """Where the answers of a cell end."""
+    return Limits(cell.max_new_tokens, method.target.eos_ids, task.stop)
+
+
+def stream_name(cell: Cell, task: Task, prompt: Prompt, turn: int) -> str:
+    """The random stream of one turn."""
+    return f"{cell.seed}/{task.name}/{prompt.id}/{cell.repeat}/{turn}"
+
+
+def scored(run: Answer, task: Task, seed: int) -> Record:
+    """The record of an answer; a scorer that raises makes it a failed one."""
+    if run.error is not None:
+        return FailedSample(run.prompt.id, run.error)
+    try:
+        score = task.score(run.prompt, run.texts)
+    except Exception as error:  # recorded with the prompt, and the cell goes on
+        return FailedSample(run.prompt.id, f"scoring: {format_exception(error)}")
+    return _sample(run, score, seed)
+
+
+def _sample(run: Answer, score: Score, seed: int) -> Sample:
+    return Sample(
+        id=run.prompt.id, output_ids=run.output_ids, text="\n\n".join(run.texts), texts=run.texts,
+        turn_tokens=run.turn_tokens, committed=run.committed, accepted=run.accepted, relaxed=run.relaxed,
+        greedier=run.greedier, drafted=run.drafted, pruned=run.pruned, finish=run.finish, score=score.value,
+        answer=score.answer, details=dict(score.details), seed=seed, nll=run.nll, prompt_tokens=run.prompt_tokens,
+        flags=run.flags, group=run.prompt.group,
+    )
+
+
+def _add_columns(done: Done, job: Job, runs: Sequence[Answer], task: Task, traces: dict[str, Traced]) -> None:
+    """Add the columns of each answered prompt and turn to `done`, and the threshold."""
+    for run in runs:
+        if run.error is not None:
+            continue
+        done.traced.append(run.prompt.id)
+        for turn in range(len(run.turn_tokens)):
+            trace = traces[stream_name(job.cell, task, run.prompt, turn)]
+            if trace.threshold is not None:
+                done.threshold = Threshold(**asdict(trace.threshold))
+            if trace.columns:
+                words = WORDS[trace.columns["clause"]]
+                done.columns.append({"prompt": run.prompt.id, "turn": turn, **trace.columns, "clause": words})

@@ -1,0 +1,189 @@
+"""The quality pass: every prompt of every cell, decoded without a clock.
+
+A cell's samples depend on nothing but the cell, so prompts are decoded in whatever batches suit the machine. The
+autoregressive twin of cells is a cell itself: its samples are decoded once, before those that are compared with it. One
+process appends to the store, as soon as a batch is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from bench.run.decoding import Job
+from bench.run.progress import Bars, Row, display_names
+from bench.run.workers import run_jobs
+from results.store.sample import FailedSample, Record, Sample
+from results.store.traces import TraceFolder
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.run.claims import Claim
+    from bench.run.decoding import Done
+    from bench.run.model_pool import ModelPool
+    from tasks.base import Prompt
+
+SAME = ("output_ids", "committed", "accepted", "relaxed", "greedier")
+"""What a trace must share with the sample that was decoded before it."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What the pass has to do for one cell.
+
+    good     id -> sample on disk.
+    traces   None where none are asked for.
+    covered  ids of the prompts that are traced.
+    open     prompts not yet handed out.
+    row      its progress bar, once it has begun.
+    """
+
+    claim: Claim
+    prompts: list[Prompt]
+    good: dict[str, Sample]
+    traces: TraceFolder | None
+    covered: set[str]
+    open: list[Prompt]
+    row: Row | None = None
+
+    @classmethod
+    def of(cls, claim: Claim, prompts: list[Prompt], is_traced: bool) -> Work:
+        """Raises StoreError."""
+        traces = TraceFolder(claim.folder) if is_traced else None
+        good = {sample.id: sample for sample in claim.folder.good_samples()}
+        work = cls(claim, prompts, good, traces, traces.covered() if traces else set(), [])
+        work.open = [prompt for prompt in work.prompts if work.lacks(prompt)]
+        if traces is not None and work.open:
+            traces.clear_failure()
+        return work
+
+    def lacks(self, prompt: Prompt) -> bool:
+        """Whether the prompt is still to be decoded."""
+        return prompt.id not in self.good or (self.traces is not None and prompt.id not in self.covered)
+
+    def give_up(self, reason: Exception | str) -> None:
+        """The cell cannot be decoded."""
+        self.claim.fail(reason)
+        self.open.clear()
+
+    def store(self, done: Done) -> None:
+        """Append the records of a job and write its traces, those of good prompts."""
+        parted = None
+        for record in done.records:
+            before = self.good.get(record.id)
+            if before is None:
+                self.claim.folder.append(record)
+                if isinstance(record, Sample):
+                    self.good[record.id] = record
+            elif reason := difference(record, before):
+                parted = f"{record.id}: {reason}"
+        if self.traces is None:
+            return
+        if reason := parted or done.untraced:
+            self.traces.write_failure(f"trace: {reason}")
+        if ids := [prompt for prompt in done.traced if prompt in self.good and not parted]:
+            self.traces.add(ids, [one for one in done.columns if one["prompt"] in ids], done.threshold)
+            self.covered.update(ids)
+
+
+def difference(record: Record, before: Sample) -> str | None:
+    """How a prompt that was decoded again differs from its sample, in one line; None where it does not."""
+    if isinstance(record, FailedSample):
+        return record.error
+    names = [name for name in SAME if getattr(record, name) != getattr(before, name)]
+    return None if not names else (f"decoding it again differs from the sample in {names[0]}: models or kernels have "
+                                   "changed since; remove the cell's folder to measure it again")
+
+
+class QualityPass:
+    """Hands out the jobs of all claimed cells and stores what comes back."""
+
+    def __init__(self, claims: Mapping[str, Claim], traced: Callable[[Cell], bool], batch: int) -> None:
+        self._batch = batch
+        self._works: dict[str, Work] = {}
+        self._prompts: dict[str, list[Prompt]] = {}
+        pairs = list(dict.fromkeys(one.cell.pair for one in claims.values()))
+        twins_first = sorted(claims.values(), key=lambda one: not one.cell.is_autoregressive)
+        for one in sorted(twins_first, key=lambda one: pairs.index(one.cell.pair)):
+            try:
+                self._works[one.cell.name] = Work.of(one, self._prompts_of(one.cell), traced(one.cell))
+            except Exception as error:  # a torn samples file, prompts that cannot be read: only this cell cannot run
+                one.fail(error)
+        self._total: Row | None = None
+        self._names = _names([work.claim.cell for work in self._works.values()])
+
+    def _prompts_of(self, cell: Cell) -> list[Prompt]:
+        """The prompts asked for; cells that share them read them once. Raises TaskError."""
+        key = f"{cell.task.model_dump_json()} {cell.n} {cell.seed}"
+        if key not in self._prompts:
+            task = cell.load_task()
+            task.check()
+            self._prompts[key] = task.prompts(cell.n, cell.seed)
+        return self._prompts[key]
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs there are."""
+        return sum(-(-len(work.open) // self._batch) for work in self._works.values())
+
+    def run(self, workers: int, pool: ModelPool) -> None:
+        """Do all jobs, in so many processes."""
+        with Bars() as bars:
+            prompts = sum(len(work.open) for work in self._works.values())
+            self._bars, self._total = bars, bars.row(f"quality pass, {workers} workers", prompts)
+            run_jobs(workers, pool, self.next_job, self.take)
+
+    def next_job(self) -> Job | None:
+        """The next batch of prompts: cell by cell, prompts of similar length together and the longest first."""
+        for name, work in self._works.items():
+            if not work.open:
+                continue
+            if not work.claim.started:
+                if not work.claim.start():
+                    work.open.clear()
+                    continue
+                work.open.sort(key=self._length(work), reverse=True)
+            chunk, work.open = work.open[:self._batch], work.open[self._batch:]
+            if work.row is None:
+                done = sum(not work.lacks(prompt) for prompt in work.prompts)
+                work.row = self._bars.row(self._names[name], len(work.prompts), done)
+            return Job(work.claim.cell, tuple(chunk), work.traces is not None)
+        return None
+
+    def take(self, job: Job, done: Done) -> None:
+        """Store the result of a job."""
+        work = self._works[job.cell.name]
+        if done.failure is not None:
+            work.give_up(done.failure)
+            return
+        try:
+            work.store(done)
+        except Exception as error:  # a full disk, say
+            work.give_up(error)
+            return
+        samples = [record for record in done.records if isinstance(record, Sample)]
+        for row in (work.row, self._total):
+            if row is not None:
+                row.advance(len(job.prompts), samples, done.seconds)
+
+    def _length(self, work: Work) -> Callable[[Prompt], tuple[int, int]]:
+        """How long a prompt will take: its answer by the twin, where that is known, then the prompt itself."""
+        twin = self._works.get(work.claim.cell.baseline().name)
+        answers = {} if twin is None else twin.good
+
+        def length(prompt: Prompt) -> tuple[int, int]:
+            known = answers.get(prompt.id)
+            own = len(prompt.input_ids or ()) + len(prompt.text or "") + sum(map(len, prompt.turns))
+            return (work.claim.cell.max_new_tokens if known is None else len(known.output_ids)), own
+
+        return length
+
+
+def _names(cells: Iterable[Cell]) -> dict[str, str]:
+    """A short name for each cell, distinct among those of its task."""
+    names: dict[str, str] = {}
+    for _, same in groupby(sorted(cells, key=lambda cell: cell.task.name), key=lambda cell: cell.task.name):
+        group = list(same)
+        names.update(zip((cell.name for cell in group), display_names(group), strict=True))
+    return names

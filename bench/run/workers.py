@@ -1,0 +1,186 @@
+"""The processes of the quality pass. Each decodes one job after the other on models that it keeps loaded.
+
+Workers only compute: this process hands out the jobs and stores the results. A worker that dies is replaced, and its
+prompts are decoded again; when this process dies, its workers end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing import connection as pipes
+from multiprocessing import get_context, parent_process
+from typing import TYPE_CHECKING
+
+import torch
+
+from bench.run.decoding import Decoder, Done, Job
+from bench.run.model_pool import DEFAULT_THREADS, ModelPool
+from results.store.sample import FailedSample
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+log = logging.getLogger(__name__)
+NextJob = Callable[[], Job | None]
+Take = Callable[[Job, Done], None]
+PRELOADED = ["bench.run.workers", "transformers.generation", "methods.engine.loading"]
+"""Imported once, before the workers are forked from the server: they start in a moment and share the code's memory."""
+MOST_DEATHS = 3
+"""A prompt on which so many workers died has failed."""
+JOBS_EACH = 2
+"""Without as many jobs for it, a worker takes longer to start than it saves."""
+
+
+def worker_count(asked: int | None, devices: set[str], jobs: int) -> int:
+    """How many processes decode so many jobs: `asked`, or one for each core (as PyTorch counts them, so that
+    OMP_NUM_THREADS limits it) or GPU; never more than there are jobs."""
+    if asked is not None:
+        return max(1, min(asked, jobs))
+    if devices == {"cuda"}:
+        return max(1, min(torch.cuda.device_count(), jobs))
+    return max(1, min(DEFAULT_THREADS, jobs // JOBS_EACH)) if devices == {"cpu"} else 1
+
+
+def run_jobs(count: int, pool: ModelPool, next_job: NextJob, take: Take) -> None:
+    """Do all jobs: take them from `next_job` until that gives None while no job is under way, and give each result to
+    `take`. One worker is this process itself, with the models of `pool`."""
+    if count > 1:
+        Workers(count).run(next_job, take)
+        return
+    torch.set_num_threads(DEFAULT_THREADS)
+    decoder = Decoder(pool)
+    while (job := next_job()) is not None:
+        take(job, decoder.decode(job))
+
+
+@dataclass(slots=True)
+class Worker:
+    """One process; `job` is what it decodes now."""
+
+    number: int
+    process: BaseProcess
+    connection: Connection
+    job: Job | None = None
+
+
+class Workers:
+    """So many processes, which share the cores."""
+
+    def __init__(self, count: int) -> None:
+        self._context = get_context("forkserver")  # of a process without threads, CUDA or locks of the store
+        self._context.set_forkserver_preload(PRELOADED)
+        self._count = count
+        self._workers: list[Worker] = []
+        self._again: deque[Job] = deque()
+        self._deaths: Counter[tuple[str, str]] = Counter()
+
+    def run(self, next_job: NextJob, take: Take) -> None:
+        """As `run_jobs`."""
+        try:
+            self._workers = [self._start(number) for number in range(self._count)]
+            while self._hand_out(next_job, take):
+                busy = {worker.connection: worker for worker in self._workers if worker.job is not None}
+                for ready in pipes.wait(list(busy)):
+                    worker = busy[ready]  # type: ignore[index]
+                    try:
+                        done = worker.connection.recv()
+                    except (EOFError, OSError):
+                        self._replace(worker, take)
+                        continue
+                    job, worker.job = worker.job, None
+                    if job is not None:
+                        take(job, done)
+        finally:
+            self._stop()
+
+    def _hand_out(self, next_job: NextJob, take: Take) -> bool:
+        """Give every idle worker a job. Whether a job is under way."""
+        for place in range(self._count):
+            if self._workers[place].job is None:
+                job = self._again.popleft() if self._again else next_job()
+                if job is None:
+                    break
+                worker = self._workers[place]
+                worker.job = job
+                try:
+                    worker.connection.send(job)
+                except OSError:
+                    self._replace(worker, take)
+        return any(worker.job is not None for worker in self._workers) or bool(self._again)
+
+    def _start(self, number: int) -> Worker:
+        own, other = self._context.Pipe()
+        process = self._context.Process(target=work, args=(other, number, max(1, DEFAULT_THREADS // self._count)),
+                                        name=f"worker {number + 1}")
+        process.start()
+        other.close()
+        return Worker(number, process, own)
+
+    def _replace(self, dead: Worker, take: Take) -> None:
+        """Start another worker; the dead one's prompts are open again, one by one after a second death."""
+        dead.connection.close()
+        dead.process.join()
+        self._workers[dead.number] = self._start(dead.number)
+        job, code = dead.job, dead.process.exitcode or 0
+        if job is None:
+            return
+        cause = f"signal {-code}" if code < 0 else f"exit status {code}"
+        log.warning("worker %d (process %d) died, %s: decoding its %d prompts of %s again", dead.number + 1,
+                    dead.process.pid, cause, len(job.prompts), job.cell.name)
+        keys = {prompt.id: (job.cell.name, prompt.id) for prompt in job.prompts}
+        self._deaths.update(keys.values())
+        lost = [prompt for prompt in job.prompts if self._deaths[keys[prompt.id]] >= MOST_DEATHS]
+        again = tuple(prompt for prompt in job.prompts if prompt not in lost)
+        if lost:
+            reason = f"{MOST_DEATHS} workers died while they decoded it (the last: {cause}); is there enough memory?"
+            take(replace(job, prompts=tuple(lost)), Done([FailedSample(prompt.id, reason) for prompt in lost]))
+        if any(self._deaths[keys[prompt.id]] > 1 for prompt in again):
+            self._again.extend(replace(job, prompts=(prompt,)) for prompt in again)
+        elif again:
+            self._again.append(replace(job, prompts=again))
+
+    def _stop(self) -> None:
+        """End all workers: those that wait for a job by themselves, the others at once."""
+        for worker in self._workers:
+            if worker.job is not None:
+                worker.process.kill()
+            worker.connection.close()
+        for worker in self._workers:
+            worker.process.join()
+
+
+def work(connection: Connection, number: int, threads: int) -> None:
+    """A worker: decode jobs until the other end of the connection is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    decoder = Decoder(ModelPool())
+    while True:
+        try:
+            job: Job = connection.recv()
+        except EOFError:
+            return
+        connection.send(decoder.decode(_on_device(job, number)))
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        pipes.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _on_device(job: Job, number: int) -> Job:
+    """The job on the worker's own GPU where there are several; the tokens are the same on each."""
+    engine = job.cell.engine
+    if engine.device != "cuda" or torch.cuda.device_count() < 2:
+        return job
+    own = f"cuda:{number % torch.cuda.device_count()}"
+    return replace(job, cell=job.cell.twin(engine=engine.model_copy(update={"device": own})))

@@ -1,0 +1,89 @@
+"""Speeds of a cell from its timed pass: the direct ratio on the timed prompts, the modelled one over all prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from results.metrics import intervals
+from results.store.compared import Compared
+from results.store.timed import Timed, TimedRun
+
+Floats = NDArray[np.float64]
+
+
+def speeds(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
+    """What the clock said of the timed prompts: pooled tokens/s of both arms, their ratio with a paired interval, and
+    the share of timed prompts whose tokens equal those of the quality pass."""
+    rows = [pair.timed for pair in pairs if pair.timed is not None]
+    own, base = _timing([row.arms[0] for row in rows]), _timing([row.arms[1] for row in rows])
+    (tokens, seconds, prefill), (base_tokens, base_seconds, _) = own, base
+    rate, base_rate = _ratio(tokens.sum(), seconds.sum()), _ratio(base_tokens.sum(), base_seconds.sum())
+    # A prompt answered by the token of the prefill alone took no decode time and has no rate of its own.
+    rated = (tokens > 0) & (seconds > 0) & (base_tokens > 0) & (base_seconds > 0)
+    arms = tokens[rated], seconds[rated], base_tokens[rated], base_seconds[rated]
+    speedup = None if rate is None or base_rate is None else rate / base_rate
+    interval, ratios, mean_of_ratios = None, np.array([]), speedup
+    if not autoregressive:
+        interval = intervals.speedup_interval(*arms)
+        ratios = (arms[0] / arms[1]) / (arms[2] / arms[3])
+        mean_of_ratios = float(np.mean(ratios)) if len(ratios) else None
+    lasting = prefill + seconds > 0
+    return {
+        "timed": len(rows),
+        "repeatable": float(np.mean([row.own.parted is None for row in rows])) if rows else None,
+        "tokens_per_s": rate,
+        "tokens_per_s_ci95": intervals.ratio_interval(arms[0], arms[1]),
+        "baseline_tokens_per_s": base_rate,
+        "baseline_tokens_per_s_ci95": intervals.ratio_interval(arms[2], arms[3]),
+        "speedup": speedup,
+        "speedup_ci95": interval,
+        "speedup_mean_of_ratios": mean_of_ratios,
+        "speedup_mean_of_ratios_ci95": intervals.mean_interval(ratios),
+        "e2e_tokens_per_s": _ratio(tokens.sum(), (prefill + seconds).sum()),
+        "e2e_tokens_per_s_ci95": intervals.ratio_interval(tokens[lasting], (prefill + seconds)[lasting]),
+        "prefill_s": float(prefill.sum()),
+        "decode_s": float(seconds.sum()),
+    }
+
+
+def modelled_speedup(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
+    """τ over all prompts × the time of an autoregressive token ÷ the time of a cycle, both medians over the timed
+    prompts of seconds per cycle; the interval carries the uncertainty of both passes."""
+    rows = [pair.timed for pair in pairs if pair.timed is not None]
+    cycle_s, token_s = cycle_seconds(rows)
+    drafted = [pair.sample for pair in pairs if pair.sample.committed]
+    known = bool(len(cycle_s) and drafted)
+    committed, cycles = [sum(sample.committed) for sample in drafted], [len(sample.committed) for sample in drafted]
+    value = None
+    if known:
+        value = 1.0 if autoregressive else float(sum(committed) / sum(cycles) * np.median(token_s) / np.median(cycle_s))
+    return {
+        "token_ms": 1e3 * float(np.median(token_s)) if known else None,
+        "timed_cycle_ms": 1e3 * float(np.median(cycle_s)) if known else None,
+        "speedup_modelled": value,
+        "speedup_modelled_ci95": None if autoregressive or not known else intervals.modelled_interval(
+            committed, cycles, token_s, cycle_s),
+    }
+
+
+def cycle_seconds(rows: Sequence[Timed]) -> tuple[Floats, Floats]:
+    """Seconds of a cycle of the cell and of the baseline (of an autoregressive token), each [prompts], for the timed
+    prompts on which both took a cycle."""
+    arms = [row.arms for row in rows if all(run.cycles and run.decode_s > 0 for run in row.arms)]
+    own = np.array([own.decode_s / own.cycles for own, _ in arms])
+    return own, np.array([base.decode_s / base.cycles for _, base in arms])
+
+
+def _timing(runs: Sequence[TimedRun]) -> tuple[Floats, Floats, Floats]:
+    """Emitted tokens, decode seconds and prefill seconds, each [prompts]."""
+    tokens = np.array([run.tokens for run in runs], dtype=float)
+    seconds = np.array([run.decode_s for run in runs], dtype=float)
+    return tokens, seconds, np.array([run.prefill_s for run in runs], dtype=float)
+
+
+def _ratio(a: float, b: float) -> float | None:
+    return float(a / b) if b > 0 else None

@@ -1,0 +1,93 @@
+"""The records of timed.jsonl: what the clock said of one prompt in the timed pass."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from results.store.errors import first_fault
+from results.store.json_text import json_text
+from results.store.sample import STRICT, whole_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where the timed pass decoded another token than the quality pass.
+
+    at      index of the first differing token, all turns
+    margin  difference of the target's two largest raw logits in the context before it, float32
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    at: int
+    margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """One timed answer.
+
+    tokens     emitted tokens, all turns
+    cycles     draft–verify cycles, all turns: forwards of the target after the prefill
+    prefill_s  seconds of the prefill, all turns
+    decode_s   seconds of decoding, prefill and tokenisation excluded; in a batch, the batch's divided by its rows
+    parted     None where its tokens equal those of the quality pass
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    tokens: int
+    cycles: int
+    prefill_s: float
+    decode_s: float
+    parted: Parting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One prompt of the timed pass.
+
+    id        the prompt's id
+    own       the cell's own run
+    baseline  the autoregressive run of the same rotation; None in the autoregressive cell
+    host      the machine's name
+    boot      the machine's boot, as the kernel names it: clocks and frequencies of one boot compare
+    started   when the measuring session began, ISO 8601 in UTC
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    id: str
+    own: TimedRun
+    baseline: TimedRun | None
+    host: str
+    boot: str
+    started: str
+
+    @property
+    def arms(self) -> tuple[TimedRun, TimedRun]:
+        """The cell's run and the baseline's; in the autoregressive cell both are its own."""
+        return self.own, self.own if self.baseline is None else self.baseline
+
+
+_TIMED = TypeAdapter(Timed)
+
+
+def timed_line(timed: Timed) -> bytes:
+    """One line of timed.jsonl, its newline included. Raises ValueError for a number that JSON does not have."""
+    return (json_text(asdict(timed)) + "\n").encode()
+
+
+def read_timed(path: Path, content: bytes) -> list[Timed]:
+    """The records of a timed.jsonl with this content, one per prompt: a later line of a prompt replaces an earlier one.
+    Raises StoreError, naming file and line, for a whole line that is no record."""
+    rows = {timed.id: timed for _, timed in whole_lines(path, content, _parse, "timed prompt")}
+    return list(rows.values())
+
+
+def _parse(line: bytes) -> Timed:
+    try:
+        return _TIMED.validate_json(line)
+    except ValidationError as invalid:
+        raise ValueError(first_fault(invalid)) from None
