@@ -10,7 +10,9 @@ from bench.reports.overrides import key_of, pair_of, scale_of
 from results.metrics.paired import by_item
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.conditions import Conditions, machine
+from results.reports.conditions import Session as TimedSession
 from results.reports.grid import Outcome
+from results.store.compared import Compared
 from results.store.summary import Summary
 
 if TYPE_CHECKING:
@@ -80,10 +82,10 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec) -> Outco
     measured and what its rows are compared by; or why it has none."""
     folder, summary, problem = session.folder(cell), session.compared(cell), session.problem(cell)
     if summary is not None and summary.n:
-        traces, samples = session.traces(cell), folder.good_samples()
-        items = {name: by_item(name, samples) for name in spec.metrics()}
+        traces, pairs = session.traces(cell), [pair for pair in folder.compared() if isinstance(pair, Compared)]
+        items = {name: by_item(name, pairs) for name in spec.metrics()}
         if spec.trace:
-            tokens = {sample.id: len(sample.output_ids) for sample in samples}
+            tokens = {pair.id: len(pair.sample.output_ids) for pair in pairs}
             audited = {name: value for name, value in session.audit_record(cell).items()
                        if name in Summary.model_fields and name != "asked"}
             summary = summary.with_values(**trace_metrics(traces, tokens, cell.decoding.temperature), **audited)
@@ -94,9 +96,12 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec) -> Outco
 
 
 def conditions_of(cell: Cell, summary: Summary, session: Session) -> Conditions:
-    """How a measured cell was measured, from its settings and its environment record."""
-    environment = session.folder(cell).environment() or {}
+    """How a measured cell was measured, from its settings, its environment record and its timed prompts."""
+    folder = session.folder(cell)
+    environment = folder.environment() or {}
+    sessions = {TimedSession(row.started, row.host, row.boot) for row in folder.timed()}
     return Conditions(
         pair=cell.pair.name, temperature=cell.decoding.temperature, seed=cell.seed, repeats=summary.repeats,
         theta=getattr(cell.rule.options, "theta", None), machine=machine(environment),
-        date=str(environment.get("since", ""))[:10], lock=environment.get("lock"), baseline=cell.baseline().name)
+        date=str(environment.get("since", ""))[:10], lock=environment.get("lock"), baseline=cell.baseline().name,
+        sessions=tuple(sorted(sessions)))

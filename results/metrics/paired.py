@@ -12,7 +12,9 @@ from scipy import stats as scipy_stats
 
 from results.metrics.answer_cost import is_capped, loops, passes_of
 from results.metrics.intervals import LEVEL, SEED, edit_similarity
-from results.store.sample import Baseline, Sample
+from results.store.compared import Compared
+from results.store.sample import Sample
+from results.store.timed import TimedRun
 
 Floats = NDArray[np.float64]
 DRAWS = 1999
@@ -20,14 +22,17 @@ ByItem = Mapping[str, tuple[float, ...]]
 """Item -> the sums that a metric is computed from; samples of one item are added up."""
 
 
+Addends = tuple[float, ...] | None
+
+
 class Paired(NamedTuple):
     """A metric as a statistic of sums over items.
 
-    of         the addends of one prompt, from its sample and the baseline's; None where the prompt has none
+    of         the addends of one prompt; None where it has none
     statistic  sums [..., k] -> metric [...]
     """
 
-    of: Callable[[Sample, Sample | Baseline], tuple[float, ...] | None]
+    of: Callable[[Compared], Addends]
     statistic: Callable[[Floats], Floats]
 
 
@@ -39,41 +44,50 @@ def _double_ratio(sums: Floats) -> Floats:
     return (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
 
 
-def _share(event: Callable[[Sample, Sample | Baseline], bool]) -> Paired:
-    return Paired(lambda own, base: (float(event(own, base)), 1.0), _ratio)
+def _answers(of: Callable[[Sample, Sample], Addends]) -> Paired:
+    """A ratio of sums over what both decoded."""
+    return Paired(lambda pair: of(pair.sample, pair.baseline), _ratio)
+
+
+def _share(event: Callable[[Sample, Sample], bool]) -> Paired:
+    return _answers(lambda own, base: (float(event(own, base)), 1.0))
+
+
+def _clocks(of: Callable[[TimedRun, TimedRun], Addends], statistic: Callable[[Floats], Floats]) -> Paired:
+    """A statistic of what the clock said of both, for timed prompts."""
+    return Paired(lambda pair: None if pair.timed is None else of(*pair.timed.arms), statistic)
 
 
 PAIRED: Mapping[str, Paired] = {
-    "tau": Paired(lambda own, base: (sum(own.committed), len(own.committed)) if own.committed else None, _ratio),
-    "accept_len": Paired(lambda own, base: (sum(own.accepted), len(own.accepted)) if own.accepted else None, _ratio),
-    "tokens_per_s": Paired(lambda own, base: (len(own.output_ids), own.decode_s) if own.decode_s else None, _ratio),
-    "e2e_tokens_per_s": Paired(lambda own, base: (len(own.output_ids), own.prefill_s + own.decode_s), _ratio),
-    "speedup": Paired(lambda own, base: (len(own.output_ids), own.decode_s, len(base.output_ids), base.decode_s)
-                      if own.decode_s and base.decode_s else None, _double_ratio),
-    "accuracy": Paired(lambda own, base: None if own.score is None else (own.score, 1.0), _ratio),
-    "accuracy_change": Paired(lambda own, base: None if own.score is None or base.score is None else
-                              (own.score - base.score, 1.0), _ratio),
+    "tau": _answers(lambda own, base: (sum(own.committed), len(own.committed)) if own.committed else None),
+    "accept_len": _answers(lambda own, base: (sum(own.accepted), len(own.accepted)) if own.accepted else None),
+    "tokens_per_s": _clocks(lambda own, base: (own.tokens, own.decode_s) if own.decode_s else None, _ratio),
+    "e2e_tokens_per_s": _clocks(lambda own, base: (own.tokens, own.prefill_s + own.decode_s), _ratio),
+    "speedup": _clocks(lambda own, base: (own.tokens, own.decode_s, base.tokens, base.decode_s)
+                       if own.decode_s and base.decode_s else None, _double_ratio),
+    "accuracy": _answers(lambda own, base: None if own.score is None else (own.score, 1.0)),
+    "accuracy_change": _answers(lambda own, base: None if own.score is None or base.score is None else
+                                (own.score - base.score, 1.0)),
     "precision": _share(lambda own, base: own.output_ids == base.output_ids),
-    "edit_similarity": Paired(lambda own, base: (edit_similarity(own.output_ids, base.output_ids), 1.0), _ratio),
-    "pass_ratio": Paired(lambda own, base: (passes_of(base), passes_of(own)) if passes_of(own) else None, _ratio),
+    "edit_similarity": _answers(lambda own, base: (edit_similarity(own.output_ids, base.output_ids), 1.0)),
+    "pass_ratio": _answers(lambda own, base: (passes_of(base), passes_of(own)) if passes_of(own) else None),
     "cap_hit_share": _share(lambda own, base: is_capped(own)),
     "loop_share": _share(lambda own, base: loops(own)),
-    "no_answer_share": Paired(lambda own, base: None if own.score is None else (float(own.answer is None), 1.0),
-                              _ratio),
+    "no_answer_share": _answers(lambda own, base: None if own.score is None else (float(own.answer is None), 1.0)),
 }
 """The metrics that rows can be compared by."""
 
 
-def by_item(name: str, samples: Sequence[Sample]) -> ByItem:
+def by_item(name: str, pairs: Sequence[Compared]) -> ByItem:
     """The sums of each item that a metric is computed from; empty for a metric that rows cannot be compared by."""
     if name not in PAIRED:
         return {}
     sums: dict[str, tuple[float, ...]] = {}
-    for sample in samples:
-        addends = PAIRED[name].of(sample, sample if sample.baseline is None else sample.baseline)
+    for pair in pairs:
+        addends = PAIRED[name].of(pair)
         if addends is not None:
-            held = sums.get(sample.item, (0.0,) * len(addends))
-            sums[sample.item] = tuple(a + b for a, b in zip(held, addends, strict=True))
+            held = sums.get(pair.sample.item, (0.0,) * len(addends))
+            sums[pair.sample.item] = tuple(a + b for a, b in zip(held, addends, strict=True))
     return sums
 
 

@@ -10,7 +10,7 @@ from statsmodels.stats.multitest import multipletests
 
 from results.metrics.paired import PAIRED, best_of, by_item, holm, paired_p_values
 from results.metrics.summary import summarise
-from tests.helpers.synthetic_cells import baseline, sample
+from tests.helpers.synthetic_cells import compared, sample
 
 
 def column(values) -> dict[str, tuple[float, ...]]:
@@ -24,9 +24,13 @@ def best(*rows, better="higher", values=None):
 
 
 def test_the_sums_give_the_metric():
-    runs = [sample(str(i), range(3 * i + 4), committed=[3] * i + [3], accepted=[2] * i + [2], decode_s=1.0 + i,
-                   prefill_s=0.25, score=float(i % 2), finish=["length" if i else "eos"],
-                   baseline=baseline(range(3 * i + 4 - i % 2), decode_s=4.0 + i, score=1.0)) for i in range(5)]
+    runs = []
+    for i in range(5):
+        own = sample(str(i), range(3 * i + 4), committed=[3] * i + [3], accepted=[2] * i + [2], score=float(i % 2),
+                     finish=["length" if i else "eos"])
+        steps = 3 * i + 3 - i % 2
+        base = sample(str(i), range(steps + 1), committed=[1] * steps, accepted=[0] * steps)
+        runs.append(compared(own, base, decode_s=1.0 + i, base_decode_s=4.0 + i, prefill_s=0.25))
     summary = summarise(runs, metric="exact_match", proportion=True)
     for name in PAIRED:
         items = by_item(name, runs)
