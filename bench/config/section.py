@@ -29,6 +29,14 @@ class Named(Section, Generic[Model]):
         raw = handler(self)
         return {"name": raw["name"], **raw["options"]}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """`Named[Rule]` is made at run time and has no place that a pickle could name."""
+        return _named, (self.name, self.options)
+
+
+def _named(name: str, options: Any) -> Named[Any]:
+    return Named(name=name, options=options)
+
 
 @contextmanager
 def refusals(section: str, allowed: Iterable[str], prefix: str = "", skip: int = 0) -> Iterator[None]:
