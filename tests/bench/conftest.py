@@ -24,11 +24,15 @@ class Result:
     store: Store
 
     @property
-    def cell(self) -> CellFolder:
-        """The one cell that was asked for, beside its autoregressive twin."""
+    def cells(self) -> list[CellFolder]:
+        """The cells that were asked for: without autoregressive twins whose samples alone were needed."""
         cells = self.store.cells()
         twins = {cell.config()["baseline"] for cell in cells}
-        [cell] = [cell for cell in cells if len(cells) == 1 or cell.key not in twins]
+        return [cell for cell in cells if len(cells) == 1 or cell.key not in twins or cell.timed()]
+
+    @property
+    def cell(self) -> CellFolder:
+        [cell] = self.cells
         return cell
 
     @property

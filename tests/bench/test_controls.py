@@ -41,7 +41,7 @@ def test_repeats_and_twins_meet_in_the_summaries(command) -> None:
     result = command("method=mars_sampling", "repeat=0,1", "decoding.temperature=0,1", *WARM[1:], flags=["-m"])
     assert result.status == 0
     by_point = {(cell.config()["decoding"]["temperature"], cell.config()["repeat"]): cell.summary()
-                for cell in result.store.cells()}
+                for cell in result.cells}
     assert {summary.repeats for summary in by_point.values()} == {2}
     assert by_point[0, 0].self_agreement == by_point[0, 1].self_agreement == 1.0, "greedy answers repeat"
     assert by_point[1, 0].self_agreement == by_point[1, 1].self_agreement < 1.0
@@ -59,7 +59,7 @@ def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
     result = command("drafter=eagle3", *axes, *WARM[1:], flags=["-m"])
     assert result.status == 0 and "τ" in result.out and "the lossless rule" in result.out, "said in words, too"
     found = {(cell.config()["rule"]["name"], cell.config()["rule"]["q_mode"], cell.config()["decoding"]["temperature"]):
-             cell.summary() for cell in result.store.cells()}
+             cell.summary() for cell in result.cells}
     tau = {key: summary.tau for key, summary in found.items()}
     own = found["mars", "draft", 1]
     assert own.tau_gain == pytest.approx(tau["mars", "draft", 1] - tau["lossless", "exact", 1])

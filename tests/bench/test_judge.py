@@ -237,9 +237,6 @@ def test_the_win_rate_swaps_places(command, server, templates, tmp_path):
     assert result.status == 0, result.err
     name, found = result.cell.path.name, result.cell.summary().judge
     assert (found.mode, found.win_rate, found.n, found.replies) == ("pairwise", 0.0, 3, 6)
-    missing = command(*words, "judge.against=baseline")
-    assert missing.status == 1 and "run method=ar with the same settings" in missing.err
-    assert command(*words[:3], "method=ar").status == 0
     found = command(*words, "judge.against=baseline").store.cell(name).summary().judge
     assert (found.win_rate, found.replies) == (0.5, 6), "greedy answers are the baseline's own"
 

@@ -105,7 +105,7 @@ def test_one_wrong_point_stops_a_multirun(command, tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", [[], ["-m"]])
 def test_a_file_in_the_store_that_cannot_be_read(command, flags: list[str], name: str) -> None:
     given = "method=ar,pld" if flags else "method=pld", "n=1"
-    file = command(*given, flags=flags).store.cells()[0].path / name
+    file = command(*given, flags=flags).cells[0].path / name
     file.write_text('{"n": 1,\n')
     result = command(*given, flags=flags)
     [line] = result.err.splitlines()

@@ -41,7 +41,7 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
     assert sps.status == 0
     key, known = sps.cell.key, sps.cell.samples()
     result = command("report=own_table", "n=2", flags=flags)
-    assert result.status == 0 and len(result.store.cells()) == 4, "n on the command line wins over the report's"
+    assert result.status == 0 and len(result.cells) == 4, "n on the command line wins over the report's"
     assert result.store.cell(key).samples() == known, "what was there is used as it is"
     out = tmp_path / "out" / "report"
     files = {file.name for file in out.iterdir()}
@@ -123,9 +123,9 @@ def test_a_sweep_is_drawn_from_complete_summaries(command, monkeypatch: pytest.M
 
 def test_sweep_draws_its_plot(command, tmp_path: Path) -> None:
     result = command("+sweep=mars_theta", "n=2", "decoding.max_new_tokens=8", "rule.theta=0.5,0.9", "task=mini_gsm")
-    assert result.status == 0 and len(result.store.cells()) == 4
+    assert result.status == 0 and len(result.cells) == 4
     out = tmp_path / "out" / "sweep" / "mars_theta"
     assert (out / "sweep_mars_theta.png").stat().st_size > 5000
     assert "+sweep=mars_theta n=2 decoding.max_new_tokens=8" in (out / "index.html").read_text()
     assert "theta = 0.5" in (out / "sweep_mars_theta_table.md").read_text()
-    assert {cell.config()["rule"]["theta"] for cell in result.store.cells()} == {0.5, 0.9}
+    assert {cell.config()["rule"]["theta"] for cell in result.cells} == {0.5, 0.9}

@@ -27,7 +27,7 @@ def prompts(tmp_path: Path) -> Path:
 def test_text_page_and_json(command, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = command(*SMALL, f"task.path={prompts}", "decoding.max_new_tokens=8")
     assert result.status == 0, result.err
-    assert {cell.config()["draft"]["length"] for cell in result.store.cells()} == {2} and len(result.store.cells()) == 3
+    assert {cell.config()["draft"]["length"] for cell in result.cells} == {2} and len(result.cells) == 3
     written = json.loads((tmp_path / "out" / "workload" / "workload.json").read_text())
     settings = {one["label"]: one for one in written["settings"]}
     assert set(settings) == {"SpS, K = 2", "PLD, K = 2", "MARS, θ = 0.5, K = 2"}
