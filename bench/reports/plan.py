@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bench.reports.overrides import key_of, pair_of, scale_of
+from results.metrics.catalog import TIMED
 from results.metrics.paired import by_item
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.conditions import Conditions, machine
@@ -50,16 +51,16 @@ class Plan:
 
 def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[str]) -> Plan:
     """Compose every point of the report on the pair that `overrides` choose. `overrides` win over the report's
-    `base`, and those of the pair also over its axes.
+    `base`, and those of the pair also over its axes. A report without a speed needs no timed pass.
 
     Raises ValueError for any other override of an axis: it would show one point under several labels."""
     spec = spec.edition(pair_of(overrides), scale_of(overrides))
     check_overrides(spec, overrides)
-    plan = Plan(spec, {}, {})
+    plan, untimed = Plan(spec, {}, {}), [] if TIMED & set(spec.metrics()) else ["timed=0"]
     for point in spec.points():
         entries = {key_of(line) for line in point.overrides[len(spec.base):]} - {"pair"}
         own = [line for line in overrides if key_of(line) not in entries]
-        found = hydra.candidate([*point.overrides, *own])
+        found = hydra.candidate([*untimed, *point.overrides, *own])
         if found.cell is not None:
             plan.cells[point.coords] = found.cell
         else:

@@ -238,6 +238,9 @@ _TRACED = (
 METRICS: dict[str, Metric] = {
     metric.name: metric for metric in (*_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_ANSWER, *_TRACED)}
 
+TIMED = frozenset({*(metric.name for metric in _SPEED), "greedy_speedup", "other_q_speedup"})
+"""The metrics that need a timed pass."""
+
 
 def metric(name: str) -> Metric:
     """Look up a metric by name. Raises ValueError for an unknown name."""

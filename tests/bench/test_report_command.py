@@ -100,6 +100,17 @@ def test_an_axis_cannot_be_overridden(command, own_conf: Path) -> None:
 
 
 @pytest.mark.slow
+def test_only_a_report_with_a_speed_is_timed(pair: list[str]) -> None:
+    with composer() as hydra:
+        def timed(name: str, *overrides: str) -> set[int]:
+            plan = plan_of(parse_report(hydra.section("report", name)), hydra, [*pair, *overrides])
+            return {cell.timed for cell in plan.cells.values()}
+
+        assert timed("mars_fig4") == {12} and timed("dropmatch_table2") == {0}
+        assert timed("mars_fig4", "timed=3") == timed("dropmatch_table2", "timed=3") == {3}
+
+
+@pytest.mark.slow
 def test_the_draft_alone_stays_the_draft(pair: list[str]) -> None:
     """An entry that makes the draft the target is not undone by the command line's own target."""
     with composer() as hydra:
