@@ -17,6 +17,8 @@ from results.store.json_text import json_text
 
 log = logging.getLogger(__name__)
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+CONTENTS = 3
+"""Files whose bytes are kept: samples of a cell and of its twin, and its timed prompts."""
 OMITTED: dict[str, Any] = {"flags": {}, "group": None}
 """Fields that a line leaves out at these values."""
 
@@ -147,7 +149,7 @@ class LineCache:
         self.limit = limit
         self._kept: OrderedDict[Path, tuple[tuple[int, int], list[Any]]] = OrderedDict()
         self._mentioned: set[Path] = set()
-        self._last: tuple[Path, tuple[int, int], bytes] | None = None
+        self._contents: OrderedDict[Path, tuple[tuple[int, int], bytes]] = OrderedDict()
         self._digests: dict[tuple[Path, int], tuple[tuple[int, int], str]] = {}
 
     def read(self, path: Path, parse: Callable[[Path, bytes], list[Parsed]]) -> list[Parsed]:
@@ -163,12 +165,16 @@ class LineCache:
         return list(kept[1])
 
     def content(self, path: Path) -> bytes:
-        """The bytes of a file; empty where there is none. Those of the last file are kept, to be hashed and parsed."""
+        """The bytes of a file; empty where there is none. Those of the last files are kept, to be hashed and parsed."""
         if (stamp := _stamp(path)) is None:
             return b""
-        if self._last is None or self._last[:2] != (path, stamp):
-            self._last = path, stamp, path.read_bytes()
-        return self._last[2]
+        kept = self._contents.get(path)
+        if kept is None or kept[0] != stamp:
+            kept = self._contents[path] = stamp, path.read_bytes()
+        self._contents.move_to_end(path)
+        while len(self._contents) > CONTENTS:
+            self._contents.popitem(last=False)
+        return kept[1]
 
     def is_first_mention(self, path: Path) -> bool:
         """Whether a message about this file was not given before."""

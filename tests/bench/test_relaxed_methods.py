@@ -55,15 +55,17 @@ def test_arc_runs_with_its_constants_and_pruning(command, constants: Path, capsy
     assert again.cell.summary().tau < summary.tau and again.cell.summary().pruned_share is None
 
 
-@pytest.mark.parametrize("options", [["method=dropmatch"], ["method=dropmatch", "rule.variant=naive", "quality_batch=3"],
-                                     ["method=coarse", "rule.similarity=0.3"]], ids=str)
+@pytest.mark.parametrize("options", [
+    ["method=dropmatch"], ["method=dropmatch", "rule.variant=naive", "quality_batch=3"],
+    ["method=coarse", "rule.similarity=0.3"]], ids=str)
 def test_rules_that_need_no_file(command, options: list[str]) -> None:
     found = command(*SHORT, *options)
     assert found.status == 0 and found.cell.summary().failed == 0 and found.cell.summary().cycles > 0, found.err
 
 
 def test_results_of_dropmatch_do_not_depend_on_the_batch(command, tmp_path: Path) -> None:
-    runs = [command(*SHORT, "method=dropmatch", f"quality_batch={batch}", store=tmp_path / str(batch)) for batch in (1, 3)]
+    runs = [command(*SHORT, "method=dropmatch", f"quality_batch={batch}", store=tmp_path / str(batch))
+            for batch in (1, 3)]
     one, other = ([sample.output_ids for sample in run.cell.samples()] for run in runs)
     assert one == other
 

@@ -170,8 +170,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 def test_a_samples_file_is_read_once_a_command(command, opened: list[tuple[str, str]]) -> None:
-    """A run reads those of the cell and of its twin once after the last append; a command that finds a complete cell
-    reads its own once in all."""
+    """A run reads those of the cell and of its twin once after the last append, a command that finds a complete cell
+    once in all."""
     assert command("method=mars", "summary=json", "trace=true").status == 0
     last_append = max(i for i, (_, mode) in enumerate(opened) if mode.startswith("a"))
     assert last_append == 5, "three prompts each, and nothing to read before"
@@ -179,7 +179,7 @@ def test_a_samples_file_is_read_once_a_command(command, opened: list[tuple[str, 
     assert [mode for _, mode in opened[last_append + 1:]] == ["rb", "rb"]
     opened.clear()
     assert command("method=mars", "summary=json").status == 0
-    assert [mode for _, mode in opened] == ["rb"]
+    assert [mode for _, mode in opened] == ["rb", "rb"] and len({name for name, _ in opened}) == 2
 
 
 def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
