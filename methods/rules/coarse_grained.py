@@ -97,7 +97,7 @@ class CoarseGrained(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if candidates.distinct:
-            raise ValueError("rule coarse_grained needs siblings that are independent draws, and drafter="
+            raise ValueError("rule=coarse_grained needs siblings that are independent draws, and drafter="
                              f"{candidates.drafter} draws them without replacement: set drafter.replacement=true")
 
     def decide(self, v: Verification) -> Decision:

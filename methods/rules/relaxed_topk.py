@@ -76,12 +76,12 @@ class RelaxedTopk(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.span == "thinking" and (self.begin is None or self.end is None or self.begin == self.end):
-            raise ValueError(f"rule relaxed_topk with span=thinking needs two tokens, not begin={self.begin} and "
+            raise ValueError(f"rule=relaxed_topk with span=thinking needs two tokens, not begin={self.begin} and "
                              f"end={self.end}: give rule.begin=ID rule.end=ID, or rule.span=everywhere")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> RelaxedTopk:
         if self.span == "thinking" and max(self.begin or 0, self.end or 0) >= target.vocab_size:
-            raise ValueError(f"rule relaxed_topk: begin={self.begin} and end={self.end} must be token ids of "
+            raise ValueError(f"rule=relaxed_topk: begin={self.begin} and end={self.end} must be token ids of "
                              f"{target.source}, whose vocabulary has {target.vocab_size} entries")
         return self
 

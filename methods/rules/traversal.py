@@ -46,7 +46,7 @@ class Traversal(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if not (candidates.sampled or sampling.greedy):
-            raise ValueError(f"rule traversal is defined for sampled siblings, and drafter={candidates.drafter} draws "
+            raise ValueError(f"rule=traversal is defined for sampled siblings, and drafter={candidates.drafter} draws "
                              "none: use drafter=model drafter.branching=[2,2], an EAGLE head with drafter.tree=sampled "
                              "drafter.branching=[2,2], or rule=lossless")
 
