@@ -58,6 +58,9 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
     check_overrides(spec, overrides)
     plan, untimed = Plan(spec, {}, {}), [] if TIMED & set(spec.metrics()) else ["timed=0"]
     for point in spec.points():
+        if reason := next((entry.no_cell for entry in spec.entries(point.coords).values() if entry.no_cell), ""):
+            plan.absent[point.coords] = reason
+            continue
         entries = {key_of(line) for line in point.overrides[len(spec.base):]} - {"pair"}
         own = [line for line in overrides if key_of(line) not in entries]
         found = hydra.candidate([*untimed, *point.overrides, *own])

@@ -25,6 +25,7 @@ class Entry(Frozen):
     baseline    a reference, never marked as best.
     only        limits the entry to some entries of other axes: {axis: labels}.
     scale       limits the entry to the edition on the embedded pair, or to those on a paper's pairs.
+    no_cell     why the project cannot run what the paper has here: the cell stays in the table with this reason.
     """
 
     label: str
@@ -34,6 +35,7 @@ class Entry(Frozen):
     baseline: bool = False
     only: dict[str, tuple[str, ...]] = {}
     scale: Scale | None = None
+    no_cell: str = ""
 
     @property
     def published_label(self) -> str:
