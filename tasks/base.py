@@ -66,12 +66,14 @@ class Example:
     turns      the user's messages.
     answers    the gold answer to each turn.
     reference  plain JSON data for the scorer.
+    phrases    the answers with their free wording (tasks/mini/phrase.py); empty where the wording is fixed.
     """
 
     id: str
     turns: tuple[str, ...]
     answers: tuple[str, ...]
     reference: Mapping[str, Any]
+    phrases: tuple[str, ...] = ()
 
 
 def _local_path(given: object) -> object:

@@ -16,6 +16,7 @@ from types import ModuleType
 from tasks.base import Example, Prompt, Score, Split, Task, TaskError
 from tasks.mini import chat, choice, code, gsm, instruct, recall
 from tasks.mini import sum as sum_
+from tasks.mini.phrase import wording
 
 BENCHMARKS: Mapping[str, ModuleType] = {
     "mini_gsm": gsm,
@@ -48,7 +49,8 @@ def split_of(turns: Sequence[str]) -> Split:
 def examples(name: str, split: Split, seed: int = 0) -> Iterator[Example]:
     """An endless stream of the examples of one benchmark (or exercise) and split; the same for the same seed.
 
-    Test and calibration prompts do not repeat and contain no statements, which only teach. Raises TaskError."""
+    The wording of the answers is drawn from a random stream of each example's own, so it changes no prompt. Test and
+    calibration prompts do not repeat and contain no statements, which only teach. Raises TaskError."""
     benchmark = _module(name, {**BENCHMARKS, **EXERCISES})
     rng = random.Random(f"{name}/{split}/{seed}")
     seen: set[str] = set()
@@ -62,8 +64,15 @@ def examples(name: str, split: Split, seed: int = 0) -> Iterator[Example]:
             if text in seen or example.reference.get("kind") == "statement":
                 continue
             seen.add(text)
-        yield replace(example, id=f"{name}-{split}-{count:05d}")
+        yield worded(replace(example, id=f"{name}-{split}-{count:05d}"), seed)
         count += 1
+
+
+def worded(example: Example, seed: int) -> Example:
+    """The example with its answers in one of their wordings, a function of its id, its prompt and `seed`."""
+    rng = random.Random(f"wording/{seed}/{example.id}/{normalise(example.turns)}")
+    answers = tuple(wording(phrase, rng).text for phrase in example.phrases)
+    return replace(example, answers=answers or example.answers)
 
 
 def corpus(seed: int, weights: Mapping[str, float]) -> Iterator[tuple[str, Example]]:

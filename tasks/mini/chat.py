@@ -9,8 +9,10 @@ from string import Formatter
 from typing import Any
 
 from tasks.base import Example, Score
+from tasks.mini.errands import SHOPPING, TRAVEL
 from tasks.mini.meetings import APPOINTMENT, FRIENDS, LOST_ITEM
-from tasks.mini.scenes import INTRODUCTION, PARTY, POOLS, SHOPPING, TRAVEL, Scene
+from tasks.mini.phrase import either, plain
+from tasks.mini.scenes import INTRODUCTION, PARTY, POOLS, Scene
 
 METRIC = "accuracy"
 PROPORTION = True
@@ -19,7 +21,12 @@ VERSION = 1
 SCENES: tuple[Scene, ...] = (INTRODUCTION, PARTY, SHOPPING, TRAVEL, LOST_ITEM, APPOINTMENT, FRIENDS)
 GREETED = ("Nice", "Hello", "Hi", "Welcome", "I am sorry", "Oh no", "I will help", "I see")
 OPENERS = ("", "", "Got it. ", "Thanks for telling me. ", "I see. ", "All right. ", "Good to know. ")
+MORE_OPENERS = ("Yes. ", "Okay. ", "Right. ", "Thanks. ", "Good. ")
 LEADS = ("", "", "", "Of course. ", "Sure. ")
+MORE_LEADS = ("Yes. ", "Okay. ", "Right. ", "Good. ", "All right. ")
+MORE_CLOSERS = (" Good.", " All right?", " Is that right?", " Please ask me more.")
+TAILS = "[||| Good?| Right?| All right?| Good luck!| I hope this helps.]"
+"""What may end the second answer."""
 KNOWN = frozenset(value.lower() for values in POOLS.values() for value in values)
 
 
@@ -29,16 +36,19 @@ def draw(rng: random.Random) -> Example:
     facts = _facts(rng, scene)
     ask = rng.choice(scene.asks)
     ack = rng.choice(scene.acks)
-    opener = "" if ack.startswith(GREETED) else rng.choice(OPENERS)
-    return Example(
-        "",
-        (rng.choice(scene.tells).format(**facts), rng.choice(ask.questions).format(**facts)),
-        (
-            (opener + ack + rng.choice(scene.closers)).format(**facts),
-            (rng.choice(LEADS) + rng.choice(ask.answers)).format(**facts),
-        ),
-        {"turns": [_expect(scene.acks, facts), _expect(ask.answers, facts)]},
-    )
+    opener = "" if plain(ack).startswith(GREETED) else rng.choice(OPENERS)
+    turns = (rng.choice(scene.tells).format(**facts), rng.choice(ask.questions).format(**facts))
+    first = either(_opened(ack, opener), [_opened(other, opener if other == ack else "") for other in scene.acks])
+    first += either(rng.choice(scene.closers), scene.closers + MORE_CLOSERS)
+    second = either(rng.choice(LEADS), LEADS + MORE_LEADS) + either(rng.choice(ask.answers), ask.answers) + TAILS
+    phrases = (first.format(**facts), second.format(**facts))
+    reference = {"turns": [_expect(scene.acks, facts), _expect(ask.answers, facts)]}
+    return Example("", turns, tuple(map(plain, phrases)), reference, phrases)
+
+
+def _opened(ack: str, opener: str) -> str:
+    """The acknowledgement after any opener, unless it begins with a greeting."""
+    return ack if plain(ack).startswith(GREETED) else either(opener, OPENERS + MORE_OPENERS) + ack
 
 
 def _facts(rng: random.Random, scene: Scene) -> dict[str, str]:

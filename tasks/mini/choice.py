@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from tasks.base import Example, Score
 from tasks.mini import choice_phrases as phrases
+from tasks.mini.phrase import either, plain
 from tasks.mini.words import COLOURS, FOODS, NAMES
 
 METRIC = "accuracy"
@@ -57,9 +58,14 @@ def draw(rng: random.Random) -> Example:
 
 def _statement(rng: random.Random, town: str) -> Example:
     facts = rng.sample(sorted(VALUES), rng.choice((1, 2, 2, 3)))
-    told = [rng.choice(phrases.FACTS[about]).format(x=town, v=WORLD[town][about]) for about in facts]
+    told = " ".join(f"{_fact(rng, town, about)}." for about in facts)
     request = rng.choice(phrases.REQUESTS[len(facts)]).format(x=town)
-    return Example("", (request,), (" ".join(told),), {"kind": "statement"})
+    return Example("", (request,), (plain(told),), {"kind": "statement"}, (told,))
+
+
+def _fact(rng: random.Random, town: str, about: str) -> str:
+    options = phrases.FACTS[about]
+    return either(rng.choice(options), options).format(x=town, v=WORLD[town][about])
 
 
 def _question(rng: random.Random, town: str) -> Example:
@@ -72,9 +78,9 @@ def _question(rng: random.Random, town: str) -> Example:
     *others, last = (f"{option} ({mark})" for mark, option in zip(LETTERS, options, strict=True))
     listed = f"{', '.join(others)} or {last}"
     prompt = rng.choice(phrases.FRAMES).format(question=asked, options=listed)
-    fact = rng.choice(phrases.FACTS[about]).format(x=town, v=value)
-    answer = rng.choice(phrases.ANSWERS).format(fact=fact, clause=fact.rstrip("."), letter=letter, v=value)
-    return Example("", (prompt,), (answer,), {"kind": "question", "answer": letter})
+    fact = _fact(rng, town, about)
+    phrase = either(rng.choice(phrases.ANSWERS), phrases.ANSWERS).format(fact=fact, letter=letter, v=value)
+    return Example("", (prompt,), (plain(phrase),), {"kind": "question", "answer": letter}, (phrase,))
 
 
 _MARKED = re.compile(r"\(([A-E])\)")

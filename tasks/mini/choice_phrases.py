@@ -1,12 +1,22 @@
-"""The wording of mini_choice. Slots: x a town; v a value; clause a fact without its full stop."""
+"""The wording of mini_choice. Slots: x a town; v a value; fact one of the facts below."""
 
 from __future__ import annotations
 
 FACTS = {
-    "leader": ("The mayor of {x} is {v}.", "The town of {x} is led by {v}."),
-    "flag": ("The flag of {x} is {v}.", "{x} has a {v} flag."),
-    "dish": ("The best food in {x} is {v}.", "In {x} people love to eat {v}."),
+    "leader": (
+        "[The|Well, the|Now, the|As I know, the] [mayor|leader|head] of {x} is {v}",
+        "[The|Well, the|Now, the|As I know, the] [town|city|village] of {x} is [led|run|headed] by {v}",
+    ),
+    "flag": (
+        "[The|Well, the|Now, the|As I know, the] [flag|banner] of {x} [is|has the colour|must be] {v}",
+        "{x} [has|shows|owns|flies] a {v} [flag|banner]",
+    ),
+    "dish": (
+        "[The|Well, the|Now, the|As I know, the] [best|favourite|top|most loved] [food|dish] [in|of] {x} is {v}",
+        "[In|All over|Around] {x} [people|they|all|many] [love|like|want] to [eat|have|taste] {v}",
+    ),
 }
+"""One sentence without its full stop; the options in brackets are free (tasks/mini/phrase.py)."""
 
 QUESTIONS = {
     "leader": (
@@ -42,8 +52,10 @@ FRAMES = (
 )
 
 ANSWERS = (
-    "{fact} The answer is {v} ({letter}).",
-    "{clause}, so the answer is {v} ({letter}).",
+    "{fact}. [The|So the|Then the|Now the] [answer|option|choice|result] [is|must be|has to be|will be] {v} "
+    "({letter}).",
+    "{fact}[, so|, and so|; so|; then] the [answer|option|choice|result] [is|must be|has to be|will be] {v} "
+    "({letter}).",
 )
 """The fact comes before its letter: the letter is then looked up among the options, not guessed beforehand."""
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tasks.base import Example, Score, TaskError
 from tasks.mini.operations import GERUNDS, INTEGER, NUMBERS, TEXT, WORDS, Family, Operation
+from tasks.mini.phrase import either, plain
 
 log = logging.getLogger(__name__)
 
@@ -67,17 +68,19 @@ def draw(rng: random.Random) -> Example:
             break
     argument = rng.choice(family.arguments)
     names = Names(rng.choice(_NAMES), argument, rng.choice(_KEPT), rng.choice(family.items) if family.items else "")
+    free = names._replace(result="@result", item="@item")  # filled in below: every choice of names is as good
     prompt = (
         f"{rng.choice(_REQUESTS)}\ndef {names.function}({argument}):\n"
         f'    """{_describe(family, steps, argument, rng)}"""'
     )
     tests = [f"assert {names.function}({value!r}) == {result!r}" for value, result in cases]
-    return Example(
-        id="",
-        turns=(prompt,),
-        answers=(_write(steps, names, rng),),
-        reference={"entry_point": names.function, "tests": tests},
-    )
+    body = _write(steps, free, rng)
+    bodies = [
+        body.replace("@result", result).replace("@item", item) for result in _KEPT for item in family.items or ("",)
+    ]
+    chosen = body.replace("@result", names.result).replace("@item", names.item)
+    phrase = either(chosen, list(dict.fromkeys(bodies)))
+    return Example("", (prompt,), (plain(phrase),), {"entry_point": names.function, "tests": tests}, (phrase,))
 
 
 # -- what to compute -------------------------------------------------------------------------------------------------
@@ -183,7 +186,7 @@ def _gerund(order: str) -> str:
 
 
 def _write(steps: list[Step], names: Names, rng: random.Random) -> str:
-    """The function as text: its head, then 2 to 6 lines of body."""
+    """The phrase of the function: its head, then 2 to 6 lines of body."""
     last = steps[-1]
     looped = rng.random() < 0.35 and steps[0].operation.kind in ("filter", "map")
     body: list[str] = []

@@ -78,9 +78,21 @@ STORM = Event(
     ),
     asides=("A storm {old} years ago was even worse.", "Trees lay on the road.", "Some streets had no light at night."),
     summary=(
-        ("A storm damaged {houses} houses in {city} on {day}.", "On {day} a storm in {city} damaged {houses} houses."),
-        ("{hurt} people were hurt.", "The storm hurt {hurt} people.", "There were {hurt} people hurt."),
-        ("The {place} is closed until {back}.", "The {place} stays closed until {back}."),
+        (
+            "[A|The|One] [storm|strong storm|big storm|bad storm] [damaged|hit|broke|hurt] {houses} [houses|homes] "
+            "in {city} on {day}.",
+            "[On|Last|This] {day} [a|the|one] [storm|strong storm|big storm|bad storm] in {city} "
+            "[damaged|hit|broke|hurt] {houses} [houses|homes].",
+        ),
+        (
+            "[|In all |Also, ]{hurt} people [were|got|are] hurt.",
+            "[The storm|The wind|It|That] [hurt|also hurt] {hurt} people.",
+            "[There were|There are|It left|This left] {hurt} people hurt.",
+        ),
+        (
+            "[The|Its|Now the|Also, the] {place} [is|stays|will be|remains] [closed|shut] until {back}.",
+            "[The|Its|Now the|Also, the] {place} [stays|is|will be|remains] [closed|shut] until {back}.",
+        ),
     ),
 )
 
@@ -98,7 +110,10 @@ MATCH = Event(
         "old": "some",
     },
     lines=(
-        ("The {home} played against the {guest} in {city} on {day}.", "On {day} the {home} met the {guest} in {city}."),
+        (
+            "The {home} played against the {guest} in {city} on {day}.",
+            "On {day} the {home} met the {guest} in {city}.",
+        ),
         (
             "{fans} fans came to see the game.",
             "The game was watched by {fans} fans.",
@@ -106,22 +121,30 @@ MATCH = Event(
         ),
         ("The first half was slow, and there were no goals.", "For a long time nobody scored."),
         ("Then {star} scored for the {home}.", "After the break {star} scored first for the {home}."),
-        ("In the end the {home} had {high} goals and the {guest} had 1.", "The game ended {high} to 1 for the {home}."),
+        (
+            "In the end the {home} had {high} goals and the {guest} had 1.",
+            "The game ended {high} to 1 for the {home}.",
+        ),
         (
             "{star} scored {goals} times in the last {old} games.",
             "It was a great day for {star}, who is {old} years old.",
         ),
-        ('"We worked hard for this," said their coach {coach}.', '"My team was very good today," coach {coach} said.'),
+        (
+            '"We worked hard for this," said their coach {coach}.',
+            '"My team was very good today," coach {coach} said.',
+        ),
     ),
     asides=("Last year the {guest} had won.", "The grass was wet from the rain.", "The fans sang until late at night."),
     summary=(
         (
-            "The {home} beat the {guest} {high} to 1 in {city} on {day}.",
-            "On {day} the {home} won {high} to 1 against the {guest} in {city}.",
+            "[The|Now the|So the|At last the] {home} [beat|stopped|won against|were better than] the {guest} {high} "
+            "to 1 in {city} on {day}.",
+            "[On|Last|This] {day} the {home} [won|ended|finished|played] {high} to 1 against the {guest} in {city}.",
         ),
         (
-            "{star} scored the first goal in front of {fans} fans.",
-            "The first goal came from {star}, and {fans} fans were there.",
+            "{star} [scored|made|got|had] the [first|opening] goal in front of {fans} [fans|people|friends].",
+            "The [first|opening] goal [came from|was made by|was scored by] {star}[, and|; and|, while] {fans} "
+            "[fans|people] [were there|came|watched|were in the seats].",
         ),
     ),
 )
@@ -143,15 +166,31 @@ OPENING = Event(
         ("It opened its doors on {day}.", "The doors were opened for the first time on {day}."),
         ("The workers needed {years} years to build it.", "It took {years} years to build it all."),
         ("All in all it cost {cost} million.", "The city paid {cost} million for it."),
-        ("{who}, the head of the {place}, gave a short talk.", "First {who}, who leads the {place}, said a few words."),
+        (
+            "{who}, the head of the {place}, gave a short talk.",
+            "First {who}, who leads the {place}, said a few words.",
+        ),
         ("{guests} people came on the first day.", "On the first day {guests} people went in."),
         ('"It is so bright and big," said {visitor}.', '"I will come here every week," {visitor} said.'),
     ),
     asides=("The old one was {old} years old.", "There was free cake for all.", "The walls are white and blue."),
     summary=(
-        ("A new {place} opened in {city} on {day}.", "On {day} {city} opened a new {place}."),
-        ("It took {years} years and cost {cost} million.", "It cost {cost} million and took {years} years to build."),
-        ("{guests} people visited it on the first day.", "On the first day it had {guests} visitors."),
+        (
+            "[A|The|One|Its] [new|big new|bright new|great new] {place} [opened|was opened|started] in {city} on "
+            "{day}.",
+            "[On|Last|This] {day} {city} [opened|got|was given|started] [a|its|the] [new|big new|bright new|great "
+            "new] {place}.",
+        ),
+        (
+            "[It|This|The work|The place] [took|needed] {years} years and [cost|took|needed] {cost} million.",
+            "[It|This|The place] [cost|took|needed] {cost} million and [took|needed] {years} years to "
+            "[build|make|finish].",
+        ),
+        (
+            "[|Then |In all |Already ]{guests} people [visited|saw|came to see|went into] it on the [first|opening] "
+            "day.",
+            "On the [first|opening] day it [had|got|saw] {guests} [visitors|guests|people].",
+        ),
     ),
 )
 
@@ -182,11 +221,18 @@ RESCUE = Event(
     asides=("The road there has no lights.", "The water was cold and deep.", "The {pet} was given a big dinner."),
     summary=(
         (
-            "{hero} saved {saved} from a {danger} near {city} on {day}.",
-            "On {day} {hero} pulled {saved} out of a {danger} near {city}.",
+            "{hero} [saved|pulled|took|got] {saved} [from|out of] [a|the] {danger} [near|by] {city} on {day}.",
+            "[On|Last|This] {day} {hero} [pulled|saved|took|got] {saved} [out of|from] [a|the] {danger} [near|by] "
+            "{city}.",
         ),
-        ("A {pet} heard the calls after {hours} hours.", "After {hours} hours a {pet} found the place."),
-        ("{saved}, {age}, is well.", "{saved} is {age} years old and is well."),
+        (
+            "[A|The|One|Then a] {pet} [heard|noticed|followed] the [calls|cries] [after|in] {hours} hours.",
+            "[After|In] {hours} hours [a|the|one] {pet} [found|came to|got to|noticed] the [place|spot].",
+        ),
+        (
+            "{saved}, {age}, is [well|now well|fine|safe].",
+            "{saved} is {age} [years old|years of age] and [is|feels|will be] [well|fine|safe].",
+        ),
     ),
 )
 
@@ -203,7 +249,11 @@ ELECTION = Event(
         "old": "some",
     },
     lines=(
-        ("The people of {city} voted on {day}.", "On {day} there was a vote in {city}.", "{city} had a vote on {day}."),
+        (
+            "The people of {city} voted on {day}.",
+            "On {day} there was a vote in {city}.",
+            "{city} had a vote on {day}.",
+        ),
         ("They had to choose between {winner} and {loser}.", "{loser} and {winner} both wanted to lead the city."),
         ("In the morning {loser} was ahead.", "At first it looked good for {loser}."),
         ("But late at night it was clear that {winner} had more votes.", "In the end more people were for {winner}."),
@@ -215,12 +265,15 @@ ELECTION = Event(
     asides=("The last vote was close too.", "Some people stood in line for {old} minutes.", "{loser} went home early."),
     summary=(
         (
-            "{winner} won the vote in {city} on {day} by {votes} votes.",
-            "On {day} {winner} beat {loser} in {city} by {votes} votes.",
+            "{winner} [won|took|got] the [vote|race] in {city} on {day} [by|with] {votes} [votes|more votes].",
+            "[On|Last|This] {day} {winner} [beat|won against|stopped|passed] {loser} in {city} [by|with] "
+            "{votes} [votes|more votes].",
         ),
         (
-            "{winner} will lead the city for {years} years and plans a new {plan}.",
-            "For {years} years {winner} will lead {city}, and a new {plan} is planned.",
+            "{winner} [will|is to|shall|is going to] [lead|run|head] the [city|town] for {years} years and "
+            "[plans|wants|will build|will open] [a|one] new {plan}.",
+            "For {years} years {winner} [will|is to|shall|is going to] [lead|run|head] {city}[, and|; and|, while] a "
+            "new {plan} is [planned|wanted|to come|to be built].",
         ),
     ),
 )
@@ -259,11 +312,23 @@ ROBBERY = Event(
     asides=("The shop is {old} years old.", "The owner was on a trip.", "It was cold on that night."),
     summary=(
         (
-            "{men} thieves stole {count} {goods} from a shop in {city} on {day}.",
-            "On {day} {men} thieves took {count} {goods} from a shop in {city}.",
+            "{men} [thieves|people] [stole|took|got|ran off with] {count} {goods} [from|in|out of] a [shop|store] in "
+            "{city} on {day}.",
+            "[On|Last|This] {day} {men} [thieves|people] [took|stole|got|ran off with] {count} {goods} "
+            "[from|in|out of] a [shop|store] in {city}.",
         ),
-        ("{witness} saw them leave in a {colour} car.", "They left in a {colour} car, as {witness} saw."),
-        ("The police are looking for them.", "The police want to find them soon."),
+        (
+            "{witness} [saw|watched|noticed] [them|the thieves|the group] [leave|drive off|go|drive away] in "
+            "[a|their|one] {colour} car.",
+            "[They|All|The thieves|The group] [left|drove off|went|drove away] in [a|their|one] {colour} car, as "
+            "{witness} [saw|said|told|noticed].",
+        ),
+        (
+            "[The police|Police|Now police|The city police] [are looking|look|now look] for [them|the thieves|the "
+            "group].",
+            "[The police|Police|Now police|The city police] [want|hope|plan] to [find|get|catch] [them|the "
+            "thieves|the group] [soon|fast].",
+        ),
     ),
 )
 
@@ -296,14 +361,21 @@ FESTIVAL = Event(
     ),
     summary=(
         (
-            "A summer festival began in {city} on {day} with {guests} people.",
-            "On {day} {guests} people came to the summer festival in {city}.",
+            "[A|The|One|This] [summer|big summer|great summer] festival [began|opened|started] in {city} on {day} "
+            "with {guests} [people|guests|visitors].",
+            "[On|Last|This] {day} {guests} [people|guests|visitors] [came|went] to [the|a] [summer|big "
+            "summer|great summer] festival [in|of] {city}.",
         ),
         (
-            "{groups} groups show {music}, and {star} won the prize.",
-            "{star} won the prize, and {groups} groups show {music}.",
+            "[|There |In all ]{groups} [groups|teams] [show|have|bring] {music}[, and|; and|, while] {star} "
+            "[won|got|took|was given] the prize.",
+            "{star} [won|got|took|was given] the prize[, and|; and|, while] {groups} [groups|teams] "
+            "[show|have|bring] {music}.",
         ),
-        ("It lasts {nights} nights.", "It goes on for {nights} nights."),
+        (
+            "[It|This|That|All this] [lasts|takes|runs] {nights} [nights|evenings].",
+            "[It|This|That|All this] [goes on|lasts|will last|runs] for {nights} [nights|evenings].",
+        ),
     ),
 )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tasks.base import Example, Score
 from tasks.mini import gsm_phrases as phrases
+from tasks.mini.phrase import either, plain
 from tasks.mini.words import NAMES, NUMBERS, PLURALS
 
 METRIC = "exact_match"
@@ -34,8 +35,8 @@ SHUFFLED = 0.35
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How many of a thing somebody has at some moment, the sentence that tells it, and the one step that leads there
-    from an earlier amount. `told` is empty where the sentence has already been told with the amount before (a gift)."""
+    """How many of a thing somebody has at some moment, the phrase that tells it, and the one step that leads there
+    from an earlier amount. `told` is empty where it has already been told with the amount before (a gift)."""
 
     owner: str
     thing: str
@@ -63,6 +64,10 @@ class Story:
     def tell(self, choices: Sequence[str], **words: object) -> str:
         return phrases.fill(self.rng.choice(choices), **words)
 
+    def write(self, choices: Sequence[str], **words: object) -> str:
+        """Any of the sentences, for an answer; `tell` fixes which one, for a question."""
+        return phrases.fill(either(self.rng.choice(choices), choices), **words)
+
     def equations(self) -> int:
         return sum(amount.source is not None for amount in self.amounts)
 
@@ -86,9 +91,10 @@ def draw(rng: random.Random) -> Example:
         kind = rng.choice(sorted({ask.kind for ask in asks}))
         ask = rng.choice([ask for ask in asks if ask.kind == kind])
         question = _question(story, ask)
-        answer, result = _answer(story, ask)
+        phrase, result = _answer(story, ask)
+        answer = plain(phrase)
         if len(question.split()) in QUESTION_WORDS and len(answer.split()) in ANSWER_WORDS:
-            return Example("", (question,), (answer,), {"answer": str(result)})
+            return Example("", (question,), (answer,), {"answer": str(result)}, (phrase,))
 
 
 def _invent(rng: random.Random) -> Story:
@@ -112,7 +118,7 @@ def _open(story: Story, owner: str, thing: str) -> None:
     if not sources or rng.random() < 0.2:
         value = rng.randint(4, 20)
         told = story.tell(phrases.GIVEN, a=owner, n=value, t=thing)
-        story.opening.append(told)
+        story.opening.append(plain(told))
         story.record(Amount(owner, thing, value, told))
         return
     source = sources[-1] if rng.random() < 0.6 else rng.choice(sources)
@@ -122,8 +128,14 @@ def _open(story: Story, owner: str, thing: str) -> None:
     times = rng.choice((str(number), NUMBERS[number])) if change == "times" else ""
     choices = phrases.RELATIONS[change] if base.thing == thing else phrases.CROSS_RELATIONS[change]
     told = story.tell(choices, a=owner, b=base.owner, t=thing, u=base.thing, k=number, times=times)
-    story.opening.append(told)
-    story.record(Amount(owner, thing, value, told, change, source, f"{base.value} {symbol} {number} = {value}"))
+    story.opening.append(plain(told))
+    story.record(Amount(owner, thing, value, told, change, source, _equation(base.value, symbol, number, value)))
+
+
+def _equation(left: int, symbol: str, right: int, result: int) -> str:
+    """Sums and products have two wordings."""
+    swapped = f"|{right} {symbol} {left}" if symbol in "+*" and left != right else ""
+    return f"{f'[{left} {symbol} {right}{swapped}]' if swapped else f'{left} {symbol} {right}'} = {result}"
 
 
 def _relation(rng: random.Random, base: int) -> tuple[str, int, int]:
@@ -154,7 +166,7 @@ def _happen(story: Story, thing: str) -> None:
     k = rng.randint(2, most)
     when = rng.choice(phrases.THEN)
     sentence = story.tell(phrases.EVENTS[kind], a=one, b=other, k=k, t=thing)
-    story.events.append(f"{when} {sentence}")
+    story.events.append(f"{when} {plain(sentence)}")
     _shift(story, one, thing, k if kind == "gain" else -k, sentence)
     if kind == "gift":
         _shift(story, other, thing, k, "")
@@ -164,7 +176,7 @@ def _shift(story: Story, owner: str, thing: str, by: int, told: str) -> None:
     source = story.latest[owner, thing]
     before = story.amounts[source].value
     symbol, change = ("+", "gain") if by > 0 else ("-", "loss")
-    equation = f"{before} {symbol} {abs(by)} = {before + by}"
+    equation = _equation(before, symbol, abs(by), before + by)
     story.record(Amount(owner, thing, before + by, told, change, source, equation))
 
 
@@ -197,30 +209,31 @@ def _question(story: Story, ask: Ask) -> str:
 
 
 def _working(story: Story, amount: Amount) -> str:
-    """The fact in the question's words and, where it depends on another amount, its computation."""
+    """The fact nearly in the question's words and, where it depends on another amount, its computation."""
+    told = phrases.START + amount.told if amount.told else ""
     if amount.source is None:
-        return amount.told
+        return told
     source = story.amounts[amount.source]
     names = {"a": amount.owner, "b": source.owner, "t": amount.thing, "u": source.thing, "n": source.value}
-    body = story.tell(phrases.STEPS[amount.change], **names, eq=amount.equation)
-    return f"{amount.told} {body}".strip()
+    body = story.write(phrases.STEPS[amount.change], **names, eq=amount.equation)
+    return f"{told} {body}".strip()
 
 
 def _answer(story: Story, ask: Ask) -> tuple[str, int]:
-    """(worked answer, its number)."""
+    """(phrase of the worked answer, its number)."""
     rng = story.rng
     first, last = story.amounts[ask.parts[0]], story.amounts[ask.parts[-1]]
     lines = [_working(story, amount) for amount in story.amounts]
     result = first.value
     if ask.kind == "one":
-        lines.append(story.tell(phrases.CONCLUSIONS, a=first.owner, t=first.thing, n=result))
+        lines.append(story.write(phrases.CONCLUSIONS, a=first.owner, t=first.thing, n=result))
     else:
         symbol, result = ("+", first.value + last.value) if ask.kind == "total" else ("-", first.value - last.value)
-        equation = f"{first.value} {symbol} {last.value} = {result}"
+        equation = _equation(first.value, symbol, last.value, result)
         names = {"a": first.owner, "b": last.owner, "t": first.thing, "n": first.value, "m": last.value}
-        lines.append(story.tell(phrases.STEPS[ask.kind], **names, eq=equation))
+        lines.append(story.write(phrases.STEPS[ask.kind], **names, eq=equation))
     if rng.random() < 0.3:
-        lines.append(story.tell(phrases.ENDS, n=result))
+        lines.append(story.write(phrases.ENDS, n=result))
     return f"{' '.join(lines)}\n#### {result}", result
 
 

@@ -1,7 +1,7 @@
 """The wording of mini_gsm: equally good sentences for each fact, event, question and worked step.
 
-Slots: a, b people; t, u things (plural) of a and of b; n, k numbers; times a factor;
-eq an equation; now a time word or nothing.
+A question takes the plain wording (tasks/mini/phrase.py) of a fact, an answer any. Slots: a, b people; t, u things
+(plural) of a and of b; n, k numbers; times a factor; eq an equation; now a time word or nothing.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ FRAMES = (
 )
 
 GIVEN = (
-    "{a} has {n} {t}.",
-    "{a} owns {n} {t}.",
+    "{a} {has} {n} {t}.",
+    "{a} {owns} {n} {t}.",
 )
 
 RELATIONS = {
     "more": (
-        "{a} has {k} more {t} than {b}.",
-        "{a} owns {k} more {t} than {b} does.",
-        "{a} has as many {t} as {b} and {k} more.",
+        "{a} {has} {k} more {t} than {b}[| does].",
+        "{a} {owns} {k} more {t} than {b}[ does|].",
+        "{a} {has} as many {t} as {b} and {k} more.",
     ),
     "fewer": (
-        "{a} has {k} fewer {t} than {b}.",
-        "{a} owns {k} fewer {t} than {b} does.",
+        "{a} {has} {k} fewer {t} than {b}[| does].",
+        "{a} {owns} {k} fewer {t} than {b}[ does|].",
     ),
     "twice": (
-        "{a} has twice as many {t} as {b}.",
-        "{a} owns twice as many {t} as {b} does.",
-        "{a} has two times as many {t} as {b}.",
+        "{a} {has} twice as many {t} as {b}[| does].",
+        "{a} {owns} twice as many {t} as {b}[ does|].",
+        "{a} {has} two times as many {t} as {b}[| does].",
     ),
     "times": (
-        "{a} has {times} times as many {t} as {b}.",
-        "{a} owns {times} times as many {t} as {b} does.",
+        "{a} {has} {times} times as many {t} as {b}[| does].",
+        "{a} {owns} {times} times as many {t} as {b}[ does|].",
     ),
     "half": (
-        "{a} has half as many {t} as {b}.",
-        "{a} owns half as many {t} as {b} does.",
+        "{a} {has} half as many {t} as {b}[| does].",
+        "{a} {owns} half as many {t} as {b}[ does|].",
     ),
 }
 
 CROSS_RELATIONS = {
-    "more": ("{a} has {k} more {t} than {u}.", "{a} owns {k} more {t} than {u}."),
-    "fewer": ("{a} has {k} fewer {t} than {u}.", "{a} owns {k} fewer {t} than {u}."),
-    "twice": ("{a} has twice as many {t} as {u}.", "{a} owns two times as many {t} as {u}."),
-    "times": ("{a} has {times} times as many {t} as {u}.", "{a} owns {times} times as many {t} as {u}."),
-    "half": ("{a} has half as many {t} as {u}.", "{a} owns half as many {t} as {u}."),
+    "more": ("{a} {has} {k} more {t} than {u}.", "{a} {owns} {k} more {t} than {u}."),
+    "fewer": ("{a} {has} {k} fewer {t} than {u}.", "{a} {owns} {k} fewer {t} than {u}."),
+    "twice": ("{a} {has} twice as many {t} as {u}.", "{a} {owns} two times as many {t} as {u}."),
+    "times": ("{a} {has} {times} times as many {t} as {u}.", "{a} {owns} {times} times as many {t} as {u}."),
+    "half": ("{a} {has} half as many {t} as {u}.", "{a} {owns} half as many {t} as {u}."),
 }
 
 SYMBOLS = {"more": "+", "fewer": "-", "twice": "*", "times": "*", "half": "/"}
@@ -56,9 +56,17 @@ SYMBOLS = {"more": "+", "fewer": "-", "twice": "*", "times": "*", "half": "/"}
 THEN = ("Then", "Later,", "The next day,", "One day,")
 
 EVENTS = {
-    "gain": ("{a} buys {k} more {t}.", "{a} finds {k} more {t}.", "{a} gets {k} new {t}."),
-    "loss": ("{a} loses {k} {t}.", "{a} sells {k} {t}.", "{a} throws {k} {t} away."),
-    "gift": ("{a} gives {k} {t} to {b}.", "{a} hands {k} {t} to {b}.", "{b} gets {k} {t} from {a}."),
+    "gain": (
+        "{a} [buys|gets] {k} [more|new] {t}.",
+        "{a} [finds|gets] {k} [more|new] {t}.",
+        "{a} [gets|receives] {k} [new|more] {t}.",
+    ),
+    "loss": ("{a} loses {k} {t}.", "{a} sells {k} {t}.", "{a} throws {k} {t} [away|out]."),
+    "gift": (
+        "{a} [gives|hands|passes] {k} {t} to {b}.",
+        "{a} [hands|gives|passes] {k} {t} to {b}.",
+        "{b} [gets|takes|receives] {k} {t} from {a}.",
+    ),
 }
 
 NOW = (" now", " in the end", " after all this")
@@ -81,31 +89,62 @@ QUESTIONS = {
     ),
 }
 
+START = "[|So |Now |Next, |Then |Here ]"
+"""What may stand before a sentence of an answer."""
+
 _OPENING_STEP = (
-    "{b} has {n} {u}, so {a} has {eq} {t}.",
-    "As {b} has {n} {u}, {a} has {eq} {t}.",
-    "{b} has {n} {u}, so for {a} this is {eq} {t}.",
+    "{start}{b} {has} {n} {u}{so} {a} {has} {eq} {t}.",
+    "[As|Since|When|If|Because] {b} {has} {n} {u}, {a} {has} {eq} {t}.",
+    "{start}{b} {has} {n} {u}{so} for {a} [this|that|it|the result] [is|makes|gives|means] {eq} {t}.",
 )
 """Each step says again what it starts from: a small model finds a number more easily than it carries it."""
 
 STEPS = {
     **dict.fromkeys(SYMBOLS, _OPENING_STEP),
-    "gain": ("{a} had {n} {t} and now has {eq} {t}.", "{a} goes up from {n} {t} to {eq} {t}."),
-    "loss": ("{a} had {n} {t} and now has {eq} {t}.", "{a} goes down from {n} {t} to {eq} {t}."),
+    "gain": (
+        "{start}{a} {had} {n} {t} and [now|then|so|after that] {has} {eq} {t}.",
+        "{start}{a} [goes|moves|gets|climbs] [up |]from {n} {t} [to|up to|on to] {eq} {t}.",
+    ),
+    "loss": (
+        "{start}{a} {had} {n} {t} and [now|then|so|after that] {has} {eq} {t}.",
+        "{start}{a} [goes|moves|gets|falls] [down |]from {n} {t} [to|down to] {eq} {t}.",
+    ),
     "total": (
-        "In the end {a} has {n} {t} and {b} has {m}, so together they have {eq} {t}.",
-        "{a} has {n} {t} and {b} has {m} in the end, and this makes {eq} {t} in all.",
+        "{end} {a} {has} {n} {t} and {b} {has} {m}{so} [together|in all|in total|now] they [have|own|hold|keep] "
+        "{eq} {t}.",
+        "{start}{a} {has} {n} {t} and {b} {has} {m} [in the end|at last|now|by now], and [this|that|it] "
+        "[makes|is|gives|means] {eq} {t} [in all|together|in total|all in all].",
     ),
     "difference": (
-        "In the end {a} has {n} {t} and {b} has {m}, so the difference is {eq} {t}.",
-        "{a} has {n} {t} and {b} has {m} in the end, and the gap is {eq} {t}.",
+        "{end} {a} {has} {n} {t} and {b} {has} {m}{so} the [difference|gap] is {eq} {t}.",
+        "{start}{a} {has} {n} {t} and {b} {has} {m} [in the end|at last|now|by now], and the [gap|difference] is "
+        "{eq} {t}.",
     ),
 }
 
-CONCLUSIONS = ("In the end {a} has {n} {t}.", "{a} has {n} {t} in the end.")
+CONCLUSIONS = (
+    "{end} {a} {has} {n} {t}.",
+    "{start}{a} {has} {n} {t} [in the end|at last|now|by now].",
+)
 
-ENDS = ("The answer is {n}.", "So the answer is {n}.", "That is {n}.", "The result is {n}.")
+ENDS = (
+    "[The|So the|Now the|Then the] [answer|result|number] is {n}.",
+    "[So|Now|Then|Here] the [answer|result|number] is {n}.",
+    "[That|This|It] is {n}.",
+    "[The|So the|Now the|Then the] [result|answer|number] is {n}.",
+)
+
+_FREE = {
+    "start": START,
+    "end": "[In the end|At last|Finally,|At the end|Now|By now]",
+    "has": "[has|owns|keeps|holds]",
+    "owns": "[owns|has|keeps|holds]",
+    "had": "[had|owned|kept|held]",
+    "so": "[, so|; so|, and so|; then|, then]",
+}
+"""Slots that every phrase may use: words of free choice."""
 
 
 def fill(template: str, **words: object) -> str:
-    return template.format(**words)
+    """The phrase with its slots filled; its free wording stays open."""
+    return template.format(**words, **_FREE)

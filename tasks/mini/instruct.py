@@ -1,4 +1,4 @@
-"""mini_instruct: apply one or two exact steps to a short list of words; only the wording of the lead-in varies."""
+"""mini_instruct: apply one or two exact steps to a short list of words; only the wording around the results varies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.base import Example, Score
+from tasks.mini.phrase import either, every_wording, plain
 
 METRIC = "exact"
 PROPORTION = True
@@ -30,6 +31,12 @@ OPENERS = (
     "{steps}, please. My list: {words}.",
 )
 LEAD_INS = ("", "", "Here you go: ", "Result: ", "Answer: ", "Here it is: ", "This is the result: ", "Sure: ")
+MORE_LEAD_INS = (
+    "[Here|This] is [the result|the answer|what you want|my answer]: ",
+    "[The|My] [answer|result] [is|would be|becomes] this: ",
+    "[Now|So|Then] [we have|it is|this is|it becomes]: ",
+    "[After|With] [that|this], [we have|it is|you get]: ",
+)
 NEXT = (
     "{first} and then {second}",
     "{first}, then {second}",
@@ -42,7 +49,14 @@ WORKED = (
     "First: {middle}. Then: {end}",
     "After the first step: {middle}. After the second: {end}",
 )
+MORE_WORKED = (
+    "[First[| step]|Step one|[After|With] [the first step|step one][|, we have|, the list is|, it is]|The list [is now|"
+    "becomes]|[Now|Then|So] [we have|the list is|it is]]: {middle}. [Then[| step two]|Second[| step]|Step two|[After|"
+    "With] [the second step|step two|that][|, we have|, it is]|[Now|So|Finally] [we have|this is|it is]|[The|My] "
+    "[result|answer] [is|becomes]]: {end}",
+) * 4
 """A two-step answer shows the list between its steps; what counts is what stands after the last colon."""
+CLOSERS = "[||.|. Done.|. Ready.|. That is [all|it].|. [Here|There] it is.|. All done.]"
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 JOINERS = {"a dash": "-", "a plus sign": "+", "a slash": "/", 'the word "and"': " and ", 'the word "or"': " or "}
 
@@ -166,12 +180,16 @@ def draw(rng: random.Random) -> Example:
     steps = _steps(rng, words)
     while steps is None:
         steps = _steps(rng, words)
-    phrase, results = steps
-    prompt = rng.choice(OPENERS).format(steps=phrase, words=", ".join(words))
+    orders, results = steps
+    prompt = rng.choice(OPENERS).format(steps=orders, words=", ".join(words))
     *middle, end = (result if isinstance(result, str) else ", ".join(result) for result in results)
-    text = rng.choice(WORKED).format(middle=middle[0], end=end) if middle else rng.choice(LEAD_INS) + end
+    if middle:
+        phrase = either(rng.choice(WORKED), WORKED + MORE_WORKED).format(middle=middle[0], end=end)
+    else:
+        phrase = either(rng.choice(LEAD_INS), LEAD_INS + MORE_LEAD_INS) + end
+    phrase += CLOSERS
     prompt = ". ".join(part[:1].upper() + part[1:] for part in prompt.split(". "))
-    return Example("", (prompt,), (text,), {"answer": end})
+    return Example("", (prompt,), (plain(phrase),), {"answer": end}, (phrase,))
 
 
 def _steps(rng: random.Random, words: list[str]) -> tuple[str, list[list[str] | str]] | None:
@@ -191,8 +209,11 @@ def _steps(rng: random.Random, words: list[str]) -> tuple[str, list[list[str] | 
     return rng.choice(NEXT).format(first=first.phrase, second=second.phrase), [first.result, second.result]
 
 
+_CLOSERS = sorted({*every_wording(CLOSERS)}, key=len, reverse=True)
+
+
 def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-    """1 where the text after the last lead-in is the answer, exact in case and separator but for a final period."""
-    line = texts[0].rpartition(":")[2] if texts else ""
-    found = " ".join(line.split()).removesuffix(".")
+    """1 where the text after the last lead-in is the answer, exact in case and separator but for a closing remark."""
+    line = " ".join(texts[0].rpartition(":")[2].split()) if texts else ""
+    found = line.removesuffix(next((closer for closer in _CLOSERS if line.endswith(closer)), ""))
     return Score(float(found == reference["answer"]), found or None)

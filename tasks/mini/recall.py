@@ -11,15 +11,16 @@ import random
 
 from tasks.base import Example
 from tasks.mini import gsm_phrases as phrases
+from tasks.mini.phrase import plain
 from tasks.mini.words import ANIMALS, COLOURS, FOODS, JOBS, NAMES, NUMBERS, PLURALS
 
 _THINGS = (*PLURALS.values(), *COLOURS, *JOBS, *FOODS, *ANIMALS)
 
 
 def draw(rng: random.Random) -> Example:
-    """One exercise; `reference` is empty, nothing scores it."""
+    """One exercise; `reference` is empty, nothing scores it. Only quoted facts have a free wording."""
     question, answer = rng.choice((_again, _belongs, _letters, _letters, _relations, _relations))(rng)
-    return Example("", (question,), (answer,), {})
+    return Example("", (question,), (plain(answer),), {}, (answer,))
 
 
 def _again(rng: random.Random) -> tuple[str, str]:
@@ -62,6 +63,6 @@ def _relations(rng: random.Random) -> tuple[str, str]:
         fact = phrases.fill(rng.choice(phrases.RELATIONS[change]), **words)
         facts.append((person, fact, f"{fact} So {person} has {phrases.SYMBOLS[change]} {number}."))
     rng.shuffle(facts)
-    told = " ".join(fact for _, fact, _ in facts)
+    told = plain(" ".join(fact for _, fact, _ in facts))
     asked = rng.sample(facts, len(facts))
     return f"{told} {', '.join(person for person, _, _ in asked)}?", " ".join(quoted for _, _, quoted in asked)

@@ -1,6 +1,6 @@
 """The conversations of mini_chat as plain data: the user's statement, the reply, and the questions that follow.
 
-A name in braces is a fact. Every wording of an answer names the same required facts; facts of one pool (`friend_a`,
+A name in braces is a fact; brackets in answers hold free choices of wording (`phrase.py`). Every wording of an answer names the same required facts; facts of one pool (`friend_a`,
 `friend_b`) are always named in alphabetical order, so that confusing them is detectable.
 """
 
@@ -49,7 +49,8 @@ class Scene:
     derive: Callable[[Mapping[str, str]], Mapping[str, str]] = field(default=lambda facts: {})
 
 
-def _later(day: str, days: int) -> str:
+def later(day: str, days: int) -> str:
+    """The day of the week some days after another."""
     week = POOLS["day"]
     return week[(week.index(day) + days) % len(week)]
 
@@ -63,10 +64,14 @@ INTRODUCTION = Scene(
         "Good morning. {name} is my name and {city} is my home. I am a {job}, and {pet_name} is my {pet}.",
     ),
     acks=(
-        "Nice to meet you, {name}! You are a {job} in {city}, and your {pet} is called {pet_name}.",
-        "Hello, {name}! So you live in {city}, work as a {job}, and have a {pet} called {pet_name}.",
-        "Hi {name}, good to meet you. A {job} from {city} with a {pet} called {pet_name}!",
-        "Welcome, {name}! I see that you work as a {job} in {city} and that {pet_name} is your {pet}.",
+        "[Nice|Good|Great|Lovely] to [meet|know|see|have] you, {name}! You [are|work as] a {job} [in|from|of] "
+        "{city}, and [your|the] {pet} [is called|is named|has the name] {pet_name}.",
+        "[Hello|Hi|Welcome|Good day], {name}! So you [live|stay|are] in {city}, [work|serve] as a {job}, and "
+        "[have|own|keep] a {pet} [called|named|with the name] {pet_name}.",
+        "[Hi|Hello|Dear|Hey] {name}, [good|nice|great|lovely] to [meet|know|see|have] you. A {job} from {city} with "
+        "a {pet} [called|named|with the name] {pet_name}!",
+        "[Welcome|Hello there|Hi there|Good day], {name}! I [see|hear|know|note] that you [work|serve] as a {job} "
+        "[in|from|of] {city} and that {pet_name} is your {pet}.",
     ),
     closers=("", "", " How can I help you?", " What can I do for you?", " That sounds lovely."),
     asks=(
@@ -77,10 +82,10 @@ INTRODUCTION = Scene(
                 "Can you say hello to my {pet}?",
             ),
             (
-                "Hello, {pet_name}! I hope you have a lovely day.",
-                "Hi {pet_name}! You are a very good friend.",
-                "Good morning, {pet_name}! Have fun today.",
-                "Dear {pet_name}, I am happy to meet you!",
+                "[Hello|Hi|Hey|Good day], {pet_name}! I hope you have a [lovely|good|nice|great] day.",
+                "Hi {pet_name}! You are a very [good|nice|dear] friend.",
+                "Good morning, {pet_name}! Have [fun|joy|a good time] today.",
+                "Dear {pet_name}, I am [happy|so happy|glad] to meet you!",
             ),
         ),
         Ask(
@@ -90,42 +95,59 @@ INTRODUCTION = Scene(
                 "Do you know my job and my city?",
             ),
             (
-                "You are a {job}, and you live in {city}.",
-                "You live in {city}, and you work as a {job}.",
-                "You told me that you are a {job} in {city}.",
+                "You [are|work as] a {job}[, and|; and|, while|. Also,] you [live|stay|are] in {city}.",
+                "You [live|stay|are] in {city}[, and|; and|, while|. Also,] you [work|serve] as a {job}.",
+                "[You told me that|I know that|You said that] you [are|work as] a {job} [in|from|of] {city}.",
             ),
         ),
         Ask(
-            ("Write one line about me for a card.", "Please write one sentence about me.", "Say in one line who I am."),
+            (
+                "Write one line about me for a card.",
+                "Please write one sentence about me.",
+                "Say in one line who I am.",
+            ),
             (
                 "{name} is a {job} from {city}.",
-                "This is {name}, who lives in {city} and works as a {job}.",
-                "{name} lives in {city} and is a {job}.",
+                "[This|That|Here] is {name}, who [lives|stays|is] in {city} and [works|serves] as a {job}.",
+                "{name} [lives|stays|is] in {city} and is a {job}.",
             ),
         ),
         Ask(
-            ("What kind of pet do I have, and what is its name?", "Tell me the name of my pet.", "Who is {pet_name}?"),
-            ("{pet_name} is your {pet}.", "You have a {pet} called {pet_name}.", "Your {pet} is called {pet_name}."),
+            (
+                "What kind of pet do I have, and what is its name?",
+                "Tell me the name of my pet.",
+                "Who is {pet_name}?",
+            ),
+            (
+                "{pet_name} is your {pet}.",
+                "You [have|own|keep] a {pet} [called|named|with the name] {pet_name}.",
+                "Your {pet} [is called|is named|has the name] {pet_name}.",
+            ),
         ),
     ),
 )
 
 PARTY = Scene(
     facts={"guests": "number", "more": "few", "day": "day", "place": "place", "food": "food", "name": "name"},
-    derive=lambda facts: {"total": str(int(facts["guests"]) + int(facts["more"])), "next_day": _later(facts["day"], 1)},
+    derive=lambda facts: {"total": str(int(facts["guests"]) + int(facts["more"])), "next_day": later(facts["day"], 1)},
     tells=(
         "I am planning a party for {name}. It is on {day} at the {place}. "
         "There will be {guests} guests, and I bring {food}.",
         "{name} will have a party at the {place} on {day}. I want to bring {food}. We have {guests} guests.",
-        "Help me with a party, please. On {day}, {guests} guests come to the {place} for {name}. I will bring {food}.",
+        "Help me with a party, please. On {day}, {guests} guests come to the {place} for {name}. I will bring "
+        "{food}.",
         "On {day} there is a party for {name}. "
         "The place is the {place}, {guests} guests will come, and I bring {food}.",
     ),
     acks=(
-        "The party for {name} is on {day} at the {place}, with {guests} guests, and you bring {food}.",
-        "So {guests} guests come to the {place} on {day} for {name}, and you will bring {food}.",
-        "On {day} you bring {food} to the {place} for the party of {name}, with {guests} guests.",
-        "A party for {name} at the {place} on {day}! You expect {guests} guests, and you bring {food}.",
+        "The party for {name} is [on|planned for|set for] {day} [at|in] the {place}, with {guests} "
+        "[guests|people|friends][, and|; and|, while|. Also,] you [bring|take|will bring|want to bring] {food}.",
+        "[So|Now|Then|All right, so|Good, so] {guests} [guests|people|friends] [come|will come|go] to the {place} on "
+        "{day} for {name}[, and|; and|, while|. Also,] you [will bring|bring|will take|want to bring] {food}.",
+        "On {day} you [bring|take|will bring|want to bring] {food} to the {place} for the party [of|for|with] "
+        "{name}, with {guests} [guests|people|friends].",
+        "A party for {name} [at|in] the {place} on {day}! You [expect|have|want] {guests} [guests|people|friends][, "
+        "and|; and|, while|. Also,] you [bring|take|will bring|want to bring] {food}.",
     ),
     closers=("", "", " That sounds like fun!", " What a nice plan.", " How can I help you?"),
     asks=(
@@ -136,9 +158,9 @@ PARTY = Scene(
                 "What do I need to bring, and when?",
             ),
             (
-                "You should bring {food} on {day}.",
-                "On {day} you need to bring {food}.",
-                "Please bring {food}. The day is {day}.",
+                "You [should|must|will|can] [bring|take] {food} on {day}.",
+                "On {day} you [need|want|have] to [bring|take] {food}.",
+                "[Please|Just|So please] [bring|take] {food}. [The|Your|That] day is {day}.",
             ),
         ),
         Ask(
@@ -148,10 +170,10 @@ PARTY = Scene(
                 "I asked {more} more friends. How many guests will there be?",
             ),
             (
-                "Then there will be {total} guests.",
-                "That makes {total} guests in all.",
-                "With them you have {total} guests.",
-                "Then {total} guests come to the party.",
+                "[Then|So|Now|In all] there [will be|are] {total} [guests|people|friends].",
+                "[That|This|It] [makes|is|gives] {total} [guests|people|friends] [in all|in total|together].",
+                "[With them|In all|In total|Then] you have {total} [guests|people|friends].",
+                "Then {total} [guests|people|friends] [come|will come|go] to the party.",
             ),
         ),
         Ask(
@@ -160,9 +182,9 @@ PARTY = Scene(
                 "We moved the party to the day after. When and where is it now?",
             ),
             (
-                "It is now on {next_day} at the {place}.",
-                "The party is on {next_day}, and you meet at the {place}.",
-                "You meet at the {place} on {next_day}.",
+                "[It|That|This] is [now|then] on {next_day} [at|in] the {place}.",
+                "The party is on {next_day}[, and|; and|, while|. Also,] you [meet|will meet] [at|in] the {place}.",
+                "You [meet|see|will meet|will see] [at|in] the {place} on {next_day}.",
             ),
         ),
         Ask(
@@ -172,127 +194,9 @@ PARTY = Scene(
                 "Can you write one line to invite people?",
             ),
             (
-                "Please come to the party for {name} on {day} at the {place}!",
-                "You are invited! We meet on {day} at the {place} for {name}.",
-                "Join us at the {place} on {day} for the party of {name}!",
-            ),
-        ),
-    ),
-)
-
-SHOPPING = Scene(
-    facts={"count_a": "number", "count_b": "number", "ware_a": "ware", "ware_b": "ware", "food": "food", "more": "few"},
-    derive=lambda facts: {
-        "total": str(int(facts["count_a"]) + int(facts["count_b"])),
-        "more_a": str(int(facts["count_a"]) + int(facts["more"])),
-    },
-    tells=(
-        "I need to go to the shop. I want to buy {count_a} {ware_a}, {count_b} {ware_b} and some {food}.",
-        "My shopping list for today is this: {count_a} {ware_a}, {count_b} {ware_b} and {food}. Please keep it for me.",
-        "Please remember my list. I must buy {count_a} {ware_a} and {count_b} {ware_b}. I also need {food}.",
-        "I am on my way to the shop. I will buy {count_a} {ware_a}, {count_b} {ware_b} and also {food}.",
-    ),
-    acks=(
-        "Your list is {count_a} {ware_a}, {count_b} {ware_b} and {food}.",
-        "You want {count_a} {ware_a}, {count_b} {ware_b} and some {food}.",
-        "So you will buy {count_a} {ware_a} and {count_b} {ware_b}, and also {food}.",
-        "I will remember {count_a} {ware_a}, {count_b} {ware_b} and {food}.",
-    ),
-    closers=("", "", " Do you need more?", " I will keep the list for you.", " Is that all?"),
-    asks=(
-        Ask(
-            (
-                "How many {ware_b} do I need?",
-                "Tell me the number of {ware_b}, please.",
-                "I forgot how many {ware_b} to buy.",
-            ),
-            ("You need {count_b} {ware_b}.", "Your list says {count_b} {ware_b}.", "Please buy {count_b} {ware_b}."),
-        ),
-        Ask(
-            (
-                "How many {ware_a} must I buy?",
-                "Do you know the number of {ware_a}?",
-                "I forgot how many {ware_a} to buy.",
-            ),
-            ("You need {count_a} {ware_a}.", "Your list says {count_a} {ware_a}.", "Please buy {count_a} {ware_a}."),
-        ),
-        Ask(
-            ("How many {ware_a} and {ware_b} is that in all?", "How many are the {ware_a} and {ware_b} together?"),
-            ("Together that makes {total}.", "That is {total} in all.", "You will have {total} of them in all."),
-        ),
-        Ask(
-            (
-                "I need {more} more {ware_a}. How many is that now?",
-                "Please add {more} {ware_a}. How many do I buy now?",
-            ),
-            ("Now you need {more_a} {ware_a}.", "That makes {more_a} {ware_a}.", "You will now buy {more_a} {ware_a}."),
-        ),
-        Ask(
-            (
-                "I have the {ware_a} and the {ware_b}. What is still missing?",
-                "I bought the {ware_b} and the {ware_a}. What else?",
-            ),
-            ("You still need {food}.", "Only the {food} is missing.", "Now you only have to buy {food}."),
-        ),
-    ),
-)
-
-TRAVEL = Scene(
-    facts={"city_a": "city", "city_b": "city", "day": "day", "hour": "number", "stay": "few", "name": "name"},
-    derive=lambda facts: {
-        "back": _later(facts["day"], int(facts["stay"])),
-        "arrival": str(int(facts["hour"]) + int(facts["stay"])),
-    },
-    tells=(
-        "I will take the train from {city_a} to {city_b} on {day} at {hour} o'clock. I want to visit {name} there.",
-        "On {day} I go from {city_a} to {city_b} to see my friend {name}. The train leaves at {hour} o'clock.",
-        "My train leaves {city_a} at {hour} o'clock on {day}. It goes to {city_b}, where {name} lives.",
-        "I plan a trip to see {name}. I leave {city_a} for {city_b} on {day}, and the train goes at {hour} o'clock.",
-    ),
-    acks=(
-        "Your train goes from {city_a} to {city_b} on {day} at {hour} o'clock, and you visit {name}.",
-        "So you leave {city_a} on {day} at {hour} o'clock and go to {city_b} to see {name}.",
-        "You will visit {name}, and the train from {city_a} to {city_b} leaves at {hour} o'clock on {day}.",
-        "On {day} at {hour} o'clock you take the train from {city_a} to {city_b} to see {name}.",
-    ),
-    closers=("", "", " Have a good trip!", " That sounds like a nice trip.", " How can I help you?"),
-    asks=(
-        Ask(
-            (
-                "I stay for {stay} days. On which day do I come back?",
-                "After {stay} days I will go home. Which day is that?",
-            ),
-            ("You come back on {back}.", "That will be {back}.", "Then you go home on {back}."),
-        ),
-        Ask(
-            (
-                "The trip takes {stay} hours. When do I arrive?",
-                "I will be on the train for {stay} hours. When am I there?",
-            ),
-            (
-                "You arrive at {arrival} o'clock.",
-                "You will be there at {arrival} o'clock.",
-                "At {arrival} o'clock you are there.",
-            ),
-        ),
-        Ask(
-            (
-                "Where do I go, and who do I visit?",
-                "Tell me again where I go and who lives there.",
-                "Who do I see, and in which city?",
-            ),
-            (
-                "You go to {city_b} to see {name}.",
-                "You visit {name} in {city_b}.",
-                "Your friend {name} is in {city_b}.",
-            ),
-        ),
-        Ask(
-            ("When does my train leave, and from where?", "Where does the train start, and at what time?"),
-            (
-                "Your train leaves {city_a} at {hour} o'clock.",
-                "It leaves at {hour} o'clock from {city_a}.",
-                "The train starts in {city_a} at {hour} o'clock.",
+                "[Please|Do] [come|will come|go] to the party for {name} on {day} [at|in] the {place}!",
+                "[You are invited!|Please come!|Come along!] We meet on {day} [at|in] the {place} for {name}.",
+                "[Join|Meet] us [at|in] the {place} on {day} for the party [of|for|with] {name}!",
             ),
         ),
     ),

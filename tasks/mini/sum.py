@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tasks.base import Example, Score
 from tasks.mini.events import ASIDES, EVENTS, POOLS, Event
+from tasks.mini.phrase import either, plain
 from tasks.scorers.rouge import rouge_l
 
 METRIC = "rougeL"
@@ -22,6 +25,7 @@ REQUESTS = (
     "Here is some news. {article} Please write a short summary.",
 )
 ALTERNATIVES = 3
+KNOWN = frozenset(value.lower() for values in POOLS.values() for value in values)
 
 
 def draw(rng: random.Random) -> Example:
@@ -29,13 +33,14 @@ def draw(rng: random.Random) -> Example:
     event = rng.choice(EVENTS)
     facts = _facts(rng, event)
     article = " ".join(_article(rng, event)).format(**facts)
-    summaries: list[str] = []
-    while len(summaries) < ALTERNATIVES:
-        summary = " ".join(rng.choice(wordings) for wordings in event.summary).format(**facts)
-        if summary not in summaries:
-            summaries.append(summary)
+    phrases: dict[str, str] = {}
+    while len(phrases) < ALTERNATIVES:
+        chosen = [rng.choice(wordings) for wordings in event.summary]
+        free = " ".join(map(either, chosen, event.summary)).format(**facts)
+        phrases.setdefault(plain(free), free)
     prompt = rng.choice(REQUESTS).format(article=article)
-    return Example("", (prompt,), (summaries[0],), {"summaries": summaries})
+    summaries = list(phrases)
+    return Example("", (prompt,), (summaries[0],), {"summaries": summaries}, (phrases[summaries[0]],))
 
 
 def _facts(rng: random.Random, event: Event) -> dict[str, str]:
@@ -57,5 +62,16 @@ def _article(rng: random.Random, event: Event) -> list[str]:
 
 
 def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-    """ROUGE-L against the reference summary that is nearest."""
-    return rouge_l(reference["summaries"], texts)
+    """ROUGE-L against the reference summary that is nearest. details: "facts" is 1 for any wording of the facts."""
+    summaries = reference["summaries"]
+    return replace(rouge_l(summaries, texts), details={"facts": float(bool(texts) and _true(summaries, texts[0]))})
+
+
+def _true(summaries: Sequence[str], text: str) -> bool:
+    """Whether the text names each fact that all summaries name, and none that no summary names."""
+    named = [_named(summary) for summary in summaries]
+    return set.intersection(*named) <= _named(text) <= set.union(*named)
+
+
+def _named(text: str) -> set[str]:
+    return {word for word in re.findall(r"[a-z]+|\d+", text.lower()) if word in KNOWN or word.isdigit()}
