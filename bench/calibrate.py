@@ -24,7 +24,7 @@ from methods.training.rules.arc import Alternative, Bound, BoundSample, fit_buck
 from plots.calibration import calibration
 from plots.render import save
 from plots.style import style
-from results.store.files import check_writable
+from results.store.files import check_writable_file
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
@@ -117,7 +117,7 @@ def report(constants: Constants, js: Sequence[float], bound: Sequence[float], ou
 def run(config: Mapping[str, Any]) -> None:
     """Measure, fit, write the constants and their figure. Raises ValueError, ModelError, TaskError."""
     settings = Calibrate.from_config(config)
-    check_writable(settings.out.parent, "out")
+    check_writable_file(settings.out, "out")
     target = settings.load_model("target")
     positions = measured(settings, target)
     constants = constants_of(settings, target, positions)

@@ -23,7 +23,7 @@ from methods.method import build_method
 from methods.rules._classifier import Classifier, Features
 from methods.sampling import Sampling
 from methods.training.rules.judge import Labelled, features, train
-from results.store.files import check_writable
+from results.store.files import check_writable_file
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
@@ -118,7 +118,7 @@ def classifier(settings: TrainJudge, target: LanguageModel, draft: LanguageModel
 def run(config: Mapping[str, Any]) -> None:
     """Read or mine labels, train, write the classifier. Raises ValueError, ModelError, TaskError."""
     settings = TrainJudge.from_config(config)
-    check_writable(settings.out.parent, "out")
+    check_writable_file(settings.out, "out")
     labels = None if settings.labels is None else read_labels(settings.labels)
     target = settings.load_model("target")
     draft = settings.load_model("draft") if labels is None or settings.used_features == "both" else None

@@ -37,6 +37,13 @@ def check_writable(folder: Path, key: str) -> None:
         raise StoreError(f"{folder}: cannot be written: {reason}; give another {key}") from error
 
 
+def check_writable_file(path: Path, key: str) -> None:
+    """As `check_writable` for a file, given as `key`."""
+    if path.is_dir():
+        raise StoreError(f"{path}: cannot be written: it is a folder; give the name of a file as {key}")
+    check_writable(path.parent, key)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path`, which takes its place when the block ends. A reader sees the old file or the new

@@ -26,7 +26,7 @@ def campaign(*arguments: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["kills"])
+@pytest.mark.parametrize("part", ["commands", "kills"])
 def test_the_short_form_survives(part: str) -> None:
     """The worst programs are run by tests/tasks/test_sandbox_attacks.py."""
     campaign(part, "--short")
