@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from bench.config.command import Arguments, Options, run_command
 from bench.cycle import record
@@ -41,7 +41,7 @@ class GrowTree(Options):
     """
 
     nodes: PositiveInt
-    name: str
+    name: str = Field(pattern=r"^[\w.-]+$")
     prompts: PositiveInt
     depth: PositiveInt
     width: PositiveInt

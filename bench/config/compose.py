@@ -196,6 +196,8 @@ class Composer:
             return compose(name, overrides, return_hydra_config=True)
         except CONFIG_ERRORS as error:
             raise format_hydra_error(error) from error
+        except RecursionError:
+            raise ConfigError(f"{' '.join([name, *overrides])}: a YAML whose defaults lead back to itself") from None
 
     def _is_structural(self, override: Override) -> bool:
         """Does it choose a group's option, add or delete a key, or set Hydra itself?"""

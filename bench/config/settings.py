@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from bench.config import tracking
 from bench.config.cell import SECTIONS
@@ -17,6 +17,13 @@ from bench.config.section import Named, Section, choose, parse, validated
 
 class Folder(Section):
     dir: Path
+
+    @field_validator("dir", mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        if given == "":  # Path would take it for the checkout
+            raise ValueError("must name a folder; . is the checkout")
+        return given
 
 
 class Settings(Section):

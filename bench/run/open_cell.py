@@ -61,6 +61,8 @@ class OpenCell:
 
     def prompt(self, number: int) -> Prompt:
         """The task's prompt of that number, from 0. Raises ValueError, TaskError."""
+        if number < 0:
+            raise ValueError(f"--prompt {number}: must be ≥ 0")
         prompts = self.task.prompts(number + 1, self.cell.seed)
         if len(prompts) <= number:
             raise ValueError(f"--prompt {number}: task={self.cell.task.name} has {len(prompts)} prompts; "

@@ -22,7 +22,7 @@ def made_by(command: str) -> AfterValidator:
 def read_json(model: type[Model], path: Path, content: str) -> Model:
     """The file as a `model`; `content` says in the error what it should hold. Raises ValueError, one line."""
     try:
-        return model.model_validate_json(path.read_text(encoding="utf-8"))
+        return model.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         where = "".join(f"{part}: " for part in first["loc"])

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.config.compose import composer
+from bench.config.identity import digest
 from bench.config.paths import CONF
+from bench.config.settings import Settings
 from results.store.cells import Store
 from tests.attack import warm
 from tests.attack.part import Field, Trial
 
 N, LIMIT = 3, 600.0
 TEMPERATURES = (0, 1)
-VARIANTS = ("batch", "order", "restarts", "threads", "processes")
-"""In batches of three; in the reverse order; prompt by prompt in separate runs; with two threads; a process for each
-method, all at once on one store."""
+CHANGES = {"batch": f"batch={N}", "threads": "engine.threads=2", "workers": "workers=2",
+           "quality batch": "quality_batch=2"}
+"""Ways of running that one setting chooses, and that setting."""
+VARIANTS = ("order", "restarts", "processes", *(name for name, change in CHANGES.items() if change.partition("=")[0]
+                                                in {"batch", "engine.threads", *Settings.model_fields}))
+"""In the reverse order; prompt by prompt in separate runs; a process for each method, several at once on one store."""
 
 
 def methods(temperature: float) -> list[str]:
@@ -53,19 +57,20 @@ def _commands(variant: str, names: list[str], temperature: float, output: Path) 
     """What is started at once, step after step."""
     if variant == "restarts":
         for n in range(1, N + 1):
-            yield [_words(names, temperature, output, n=n)]
+            yield [_words(names, temperature, output, f"n={n}")]
     elif variant == "processes":
         for some in (names[::3], names[1::3], names[2::3]):
             yield [_words([name], temperature, output) for name in some]
     else:
-        changes = {"batch": {"batch": N}, "order": {}, "threads": {"threads": 2}}[variant]
-        yield [_words(names[::-1] if variant == "order" else names, temperature, output, **changes)]
+        changes = [CHANGES[variant]] if variant in CHANGES else []
+        yield [_words(names[::-1] if variant == "order" else names, temperature, output, *changes)]
 
 
-def _words(names: Sequence[str], temperature: float, output: Path, n: int = N, batch: int = 1,
-           threads: int = 1) -> list[str]:
-    return ["bench", "-m", f"method={','.join(names)}", f"decoding.temperature={temperature}", f"n={n}",
-            f"batch={batch}", f"engine.threads={threads}", "decoding.max_new_tokens=12", f"output.dir={output}"]
+def _words(names: Sequence[str], temperature: float, output: Path, *changes: str) -> list[str]:
+    changed = {change.partition("=")[0] for change in changes}
+    plain = [word for word in (f"n={N}", "engine.threads=1") if word.partition("=")[0] not in changed]
+    return ["bench", "-m", f"method={','.join(names)}", f"decoding.temperature={temperature}", *plain, *changes,
+            "decoding.max_new_tokens=12", f"output.dir={output}"]
 
 
 def _run(commands: list[list[str]], folder: Path) -> None:
@@ -77,11 +82,13 @@ def _run(commands: list[list[str]], folder: Path) -> None:
 
 
 def _decoded(output: Path) -> dict[str, Any]:
-    """Method -> prompt -> (tokens, text, score). A method is named by its settings: batch and threads are left out."""
+    """Method -> prompt -> (tokens, text, score). A method is named by its drafter, its rule, and a digest of their
+    settings: batch and threads are left out."""
     found = {}
     for cell in Store(output / "store").cells():
         config = cell.config() or {}
         method = {name: config[name] for name in ("drafter", "rule", "pruning", "draft")}
-        found[json.dumps(method, sort_keys=True)] = {
+        name = f"{config['drafter']['name']}-{config['rule']['name']}-{digest(method)}"
+        found[name] = {
             sample.id: (sample.output_ids, sample.text, sample.score) for sample in cell.good_samples()}
     return found

@@ -177,7 +177,7 @@ MAKERS: Mapping[str, Callable[[Path], Any]] = {
     "weights_header": _with(WEIGHTS, b"\xff" * 8 + b"{}"),
     "weights_torn": _with(WEIGHTS, (TINY / "target" / WEIGHTS).read_bytes()[:100_000]),
     "weights_pickle": lambda folder: (_with(WEIGHTS, None)(folder),
-                                      _write(folder / "pytorch_model.bin", b"\x80\x04cos\nsystem\n(S'true'\ntR.")),
+                                      _write(folder / "pytorch_model.bin", b"\x80\x02cos\nsystem\n(S'true'\ntR.")),
     "weights_index": lambda folder: (_with(WEIGHTS, None)(folder), _write(
         folder / f"{WEIGHTS}.index.json", '{"metadata": {}, "weight_map": {"model.norm.weight": "m-1.safetensors"}}')),
     "weights_nan": _tensors(lambda weights: weights["model.norm.weight"].fill_(float("nan"))),

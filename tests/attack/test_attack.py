@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.attack import campaign as whole
 from tests.attack.campaign import BY_NAME, PARTS
 from tests.attack.commands import COMMON, Wrong, rows, some
 from tests.attack.corruption import DAMAGES
 from tests.attack.files import MAKERS, NAMED, TEXTS, Files
-from tests.attack.part import Field, Part, Trial, run
+from tests.attack.part import Field, Part, Tally, Trial, run
 from tests.attack.refusals import fault, words
 from tests.attack.stores import difference, doubled, leftovers, lines, lost
 from tests.attack.warm import PROJECT, Ended
@@ -149,3 +150,22 @@ def test_a_part_stops_at_its_budget_and_counts(tmp_path: Path) -> None:
     assert broken.tried == 2 and broken.survived == 1, "an error of the part is a defect"
     absent = run(Part("z", "z", 1, endless, lambda: "no root"), 0, 9, tmp_path / "z", said.append)
     assert absent.absent == "no root" and absent.tried == 0
+
+
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "attack.md"
+    before, begin, _ = whole.PAGE.read_text().partition(whole.BEGIN)
+    page.write_text(before + begin + "| old |\n" + whole.END + "after\n")
+    monkeypatch.setattr(whole, "PAGE", page)
+    kills, disk = Tally(BY_NAME["kills"], 7, 780, 200, 61.5), Tally(BY_NAME["disk"], 7, 180, absent="needs root")
+    kills.defects.append(Trial("n=1", "a | <b>"))
+    for _ in range(2):
+        whole.write_page([kills, disk])
+    text = page.read_text()
+    assert text.startswith(before) and text.endswith("after\n") and "old" not in text
+    assert text.count("200 attacks, 1 defects. Run on ") == 1
+    lines = [[word.strip() for word in line.split("|")] for line in text.splitlines()]
+    rows = {words[1]: words[2:-1] for words in lines if len(words) == 8}
+    assert rows["kill -9 of a run"] == ["200", "199", "62", "780", "7"]
+    assert rows["full disk"] == ["not here", "", "0", "180", "7"]
+    assert "- full disk: not run here: needs root." in text and "- kill -9 of a run: `n=1`: a \\| &lt;b>" in text
