@@ -120,7 +120,7 @@ class _Layout:
             for blank in blanks
         )
         numbers = tuple(self.annotator.annotated(number, result) for number in numbers)
-        notes = tuple(self._note(text) for text in _remarks(summary))
+        notes = tuple(self._note(text) for text in remarks(summary, "speedup" in self.spec.metrics()))
         return Cell("measured", labels, numbers, summary.n, summary.failed, notes=notes)
 
     def _mean(self, header: str, coords: Coords, cells: Sequence[Cell]) -> Cell:
@@ -182,11 +182,19 @@ class _Layout:
                 for labels, points in groups.items() for sentence in findings(points)]
 
 
-def _remarks(summary: Summary) -> list[str]:
-    """What a reader must know of a measured cell."""
+def remarks(summary: Summary, with_speed: bool) -> list[str]:
+    """What a reader must know of a measured cell, `with_speed` of its speedup too."""
     n, failed = summary.n, summary.failed
-    remarks = [f"{failed} of {n + failed} prompts failed and are left out"] if failed else []
-    return remarks + [text for event, text in EVENTS.items() if summary.events.get(event)]
+    found = [f"{failed} of {n + failed} prompts failed and are left out"] if failed else []
+    found += [text for event, text in EVENTS.items() if summary.events.get(event)]
+    if with_speed and summary.repeatable is not None and summary.repeatable < 1:
+        found.append(f"{1 - summary.repeatable:.0%} of {summary.timed} timed prompts have other tokens than in the "
+                     "quality pass")
+    direct, modelled = summary.speedup_ci95, summary.speedup_modelled_ci95
+    if with_speed and direct and modelled and (direct[1] < modelled[0] or modelled[1] < direct[0]):
+        found.append(f"τ of all {n} prompts and the times of the {summary.timed} timed ones give a speedup of "
+                     f"{summary.speedup_modelled:.2f}× [{modelled[0]:.2f}, {modelled[1]:.2f}]")
+    return found
 
 
 def mean_interval(mean: float, intervals: Sequence[Interval | None]) -> Interval | None:

@@ -17,7 +17,7 @@ from tests.attack.stores import Decoded, decoded, difference, doubled, lines, lo
 KILLS, SHORT, LIMIT, GONE = 200, 20, 300.0, 30.0
 """Kills; those of the short form; seconds that a run, and what a kill leaves of it, may take."""
 RUNS = (
-    ("-m method=sps,mars_sampling n=6 decoding.temperature=1 decoding.max_new_tokens=16 batch=2", 5),
+    ("-m method=sps,mars_sampling n=6 decoding.temperature=1 decoding.max_new_tokens=16 quality_batch=2 workers=2", 5),
     ("method=eagle3 drafter.total=8 n=6 decoding.temperature=1 decoding.max_new_tokens=16 trace=true", 3),
     ("-m method=ar,pld task=mini_code n=4 decoding.max_new_tokens=160", 2),
 )

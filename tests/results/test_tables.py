@@ -13,7 +13,7 @@ from results.metrics.intervals import NORMAL_95
 from results.reports.conditions import Conditions, Session
 from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdown, render_table
 from results.reports.grid import Outcome
-from results.reports.layout import lay_out, lay_out_all
+from results.reports.layout import lay_out, lay_out_all, remarks
 from results.store.reasons import printable
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
@@ -335,3 +335,12 @@ def test_table_files_steer_no_terminal(spec, grid, tmp_path) -> None:
     for path in render_table(named, grid, tmp_path):
         text = path.read_text(encoding="utf-8")
         assert printable(text) == text, path.suffix
+
+
+def test_a_speedup_that_all_prompts_do_not_bear_out_has_a_footnote():
+    cell = made_up().summary.with_values(repeatable=0.75, speedup_ci95=(1.9, 2.1), speedup_modelled=1.5,
+                                         speedup_modelled_ci95=(1.4, 1.8))
+    other, modelled = remarks(cell, with_speed=True)
+    assert "25% of 4 timed prompts have other tokens" in other and "1.50× [1.40, 1.80]" in modelled
+    assert remarks(cell, with_speed=False) == remarks(made_up().summary, with_speed=True) == []
+    assert remarks(cell.with_values(repeatable=1.0, speedup_modelled_ci95=(1.4, 1.95)), with_speed=True) == []
