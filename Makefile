@@ -48,8 +48,8 @@ structure: $(READY)  ## check sizes of files and functions, import order, import
 golden: $(READY)  ## recompute tests/golden from the float64 references
 	$(RUN) -m tests.golden.make
 
-engine-speed: $(READY)  ## compare this engine with transformers in one interleaved run
-	$(RUN) -m bench.vs_transformers
+engine-speed: $(READY)  ## compare with transformers, and with the checkout BEFORE=FOLDER, in one interleaved run
+	$(RUN) -m bench.vs_transformers $(if $(BEFORE),--before $(BEFORE))
 
 models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours on two cores, minutes on a GPU)
 	$(RUN) -m bench.train_pair

@@ -3,6 +3,8 @@
 Every number is a ratio or a share, so a slow or busy machine does not bias it:
   autoregressive  this engine's tokens/s over those of `transformers.generate`
   speculative     SpS tokens/s over those of `transformers` assisted generation at the same fixed draft length
+  before          with --before FOLDER, another checkout of this project: this engine's tokens/s over its, for
+                  autoregressive decoding, SpS and EAGLE-3 with trees of 24 nodes
   overhead        share of the wall time outside the models' forwards, for SpS and for EAGLE-3 with a tree of 60 nodes
                   (the pair's own head, or one of its shape with random weights where it has none)"""
 
@@ -13,7 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from bench.config.command import Arguments, Options, run_command
+from bench.run.checkout import Checkout
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.engine.loading import load_model
@@ -45,6 +48,15 @@ Arm = Callable[[list[int]], tuple[int, float]]
 """Prompt ids -> (new tokens, seconds)."""
 
 
+SMALL_TREE = {"total": 24, "depth": 4, "top_k": 6}
+"""The tree of EAGLE-3 that is compared: 24 nodes."""
+BEFORE = {"autoregressive": "none", "SpS": "model", "EAGLE-3": "eagle3"}
+"""What is compared with the other checkout: name -> drafter."""
+RATIOS = (("autoregressive ÷ transformers.generate", "this engine, autoregressive", "transformers.generate"),
+          ("SpS ÷ transformers assisted", "this engine, SpS", "transformers, assisted"),
+          ("SpS ÷ autoregressive (both this engine)", "this engine, SpS", "this engine, autoregressive"))
+
+
 class VsTransformers(Options):
     """The command's options.
 
@@ -55,6 +67,7 @@ class VsTransformers(Options):
     new            new tokens at most.
     dtype          numeric type of all models.
     threads        CPU threads; 0: PyTorch's choice.
+    before         folder of another checkout to compare with.
     """
 
     target: str
@@ -65,6 +78,7 @@ class VsTransformers(Options):
     new: PositiveInt
     dtype: DType
     threads: NonNegativeInt
+    before: Path | None
 
 
 class ForwardClock:
@@ -142,9 +156,15 @@ def measure(options: VsTransformers) -> None:
     sps = build_method(target, draft, registry.drafter("model")(), rule, greedy, options.length)
     asked = [prompt.turns[0] for prompt in MiniTask("mini_gsm").prompts(options.n)]
     prompts = [target.encode([{"role": "user", "content": text}]) for text in asked]
-    arms = build_arms(options, target, sps, device)
-    runs: dict[str, list[tuple[int, float]]] = {name: [] for name in arms}
-    with _threads(options.threads):
+    head = eagle3_head(options, target)
+    small = build_method(target, head, registry.drafter("eagle3")(**SMALL_TREE), rule, greedy, options.length)
+    arms = build_arms(options, target, sps, device) | {"this engine, EAGLE-3": ours(small, options.new)}
+    with _threads(options.threads), ExitStack() as stack:
+        if options.before is not None:
+            before = stack.enter_context(Checkout(options.before, before_settings(options, device)))
+            arms |= {f"before, {name}": before.arm(drafter) for name, drafter in BEFORE.items()
+                     if drafter != "eagle3" or options.eagle3.is_dir()}
+        runs: dict[str, list[tuple[int, float]]] = {name: [] for name in arms}
         for index, ids in enumerate([prompts[0], *prompts]):  # the first round warms up
             order = list(arms)[index % len(arms):] + list(arms)[:index % len(arms)]
             for name in order:
@@ -152,9 +172,8 @@ def measure(options: VsTransformers) -> None:
                 if index:
                     runs[name].append(result)
         share = overhead(sps, prompts[:max(8, options.n // 4)], options.new, [forward_of(draft)])
-        head = eagle3_head(options, target)
         eagle3 = build_method(target, head, registry.drafter("eagle3")(), rule, greedy, options.length)
-        drafting = (head.model, "forward"), (head.model, "fuse"), (head, "logits")
+        drafting = (head, "step"), (head.model, "fuse"), (head, "logits")
         share_eagle3 = overhead(eagle3, prompts[:max(4, options.n // 6)], options.new, drafting)
     report(runs, share, share_eagle3, options)
 
@@ -171,6 +190,12 @@ def build_arms(options: VsTransformers, target: LanguageModel, sps: Method, devi
         "transformers, assisted": assisted(stock[1], stock[2], eos, new, options.length),
         "this engine, SpS": ours(sps, new),
     }
+
+
+def before_settings(options: VsTransformers, device: str) -> dict[str, Any]:
+    """What the other checkout is told."""
+    eagle3 = str(options.eagle3) if options.eagle3.is_dir() else ""
+    return {**options.model_dump(mode="json"), "device": device, "eagle3": eagle3, "options": {"eagle3": SMALL_TREE}}
 
 
 def eagle3_head(options: VsTransformers, target: LanguageModel) -> Head:
@@ -215,10 +240,10 @@ def report(runs: Mapping[str, Sequence[tuple[int, float]]], share: float, share_
         tokens, seconds = map(sum, zip(*pairs, strict=True))
         table.add_row(name, f"{tokens / seconds:.1f}", str(tokens))
     console.print(table)
-    names = list(runs)
-    for title, mine, theirs in (("autoregressive ÷ transformers.generate", names[1], names[0]),
-                                ("SpS ÷ transformers assisted", names[3], names[2]),
-                                ("SpS ÷ autoregressive (both this engine)", names[3], names[1])):
+    compared = [*RATIOS, *((f"{name} ÷ before", f"this engine, {name}", f"before, {name}") for name in BEFORE)]
+    for title, mine, theirs in compared:
+        if theirs not in runs:
+            continue
         (mt, ms), (tt, ts) = (list(zip(*runs[name], strict=True)) for name in (mine, theirs))
         interval = intervals.speedup_interval(mt, ms, tt, ts)
         shown = "" if interval is None else "  [{:.2f}, {:.2f}]".format(*interval)
@@ -239,6 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--new", default=96, help="new tokens at most")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", default=0, help="CPU threads; 0 = all cores")
+    parser.add_argument("--before", metavar="FOLDER", help="another checkout, timed in the same rotation")
     given = vars(parser.parse_args(argv))
     return run_command(lambda: measure(VsTransformers.from_args(given)))
 

@@ -168,6 +168,7 @@ def test_one_point_says_what_it_would_take(command, monkeypatch: pytest.MonkeyPa
     here = str(TINY / "draft" / "config.json")
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args, **kwargs: here)
     monkeypatch.setattr(Cell, "fingerprints", lambda self: dict.fromkeys(self.roles, "0" * 12))
+    monkeypatch.setattr(Cell, "decoders", lambda self: dict.fromkeys(self.roles, "lean"))
     result = command("pair=tiny", "pair.draft=org/model", "method=sps", "dry_run=true")
     assert result.status == 0
     assert re.search(r"^identity: [0-9a-f]{10}$", result.out, re.MULTILINE)
