@@ -178,7 +178,7 @@ class Engine(Section):
 
     device   cpu, cuda or cuda:INDEX.
     dtype    of weights and matrix products.
-    threads  CPU threads; None lets the program choose.
+    threads  CPU threads; None: the quickest number, measured at the start.
     decoder  what runs a model's forwards; auto: the lean decoder where it knows the model.
     """
 
