@@ -110,17 +110,18 @@ def trials(field: Field) -> Iterator[Trial]:
     expected, printed = decoded(whole / "store"), _summaries(again)
     for cell in (whole / "store").iterdir():
         (cell / "failure.json").write_text('{"reason": "made up", "at": "2026-01-01T00:00:00+00:00"}\n')
-    first = next((whole / "store").iterdir())
-    files = sorted(str(path.relative_to(first)) for path in first.rglob("*") if path.is_file())
+    files = sorted({str(path.relative_to(cell)) for cell in (whole / "store").iterdir() for path in cell.rglob("*")
+                    if path.is_file()})
     kinds = [(file, name) for file in files for name in DAMAGES]
     for file, name in field.draw.sample(kinds, len(kinds)):
         output = field.folder / "damaged"
         shutil.copytree(whole, output)
-        cells = sorted(field.draw.sample(list((output / "store").iterdir()), 2))
-        if file != "failure.json":
-            for cell in cells:
+        holders = [cell for cell in sorted((output / "store").iterdir()) if (cell / file).is_file()]
+        cells = field.draw.sample(holders, min(2, len(holders)))
+        for cell in (output / "store").iterdir():
+            if file != "failure.json" or cell not in cells:
                 (cell / "failure.json").unlink()
-        DAMAGES[name](cells[0] / file, cells[1] / file, field.draw)
+        DAMAGES[name](cells[0] / file, cells[-1] / file, field.draw)
         yield Trial(f"{file}: {name}", _fault(output, cells[0] / file, field.folder, expected, printed))
         warm.remove(output)
 
