@@ -18,8 +18,8 @@ LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS = 200, 64, 4
 """Longest period of a loop, and its shortest length: so many tokens, and so many periods."""
 CENSORED_ABOVE = 0.1
 """Share of the lossless answers at the length limit above which lengths cannot be compared."""
-CENSORED = ("length_ratio", "length_ratio_median", "pass_ratio", "pass_ratio_median", "pass_ratio_strict", "loop_share",
-            "loop_change", "no_answer_share")
+CENSORED = ("answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median", "pass_ratio",
+            "pass_ratio_median", "pass_ratio_strict", "loop_share", "loop_change", "no_answer_share")
 """Metrics that a length limit censors."""
 LENGTH = "length"
 """How a turn ended at the length limit."""

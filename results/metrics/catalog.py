@@ -181,6 +181,13 @@ _QUALITY = (
            "prompts."),
 )
 _ANSWER = (
+    Metric("answer_speedup", "Answer speedup", "×", 2, "higher",
+           "Seconds of autoregressive decoding of the timed prompts over own, prefill included, sum over sum: what a "
+           "user waits for."),
+    Metric("answer_speedup_modelled", "Answer speedup, modelled", "×", 2, "higher",
+           "The same over all prompts: target passes and prefills at their median times in the timed pass. A single "
+           "runaway among few timed answers decides the direct number. Interval: bootstrap over the prompts of both "
+           "passes."),
     Metric("length_ratio", "Length ratio", "×", 2, None,
            "Emitted tokens over those of autoregressive decoding of the same prompts, sum over sum: above 1, faster "
            "tokens are spent on longer answers. Interval: paired bootstrap over prompts, as for all ratios here."),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from results.metrics import intervals
 from results.metrics.answer_cost import answer_costs
+from results.metrics.answer_speed import answer_speeds
 from results.metrics.intervals import Interval
 from results.metrics.phases import time_shares
 from results.metrics.quality_loss import score_pairs
@@ -61,6 +62,7 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
         **_quality(pairs, proportion, autoregressive),
         **_agreement(samples, base),
         **answer_costs(samples, samples if autoregressive else base),
+        **answer_speeds(pairs, autoregressive),
         **_likelihood(samples, base),
         **diversity(samples),
     )

@@ -28,8 +28,9 @@ from results.reports.axes import (
 )
 from results.reports.figures import Figure
 
-ANSWER_COSTS = ("length_ratio", "length_ratio_median", "pass_ratio", "pass_ratio_median", "pass_ratio_strict",
-                "cap_hit_share", "cap_hit_change", "loop_share", "loop_change", "no_answer_share", "accuracy_change")
+ANSWER_COSTS = ("answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median", "pass_ratio",
+                "pass_ratio_median", "pass_ratio_strict", "cap_hit_share", "cap_hit_change", "loop_share",
+                "loop_change", "no_answer_share", "accuracy_change")
 TRACED_COSTS = ("out_of_head_1k",)
 """The metrics of the second table of a report that shows accuracy."""
 OWN_MODELS = "local"

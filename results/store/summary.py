@@ -158,6 +158,10 @@ class Summary(BaseModel):
     edit_similarity: float | None
     edit_similarity_ci95: Interval | None = None
 
+    answer_speedup: float | None = None
+    answer_speedup_ci95: Interval | None = None
+    answer_speedup_modelled: float | None = None
+    answer_speedup_modelled_ci95: Interval | None = None
     length_ratio: float | None = None
     length_ratio_ci95: Interval | None = None
     length_ratio_median: float | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from results.metrics import intervals
 from results.metrics.answer_cost import CENSORED, answer_costs, censoring, ends_in_loop, strict_pass_ratio
+from results.metrics.answer_speed import answer_speeds
 from results.metrics.catalog import METRICS
 from results.metrics.non_inferiority import MOST, verdict
 from results.metrics.summary import summarise
@@ -55,6 +58,27 @@ def test_the_autoregressive_cell_is_1_by_definition():
     found = answer_costs(runs, runs)
     assert found["length_ratio"] == found["pass_ratio"] == 1 and found["length_ratio_ci95"] is None
     assert found["cap_hit_share"] == found["baseline_cap_hit_share"] == 1 and found["cap_hit_change"] is None
+
+
+def timed(id, cycles, base_tokens, decode_s=None, base_decode_s=0.0):
+    """An answer in so many cycles beside one of so many tokens; not timed without seconds. A prefill takes 0.5 s."""
+    one = answer(id, 10, cycles, base_tokens)
+    if decode_s is None:
+        return replace(one, timed=None)
+    return compared(one.sample, one.baseline, decode_s=decode_s, base_decode_s=base_decode_s)
+
+
+def test_answer_speedup_by_hand():
+    runs = [timed("a", 3, 11, 3.0, 20.0), timed("b", 5, 11, 10.0, 30.0), timed("c", 7, 11, 7.0, 20.0),
+            timed("d", 105, 31)]
+    found = answer_speeds(runs, False)
+    assert found["answer_speedup"] == pytest.approx((70 + 1.5) / (20 + 1.5)), "of the timed prompts"
+    modelled = (60 * 2.0 + 4 * 0.5) / (120 * 1.0 + 4 * 0.5)
+    assert found["answer_speedup_modelled"] == pytest.approx(modelled), "the runaway among all prompts counts"
+    low, high = found["answer_speedup_modelled_ci95"]
+    assert low < modelled < high
+    untimed = answer_speeds([timed("a", 3, 11)], False)
+    assert set(untimed.values()) == {None}
 
 
 def test_the_strict_rule_beside_it():
