@@ -1,0 +1,144 @@
+"""The quality pass in several processes: the same samples however many there are, whatever their batch, and however
+often one of them is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.config.compose import composer
+from bench.config.paths import PROJECT
+from bench.run import workers
+from bench.run.decoding import Done, Job
+from bench.run.workers import MOST_DEATHS, Workers, worker_count
+from results.store.cells import Store
+from results.store.sample import FailedSample, Sample
+from tasks.base import Prompt
+
+GIVEN = ("-m", "method=sps,mars_sampling", "decoding.temperature=1", "decoding.max_new_tokens=12", "timed=2")
+
+
+def samples_of(root: Path) -> dict[str, list[Sample]]:
+    """Every sample of every cell, sorted by id, each once; likelihoods, whose last digits depend on the batch,
+    rounded."""
+    found = {}
+    for cell in Store(root).cells():
+        lines = (cell.path / "samples.jsonl").read_bytes().splitlines()
+        assert len(lines) == len(cell.good_samples()), "nothing is doubled, nothing failed"
+        found[cell.key] = sorted((replace(sample, nll=round(sample.nll, 3)) for sample in cell.good_samples()),
+                                 key=lambda sample: sample.id)
+    return found
+
+
+@pytest.mark.slow
+def test_tokens_do_not_depend_on_workers_or_their_batch(command, tmp_path: Path) -> None:
+    stores = {}
+    for count, batch in ((1, 1), (1, 32), (2, 7), (4, 7)):
+        store = tmp_path / f"{count}-{batch}"
+        result = command(*GIVEN[1:], "n=9", f"workers={count}", f"quality_batch={batch}", flags=["-m"], store=store)
+        assert result.status == 0, result.err
+        stores[count, batch] = samples_of(store)
+        assert {len(samples) for samples in stores[count, batch].values()} == {9}
+        assert all(cell.summary().repeatable == 1.0 for cell in result.cells)
+    first, *others = stores.values()
+    assert all(other == first for other in others)
+
+
+def start(pair: list[str], tmp_path: Path, n: int) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bench", *GIVEN, *pair, f"n={n}", "workers=2", "quality_batch=2",
+         f"store.dir={tmp_path / 'store'}", f"output.dir={tmp_path / 'out'}"],
+        cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True)
+
+
+def kill_one(process: subprocess.Popen, of_workers: bool) -> None:
+    """kill -9 of the command, or of one of the processes it has started."""
+    with suppress(psutil.Error):
+        children = psutil.Process(process.pid).children(recursive=True)
+        victim = random.choice(children).pid if of_workers and children else process.pid
+        os.kill(victim, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [2, 20])
+def test_killed_workers_and_parents_lose_nothing(command, pair, tmp_path: Path, kills: int) -> None:
+    n = 12 + 2 * kills
+    rng = random.Random(kills)
+    for kill in range(kills):
+        process = start(pair, tmp_path, n)
+        before = sum(file.read_bytes().count(b"\n") for file in (tmp_path / "store").glob("*/samples.jsonl"))
+        wanted, until = before + rng.randrange(1, 5), time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < until:
+            lines = sum(file.read_bytes().count(b"\n") for file in (tmp_path / "store").glob("*/samples.jsonl"))
+            if lines >= wanted:
+                break
+            time.sleep(0.01)
+        kill_one(process, of_workers=kill % 2 == 0)
+        if kill % 2:
+            process.communicate()
+        else:  # a run survives the death of a worker
+            _, err = process.communicate(timeout=600)
+            assert "Traceback" not in err
+    last = start(pair, tmp_path, n)
+    _, err = last.communicate(timeout=600)
+    assert last.returncode == 0, err
+    whole = command(*GIVEN[1:], f"n={n}", flags=["-m"], store=tmp_path / "whole")
+    assert whole.status == 0 and samples_of(tmp_path / "store") == samples_of(tmp_path / "whole")
+
+
+def test_how_many_workers() -> None:
+    assert worker_count(None, {"cpu"}, 1) == worker_count(None, {"cpu"}, 0) == 1
+    assert worker_count(None, {"cpu"}, 1000) == workers.DEFAULT_THREADS
+    assert worker_count(4, {"cpu"}, 1000) == 4 and worker_count(4, {"cpu"}, 3) == 3
+
+
+class Dying:
+    """Stands in for a process that dies of signal 9 whenever it is given the prompt "bad"."""
+
+    exitcode, pid = -9, 7
+
+    def join(self) -> None:
+        pass
+
+
+class Connection:
+    """Answers with a sample's id for every prompt, and breaks at "bad"."""
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+
+    def send(self, job: Job) -> None:
+        self.job = job
+
+    def recv(self) -> Done:
+        if any(prompt.id == "bad" for prompt in self.job.prompts):
+            raise EOFError
+        return Done([FailedSample(prompt.id, "answered") for prompt in self.job.prompts])
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_prompt_that_kills_its_worker_fails_alone(pair: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with composer() as hydra:
+        cell = hydra.point([*pair, "method=sps"]).cell
+    monkeypatch.setattr(Workers, "_start", lambda self, number: workers.Worker(number, Dying(), Connection()))
+    monkeypatch.setattr(Workers, "_stop", lambda self: None)
+    monkeypatch.setattr(workers.pipes, "wait", list)
+    jobs = iter([Job(cell, (Prompt("a", text="a"), Prompt("bad", text="b"), Prompt("c", text="c")))])
+    taken: dict[str, str] = {}
+    Workers(2).run(lambda: next(jobs, None),
+                   lambda job, done: taken.update((one.id, one.error) for one in done.records))
+    assert taken["a"] == taken["c"] == "answered"
+    assert taken["bad"].startswith(f"{MOST_DEATHS} workers died while they decoded it (the last: signal 9)")
