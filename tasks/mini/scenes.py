@@ -1,7 +1,8 @@
 """The conversations of mini_chat as plain data: the user's statement, the reply, and the questions that follow.
 
-A name in braces is a fact; brackets in answers hold free choices of wording (`phrase.py`). Every wording of an answer names the same required facts; facts of one pool (`friend_a`,
-`friend_b`) are always named in alphabetical order, so that confusing them is detectable.
+A name in braces is a fact; brackets in answers hold free choices of wording (`phrase.py`). Every wording of an answer
+names the same required facts; facts of one pool (`friend_a`, `friend_b`) are always named in alphabetical order, so
+that confusing them is detectable.
 """
 
 from __future__ import annotations

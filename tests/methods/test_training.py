@@ -130,6 +130,27 @@ def test_training_learns_and_exports(tokenizer, packer, tmp_path):
     assert loaded.generate(torch.tensor([[5, 6]]), max_new_tokens=4).shape == (1, 6)
 
 
+def test_training_starts_from_existing_weights(tokenizer, packer, tmp_path):
+    """Unlike a new model, it begins where the first one ended; wrong sizes and a missing folder are one line."""
+    recipe = RECIPE.model_copy(update={
+        "growth": [Stage(layers=1, tokens=576 * 20, batch_tokens=576)], "exit_layers": []})
+    settings = {"device": "cpu", "seed": 0, "name": "test"}
+    first = train(recipe, tokenizer, partial(stream, 0, MIX), tmp_path / "first", **settings)
+    export(first, tokenizer, tmp_path / "out")
+    still = recipe.model_copy(update={"start": str(tmp_path / "out"), "lr": 0.0, "adam_lr": 0.0})
+    more = train(still, tokenizer, partial(stream, 1, MIX), tmp_path / "still", **settings)
+    for a, b in zip(first.parameters(), more.parameters(), strict=True):
+        assert torch.equal(a.to(torch.bfloat16), b.to(torch.bfloat16))
+    onwards = still.model_copy(update={"lr": recipe.lr, "adam_lr": recipe.adam_lr, "autocast": True})
+    better = train(onwards, tokenizer, partial(stream, 1, MIX), tmp_path / "more", **settings)
+    assert next(better.parameters()).dtype == torch.float32
+    with torch.no_grad():
+        assert loss_of(better, packer.batch(99, ROWS), [], 0.0) < loss_of(first, packer.batch(99, ROWS), [], 0.0) - 0.1
+    for wrong, message in (({"hidden": 64}, "hidden 32, not 64"), ({"start": "nowhere"}, "no such checkpoint")):
+        with pytest.raises(ValueError, match=message):
+            train(still.model_copy(update=wrong), tokenizer, partial(stream, 1, MIX), tmp_path / "wrong", **settings)
+
+
 def test_a_stage_has_its_own_batch_size():
     assert [end for _, end in RECIPE.plan()] == [4, 10] and RECIPE.steps == 10
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
@@ -19,6 +21,24 @@ def new_model(tokenizer: PreTrainedTokenizerBase, *, hidden: int, intermediate: 
         eos_token_id=tokenizer.eos_token_id, dtype="float32")
     model = LlamaForCausalLM(config)
     init_induction(model)
+    return model
+
+
+def existing_model(folder: str, tokenizer: PreTrainedTokenizerBase, *, hidden: int, intermediate: int, heads: int,
+                   kv_heads: int, layers: int) -> LlamaForCausalLM:
+    """The float32 weights of a folder on this machine. Raises ValueError where its sizes are not the given ones."""
+    if not Path(folder, "config.json").is_file():
+        raise ValueError(f"start={folder}: no such checkpoint; give the folder of a trained model, or null")
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    config = model.config
+    sizes = {"hidden": config.hidden_size, "intermediate": config.intermediate_size, "layers": config.num_hidden_layers,
+             "heads": config.num_attention_heads, "kv_heads": config.num_key_value_heads,
+             "vocabulary": config.vocab_size}
+    wanted = {"hidden": hidden, "intermediate": intermediate, "layers": layers, "heads": heads, "kv_heads": kv_heads,
+              "vocabulary": len(tokenizer)}
+    if wrong := {name: (sizes[name], size) for name, size in wanted.items() if sizes[name] != size}:
+        told = ", ".join(f"{name} {has}, not {size}" for name, (has, size) in wrong.items())
+        raise ValueError(f"start={folder}: its sizes are not the recipe's: {told}")
     return model
 
 

@@ -14,7 +14,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 from methods.training.muon import Muon
 from methods.training.optimiser import Optimiser
 from methods.training.packing import Batch, Packer, Stream
-from methods.training.pair.growth import grow, new_model
+from methods.training.pair.growth import existing_model, grow, new_model
 from methods.training.pair.recipe import Recipe
 from methods.training.run import RunFiles, compiled, progress_bar
 
@@ -59,9 +59,11 @@ class _Run:
         self.step = self.tokens = 0
         state = self.files.load(device)
         layers = state["layers"] if state else recipe.growth[0].layers
-        self.model = _on(device, new_model(
-            tokenizer, layers=layers, seed=seed, hidden=recipe.hidden, heads=recipe.heads,
-            intermediate=recipe.intermediate, kv_heads=recipe.kv_heads))
+        sizes = {"layers": layers, "hidden": recipe.hidden, "intermediate": recipe.intermediate,
+                 "heads": recipe.heads, "kv_heads": recipe.kv_heads}
+        fresh = recipe.start is None or state is not None  # the checkpoint's weights replace them below
+        self.model = _on(device, new_model(tokenizer, seed=seed, **sizes) if fresh
+                         else existing_model(str(recipe.start), tokenizer, **sizes))
         self.optimiser = pair_optimiser(self.model, recipe)
         if state:
             self.model.load_state_dict(state["model"])
@@ -103,6 +105,7 @@ def train(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, stream: Stream, wo
     `name` titles the progress bar."""
     run = _Run(recipe, tokenizer, work, device, seed)
     packer = Packer(tokenizer, stream, length=recipe.row_tokens, prompt_weight=recipe.prompt_weight)
+    autocast = recipe.autocast if recipe.autocast is not None else device != "cpu"
     objective: Callable[..., Tensor] = compiled(loss_of, device, recipe.compile)
     with progress_bar(name) as progress:
         bar = progress.add_task("", total=recipe.steps, completed=run.step)
@@ -112,7 +115,7 @@ def train(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, stream: Stream, wo
             while run.step < end:
                 rows = stage.batch_tokens // recipe.row_tokens
                 batch = packer.batch(run.step, rows, stage.exercises).to(device)
-                with torch.autocast("cuda", torch.bfloat16, enabled=device != "cpu"):
+                with torch.autocast(device, torch.bfloat16, enabled=autocast):
                     loss = objective(run.model, batch, run.exits(), recipe.exit_weight)
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)

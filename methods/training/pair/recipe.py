@@ -27,6 +27,7 @@ class Recipe(BaseModel):
     """Sizes and schedule of one model; conf/train_pair.yaml explains every field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    start: str | None = None
     hidden: PositiveInt
     intermediate: PositiveInt
     heads: PositiveInt
@@ -42,6 +43,7 @@ class Recipe(BaseModel):
     prompt_weight: float
     save_every: PositiveInt
     compile: bool = True
+    autocast: bool | None = None
 
     @model_validator(mode="after")
     def _exits_are_inside(self) -> Recipe:
