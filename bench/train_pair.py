@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from bench.config.command import run_yaml_command
 from bench.config.section import Section, parse, validated
@@ -60,7 +60,7 @@ def make_tokenizer(settings: TrainPair, folder: Path) -> None:
     if (start := settings.tokenizer.start) is not None:
         if not (start / "tokenizer.json").is_file():
             raise ValueError(f"tokenizer.start={start}: has no tokenizer.json; give a trained model's folder, or null")
-        save_tokenizer(AutoTokenizer.from_pretrained(start), folder)
+        save_tokenizer(PreTrainedTokenizerFast.from_pretrained(start), folder)
         return
     conversations = islice(stream(settings.seed, settings.mix, -1), settings.tokenizer.examples)
     texts = (f" {content}" for messages in conversations for _, content in messages)
