@@ -2,7 +2,8 @@
 
 Scores come from the ordinary runner (report=laboratory), margins from bench/training/margins.py, the comparison with
 `transformers` assisted generation from bench/vs_transformers.py. Every number on the page is measured and kept in
-models/tiny/measured.json; --render writes the page from that file without measuring."""
+models/tiny/measured.json; --render writes the page from that file without measuring. With options of conf/margins.yaml
+(`pair=smollm2 task=gsm8k`) it writes the page of margins of another pair's target instead."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from bench.config.command import Arguments, run_command
+from bench.config.command import Arguments, run_command, run_yaml_command
 from bench.reports.run import report_grid
+from bench.training import margin_page
 from bench.training.cards import render
 from bench.training.margins import Margins, answers, margin_table, margins, substitution_table
 from bench.vs_transformers import assisted, load_stock_model, stock_generate
@@ -134,7 +136,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
     parser = Arguments(prog="python -m bench.model_card", description=__doc__.split("\n\n")[0])
     parser.add_argument("--render", action="store_true", help="write the page from models/tiny/measured.json")
-    args = parser.parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    if given and not any(word.startswith("-") for word in given):
+        return run_yaml_command("margins", margin_page.run, given)
+    args = parser.parse_args(given)
     return run_command(lambda: run(args.render))
 
 

@@ -33,6 +33,8 @@ class TokenMargin:
     runner_up  the second most likely token.
     z1, z2     the top two logits.
     p1, p2     their probabilities.
+    mean, std  of all logits of the position.
+    entropy    of the distribution, nats.
     """
 
     answer: Answer
@@ -42,11 +44,19 @@ class TokenMargin:
     z2: float
     p1: float
     p2: float
+    mean: float
+    std: float
+    entropy: float
 
     @property
     def ratio(self) -> float:
         """z2/z1, MARS' margin; 1 is a tie."""
         return self.z2 / self.z1
+
+    @property
+    def centred_ratio(self) -> float:
+        """The same of logits less their mean: a constant added to all logits does not change it."""
+        return (self.z2 - self.mean) / (self.z1 - self.mean)
 
 
 Margins = Mapping[str, tuple[Task, Sequence[TokenMargin]]]
@@ -71,9 +81,10 @@ def margins(method: Method, answered: Answer) -> list[TokenMargin]:
     keep = torch.arange(len(before) - 1, len(before) + len(ids) - 1, device=target.device)
     logits = target.forward(torch.tensor([before + ids], device=target.device), cache, keep=keep).logits[0]
     z, tokens = logits.topk(2, -1)
-    p = logits.softmax(-1).gather(-1, tokens)
-    rows = zip(tokens.tolist(), z.tolist(), p.tolist(), strict=True)
-    return [TokenMargin(answered, i, t[1], *zs, *ps) for i, (t, zs, ps) in enumerate(rows)]
+    p = logits.float().softmax(-1)
+    whole = torch.stack([logits.float().mean(-1), logits.float().std(-1), torch.special.entr(p).sum(-1)], -1)
+    rows = zip(tokens.tolist(), z.tolist(), p.gather(-1, tokens).tolist(), whole.tolist(), strict=True)
+    return [TokenMargin(answered, i, t[1], *zs, *ps, *ws) for i, (t, zs, ps, ws) in enumerate(rows)]
 
 
 def substituted(method: Method, task: Task, positions: Sequence[TokenMargin], limits: Limits) -> list[bool]:
@@ -103,6 +114,19 @@ def margin_table(measured: Margins, theta: float) -> list[dict[str, Any]]:
              "negative": sum(p.z1 <= 0 for p in positions)} for name, (_, positions) in measured.items()]
 
 
+def certainty(positions: Sequence[TokenMargin], theta: float) -> dict[str, float]:
+    """Means over positions (z1, std of the logits, p1, entropy in nats) and shares of those with a low margin.
+
+    low, low_centred: z2/z1 above theta, as it is and of centred logits; low_probability: p2/p1 above a half;
+    negative: z1 <= 0."""
+    n = len(positions)
+    means = {name: sum(getattr(p, name) for p in positions) / n for name in ("z1", "std", "p1", "entropy")}
+    return {"positions": n, **means, "low": sum(p.ratio > theta for p in positions) / n,
+            "low_centred": sum(p.centred_ratio > theta for p in positions) / n,
+            "low_probability": sum(p.p2 > 0.5 * p.p1 for p in positions) / n,
+            "negative": sum(p.z1 <= 0 for p in positions) / n}
+
+
 def substitution_table(method: Method, measured: Margins, theta: float, limits: Limits, count: int) -> dict[str, Any]:
     """How often an answer stays right when the runner-up replaces one top token, at low and at high margin.
 
@@ -123,5 +147,6 @@ def substitution_table(method: Method, measured: Margins, theta: float, limits: 
         still = 0
         for task in {id(t): t for t, _ in chosen}.values():
             still += sum(substituted(method, task, [p for t, p in chosen if t is task], limits))
-        table[kind] = {"n": len(chosen), "right": still / len(chosen), "ci95": proportion_interval(still, len(chosen))}
+        n = len(chosen)
+        table[kind] = {"n": n, "right": still / n, "ci95": proportion_interval(still, n)} if n else {"n": 0}
     return table

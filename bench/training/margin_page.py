@@ -1,0 +1,68 @@
+"""The page of margins of any pair's target (conf/margins.yaml): how sure it is, and what its runner-up does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, PositiveInt
+
+from bench.training.cards import render
+from bench.training.margins import answers, certainty, margins, substitution_table
+from bench.training.options import PairOptions
+from methods import registry
+from methods.decode import Limits
+from methods.method import build_method
+from methods.sampling import Sampling
+from results.store.files import check_writable_file
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+
+
+class MarginPage(PairOptions):
+    """conf/margins.yaml, which explains every field."""
+
+    prompts: PositiveInt
+    max_new_tokens: PositiveInt
+    theta: float = Field(gt=0, lt=1)
+    substitutions: int = Field(ge=0)
+    beside: tuple[Path, ...]
+
+    @classmethod
+    def measured(cls, file: Path) -> dict[str, Any]:
+        """The numbers of a page measured before. Raises ValueError, one line."""
+        try:
+            numbers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ValueError(f"beside={file}: no numbers of a page of margins ({error})") from error
+        if not isinstance(numbers, dict) or not {"model", "task", "certainty", "substitution"} <= set(numbers):
+            raise ValueError(f"beside={file}: no numbers of a page of margins; give the .json beside such a page")
+        return numbers
+
+    def measure(self, target: LanguageModel) -> dict[str, Any]:
+        """All numbers of the page, as plain data."""
+        task = self.load_task()
+        method = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
+        limits = Limits(self.max_new_tokens, target.eos_ids, task.stop)
+        positions = [p for one in answers(method, task.prompts(self.prompts), limits) for p in margins(method, one)]
+        if not positions:
+            raise ValueError(f"task={task.name}: no prompt has an answer; give prompts that fit the model")
+        replaced = task.proportion and self.substitutions > 0
+        measured = {task.name: (task, positions)}
+        table = substitution_table(method, measured, self.theta, limits, self.substitutions) if replaced else {}
+        return {"model": self.provenance_name(target), "task": task.name, "prompts": self.prompts, "theta": self.theta,
+                "new": self.max_new_tokens, "certainty": certainty(positions, self.theta), "substitution": table}
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Measure, then write the page and its numbers. Raises ValueError, ModelError, TaskError."""
+    page = MarginPage.from_config(config)
+    beside = [page.measured(file) for file in page.beside]
+    check_writable_file(page.out, "out")
+    numbers = page.measure(page.load_model("target"))
+    page.out.with_suffix(".json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
+    page.out.write_text(render("margins.md.j2", rows=[numbers, *beside]), encoding="utf-8")
+    print(page.out)

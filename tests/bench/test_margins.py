@@ -1,0 +1,61 @@
+"""The page of margins: every number against a slow reference on a tiny random pair, and the page of a command."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import bench.model_card
+from bench.training.margins import TokenMargin, answers, certainty, margins
+from methods import registry
+from methods.decode import Limits
+from methods.engine.loading import load_model
+from methods.method import build_method
+from methods.sampling import Sampling
+from tasks.mini import MiniTask
+
+
+def test_every_position_agrees_with_a_float64_reference(pair_folder: Path):
+    target = load_model(str(pair_folder / "target"))
+    method = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
+    prompts = MiniTask("mini_choice").prompts(2)
+    for one in answers(method, prompts, Limits(6, target.eos_ids)):
+        before = target.encode([{"role": "user", "content": one.prompt.turns[0]}])
+        ids = torch.tensor([before + one.output_ids])
+        cache = target.new_cache(1, ids.shape[1])
+        logits = target.forward(ids, cache).logits[0, len(before) - 1 : -1].double()
+        for position, z in zip(margins(method, one), logits, strict=True):
+            top = sorted(z.tolist(), reverse=True)
+            p = [math.exp(value - top[0]) for value in z.tolist()]
+            p = [value / sum(p) for value in p]
+            entropy = -sum(value * math.log(value) for value in p)
+            assert (position.z1, position.z2) == pytest.approx(top[:2], abs=1e-4)
+            assert (position.p1, position.p2) == pytest.approx(sorted(p, reverse=True)[:2], abs=1e-5)
+            assert position.entropy == pytest.approx(entropy, abs=1e-4)
+            assert (position.mean, position.std) == pytest.approx((z.mean().item(), z.std().item()), abs=1e-4)
+
+
+def test_shares_by_hand():
+    """Logits 10 and 9.5 about a mean of 0 or 9; probabilities 0.5 and 0.3, or 0.9 and 0.05."""
+    one = TokenMargin(None, 0, 1, 10.0, 9.5, 0.5, 0.3, 0.0, 2.0, 1.0)  # type: ignore[arg-type]
+    two = TokenMargin(None, 1, 1, 10.0, 9.5, 0.9, 0.05, 9.0, 4.0, 3.0)  # type: ignore[arg-type]
+    assert certainty([one, two], 0.9) == pytest.approx({
+        "positions": 2, "z1": 10, "std": 3, "p1": 0.7, "entropy": 2, "low": 1, "low_centred": 0.5,
+        "low_probability": 0.5, "negative": 0})
+
+
+def test_the_page_of_any_pair_and_of_two_side_by_side(pair_folder: Path, tmp_path: Path, capsys):
+    command = ["pair=local", f"pair.target={pair_folder / 'target'}", "task=mini_choice", "prompts=2",
+               "max_new_tokens=5", f"work={tmp_path}"]
+    assert bench.model_card.main([*command, f"out={tmp_path}/a.md"]) == 0
+    numbers = json.loads((tmp_path / "a.json").read_text())
+    assert numbers["certainty"]["positions"] <= 10 and numbers["task"] == "mini_choice"
+    assert bench.model_card.main([*command, f"out={tmp_path}/b.md", f"beside=[{tmp_path}/a.json]"]) == 0
+    page = (tmp_path / "b.md").read_text()
+    assert page.count("| mini_choice |") == 6 and f"{numbers['certainty']['entropy']:.2f}" in page
+    assert bench.model_card.main([*command, f"out={tmp_path}/c.md", f"beside=[{tmp_path}/b.md]"]) == 2
+    assert "beside=" in capsys.readouterr().err
