@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from methods.training.pair.tokenizer import save_tokenizer, train_tokenizer
 from tasks.mini import corpus
+from tasks.mini.phrase import plain
 
 pytest_plugins = ("tests.helpers.ci",)
 torch.set_num_threads(1)
@@ -26,7 +27,7 @@ def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     not."""
     folder = tmp_path_factory.mktemp("pair")
     texts = [text for _, example in islice(corpus(0, {"mini_gsm": 1, "mini_chat": 1}), 50)
-             for text in (*example.turns, *example.answers)]
+             for text in (*example.turns, *map(plain, example.phrases))]
     tokenizer = train_tokenizer(texts, VOCAB)
     for name in ("target", "draft"):
         save_tokenizer(tokenizer, folder / name)
