@@ -49,7 +49,11 @@ def test_the_task_asks_its_own_test_split_and_its_gold_answers_score(name):
     for prompt, example in zip(prompts, gold, strict=True):
         assert len(example.answers) == len(prompt.turns)
         assert prompt.reference.get("kind") != "statement"
-        assert task.score(prompt, example.answers).value == pytest.approx(1)
+        score = task.score(prompt, example.answers)
+        if name == "mini_sum":  # ROUGE counts the words of three references, not all that are as good
+            assert score.details["facts"] == 1 and 0.4 < score.value <= 1
+        else:
+            assert score.value == pytest.approx(1)
         blank = task.score(prompt, [""] * len(prompt.turns)).value
         assert blank is not None and blank < 0.5
 
