@@ -43,6 +43,7 @@ class TrainHeads(Section):
     """conf/train_heads.yaml without the heads' own sections; the file explains every field."""
 
     target: str
+    target_revision: str | None
     out: Path
     work: Path
     heads: list[str] = Field(min_length=1)
@@ -147,7 +148,7 @@ def run(config: Mapping[str, Any]) -> None:
     check_writable(settings.work, "work")
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    target = load_model(settings.target, dtype=settings.dtype, device=device)
+    target = load_model(settings.target, dtype=settings.dtype, device=device, revision=settings.target_revision)
     source = source_of(settings, target)
     for name, recipe in recipes.items():
         make_head(name, recipe, target, source, settings)

@@ -23,9 +23,12 @@ from results.reports.workload import Workload
 from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 
-OWN_COMMANDS = {"calibrate.yaml", "train_heads.yaml", "train_judge.yaml", "train_pair.yaml",
-                "shipped.yaml", "margins.yaml"}  # of commands beside bench
-FILES = sorted(path for path in CONF.rglob("*.yaml") if path.name not in OWN_COMMANDS)
+OWN_COMMANDS = {"answers.yaml", "calibrate.yaml", "margins.yaml", "train_heads.yaml", "train_judge.yaml",
+                "train_pair.yaml"}
+OWN_FOLDERS = {"start", "train"}
+"""Of commands beside bench."""
+FILES = sorted(path for path in CONF.rglob("*.yaml")
+               if path.name not in OWN_COMMANDS and path.parent.name not in OWN_FOLDERS)
 
 
 def identify(path: Path) -> str:

@@ -109,3 +109,11 @@ def test_the_file_explains_every_key():
     config = OmegaConf.load(CONF / "train_heads.yaml")
     for name in RECIPES:
         assert set(config[name]) == set(RECIPES[name].model_fields), name
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "train").glob("*.yaml")), ids=lambda path: path.stem)
+def test_recipes_of_other_targets_are_valid(path):
+    text = path.read_text()
+    assert f"python -m bench.train_heads +train={path.stem}" in text.splitlines()[1]
+    settings, recipes = parsed(config_of(f"+train={path.stem}"))
+    assert list(recipes) == settings.heads
