@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from results.reports.axes import Scale
+from results.reports.axes import SCALES, Scale
 
 
 def pair_of(overrides: Sequence[str]) -> str | None:
@@ -16,13 +14,12 @@ def pair_of(overrides: Sequence[str]) -> str | None:
 
 
 def scale_of(overrides: Sequence[str]) -> Scale:
-    """The scale that is given as `scale=paper`. Raises ValueError for an unknown one."""
-    scale = next((line.partition("=")[2] for line in overrides if key_of(line) == "scale"), "embedded")
-    if scale == "paper":
-        return "paper"
-    if scale != "embedded":
-        raise ValueError(f"scale={scale}: unknown; embedded or paper")
-    return "embedded"
+    """The edition that is given as `scale=NAME`, else the embedded one. Raises ValueError for an unknown one."""
+    given = next((line.partition("=")[2] for line in overrides if key_of(line) == "scale"), "embedded")
+    for scale in SCALES:
+        if given == scale:
+            return scale
+    raise ValueError(f"scale={given}: unknown; one of {', '.join(SCALES)}")
 
 
 def key_of(override: str) -> str:

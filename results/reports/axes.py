@@ -8,7 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-Scale = Literal["embedded", "paper"]
+Scale = Literal["embedded", "real", "paper"]
+"""An edition: on the embedded pair, on a real model that needs no hub, on the pairs of a paper."""
+SCALES: tuple[Scale, ...] = ("embedded", "real", "paper")
+
+
+def _as_tuple(given: Any) -> Any:
+    return (given,) if isinstance(given, str) else given
 
 
 class Frozen(BaseModel):
@@ -24,7 +30,7 @@ class Entry(Frozen):
     published   its name in the published file, if that differs from the label.
     baseline    a reference, never marked as best.
     only        limits the entry to some entries of other axes: {axis: labels}.
-    scale       limits the entry to the edition on the embedded pair, or to those on a paper's pairs.
+    scale       the editions that have the entry, one or several; all of them unless given.
     no_cell     why the project cannot run what the paper has here: the cell stays in the table with this reason.
     """
 
@@ -34,7 +40,7 @@ class Entry(Frozen):
     published: str | None = None
     baseline: bool = False
     only: dict[str, tuple[str, ...]] = {}
-    scale: Scale | None = None
+    scale: Annotated[tuple[Scale, ...], BeforeValidator(_as_tuple)] = ()
     no_cell: str = ""
 
     @property
@@ -48,7 +54,7 @@ class Entry(Frozen):
     def excludes(self, other: Entry) -> bool:
         """Whether no point can hold both: they differ in scale, or `only` limits them to different entries of an axis.
         Such entries may share a label."""
-        if None not in (self.scale, other.scale) and self.scale != other.scale:
+        if self.scale and other.scale and set(self.scale).isdisjoint(other.scale):
             return True
         shared = self.only.keys() & other.only.keys()
         return any(set(self.only[axis]).isdisjoint(other.only[axis]) for axis in shared)
@@ -87,23 +93,18 @@ def check_axes(axes: Axes) -> Axes:
     return axes
 
 
-def has_paper_pair(axes: Axes, choice: str) -> bool:
-    """Whether an entry of scale "paper" has the override `choice`."""
-    return any(entry.scale == "paper" and choice in entry.overrides for axis in axes.values() for entry in axis)
-
-
 def pairs_of(axes: Axes) -> dict[Scale, list[str]]:
     """Scale -> the pairs that its entries choose."""
-    pairs: dict[Scale, list[str]] = {"embedded": [], "paper": []}
+    pairs: dict[Scale, list[str]] = {scale: [] for scale in SCALES}
     for entry in (entry for axis in axes.values() for entry in axis):
-        for scale in (entry.scale,) if entry.scale else ("embedded", "paper"):
+        for scale in entry.scale or SCALES:
             pairs[scale] += [line.removeprefix("pair=") for line in entry.overrides if line.startswith("pair=")]
     return pairs
 
 
 def at_scale(axis: Axis, scale: Scale) -> Axis:
     """The entries of this scale and of none; the whole axis if there are no such entries."""
-    return tuple(entry for entry in axis if entry.scale in (None, scale)) or axis
+    return tuple(entry for entry in axis if not entry.scale or scale in entry.scale) or axis
 
 
 def with_override(axis: Axis, override: str) -> Axis:

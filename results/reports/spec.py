@@ -6,6 +6,7 @@ the axes. A table puts some axes in its rows and the others in its columns; a fi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any, Literal, Self
@@ -15,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, mo
 from results.metrics.catalog import Metric, metric
 from results.metrics.non_inferiority import MARGIN
 from results.reports.axes import (
+    SCALES,
     Axes,
     Entry,
     Frozen,
@@ -22,7 +24,6 @@ from results.reports.axes import (
     at_scale,
     check_axes,
     drop_impossible,
-    has_paper_pair,
     pairs_of,
     with_override,
 )
@@ -75,6 +76,12 @@ class Column(Frozen):
         return self.metric.digits if self.digits is None else self.digits
 
 
+def replaced(overrides: Sequence[str], by: Sequence[str]) -> tuple[str, ...]:
+    """The overrides, those with a key of `by` left out, and `by`."""
+    keys = {line.partition("=")[0] for line in by}
+    return (*(line for line in overrides if line.partition("=")[0] not in keys), *by)
+
+
 class Published(Frozen):
     """Numbers of a paper: a file in results/published, and the axis whose entries are the paper's model pairs."""
 
@@ -97,6 +104,7 @@ class ReportSpec(Frozen):
     title        its heading.
     about        a paragraph under the heading.
     base         overrides that all points share.
+    base_at      edition -> overrides of its own, in place of those of `base` with the same keys.
     axes         axis name -> entries.
     on_request   left out of report=all.
     trace        every point is traced.
@@ -109,6 +117,7 @@ class ReportSpec(Frozen):
     title: str
     about: str = ""
     base: tuple[str, ...] = ()
+    base_at: dict[Scale, tuple[str, ...]] = Field(default_factory=dict)
     axes: Annotated[Axes, Field(min_length=1), AfterValidator(check_axes)]
     on_request: bool = False
     trace: bool = False
@@ -116,24 +125,27 @@ class ReportSpec(Frozen):
     repeats: int = Field(default=1, ge=1)
 
     def edition(self, pair: str | None, scale: Scale = "embedded") -> Self:
-        """The report on one pair. If an entry of scale "paper" chooses the pair (override `pair=NAME`), the edition on
-        that paper's pair, under a name of its own; with scale "paper" and no pair, on all of the paper's pairs;
-        otherwise the embedded edition. Raises ValueError for a pair without an edition; `local` stands for
-        models of the user's own, in place of the embedded pair."""
-        choice = f"pair={pair}"
-        is_paper = has_paper_pair(self.axes, choice) if pair is not None else scale == "paper"
+        """The report on one pair: the edition whose entries choose it (override `pair=NAME`). Without a pair, the
+        edition of that scale on all of its pairs. Every edition but the embedded one has a name of its own. Raises
+        ValueError for a pair without an edition; `local` stands for models of the user's own, in place of the embedded
+        pair."""
         pairs = pairs_of(self.axes)
-        if is_paper and not pairs["paper"]:
-            raise ValueError(f"report={self.name}: has no edition on a paper's pair")
-        if not is_paper and pair not in (None, OWN_MODELS, *pairs["embedded"]):
-            known = ", ".join([*pairs["embedded"], *pairs["paper"]])
+        if pair is not None:
+            scale = next((scale for scale in SCALES if pair in pairs[scale]), "embedded")
+        if scale != "embedded" and not pairs[scale]:
+            raise ValueError(f"report={self.name}: has no edition of scale={scale}")
+        if scale == "embedded" and pair not in (None, OWN_MODELS, *pairs["embedded"]):
+            known = ", ".join(dict.fromkeys(name for names in pairs.values() for name in names))
             raise ValueError(f"report={self.name}: has no edition for pair={pair}; it has {known or 'none'}, and "
                              f"pair={OWN_MODELS} for models of your own")
-        axes = {name: at_scale(axis, "paper" if is_paper else "embedded") for name, axis in self.axes.items()}
-        if is_paper and pair is not None:
-            axes = {name: with_override(axis, choice) for name, axis in axes.items()}
-        name = f"{self.name}_{pair or 'paper'}" if is_paper else self.name
-        return self.model_copy(update={"axes": drop_impossible(axes), "name": name})
+        axes = {name: at_scale(axis, scale) for name, axis in self.axes.items()}
+        base = replaced(self.base, self.base_at.get(scale, ()))
+        if scale == "embedded":
+            return self.model_copy(update={"axes": drop_impossible(axes), "base": base})
+        if pair is not None:
+            axes = {name: with_override(axis, f"pair={pair}") for name, axis in axes.items()}
+        name = f"{self.name}_{pair or scale}"
+        return self.model_copy(update={"axes": drop_impossible(axes), "name": name, "base": base})
 
     def has_edition(self, pair: str | None, scale: Scale) -> bool:
         try:

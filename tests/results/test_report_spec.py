@@ -90,9 +90,11 @@ def test_editions_keep_what_belongs_to_their_scale():
     axes = {
         "Model": [{"label": "Alpha", "overrides": ["pair=alpha"], "scale": "embedded"},
                   {"label": "Big", "overrides": ["pair=big"], "scale": "paper"},
-                  {"label": "Huge", "overrides": ["pair=huge"], "scale": "paper"}],
-        "Method": [{"label": "AR"}, {"label": "SpS", "only": {"Model": ["Alpha", "Big"]}}],
-        "Task": [{"label": "mini", "scale": "embedded"}, {"label": "GSM8K", "scale": "paper"}],
+                  {"label": "Huge", "overrides": ["pair=huge"], "scale": "paper"},
+                  {"label": "Laptop", "overrides": ["pair=laptop"], "scale": "real"}],
+        "Method": [{"label": "AR"}, {"label": "SpS", "only": {"Model": ["Alpha", "Big", "Laptop"]}}],
+        "Task": [{"label": "mini", "scale": "embedded"}, {"label": "GSM8K", "scale": ["real", "paper"]},
+                 {"label": "MMLU", "scale": "paper", "only": {"Model": ["Huge"]}}],
     }
     spec = table_spec(axes=axes)
 
@@ -104,10 +106,12 @@ def test_editions_keep_what_belongs_to_their_scale():
     embedded = ("demo", [("Alpha", "AR", "mini"), ("Alpha", "SpS", "mini")])
     assert edition(None) == edition("alpha") == edition("local") == embedded
     assert edition("big") == ("demo_big", [("Big", "AR", "GSM8K"), ("Big", "SpS", "GSM8K")])
-    assert spec.edition(None, "paper").name == "demo_paper" and len(spec.edition(None, "paper").points()) == 3
-    with pytest.raises(ValueError, match="report=demo: has no edition for pair=other; it has alpha, big, huge, and"):
+    assert spec.edition(None, "paper").name == "demo_paper" and len(spec.edition(None, "paper").points()) == 4
+    assert edition("laptop") == ("demo_laptop", [("Laptop", "AR", "GSM8K"), ("Laptop", "SpS", "GSM8K")])
+    assert [p.coords for p in spec.edition(None, "real").points()] == edition("laptop")[1]
+    with pytest.raises(ValueError, match="has no edition for pair=other; it has alpha, laptop, big, huge, and"):
         spec.edition("other")
-    assert edition("huge") == ("demo_huge", [("Huge", "AR", "GSM8K")])
+    assert edition("huge") == ("demo_huge", [("Huge", "AR", "GSM8K"), ("Huge", "AR", "MMLU")])
 
 
 def test_entries_of_one_label_where_no_point_holds_both():
