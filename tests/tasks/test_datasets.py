@@ -215,7 +215,7 @@ def test_the_second_turn_follows_the_given_answers(load, tmp_path):
     ("\n", "no rows"),
     ('{"question": "q"}\n', "row 1: no field 'answer'; the row has question"),
     ('{"question": "q", "answer": "#### 1"}\n{"question": "q", "answer": null}\n', "row 2: no field 'answer'"),
-    ('{"question": "q", "answer": "#### 1"}\n{"question": "q", "answer": "one"}\n', "row 2: no '####' in 'one'"),
+    ('{"question": "q", "answer": "#### 1"}\n{"question": "q", "answer": "one"}\n', "row 2: template \"{{ answer | after('####') }}\": no '####' in 'one'"),
     ("[1]\n", "line 1: must be a JSON object, got list"),
     ('{"question": "q", "answer": "#### 1"}\n{"question": "q", \n', "line 2: not valid JSON"),
     ('{"turns": "one"}\n', "row 1: turns must be a list of texts, got 'one'"),
