@@ -118,7 +118,9 @@ def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: Conv
     if settings.pickled:
         trainer.export(out, pickled=True)
     losses = [json.loads(line) for line in (work / "loss.jsonl").read_text().splitlines()]
-    record = {"target": target.fingerprint, "recipe": recipe.model_dump(), "data": settings.data,
+    file = Path(settings.data)
+    record = {"target": target.fingerprint, "recipe": recipe.model_dump(),
+              "data": file.name if file.is_file() else settings.data,
               "own_answers": settings.own_answers.model_dump(), "seed": settings.seed,
               "parameters": sum(p.numel() for p in trainer.head.parameters() if p.requires_grad),
               "rank_share": [[round(share, 5) for share in step] for step in ranks], "loss": losses}

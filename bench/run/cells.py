@@ -59,6 +59,8 @@ def is_current(folder: AskedFolder, is_traced: bool) -> bool:
         summary, stored = folder.summary(), folder.stored_summary()
         if summary is None or summary.failed or stored is None or stored.asked != folder.cell.n or folder.failure():
             return False
+        if folder.config() is None:  # removed: the cell is invisible to whoever lists the store
+            return False
         return not is_traced or {sample.id for sample in folder.good_samples()} <= TraceFolder(folder).covered()
     except StoreError:  # the pass that reads the file records why
         return False
@@ -151,6 +153,8 @@ class Completion:
                     if folder.failure() is None:
                         one.fail(f"baseline: {folder.baseline.failure() or 'was not finished'}")
                 elif folder.is_timed(summary := folder.summarised(records)):
+                    if folder.config() is None:
+                        one.folder.write_config(cell.record())
                     folder.write_summary(summary)
             except Exception as error:
                 one.fail(error)

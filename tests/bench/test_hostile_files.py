@@ -148,6 +148,7 @@ def test_files_of_the_store_in_another_shape(command, name: str, text: str) -> N
     assert line.startswith(f"error: {file} is no") and "remove it to write it again" in line
     file.unlink()
     assert command("method=pld", "n=1").status == 0
+    assert name in ("failure.json", "environment.json") or file.exists(), "it is written again"
 
 
 def test_nothing_printed_steers_the_terminal(command, tmp_path: Path) -> None:
