@@ -15,7 +15,8 @@ OWN_TAGS = "tag:yaml.org,2002:python/"
 
 
 def check_folder(folder: Path) -> None:
-    """Raises ConfigError, naming the file, for one that is no YAML, names Python objects, or expands without end."""
+    """Raises ConfigError, naming the file, for one that is no YAML mapping, names Python objects, or expands without
+    end."""
     for file in sorted(folder.rglob("*.yaml")):
         try:
             node = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
@@ -24,6 +25,8 @@ def check_folder(folder: Path) -> None:
             raise ConfigError(f"{file}: not YAML: {one_line(error)}") from error
         except RecursionError:
             raise ConfigError(f"{file}: nested too deeply") from None
+        if node is not None and not isinstance(node, yaml.MappingNode):
+            raise ConfigError(f"{file}: must hold `key: value` lines, not a {node.id}")
         if values > MOST_VALUES:
             raise ConfigError(f"{file}: its aliases expand to {values} values; at most {MOST_VALUES} are read")
 
