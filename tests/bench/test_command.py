@@ -23,7 +23,7 @@ def test_a_missing_conf_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_early_interrupt_says_a_line_or_nothing(tmp_path: Path) -> None:
-    """Before the project's first line Python itself starts: what it then prints names no file of the project."""
+    """Before the project's first line Python itself starts: what it then prints names no file of bench."""
     silent = 0
     for delay in (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.4, 0.8, 1.6):
         process = subprocess.Popen([sys.executable, "-m", "bench", "n=1", f"store.dir={tmp_path}"], cwd=PROJECT,
@@ -31,7 +31,7 @@ def test_an_early_interrupt_says_a_line_or_nothing(tmp_path: Path) -> None:
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         _, printed = process.communicate(timeout=60)
-        if f'"{PROJECT}' not in printed and ("<frozen site>" in printed or "<frozen runpy>" in printed):
+        if "Traceback" in printed and f'"{PROJECT / "bench"}' not in printed:
             continue
         silent += 1
         assert process.returncode in (130, -signal.SIGINT)
