@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, Self
 
 from bench.config.errors import ConfigError
@@ -42,6 +43,25 @@ class Arguments(argparse.ArgumentParser):
         sys.exit(USAGE_ERROR)
 
 
+class _Interrupts:
+    """Python's own reaction to Ctrl-C, and a record of it.
+
+    pressed  whether it was pressed."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.pressed = True
+        signal.default_int_handler(number, frame)
+
+    @staticmethod
+    def say() -> int:
+        """Print the line about it; returns the exit status."""
+        print("interrupted: the same command resumes where this one stopped", file=sys.stderr)
+        return INTERRUPTED
+
+
 def run_command(body: Callable[[], int | None]) -> int:
     """Run a command and return its exit status: that of `body` (None counts as 0), 2 if the command is wrong.
 
@@ -49,8 +69,9 @@ def run_command(body: Callable[[], int | None]) -> int:
     StoreError, …), a ValueError that its code raises, or a file that cannot be read or written is a wrong command: one
     line on stderr. Any other error is a bug and keeps its traceback."""
     _log_to_stderr()
+    interrupts = _Interrupts()
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupts)
     try:
         if not CONF.is_dir():
             raise ConfigError(f"{CONF}: no such folder; Leeway is run from its checkout, which holds conf/: clone it, "
@@ -58,14 +79,15 @@ def run_command(body: Callable[[], int | None]) -> int:
         with chdir(PROJECT):
             return body() or 0
     except KeyboardInterrupt:
-        print("interrupted: the same command resumes where this one stopped", file=sys.stderr)
-        return INTERRUPTED
+        return interrupts.say()
     except OSError as error:
         if error.errno not in OF_FILES:
             raise
         print(f"error: {printable(str(error.filename or 'a file'))}: {error.strerror}", file=sys.stderr)
         return USAGE_ERROR
     except Exception as error:
+        if interrupts.pressed:  # a library that was being imported swallowed it, and then failed
+            return interrupts.say()
         if not (is_own(error) or (type(error) is ValueError and _raised_here(error))):
             raise
         print(f"error: {one_line(error)}", file=sys.stderr)

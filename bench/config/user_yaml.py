@@ -26,7 +26,8 @@ def check_folder(folder: Path) -> None:
         except RecursionError:
             raise ConfigError(f"{file}: nested too deeply") from None
         if node is not None and not isinstance(node, yaml.MappingNode):
-            raise ConfigError(f"{file}: must hold `key: value` lines, not a {node.id}")
+            kind = "list" if isinstance(node, yaml.SequenceNode) else "single value"
+            raise ConfigError(f"{file}: must hold `key: value` lines, not a {kind}")
         if values > MOST_VALUES:
             raise ConfigError(f"{file}: its aliases expand to {values} values; at most {MOST_VALUES} are read")
 

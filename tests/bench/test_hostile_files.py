@@ -51,7 +51,7 @@ def test_a_config_json_that_describes_no_model(command, pair_folder: Path, tmp_p
     ("name: !!python/name:os.system", "Python objects are not read"), ("a: &a [*a]", "alias stands inside"),
     ("a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)),
-     "aliases expand to"), ("- 1", "must hold `key: value` lines, not a sequence")], ids=lambda value: value[:20])
+     "aliases expand to"), ("- 1", "must hold `key: value` lines, not a list")], ids=lambda value: value[:20])
 def test_a_folder_of_yamls_that_somebody_shares(command, tmp_path: Path, text: str, reason: str) -> None:
     file = tmp_path / "conf" / "task" / "mine.yaml"
     file.parent.mkdir(parents=True)
