@@ -59,6 +59,10 @@ def run_jobs(count: int, pool: ModelPool, next_job: NextJob, take: Take) -> None
         take(job, decoder.decode(job))
 
 
+MOST_STARTS = 3
+"""Attempts to start a worker."""
+
+
 @dataclass(slots=True)
 class Worker:
     """One process; `job` is what it decodes now."""
@@ -115,12 +119,21 @@ class Workers:
         return any(worker.job is not None for worker in self._workers) or bool(self._again)
 
     def _start(self, number: int) -> Worker:
-        own, other = self._context.Pipe()
-        process = self._context.Process(target=work, args=(other, number, max(1, DEFAULT_THREADS // self._count)),
-                                        name=f"worker {number + 1}")
-        process.start()
-        other.close()
-        return Worker(number, process, own)
+        threads = max(1, DEFAULT_THREADS // self._count)
+        for attempt in range(1, MOST_STARTS + 1):
+            own, other = self._context.Pipe()
+            process = self._context.Process(target=work, args=(other, number, threads), name=f"worker {number + 1}")
+            try:
+                process.start()
+            except (EOFError, OSError):  # the process that forks the workers was killed; the next start brings it back
+                own.close()
+                if attempt == MOST_STARTS:
+                    raise
+                continue
+            finally:
+                other.close()
+            return Worker(number, process, own)
+        raise AssertionError("the last attempt returns or raises")
 
     def _replace(self, dead: Worker, take: Take) -> None:
         """Start another worker; the dead one's prompts are open again, one by one after a second death."""

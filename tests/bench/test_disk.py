@@ -113,7 +113,9 @@ def test_a_disk_that_fills_up_while_measuring(command, mount: Mount) -> None:
     assert again.status == 0
     for cell in again.store.cells():
         before = kept.get(cell.key, [])
-        assert [sample.id for sample in cell.samples()][:len(before)] == before and cell.summary().n == 30
+        ids = [sample.id for sample in cell.samples()]
+        assert ids[:len(before)] == before and len(ids) == 30
+    assert again.cell.summary().n == 30
 
 
 def test_a_complete_store_that_can_only_be_read_is_printed(command, mount: Mount, tmp_path: Path) -> None:

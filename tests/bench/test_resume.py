@@ -141,17 +141,16 @@ def test_a_complete_cell_notices_samples_removed_behind_it(command, caplog: pyte
     first = command("method=sps", "n=4")
     file, before = first.cell.path / "samples.jsonl", samples_of(first.store)
     rows = file.read_bytes().splitlines(keepends=True)
+    left = {"a line removed": rows[:1] + rows[2:], "the last line torn": rows[:-1]}.get(change, [])
     if change == "removed":
         file.unlink()
     else:
-        file.write_bytes({"emptied": b"", "a line removed": b"".join(rows[:1] + rows[2:]),
-                          "the last line torn": b"".join(rows)[:-9]}[change])
+        file.write_bytes(b"".join(left) + (rows[-1][:-9] if "torn" in change else b""))
     again = command("method=sps", "n=4")
     assert again.status == 0 and caplog.text.count("was changed behind summary.json") == 1
     assert samples_of(Store(first.store.root)) == before, "no sample lost, none twice"
     assert again.cell.summary().n == 4 and again.cell.summary().samples.count == 4
-    kept = [line for line in file.read_bytes().splitlines(keepends=True) if line in rows]
-    assert len(kept) == {"removed": 0, "emptied": 0}.get(change, 3), "what was left is not decoded again"
+    assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
 
 
 def test_a_copied_store_is_as_complete_as_before(command, caplog: pytest.LogCaptureFixture,
