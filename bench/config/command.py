@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import logging
+import os
 import signal
 import sys
 import threading
@@ -43,23 +44,22 @@ class Arguments(argparse.ArgumentParser):
         sys.exit(USAGE_ERROR)
 
 
-class _Interrupts:
-    """Python's own reaction to Ctrl-C, and a record of it.
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """React to Ctrl-C as Python does; inside an import, where libraries swallow the exception or fail with another one,
+    end at once."""
+    outer = frame
+    while outer is not None:
+        if outer.f_code.co_filename == "<frozen importlib._bootstrap>":
+            _say_interrupted()
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        outer = outer.f_back
+    signal.default_int_handler(number, frame)
 
-    pressed  whether it was pressed."""
 
-    def __init__(self) -> None:
-        self.pressed = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.pressed = True
-        signal.default_int_handler(number, frame)
-
-    @staticmethod
-    def say() -> int:
-        """Print the line about it; returns the exit status."""
-        print("interrupted: the same command resumes where this one stopped", file=sys.stderr)
-        return INTERRUPTED
+def _say_interrupted() -> int:
+    print("interrupted: the same command resumes where this one stopped", file=sys.stderr)
+    return INTERRUPTED
 
 
 def run_command(body: Callable[[], int | None]) -> int:
@@ -69,9 +69,8 @@ def run_command(body: Callable[[], int | None]) -> int:
     StoreError, …), a ValueError that its code raises, or a file that cannot be read or written is a wrong command: one
     line on stderr. Any other error is a bug and keeps its traceback."""
     _log_to_stderr()
-    interrupts = _Interrupts()
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, interrupts)
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         if not CONF.is_dir():
             raise ConfigError(f"{CONF}: no such folder; Leeway is run from its checkout, which holds conf/: clone it, "
@@ -79,15 +78,13 @@ def run_command(body: Callable[[], int | None]) -> int:
         with chdir(PROJECT):
             return body() or 0
     except KeyboardInterrupt:
-        return interrupts.say()
+        return _say_interrupted()
     except OSError as error:
         if error.errno not in OF_FILES:
             raise
         print(f"error: {printable(str(error.filename or 'a file'))}: {error.strerror}", file=sys.stderr)
         return USAGE_ERROR
     except Exception as error:
-        if interrupts.pressed:  # a library that was being imported swallowed it, and then failed
-            return interrupts.say()
         if not (is_own(error) or (type(error) is ValueError and _raised_here(error))):
             raise
         print(f"error: {one_line(error)}", file=sys.stderr)
