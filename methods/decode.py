@@ -233,7 +233,7 @@ def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCach
         for name, flag in outcome.flags.items():
             generation.flags[name] = generation.flags.get(name, 0) + sum(flag[:emitted])
         kept.append([] if generation.finish else outcome.nodes)
-    cache.lengths = [length + len(nodes) for length, nodes in zip(cache.lengths, kept, strict=True)]
+    cache.commit(map(len, kept))
     return kept
 
 

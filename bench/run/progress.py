@@ -40,14 +40,6 @@ class Row:
         self._progress.update(self._task, advance=prompts, speed=speed)
         self._progress.refresh()
 
-    def grow(self, prompts: int) -> None:
-        """So many prompts more are to be done."""
-        total = self._progress.tasks[self._progress.task_ids.index(self._task)].total or 0
-        self._progress.update(self._task, total=total + prompts)
-
-    def hide(self) -> None:
-        self._progress.update(self._task, visible=False)
-
 
 class Bars:
     """The bars of one pass, on stderr. Prints nothing where stderr is not a terminal."""

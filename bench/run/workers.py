@@ -89,9 +89,11 @@ class Workers:
         try:
             self._workers = [self._start(number) for number in range(self._count)]
             while self._hand_out(next_job, take):
-                busy = {worker.connection: worker for worker in self._workers if worker.job is not None}
-                for ready in pipes.wait(list(busy)):
-                    worker = busy[ready]  # type: ignore[index]
+                busy = [worker for worker in self._workers if worker.job is not None]
+                ready = pipes.wait([worker.connection for worker in busy])
+                for worker in busy:
+                    if worker.connection not in ready:
+                        continue
                     try:
                         done = worker.connection.recv()
                     except (EOFError, OSError):
@@ -118,22 +120,20 @@ class Workers:
                     self._replace(worker, take)
         return any(worker.job is not None for worker in self._workers) or bool(self._again)
 
-    def _start(self, number: int) -> Worker:
-        threads = max(1, DEFAULT_THREADS // self._count)
-        for attempt in range(1, MOST_STARTS + 1):
-            own, other = self._context.Pipe()
-            process = self._context.Process(target=work, args=(other, number, threads), name=f"worker {number + 1}")
-            try:
-                process.start()
-            except (EOFError, OSError):  # the process that forks the workers was killed; the next start brings it back
-                own.close()
-                if attempt == MOST_STARTS:
-                    raise
-                continue
-            finally:
-                other.close()
-            return Worker(number, process, own)
-        raise AssertionError("the last attempt returns or raises")
+    def _start(self, number: int, attempts: int = MOST_STARTS) -> Worker:
+        own, other = self._context.Pipe()
+        process = self._context.Process(target=work, args=(other, number, max(1, DEFAULT_THREADS // self._count)),
+                                        name=f"worker {number + 1}")
+        try:
+            process.start()
+        except (EOFError, OSError):  # the process that forks the workers was killed; the next start brings it back
+            own.close()
+            if attempts == 1:
+                raise
+            return self._start(number, attempts - 1)
+        finally:
+            other.close()
+        return Worker(number, process, own)
 
     def _replace(self, dead: Worker, take: Take) -> None:
         """Start another worker; the dead one's prompts are open again, one by one after a second death."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -107,12 +107,9 @@ class SlotCache(Cache):
         moved = flat.index_select(1, (first + path).flatten())
         flat.index_copy_(1, (first + self.slot_ids[:path.shape[1]]).flatten(), moved)
 
-    def commit(self, kept: Sequence[Sequence[int]]) -> None:
-        """Keep the nodes `kept[b]` (ascending, of the last forward) of each row behind its committed tokens."""
-        if any(nodes and nodes[-1] != len(nodes) - 1 for nodes in kept):
-            width = max(map(len, kept))
-            self.compact(upload([[*nodes, *range(len(nodes), width)] for nodes in kept], self.device))
-        self.lengths = [length + len(nodes) for length, nodes in zip(self._lengths, kept, strict=True)]
+    def commit(self, counts: Iterable[int]) -> None:
+        """Add the first `counts[b]` nodes of the last forward to each row's committed tokens."""
+        self.lengths = [length + count for length, count in zip(self._lengths, counts, strict=True)]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return max(self._lengths)

@@ -30,7 +30,7 @@ def emitted_nll(target: LanguageModel, contexts: Sequence[Sequence[int]],
         tokens = torch.tensor([piece + [0] * (width - len(piece)) for piece in pieces], device=target.device)
         logits = target.forward(tokens, cache).logits
         nll += _nll(logits, [list(ids[start + 1:start + 1 + PIECE]) for ids in answers])
-        cache.commit([list(range(len(piece))) for piece in pieces])
+        cache.commit(map(len, pieces))
     return nll.tolist()
 
 

@@ -73,10 +73,6 @@ class TraceFolder:
         numbers = [int(part.stem) for part in self.path.glob("*.parquet")]
         self.write(max(numbers, default=-1) + 1, prompts, columns, threshold)
 
-    def bytes(self) -> int:
-        """The size of all files."""
-        return sum(part.stat().st_size for part in self.path.glob("*.parquet"))
-
     def write(self, number: int, prompts: Sequence[str], columns: Sequence[Mapping[str, NDArray[Any] | str | int]],
               threshold: Threshold | None) -> None:
         """Write one file. `columns` holds a mapping for each prompt and turn: name -> array [positions], or one value

@@ -25,7 +25,7 @@ from tests.helpers.dataset_rows import ROWS, write_rows
 
 OWN_COMMANDS = {"answers.yaml", "calibrate.yaml", "margins.yaml", "train_heads.yaml", "train_judge.yaml",
                 "train_pair.yaml"}
-OWN_FOLDERS = {"start", "train"}
+OWN_FOLDERS = {"recipe"}
 """Of commands beside bench."""
 FILES = sorted(path for path in CONF.rglob("*.yaml")
                if path.name not in OWN_COMMANDS and path.parent.name not in OWN_FOLDERS)

@@ -10,12 +10,14 @@ import pytest
 import torch
 
 import bench.model_card
+from bench.run.conversation import Answer
 from bench.training.margins import TokenMargin, answers, certainty, margins
 from methods import registry
 from methods.decode import Limits
 from methods.engine.loading import load_model
 from methods.method import build_method
 from methods.sampling import Sampling
+from tasks.base import Prompt
 from tasks.mini import MiniTask
 
 
@@ -41,8 +43,9 @@ def test_every_position_agrees_with_a_float64_reference(pair_folder: Path):
 
 def test_shares_by_hand():
     """Logits 10 and 9.5 about a mean of 0 or 9; probabilities 0.5 and 0.3, or 0.9 and 0.05."""
-    one = TokenMargin(None, 0, 1, 10.0, 9.5, 0.5, 0.3, 0.0, 2.0, 1.0)  # type: ignore[arg-type]
-    two = TokenMargin(None, 1, 1, 10.0, 9.5, 0.9, 0.05, 9.0, 4.0, 3.0)  # type: ignore[arg-type]
+    answer = Answer(Prompt(id="a"))
+    one = TokenMargin(answer, 0, 1, 10.0, 9.5, 0.5, 0.3, 0.0, 2.0, 1.0)
+    two = TokenMargin(answer, 1, 1, 10.0, 9.5, 0.9, 0.05, 9.0, 4.0, 3.0)
     assert certainty([one, two], 0.9) == pytest.approx({
         "positions": 2, "z1": 10, "std": 3, "p1": 0.7, "entropy": 2, "low": 1, "low_centred": 0.5,
         "low_probability": 0.5, "negative": 0})

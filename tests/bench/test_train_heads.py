@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF
 from bench.train_heads import embedded, parsed, run
+from bench.train_pair import TrainPair
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.loading import load_model
 from methods.heads.medusa import load_medusa
@@ -111,9 +113,14 @@ def test_the_file_explains_every_key():
         assert set(config[name]) == set(RECIPES[name].model_fields), name
 
 
-@pytest.mark.parametrize("path", sorted((CONF / "train").glob("*.yaml")), ids=lambda path: path.stem)
-def test_recipes_of_other_targets_are_valid(path):
-    text = path.read_text()
-    assert f"python -m bench.train_heads +train={path.stem}" in text.splitlines()[1]
-    settings, recipes = parsed(config_of(f"+train={path.stem}"))
-    assert list(recipes) == settings.heads
+@pytest.mark.parametrize("path", sorted((CONF / "recipe").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_command_of_a_recipe_is_one_that_would_run(path):
+    command = re.search(rf"python -m bench\.(train_\w+) \+recipe={path.stem}$", path.read_text().splitlines()[1])
+    assert command is not None
+    with composer(name=command[1]) as hydra:
+        config = hydra.point([f"+recipe={path.stem}"]).config
+    if command[1] == "train_pair":
+        assert TrainPair.from_config(config).target.start is not None
+    else:
+        settings, recipes = parsed(config)
+        assert list(recipes) == settings.heads

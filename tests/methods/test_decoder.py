@@ -71,7 +71,9 @@ def decoded(target: LanguageModel, rows: list[list[int]], tree: Draft, chain: Te
     prefilled = target.prefill(rows, cache, features=features)
     verified = target.forward(tree.tokens, cache, ancestors=tree.ancestors, depth=tree.depth, hidden=True,
                               features=features)
-    cache.commit([[0, 2] if row % 2 else [0, 1, 3] for row in range(len(rows))])
+    kept = [[0, 2] if row % 2 else [0, 1, 3] for row in range(len(rows))]
+    cache.compact(torch.tensor([[*nodes, *range(len(nodes), 3)] for nodes in kept]))
+    cache.commit(map(len, kept))
     return [prefilled, verified, target.forward(chain, cache, keep=1), target.forward(chain, cache, hidden=True)]
 
 
