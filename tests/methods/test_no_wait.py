@@ -26,7 +26,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NEW = 12
 OPTIONS: dict[str, dict[str, Any]] = {
     "arc": {"constants": TINY / "arc.json"}, "autojudge": {"classifier": TINY / "autojudge.json"},
-    "judge": {"classifier": TINY / "autojudge.json"}}
+    "judge": {"classifier": TINY / "autojudge.json"},
+    "either": {"second": {"name": "autojudge", "classifier": str(TINY / "autojudge.json")}}}
 TREES = ("eagle", "eagle2", "eagle3", "hass", "medusa", "lookahead")
 
 
@@ -84,7 +85,7 @@ def test_no_rule_waits(name: str, temperature: float, pair: Any, tmp_path: Path,
     target, draft = pair
     options = OPTIONS.get(name, {})
     if name == "judge":  # no judge of the embedded pair is shipped
-        size = target.config.hidden_size
+        size = target.embedding.shape[1]
         options = {"classifier": tmp_path / "judge.json"}
         options["classifier"].write_text(json.dumps({
             "kind": "judge", "target": target.source, "fingerprint": target.fingerprint, "features": "target",
