@@ -14,12 +14,14 @@ from bench.run.console import console
 from results.metrics.tau_gain import findings
 from results.store.errors import StoreError
 from results.store.reasons import one_line
+from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
-    from results.store.cells import CellFolder, Store
+    from bench.run.asked import AskedFolder
+    from results.store.cells import Store
     from results.store.summary import Summary
 
 
@@ -61,7 +63,7 @@ def print_summaries(cells: Sequence[Cell], store: Store) -> None:
         print(json.dumps({"cell": cell.name, "error": status_problem(folder)} if summary is None else summary.plain()))
 
 
-def status_problem(folder: CellFolder) -> str | None:
+def status_problem(folder: AskedFolder) -> str | None:
     """Why a cell is incomplete, in one line; None when it is complete."""
     try:
         if reason := folder.failure():
@@ -74,7 +76,7 @@ def status_problem(folder: CellFolder) -> str | None:
                 return "was not finished"
         if not summary.failed:
             return None
-        first = folder.failed_samples()[0]
+        first = next(record for record in folder.compared() if isinstance(record, FailedSample))
     except StoreError as error:
         return str(error)
     return (f"{summary.failed} of {summary.failed + summary.n} prompts failed; first {first.id}: {first.error}")

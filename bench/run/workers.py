@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -59,8 +60,8 @@ def run_jobs(count: int, pool: ModelPool, next_job: NextJob, take: Take) -> None
         take(job, decoder.decode(job))
 
 
-MOST_STARTS = 3
-"""Attempts to start a worker."""
+START_S, PAUSE_S = 30.0, 0.1
+"""Seconds in which a worker can be started; between two attempts."""
 
 
 @dataclass(slots=True)
@@ -120,20 +121,22 @@ class Workers:
                     self._replace(worker, take)
         return any(worker.job is not None for worker in self._workers) or bool(self._again)
 
-    def _start(self, number: int, attempts: int = MOST_STARTS) -> Worker:
-        own, other = self._context.Pipe()
-        process = self._context.Process(target=work, args=(other, number, max(1, DEFAULT_THREADS // self._count)),
-                                        name=f"worker {number + 1}")
-        try:
-            process.start()
-        except (EOFError, OSError):  # the process that forks the workers was killed; the next start brings it back
-            own.close()
-            if attempts == 1:
-                raise
-            return self._start(number, attempts - 1)
-        finally:
-            other.close()
-        return Worker(number, process, own)
+    def _start(self, number: int) -> Worker:
+        threads, until = max(1, DEFAULT_THREADS // self._count), time.monotonic() + START_S
+        while True:
+            own, other = self._context.Pipe()
+            process = self._context.Process(target=work, args=(other, number, threads), name=f"worker {number + 1}")
+            try:
+                process.start()
+            except (EOFError, OSError):  # the process that forks the workers was killed: once it has gone, a start
+                own.close()              # brings it back
+                if time.monotonic() > until:
+                    raise
+                time.sleep(PAUSE_S)
+            else:
+                return Worker(number, process, own)
+            finally:
+                other.close()
 
     def _replace(self, dead: Worker, take: Take) -> None:
         """Start another worker; the dead one's prompts are open again, one by one after a second death."""

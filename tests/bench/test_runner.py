@@ -232,6 +232,25 @@ def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch: pytest.Monk
     assert [sample.id for sample in result.cell.failed_samples()] == ["mini_gsm-test-00001"]
 
 
+def test_a_prompt_that_failed_in_the_baseline_alone(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tasks import mini
+
+    real, scored = mini.MiniTask.score, []
+
+    def score(self, prompt, texts):
+        scored.append(prompt.id)
+        if len(scored) == 1:  # the baseline is decoded first
+            raise ZeroDivisionError("no right answer")
+        return real(self, prompt, texts)
+
+    monkeypatch.setattr(mini.MiniTask, "score", score)
+    result = command("method=sps")
+    assert result.status == 1 and not result.cell.failed_samples()
+    [line] = result.err.splitlines()
+    assert f"1 of 3 prompts failed; first {scored[0]}: baseline: scoring: ZeroDivisionError" in line
+    assert command("method=sps").status == 0, "it is tried again"
+
+
 def test_failed_prompts_are_tried_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
     real = runner.answer
     monkeypatch.setattr(runner, "answer", lambda *args, **kw: [_failed(run) for run in real(*args, **kw)])

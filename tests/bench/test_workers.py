@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -101,6 +102,27 @@ def test_how_many_workers() -> None:
     assert worker_count(None, {"cpu"}, 1) == worker_count(None, {"cpu"}, 0) == 1
     assert worker_count(None, {"cpu"}, 1000) == workers.DEFAULT_THREADS
     assert worker_count(4, {"cpu"}, 1000) == 4 and worker_count(4, {"cpu"}, 3) == 3
+
+
+def test_a_worker_starts_once_the_killed_process_that_forks_them_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a moment the system refuses connections to it and yet counts it as running."""
+    refusals = iter([EOFError(), *(ConnectionRefusedError() for _ in range(9))])
+
+    class Process:
+        def __init__(self, **_) -> None: ...
+
+        def start(self) -> None:
+            if (refusal := next(refusals, None)) is not None:
+                raise refusal
+
+    made = Workers(2)
+    monkeypatch.setattr(made, "_context", SimpleNamespace(Pipe=made._context.Pipe, Process=Process))
+    monkeypatch.setattr(workers, "PAUSE_S", 0.001)
+    assert made._start(1).number == 1 and next(refusals, None) is None
+    refusals = iter(ConnectionRefusedError() for _ in range(10**6))
+    monkeypatch.setattr(workers, "START_S", 0.01)
+    with pytest.raises(ConnectionRefusedError):
+        made._start(1)
 
 
 class Dying:
