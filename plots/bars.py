@@ -1,4 +1,4 @@
-"""Grouped bars with 95% intervals: MARS, Figure 3."""
+"""Grouped bars with 95% intervals: MARS, Figure 3; DropMatch, Figure 1; ARC-Decode, Figure 1."""
 
 from __future__ import annotations
 
@@ -8,47 +8,80 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from plots.data import measured, panels, summary
+from plots.data import Measured, measured, panels, summary
 from plots.style import INK, SOFT, look, panel_grid
-from results.metrics.catalog import metric
+from results.reports.columns import Column
 from results.reports.figures import Bars
 from results.reports.grid import Grid
+from results.reports.layout import mean_interval
 from results.reports.spec import FigureSpec
 
 _REFERENCE = ("speedup", "recovery")
 
 
 def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
-    """Draw one panel per entry of `panels`, one cluster per entry of `clusters`, one bar per entry of `series`. A
-    missing value is marked with a cross, so that it is not read as zero."""
-    places = panels(spec, bars.panels)
-    clusters, series = spec.axes[bars.clusters], spec.axes[bars.series]
-    width = max(3.2, 0.9 + 0.28 * len(clusters) * (len(series) + 1))
-    figure, axes = panel_grid(len(places), columns=max(1, int(9 // width)), inches=(width, 3.2))
-    for ax, (title, at) in zip(axes, places, strict=True):
+    """Draw one panel per entry of `panels` and metric, one cluster per entry of `clusters`, one bar per entry of
+    `series`. A missing value is marked with a cross, so that it is not read as zero; where the report asks for no cell,
+    nothing stands."""
+    places = [(title, at, column) for title, at in panels(spec, bars.panels) for column in bars.y]
+    series = spec.axes[bars.series]
+    widest = max(len(_clusters(bars, spec, column)) for column in bars.y)
+    width = max(3.2, 0.9 + 0.28 * widest * (len(series) + 1))
+    figure, axes = panel_grid(len(places), columns=max(1, int(12 // width)), inches=(width, 3.2))
+    for ax, (title, at, column) in zip(axes, places, strict=True):
+        clusters = _clusters(bars, spec, column)
         ax.set_title(title)
-        ax.set_ylabel(metric(bars.y).axis)
-        ax.set_xticks(range(len(clusters)), [entry.label for entry in clusters])
+        ax.set_ylabel(column.metric.axis)
+        ax.set_xticks(range(len(clusters)), clusters)
         ax.tick_params(axis="x", length=0)
-        if bars.y in _REFERENCE:
-            ax.axhline(metric(bars.y).shown(1), color=INK, lw=0.8, zorder=1.5)
+        if column.metric.name in _REFERENCE:
+            ax.axhline(column.metric.shown(1), color=INK, lw=0.8, zorder=1.5)
         for i, entry in enumerate(series):
-            _draw_series(ax, bars, spec, grid, {**at, bars.series: entry.label}, i)
+            _draw_series(ax, bars, column, spec, grid, {**at, bars.series: entry.label}, i)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=min(len(labels), max(2, int(figure.get_figwidth()))))
     return figure
 
 
-def _draw_series(ax: Axes, bars: Bars, spec: FigureSpec, grid: Grid, at: Mapping[str, str], index: int) -> None:
+def _clusters(bars: Bars, spec: FigureSpec, column: Column) -> list[str]:
+    """The labels of the clusters in the panel of a metric."""
+    return [entry.label for entry in spec.axes[bars.clusters] if column.allows({bars.clusters: entry.label})]
+
+
+def _draw_series(ax: Axes, bars: Bars, column: Column, spec: FigureSpec, grid: Grid, at: Mapping[str, str],
+                 index: int) -> None:
     label, count, series_look = at[bars.series], len(spec.axes[bars.series]), look(index)
-    step = 0.8 / count
-    places = np.arange(len(spec.axes[bars.clusters])) - 0.4 + step * (index + 0.5)
-    points = [measured(summary(spec, grid, {**at, bars.clusters: c.label}), bars.y) for c in spec.axes[bars.clusters]]
+    step, clusters = 0.8 / count, _clusters(bars, spec, column)
+    places = np.arange(len(clusters)) - 0.4 + step * (index + 0.5)
+    cells = [_cells(bars, spec, {**at, bars.clusters: cluster}) for cluster in clusters]
+    points = [_mean(column, spec, grid, asked) for asked in cells]
     drawn = [(x, point) for x, point in zip(places, points, strict=True) if point is not None]
     xs, ys = [x for x, _ in drawn], [point.value for _, point in drawn]
     arms = np.array([point.below_above for _, point in drawn]).reshape(-1, 2).T
     ax.bar(xs, ys, step * 0.88, color=series_look.colour, hatch=series_look.hatch, edgecolor="white", lw=0, label=label)
     ax.errorbar(xs, ys, yerr=arms, color=INK, linestyle="none", elinewidth=0.8)
-    empty = [x for x, point in zip(places, points, strict=True) if point is None]
+    empty = [x for x, point, asked in zip(places, points, cells, strict=True) if asked and point is None]
     if empty:
         ax.plot(empty, [0] * len(empty), "x", color=SOFT, markersize=5, clip_on=False)
+
+
+def _cells(bars: Bars, spec: FigureSpec, at: Mapping[str, str]) -> list[dict[str, str]]:
+    """The labels of the cells behind a bar: one, or one per entry of `mean`; without those that the report does not ask
+    for."""
+    entries = dict.fromkeys(entry.label for entry in spec.axes[bars.mean]) if bars.mean else [""]
+    places = [{**at, bars.mean: entry} if bars.mean else dict(at) for entry in entries]
+    asked = {point.coords for point in spec.points()}
+    return [place for place in places if tuple(place[axis] for axis in spec.axes) in asked]
+
+
+def _mean(column: Column, spec: FigureSpec, grid: Grid, cells: list[dict[str, str]]) -> Measured | None:
+    """The mean over the cells, with its interval; None where one of them was not measured."""
+    points = [measured(summary(spec, grid, at), column.metric.name) for at in cells]
+    known = [point for point in points if point is not None]
+    if not known or len(known) < len(points):
+        return None
+    if len(known) == 1:
+        return known[0]
+    mean = sum(point.value for point in known) / len(known)
+    low, high = mean_interval(mean, [(point.low, point.high) for point in known]) or (mean, mean)
+    return Measured(mean, low, high)

@@ -46,7 +46,11 @@ def draw(sweep: Sweep, spec: FigureSpec, grid: Grid) -> Figure:
     for ax, ((title, at), scale) in zip(axes, drawn, strict=True):
         ax.set_title(title)
         ax.set_xlabel(sweep.x_label or sweep.x)
-        ax.set_xticks([place for place, _ in _places(sweep, spec)])
+        places_on_x = [place for place, _ in _places(sweep, spec)]
+        if sweep.log:
+            ax.set_xscale("log")
+            ax.minorticks_off()
+        ax.set_xticks(places_on_x, [f"{place:g}" for place in places_on_x])
         _draw_scale(ax, scale, sweep, spec, grid, at)
     figure.legend(handles=_legend(scales, _lines(sweep, spec)), loc="outside upper left", ncols=6)
     return figure

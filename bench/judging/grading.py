@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from bench.config.judge_options import Judge
     from bench.run.session import Session
     from results.store.cells import CellFolder
+    from results.store.judge_summary import JudgeSummary
     from results.store.sample import Sample
-    from results.store.summary import JudgeSummary
 
 
 def judge_cells(cells: Sequence[Cell], session: Session) -> int:

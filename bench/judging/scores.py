@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from results.metrics import intervals
-from results.store.summary import JudgeSummary
+from results.store.judge_summary import JudgeSummary
 
 if TYPE_CHECKING:
     from tasks.judge_prompts import Question
@@ -49,10 +49,12 @@ def _win_rate(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     by_prompt: dict[str, list[float | None]] = defaultdict(list)
     for verdict in verdicts:
         by_prompt[verdict.question.id].append(verdict.value)
-    both_orders = [values for values in by_prompt.values() if len(values) == 2 and None not in values]
+    read = [[value for value in values if value is not None] for values in by_prompt.values()]
+    both_orders = [values for values in read if len(values) == 2]
     wins = [1.0 if values == [1.0, 1.0] else 0.0 if values == [0.0, 0.0] else 0.5 for values in both_orders]
-    return {"win_rate": _mean(wins), "ci95": intervals.mean_interval(wins), "n": len(wins),
-            "left_out": len(by_prompt) - len(wins)}
+    first, second = ([values[order] for values in both_orders] for order in (0, 1))
+    return {"win_rate": _mean(wins), "win_first": _mean(first), "win_second": _mean(second),
+            "ci95": intervals.mean_interval(wins), "n": len(wins), "left_out": len(by_prompt) - len(wins)}
 
 
 def _score(verdicts: Sequence[Verdict]) -> dict[str, Any]:

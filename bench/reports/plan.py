@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bench.reports.overrides import key_of, pair_of, scale_of
-from results.metrics.catalog import TIMED
+from results.metrics.catalog import JUDGED, TIMED
 from results.metrics.paired import by_item
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.conditions import Conditions, machine
@@ -39,8 +39,8 @@ class Plan:
     absent: dict[Coords, str] = field(default_factory=dict)
 
     def all_cells(self) -> list[Cell]:
-        """The cells of all points, with their repeats, of which only the samples are needed."""
-        return [cell.twin(repeat=cell.repeat + i, timed=0) if i else cell
+        """The cells of all points, with their repeats."""
+        return [cell.twin(repeat=cell.repeat + i) if i else cell
                 for i in range(self.spec.repeats) for cell in self.cells.values()]
 
     def grid(self, session: Session) -> dict[Coords, Outcome]:
@@ -93,10 +93,25 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec) -> Outco
             audited = {name: value for name, value in session.audit_record(cell).items()
                        if name in Summary.model_fields and name != "asked"}
             summary = summary.with_values(**trace_metrics(traces, tokens, cell.decoding.temperature), **audited)
-        return Outcome.measured(summary, traces if spec.trace else None, conditions_of(cell, summary, session), items)
+        if summary.judge is not None:
+            summary = summary.with_values(**summary.judge.metrics())
+        return Outcome.measured(summary, traces if spec.trace else None, conditions_of(cell, summary, session), items,
+                                unjudged(cell, spec, session))
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")
+
+
+def unjudged(cell: Cell, spec: TableSpec | FigureSpec, session: Session) -> str:
+    """Why a cell has no grade; empty where the report shows none and for a task that no LLM judges."""
+    if not needs_judge(spec) or cell.load_task().judged is None:
+        return ""
+    return "needs judge.base_url" if session.settings.judge.base_url is None else "not judged"
+
+
+def needs_judge(spec: TableSpec | FigureSpec) -> bool:
+    """Whether the report shows what an LLM judge gives."""
+    return bool(set(JUDGED) & set(spec.metrics()))
 
 
 def conditions_of(cell: Cell, summary: Summary, session: Session) -> Conditions:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from bench.config.compose import composer
 from bench.config.section import checked
 from bench.dry_run.plan import show_plan
+from bench.judging.grading import judge_cells
 from bench.reports.overrides import key_of, made_by, pair_of, scale_of
-from bench.reports.plan import Plan, plan_of
+from bench.reports.plan import Plan, needs_judge, plan_of
 from bench.reports.render import render_plans
 from bench.reports.workload import run_workload
 from bench.run.session import Session
@@ -86,9 +87,9 @@ def run_reports(command: Command, hydra: Composer) -> int:
         return 0
     shown = {name: plan for name, plan in plans.items() if plan.cells or plan in requested}
     session.check([cell for plan in shown.values() for cell in plan.all_cells()], "report")
-    run_plans(requested, session)
+    judged = run_plans(requested, session)
     render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session, "report")
-    return print_status(requested, session)
+    return max(judged, print_status(requested, session))
 
 
 def report_grid(name: str) -> dict[Coords, Outcome]:
@@ -149,13 +150,17 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
     show_plan(cells, labels, session, taus)
 
 
-def run_plans(plans: Sequence[Plan], session: Session) -> None:
-    """Measure, trace and audit the cells of these reports where that is missing, then add the metrics that compare
-    cells."""
+def run_plans(plans: Sequence[Plan], session: Session) -> int:
+    """Measure, trace and audit the cells of these reports where that is missing, add the metrics that compare cells,
+    and let an LLM judge those whose grades are shown. Returns 1 where the judging failed, else 0."""
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         session.print(f"left out: {reason}")
     session.complete(distinct_cells(plans), traced_names(plans))
     session.audit([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()])
+    if session.settings.judge.base_url is None:
+        return 0
+    judged = {cell.name: cell for plan in plans if needs_judge(plan.spec) for cell in plan.cells.values()}
+    return judge_cells(list(judged.values()), session)
 
 
 def print_status(plans: Sequence[Plan], session: Session) -> int:

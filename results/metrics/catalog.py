@@ -166,6 +166,11 @@ _QUALITY = (
            "and Thomas' bound over paired items, which agreement of a few prompts does not narrow to nothing. Better: "
            "the whole interval is above 0; not worse: above minus the stated margin; worse: below 0, and it reaches "
            "that; undecided: else, with the number of prompts that would about decide.", True),
+    Metric("judge_score", "Judge", "", 2, "higher",
+           "Mean grade of an LLM judge over all turns, 1 to 10. Interval: bootstrap over prompts."),
+    Metric("win_rate", "Win rate", "%", 1, "higher",
+           "Answers that an LLM judge prefers to the reference answer, asked in both orders: a win in one order and a "
+           "loss in the other is a tie, and ties count half. Interval: bootstrap over prompts."),
     Metric("recovery", "Recovery", "%", 1, "higher",
            "Accuracy over that of autoregressive decoding under the same decoding settings."),
     Metric("mcnemar_p", "McNemar p", "", 3, None,
@@ -245,6 +250,8 @@ _TRACED = (
 METRICS: dict[str, Metric] = {
     metric.name: metric for metric in (*_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_ANSWER, *_TRACED)}
 
+JUDGED = ("judge_score", "win_rate")
+"""The metrics that an LLM judge gives."""
 TIMED = frozenset({*(metric.name for metric in _SPEED), "greedy_speedup", "other_q_speedup"})
 """The metrics that need a timed pass."""
 

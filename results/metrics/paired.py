@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats as scipy_stats
 
 from results.metrics.answer_cost import is_capped, loops, passes_of
-from results.metrics.intervals import LEVEL, SEED, edit_similarity
+from results.metrics.intervals import LEVEL, SEED, Interval, edit_similarity, paired_interval
 from results.store.compared import Compared
 from results.store.sample import Sample
 from results.store.timed import TimedRun
@@ -89,6 +89,29 @@ def by_item(name: str, pairs: Sequence[Compared]) -> ByItem:
             held = sums.get(pair.sample.item, (0.0,) * len(addends))
             sums[pair.sample.item] = tuple(a + b for a, b in zip(held, addends, strict=True))
     return sums
+
+
+def relative(name: str, relation: str, own: ByItem, other: ByItem) -> tuple[float | None, Interval | None]:
+    """A metric of one cell over (relation "over"), or minus, that of another, over their common items, with its 95%
+    interval, a paired bootstrap over these. `own` and `other` as `by_item` gives them. (None, None) without common
+    items and for a ratio to 0."""
+    ids, statistic = sorted(own.keys() & other.keys()), PAIRED[name].statistic
+    if not ids:
+        return None, None
+    sums = np.array([[*own[i], *other[i]] for i in ids], float)
+    size = sums.shape[1] // 2
+
+    def compare(*parts: Floats, axis: int) -> Floats:
+        pooled = np.stack([part.sum(axis) for part in parts], axis=-1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            here, there = statistic(pooled[..., :size]), statistic(pooled[..., size:])
+            return np.asarray(here / there if relation == "over" else here - there)
+
+    value = float(compare(*sums.T, axis=-1))
+    if not np.isfinite(value):
+        return None, None
+    interval = paired_interval(tuple(sums.T), compare)
+    return value, interval if interval is not None and np.isfinite(interval).all() else None
 
 
 def best_of(name: str, values: Sequence[float | None], items: Sequence[Sequence[ByItem]],

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from results.metrics.answer_cost import CENSORED, censoring
+from results.metrics.catalog import JUDGED
 from results.metrics.non_inferiority import verdict
 from results.reports.conditions import Conditions, Session, drifts
 from results.reports.grid import Grid, Outcome, conditions
@@ -37,12 +38,15 @@ class Annotator:
         if summary is None or number.value is None:
             return number
         notes = [censoring(summary.baseline_cap_hit_share)] if name in CENSORED else []
-        if number.column.metric.unit in ABSOLUTE and result.conditions is not None:
+        if number.column.measure.unit in ABSOLUTE and result.conditions is not None:
             notes += [self._session(result.conditions), self._drift(result.conditions)]
+        if name in JUDGED and summary.judge is not None:
+            notes.append(summary.judge.told)
         decided = ""
         if name == "accuracy_change" and number.interval is not None:
             decided = verdict(number.value, number.interval, summary.n, self.margin).text
-        return replace(number, verdict=decided, items=(result.items.get(name, {}),),
+        items = {} if number.column.reference else result.items.get(name, {})  # rows may have different references
+        return replace(number, verdict=decided, items=(items,),
                        notes=(*number.notes, *(self.note(text) for text in notes if text)))
 
     def _session(self, held: Conditions) -> str:

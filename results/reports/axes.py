@@ -85,12 +85,17 @@ def check_axes(axes: Axes) -> Axes:
         if any(one.label == other.label and not one.excludes(other) for one, other in combinations(axis, 2)):
             raise ValueError(f"axis {name!r} has entries of one label: give each its own")
         for entry in axis:
-            for other, labels in entry.only.items():
-                known = {entry.label for entry in axes.get(other, ())}
-                if not set(labels) <= known:
-                    raise ValueError(f"axis {name!r}: 'only' names {other} {labels}; "
-                                     f"allowed: {sorted(known) or 'none, there is no such axis'}")
+            check_labels(axes, entry.only, f"axis {name!r}: 'only'")
     return axes
+
+
+def check_labels(axes: Axes, named: Mapping[str, tuple[str, ...]], where: str) -> None:
+    """Raises ValueError for {axis: labels} of which the axes do not have all."""
+    for axis, labels in named.items():
+        known = {entry.label for entry in axes.get(axis, ())}
+        if not set(labels) <= known:
+            raise ValueError(f"{where} names {axis} {labels}; "
+                             f"allowed: {sorted(known) or 'none, there is no such axis'}")
 
 
 def pairs_of(axes: Axes) -> dict[Scale, list[str]]:

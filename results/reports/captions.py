@@ -39,7 +39,7 @@ def methods(spec: TableSpec) -> str:
     """`bootstrap over prompts; Wilson for Accuracy`: how the intervals of the columns are made."""
     kinds: dict[str, list[str]] = {}
     for column in spec.values:
-        kinds.setdefault(column.metric.interval_kind, []).append(column.header)
+        kinds.setdefault(column.measure.interval_kind, []).append(column.header)
     [first, *rest] = kinds.items()
     return "; ".join([first[0], *(f"{kind} for {', '.join(headers)}" for kind, headers in rest)])
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
 from results.metrics.catalog import metric
 from results.metrics.trace_metrics import QUANTITIES
-from results.reports.axes import Axis, Frozen
+from results.reports.axes import Axes, Frozen
+from results.reports.columns import Column
 
 MetricName = Annotated[str, BeforeValidator(lambda name: metric(name).name)]
 
@@ -19,6 +19,10 @@ def _quantity(name: str) -> str:
     if name not in QUANTITIES:
         raise ValueError(f"unknown quantity {name!r}; one of: {', '.join(QUANTITIES)}")
     return name
+
+
+def _as_list(given: Any) -> Any:
+    return given if isinstance(given, list | tuple) else [given]
 
 
 QuantityName = Annotated[str, BeforeValidator(_quantity)]
@@ -37,8 +41,12 @@ class _Figure(Frozen, ABC):
     def metrics(self) -> list[str]:
         """Names of the metrics that are drawn."""
 
-    def check(self, axes: Mapping[str, Axis]) -> None:
+    def check(self, axes: Axes) -> None:
         """Raise ValueError, one line, for axes that cannot play their part."""
+
+    def edition(self, axes: Axes) -> Self:
+        """The figure where the axes have lost entries."""
+        return self
 
 
 class Sweep(_Figure):
@@ -46,6 +54,7 @@ class Sweep(_Figure):
 
     x         the numeric axis.
     x_label   its label; the axis' name if empty.
+    log       whether x is logarithmic.
     left      the metric on the left scale.
     right     the metric on the right scale, if any.
     lines     the axis whose entries get a line each, if any.
@@ -54,6 +63,7 @@ class Sweep(_Figure):
     kind: Literal["sweep"]
     x: str
     x_label: str = ""
+    log: bool = False
     left: MetricName
     right: MetricName | None = None
     lines: str | None = None
@@ -64,7 +74,7 @@ class Sweep(_Figure):
     def metrics(self) -> list[str]:
         return [self.left, *([self.right] if self.right else [])]
 
-    def check(self, axes: Mapping[str, Axis]) -> None:
+    def check(self, axes: Axes) -> None:
         if any(entry.value is None for entry in axes.get(self.x, ())):
             raise ValueError(f"axis {self.x!r} is the x of a sweep: give each of its entries a number as 'value'")
 
@@ -95,7 +105,7 @@ class Pareto(_Figure):
     def metrics(self) -> list[str]:
         return [self.x, self.y]
 
-    def check(self, axes: Mapping[str, Axis]) -> None:
+    def check(self, axes: Axes) -> None:
         if self.connect and self.lines:
             raise ValueError("'lines' already joins points: leave out 'connect'")
         marked = self.lines or self.series
@@ -105,23 +115,35 @@ class Pareto(_Figure):
 
 
 class Bars(_Figure):
-    """A metric as bars with intervals.
+    """Metrics as bars with intervals.
 
-    y          the metric.
+    y          the metric, or several with a panel each; as the values of a table.
     clusters   the axis whose entries get a cluster of bars each.
     series     the axis whose entries get a bar each in every cluster.
+    mean       an axis over whose entries each bar is the mean, if any.
     """
 
     kind: Literal["bars"]
-    y: MetricName
+    y: Annotated[tuple[Column, ...], BeforeValidator(_as_list), Field(min_length=1)]
     clusters: str
     series: str
+    mean: str | None = None
 
     def axes(self) -> list[str]:
-        return [self.clusters, self.series, *self.panels]
+        return [self.clusters, self.series, *self.panels, *([self.mean] if self.mean else [])]
 
     def metrics(self) -> list[str]:
-        return [self.y]
+        return [column.metric.name for column in self.y]
+
+    def check(self, axes: Axes) -> None:
+        for column in self.y:
+            column.check(axes)
+            if column.reference:
+                raise ValueError("figure.y: bars show no relative numbers: leave out 'over' and 'minus'")
+
+    def edition(self, axes: Axes) -> Self:
+        columns = [column.edition(axes) for column in self.y]
+        return self.model_copy(update={"y": tuple(column for column in columns if column is not None)})
 
 
 class Histogram(_Figure):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,16 +79,16 @@ class Text(NamedTuple):
 
 def cell_texts(cell: Cell) -> list[Text]:
     """One text per number; the state, "failed" or "missing", where there is no number."""
-    if cell.state == "absent":
-        return [Text("", state="absent") for _ in cell.numbers]
+    return [_number_text(cell, number) for number in cell.numbers]
+
+
+def _number_text(cell: Cell, number: Number) -> Text:
+    if cell.state == "absent" or number.absent:
+        return Text("", state="absent")
     if cell.state in ("failed", "missing"):
-        return [Text(cell.state, "", number.published_text, False, cell.notes, cell.state, number.paper_notes)
-                for number in cell.numbers]
-    return [
-        Text(number.text, number.interval_text, number.published_text, number.best, (*cell.notes, *number.notes),
-             paper_notes=number.paper_notes, verdict=number.verdict)
-        for number in cell.numbers
-    ]
+        return Text(cell.state, "", number.published_text, False, cell.notes, cell.state, number.paper_notes)
+    return Text(number.text, number.interval_text, number.published_text, number.best, (*cell.notes, *number.notes),
+                paper_notes=number.paper_notes, verdict=number.verdict)
 
 
 def row_texts(row: Row) -> list[Text]:
@@ -105,9 +106,8 @@ def labelled_rows(table: Table) -> Iterator[tuple[list[str], Row]]:
 
 def markdown(table: Table) -> str:
     """A heading, the table, its caption, its notes and its findings."""
-    several = len(table.columns) > 1
-    columns = [f"{header} · {column.header}" if several and header else header or column.header
-               for header in table.headers for column in table.columns]
+    columns = [f"{header} · {column.header}" if table.widest > 1 and header else header or column.header
+               for header, under in zip(table.headers, table.columns, strict=True) for column in under]
     lines = [[*labels, *map(_markdown_text, row_texts(row))] for labels, row in labelled_rows(table)]
     heads, *body = [[_no_html(text).replace("|", r"\|") for text in line] for line in ([*table.stub, *columns], *lines)]
     align = ["left"] * len(table.stub) + ["right"] * len(columns)
@@ -136,7 +136,7 @@ def _raised(notes: Sequence[int]) -> str:
 
 def latex(table: Table) -> str:
     """A table environment for the packages booktabs and graphicx; a wide table is scaled to the width of the text."""
-    labels, numbers = len(table.stub), len(table.columns) * len(table.headers)
+    labels, numbers = len(table.stub), sum(map(len, table.columns))
     notes = [rf"\textsuperscript{{{i + 1}}}~{_tex(note)}" for i, note in enumerate(table.notes)]
     caption = ". ".join([*(_tex(part) for part in (table.spec.title, table.caption) if part), *notes])
     return "\n".join([
@@ -151,17 +151,18 @@ def latex(table: Table) -> str:
 
 def _tex_head(table: Table) -> list[str]:
     """One line of headers; if there are several columns under each, a second line of theirs."""
-    stub, width = len(table.stub), len(table.columns)
     axes, headers = [_tex(axis) for axis in table.stub], [_tex(header) for header in table.headers]
-    if width == 1 and all(headers):
+    if table.widest == 1 and all(headers):
         return [" & ".join([*axes, *headers]) + r" \\"]
-    starts = [stub + 1 + i * width for i in range(len(headers))]
-    columns = [_tex(column.header) for _ in headers for column in table.columns]
+    columns = [_tex(column.header) for under in table.columns for column in under]
     if not any(headers):
         return [" & ".join([*axes, *columns]) + r" \\"]
+    widths = [len(under) for under in table.columns]
+    starts = list(accumulate(widths, initial=len(axes) + 1))
+    spans = [rf"\multicolumn{{{width}}}{{c}}{{{header}}}" for width, header in zip(widths, headers, strict=True)]
     return [
-        " & ".join([*[""] * stub, *(rf"\multicolumn{{{width}}}{{c}}{{{header}}}" for header in headers)]) + r" \\",
-        "".join(rf"\cmidrule(lr){{{start}-{start + width - 1}}}" for start in starts),
+        " & ".join([*[""] * len(axes), *spans]) + r" \\",
+        "".join(rf"\cmidrule(lr){{{start}-{end - 1}}}" for start, end in pairwise(starts)),
         " & ".join([*axes, *columns]) + r" \\",
     ]
 
@@ -209,7 +210,7 @@ def long_csv(tables: Sequence[Table], grid: Grid) -> str:
     summary's units (shares and accuracies as fractions)."""
     lines = [_csv_line(table, cell, number, grid)
              for table in tables for row in table.rows for cell in row.cells if cell.state != "absent"
-             for number in cell.numbers]
+             for number in cell.numbers if not number.absent]
     frame = pd.DataFrame(lines).astype({"n": "Int64", "failed_prompts": "Int64"})
     texts = {str(name): frame[name].map(spreadsheet_text) for name in frame.select_dtypes(exclude="number")}
     return frame.assign(**texts).rename(columns=spreadsheet_text).to_csv(index=False)
@@ -226,10 +227,11 @@ def _csv_line(table: Table, cell: Cell, number: Number, grid: Grid) -> dict[str,
     held = outcome(grid, tuple(cell.labels[axis] for axis in table.spec.axes)).conditions
     conditions = dict.fromkeys(FIELDS) if held is None else held.plain()
     return {
-        "report": table.spec.name, **cell.labels, "value_name": number.column.metric.name, "value": number.value,
-        "ci_low": low, "ci_high": high, "interval": number.column.metric.interval_kind if number.interval else None,
+        "report": table.spec.name, **cell.labels, "value_name": number.column.value_name, "value": number.value,
+        "ci_low": low, "ci_high": high, "interval": number.column.measure.interval_kind if number.interval else None,
         "relative_half_width": number.half_width, "best": number.best, "verdict": number.verdict or None, "n": cell.n,
-        "failed_prompts": cell.failed_prompts, **conditions, "state": cell.state, "reason": cell.reason,
+        "failed_prompts": cell.failed_prompts, **conditions, "state": cell.state,
+        "reason": cell.reason or number.reason,
         "notes": " | ".join(table.notes[i] for i in (*cell.notes, *number.notes)) or None,
         "published": number.published, "difference": number.difference, "printed": number.printed,
         "published_notes": "; ".join(table.notes[note] for note in number.paper_notes),

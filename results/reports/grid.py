@@ -23,6 +23,7 @@ class Outcome:
     trace        its trace, if the report reads traces.
     conditions   how it was measured; None if that is unknown.
     items        metric -> the sums of each prompt that rows are compared by.
+    unjudged     why an LLM judge has not graded it; empty where its task is not judged.
     """
 
     state: Literal["measured", "failed", "missing"]
@@ -31,11 +32,12 @@ class Outcome:
     trace: TraceFolder | None = None
     conditions: Conditions | None = None
     items: Mapping[str, ByItem] = field(default_factory=dict)
+    unjudged: str = ""
 
     @classmethod
     def measured(cls, summary: Summary, trace: TraceFolder | None = None, conditions: Conditions | None = None,
-                 items: Mapping[str, ByItem] | None = None) -> Outcome:
-        return cls("measured", summary, trace=trace, conditions=conditions, items=items or {})
+                 items: Mapping[str, ByItem] | None = None, unjudged: str = "") -> Outcome:
+        return cls("measured", summary, trace=trace, conditions=conditions, items=items or {}, unjudged=unjudged)
 
     @classmethod
     def failed(cls, reason: str) -> Outcome:

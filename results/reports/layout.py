@@ -6,15 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from results.metrics.catalog import JUDGED
 from results.metrics.intervals import NORMAL_95
+from results.metrics.paired import relative
 from results.metrics.tau_gain import findings
 from results.reports.annotations import Annotator
 from results.reports.best import mark_best
 from results.reports.captions import caption
+from results.reports.columns import Column
 from results.reports.grid import Grid, outcome
 from results.reports.published import Key, load_published
 from results.reports.published_findings import findings_of
-from results.reports.spec import Column, Coords, ReportSpec, TableSpec
+from results.reports.spec import Coords, ReportSpec, TableSpec
 from results.reports.table import Cell, Number, Row, Table
 from results.store.summary import Interval, Summary
 
@@ -86,9 +89,10 @@ class _Layout:
             places[axis].index(label) for axis, label in zip(spec.rows, row, strict=True)])
         rows = tuple(self._row(row, columns, stub) for row in in_order)
         headers = (*(" · ".join(column) for column in columns), *([spec.mean] if spec.mean else []))
+        under = tuple(self._under(column) for column in columns) + ((spec.values,) if spec.mean else ())
         shows_gain = "tau_gain" in {column.metric.name for column in spec.values}
         marked = mark_best(rows)
-        return Table(spec, stub, headers, spec.values, marked, caption(spec, self.grid, stub, marked),
+        return Table(spec, stub, headers, under, marked, caption(spec, self.grid, stub, marked),
                      tuple(self.notes), tuple(self._findings()) if shows_gain else ())
 
     def _place(self, coords: Coords) -> tuple[Coords, Coords]:
@@ -96,9 +100,14 @@ class _Layout:
         labels = self.spec.labels(coords)
         return tuple(labels[axis] for axis in self.spec.rows), tuple(labels[axis] for axis in self.spec.columns)
 
+    def _under(self, column: Coords) -> tuple[Column, ...]:
+        """The columns under a header, given by the labels of the column axes."""
+        labels = dict(zip(self.spec.columns, column, strict=True))
+        return tuple(one for one in self.spec.values if one.allows(labels))
+
     def _row(self, row: Coords, columns: Sequence[Coords], stub: Sequence[str]) -> Row:
         coords = [self.coords.get((row, column)) for column in columns]
-        cells = [self._cell(place) for place in coords]
+        cells = [self._cell(place, self._under(column)) for place, column in zip(coords, columns, strict=True)]
         first = next(place for place in coords if place is not None)
         if self.spec.mean:
             cells.append(self._mean(self.spec.mean, first, cells))
@@ -106,29 +115,44 @@ class _Layout:
         is_baseline = any(entries[axis].baseline for axis in self.spec.rows)
         return Row(tuple(entries[axis].label for axis in stub), is_baseline, tuple(cells))
 
-    def _cell(self, coords: Coords | None) -> Cell:
-        columns = self.spec.values
+    def _cell(self, coords: Coords | None, columns: tuple[Column, ...]) -> Cell:
         if coords is None:
             return Cell("absent", {}, tuple(Number(column) for column in columns))
-        labels, result, blanks = self.spec.labels(coords), outcome(self.grid, coords), self._blanks(coords)
+        labels, result = self.spec.labels(coords), outcome(self.grid, coords)
+        blanks = self._blanks(coords, columns)
         summary = result.summary
         if summary is None:
             note = self._note(f"{result.state}: {result.reason}")
             return Cell(result.state, labels, blanks, reason=result.reason, notes=(note,))
-        numbers = tuple(
-            replace(blank, value=blank.column.metric.value(summary), interval=blank.column.metric.interval(summary))
-            for blank in blanks
-        )
-        numbers = tuple(self.annotator.annotated(number, result) for number in numbers)
+        numbers = tuple(blank if blank.absent else self.annotator.annotated(self._measured(blank, coords), result)
+                        for blank in blanks)
         notes = tuple(self._note(text) for text in remarks(summary, "speedup" in self.spec.metrics()))
         return Cell("measured", labels, numbers, summary.n, summary.failed, notes=notes)
+
+    def _measured(self, blank: Number, coords: Coords) -> Number:
+        """The number with its value and interval, or why it has none."""
+        held = outcome(self.grid, coords)
+        column, summary = blank.column, held.summary
+        if summary is None:
+            return blank
+        if not column.reference:
+            value = column.metric.value(summary)
+            reason = held.unjudged if value is None and column.metric.name in JUDGED else ""
+            return replace(blank, value=value, interval=column.metric.interval(summary), reason=reason)
+        labels = self.spec.labels(coords) | column.reference
+        other = outcome(self.grid, tuple(labels[axis] for axis in self.spec.axes))
+        name, relation = column.metric.name, "over" if column.over else "minus"
+        value, interval = relative(name, relation, held.items.get(name, {}), other.items.get(name, {}))
+        said = f"no {relation}: {' / '.join(column.reference.values())} was not measured on the same prompts"
+        notes = blank.notes if value is not None else (*blank.notes, self._note(said))
+        return replace(blank, value=value, interval=interval, notes=notes)
 
     def _mean(self, header: str, coords: Coords, cells: Sequence[Cell]) -> Cell:
         """The mean over the columns of a row, if every column has a value. `coords`: any cell of the row."""
         labels = self.spec.labels(coords) | dict.fromkeys(self.spec.columns, header)
         present = [cell for cell in cells if cell.state != "absent"]
         numbers = [self._mean_number([cell.numbers[i] for cell in present], blank)
-                   for i, blank in enumerate(self._blanks(coords, header))]
+                   for i, blank in enumerate(self._blanks(coords, self.spec.values, header))]
         return Cell("mean", labels, tuple(numbers))
 
     def _mean_number(self, parts: Sequence[Number], blank: Number) -> Number:
@@ -140,22 +164,22 @@ class _Layout:
         interval = mean_interval(mean, [part.interval for part in parts])
         return replace(blank, value=mean, interval=interval, items=items)
 
-    def _blanks(self, coords: Coords, header: str = "") -> tuple[Number, ...]:
+    def _blanks(self, coords: Coords, columns: Sequence[Column], header: str = "") -> tuple[Number, ...]:
         """The numbers of a cell before they are measured: with those of the paper, where it has them. `header` names a
         column of the paper in place of the cell's own."""
-        spec = self.spec
-        if spec.published is None:
-            return tuple(Number(column) for column in spec.values)
-        names = [column.published_name or column.metric.name for column in spec.values]
-        return tuple(self._blank(column, place_in_paper(spec, coords, name, header))
-                     for column, name in zip(spec.values, names, strict=True))
+        labels, numbers = self.spec.labels(coords), []
+        for column in columns:
+            name = column.published_name or column.metric.name
+            here = self._blank(column, place_in_paper(self.spec, coords, name, header))
+            numbers.append(here if column.allows(labels) else Number(column, absent=True))
+        return tuple(numbers)
 
     def _blank(self, column: Column, key: Key) -> Number:
         paper = self.published.get(key)
         if paper is None:
             return Number(column)
-        scale, unit = column.published_scale, column.metric.shown(1.0)
-        printed = paper.in_unit(scale * unit) + column.metric.sign
+        scale, unit = column.published_scale, column.measure.shown(1.0)
+        printed = paper.in_unit(scale * unit) + column.measure.sign
         ends = [self.published.get(key._replace(value_name=f"{key.value_name}_{end}")) for end in ("low", "high")]
         if None not in ends:
             printed += f" [{', '.join(end.in_unit(scale * unit) for end in ends if end is not None)}]"

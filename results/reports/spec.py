@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from results.metrics.catalog import Metric, metric
 from results.metrics.non_inferiority import MARGIN
 from results.reports.axes import (
     SCALES,
@@ -27,6 +26,7 @@ from results.reports.axes import (
     pairs_of,
     with_override,
 )
+from results.reports.columns import Column
 from results.reports.figures import Figure
 
 ANSWER_COSTS = ("answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median", "pass_ratio",
@@ -38,43 +38,6 @@ OWN_MODELS = "local"
 """The pair of a user's own models, which any report takes in place of the embedded pair."""
 Coords = tuple[str, ...]
 """The labels of a point, one per axis, in the order of the report's axes."""
-
-MetricByName = Annotated[
-    Metric,
-    BeforeValidator(lambda given: metric(given) if isinstance(given, str) else given),
-    PlainSerializer(lambda one: one.name),
-]
-
-
-class Column(Frozen):
-    """A metric as a table shows it; in YAML also written as the metric's bare name.
-
-    metric            the metric, given by name.
-    label             its header; the metric's own label if empty.
-    digits            decimals; the metric's own if None.
-    published_name    its name in the published file; the metric's name if empty.
-    published_scale   factor that brings the published number to the summary's unit.
-    """
-
-    metric: MetricByName
-    label: str = ""
-    digits: int | None = Field(default=None, ge=0)
-    published_name: str = ""
-    published_scale: float = 1.0
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare_name(cls, given: Any) -> Any:
-        return {"metric": given} if isinstance(given, str) else given
-
-    @property
-    def header(self) -> str:
-        return self.label or self.metric.label
-
-    @property
-    def decimals(self) -> int:
-        return self.metric.digits if self.digits is None else self.digits
-
 
 def replaced(overrides: Sequence[str], by: Sequence[str]) -> tuple[str, ...]:
     """The overrides, those with a key of `by` left out, and `by`."""
@@ -204,9 +167,19 @@ class TableSpec(ReportSpec):
     @model_validator(mode="after")
     def _is_laid_out(self) -> Self:
         self._check_layout([*self.rows, *self.columns])
+        for column in self.values:
+            column.check(self.axes)
+        if self.mean and any(column.only or column.reference for column in self.values):
+            raise ValueError("mean: needs columns without 'only', 'over' and 'minus'")
         if self.published and self.published.pair not in self.rows:
             raise ValueError(f"published.pair={self.published.pair!r} must be one of the rows' axes {self.rows}")
         return self
+
+    def edition(self, pair: str | None, scale: Scale = "embedded") -> Self:
+        """As of any report; a column whose entries or whose reference the edition lacks is left out."""
+        table = super().edition(pair, scale)
+        columns = [column.edition(table.axes) for column in self.values]
+        return table.model_copy(update={"values": tuple(column for column in columns if column is not None)})
 
     def metrics(self) -> list[str]:
         """Names of the metrics that the report shows, its second table included."""
@@ -235,6 +208,11 @@ class FigureSpec(ReportSpec):
         self.figure.check(self.axes)
         self._check_layout(self.figure.axes())
         return self
+
+    def edition(self, pair: str | None, scale: Scale = "embedded") -> Self:
+        """As of any report."""
+        report = super().edition(pair, scale)
+        return report.model_copy(update={"figure": report.figure.edition(report.axes)})
 
     def metrics(self) -> list[str]:
         """Names of the metrics that the report shows."""

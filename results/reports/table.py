@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import Literal
 
 from results.metrics.paired import ByItem
-from results.reports.spec import Column, Coords, TableSpec
+from results.reports.columns import Column
+from results.reports.spec import Coords, TableSpec
 from results.store.summary import Interval
 
 
@@ -26,6 +27,8 @@ class Number:
     paper_notes   indices of the notes on the paper's number.
     items         what rows are compared by: the sums of each prompt, a mapping for each column that a mean is over.
     verdict       in words, whether a score is worse than the baseline's; empty for other metrics.
+    reason        why there is no value, printed in its place.
+    absent        nothing stands here: the column does not concern this row.
     """
 
     column: Column
@@ -38,11 +41,13 @@ class Number:
     paper_notes: tuple[int, ...] = ()
     items: tuple[ByItem, ...] = ()
     verdict: str = ""
+    reason: str = ""
+    absent: bool = False
 
     @property
     def text(self) -> str:
-        """`2.10×`; a dash if it was not measured."""
-        return "–" if self.value is None else self._format(self.value) + self.column.metric.sign
+        """`2.10×`; the reason or a dash if it was not measured."""
+        return self.reason or "–" if self.value is None else self._format(self.value) + self.column.measure.sign
 
     @property
     def interval_text(self) -> str:
@@ -72,8 +77,8 @@ class Number:
         return paper if self.difference is None else f"{paper} ({self._format(self.difference, signed=True)})"
 
     def _format(self, value: float, signed: bool = False) -> str:
-        sign = "+" if signed or self.column.metric.signed else ""
-        return f"{self.column.metric.shown(value):{sign}.{self.column.decimals}f}".replace("-", "−")
+        sign = "+" if signed or self.column.measure.signed else ""
+        return f"{self.column.measure.shown(value):{sign}.{self.column.decimals}f}".replace("-", "−")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +118,8 @@ class Table:
 
     spec       the report it belongs to.
     stub       the axes that label the rows; the label of a row axis with one entry is in the caption instead.
-    headers    column headers, each over all `columns`; labels are joined if several axes lie in the columns.
-    columns    the numbers under each header.
+    headers    column headers; labels are joined if several axes lie in the columns.
+    columns    the numbers under each header, in the order of the headers.
     rows       from top to bottom.
     caption    sizes, intervals, scores and the dependency lock.
     notes      footnotes of cells.
@@ -124,11 +129,16 @@ class Table:
     spec: TableSpec
     stub: tuple[str, ...]
     headers: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[tuple[Column, ...], ...]
     rows: tuple[Row, ...]
     caption: str
     notes: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
+
+    @property
+    def widest(self) -> int:
+        """The most columns under a header."""
+        return max(map(len, self.columns))
 
     @property
     def groups(self) -> list[tuple[Coords, list[Row]]]:

@@ -9,43 +9,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from results.store.json_text import from_json, json_text
+from results.store.judge_summary import JudgeSummary
 
 Interval = tuple[float, float]
 """(low, high), at 95% unless stated otherwise."""
-
-
-class JudgeSummary(BaseModel):
-    """Scores of an LLM judge for one cell: mode "single" grades each answer, "pairwise" compares it with another one.
-
-    score        single: mean grade over all turns, 1 to 10; `turn_1`, `turn_2`, … are those of each turn
-    win_rate     pairwise: share of prompts won, a tie counting half
-    ci95         95% interval over prompts of the score or of the win rate
-    n            prompts that count
-    left_out     pairwise: prompts without a verdict in both orders
-    penalised    single: grades replaced by their square root, the answer being in a wrong language
-    unpenalised  single: the score without that
-    replies      replies of the judge
-    unread       replies without a verdict
-    """
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-    __pydantic_extra__: dict[str, float]
-    model: str
-    mode: str
-    score: float | None = None
-    win_rate: float | None = None
-    ci95: Interval | None = None
-    n: int
-    left_out: int = 0
-    penalised: int = 0
-    unpenalised: float | None = None
-    replies: int
-    unread: int
-
-    @property
-    def turns(self) -> dict[str, float]:
-        """The scores of the turns, by their name, in order."""
-        return dict(self.__pydantic_extra__ or {})
 
 
 class SamplesDigest(BaseModel):
@@ -213,7 +180,11 @@ class Summary(BaseModel):
     tau_gain_q_ci95: Interval | None = None
     judge: JudgeSummary | None = None
 
-    # Set by the reports that read traces or compare settings; never in the file.
+    # Set by the reports that read traces, judge or compare settings; never in the file.
+    judge_score: float | None = None
+    judge_score_ci95: Interval | None = None
+    win_rate: float | None = None
+    win_rate_ci95: Interval | None = None
     quality_loss: float | None = None
     quality_loss_ci95: Interval | None = None
     out_of_head_1k: float | None = None

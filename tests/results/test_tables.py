@@ -121,9 +121,9 @@ def test_under_accuracy_stands_what_an_answer_costs(grid):
     spec = table_spec(values=["accuracy", "tau"])
     first, costs = lay_out_all(spec, grid)
     assert costs.stub == ("Task", "Model", "Method") and costs.headers == ("",)
-    assert {"Length ratio", "Cap hits", "Δ accuracy"} <= {column.header for column in costs.columns}
-    assert "No answer" in {column.header for column in costs.columns}
-    assert "Passes saved over lossless" not in {column.header for column in costs.columns}, "measured in no cell"
+    assert {"Length ratio", "Cap hits", "Δ accuracy"} <= {column.header for column in costs.columns[0]}
+    assert "No answer" in {column.header for column in costs.columns[0]}
+    assert "Passes saved over lossless" not in {column.header for column in costs.columns[0]}, "measured in no cell"
     for text in (markdown(costs), latex(costs), html([first, costs])):
         assert "undecided, n" in text and "loss of up to 2 pp counts as none" in text
     lines = pd.read_csv(io.StringIO(long_csv([first, costs], grid)))

@@ -1,0 +1,101 @@
+"""The columns of a table: a metric, or a metric relative to another cell of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from results.metrics.catalog import Metric, metric
+from results.metrics.paired import PAIRED
+from results.reports.axes import Axes, Frozen, check_labels
+
+MetricByName = Annotated[
+    Metric,
+    BeforeValidator(lambda given: metric(given) if isinstance(given, str) else given),
+    PlainSerializer(lambda one: one.name),
+]
+
+
+class Column(Frozen):
+    """A metric as a table shows it; in YAML also written as the metric's bare name.
+
+    metric            the metric, given by name.
+    label             its header; the metric's own label if empty.
+    digits            decimals; the metric's own if None.
+    published_name    its name in the published file; the metric's name if empty.
+    published_scale   factor that brings the published number to the summary's unit.
+    only              limits the column to some entries of axes: {axis: labels}. Elsewhere nothing stands.
+    over              the number is a ratio to that of the cell with these labels, {axis: label}; other axes as they
+                      are.
+    minus             the number is a difference from that of the cell with these labels.
+    """
+
+    metric: MetricByName
+    label: str = ""
+    digits: int | None = Field(default=None, ge=0)
+    published_name: str = ""
+    published_scale: float = 1.0
+    only: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    over: dict[str, str] = Field(default_factory=dict)
+    minus: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_name(cls, given: Any) -> Any:
+        return {"metric": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _is_relative_to_one(self) -> Self:
+        if self.over and self.minus:
+            raise ValueError("give 'over' or 'minus', not both")
+        if self.reference and self.metric.name not in PAIRED:
+            raise ValueError(f"{self.metric.name}: cannot be compared prompt by prompt; one of {', '.join(PAIRED)}")
+        return self
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """Labels of the cell that the number is relative to; empty for a number by itself."""
+        return self.over or self.minus
+
+    @cached_property
+    def measure(self) -> Metric:
+        """The metric that is printed: of a relative number, one with its own unit and name."""
+        if self.over:
+            return replace(self.metric, name=self.value_name, unit="×", digits=2, signed=False)
+        return replace(self.metric, name=self.value_name, signed=True) if self.minus else self.metric
+
+    @property
+    def value_name(self) -> str:
+        """Its name in a CSV file."""
+        if not self.reference:
+            return self.metric.name
+        return self.published_name or f"{self.metric.name}_{'over' if self.over else 'minus'}"
+
+    @property
+    def header(self) -> str:
+        return self.label or self.metric.label
+
+    @property
+    def decimals(self) -> int:
+        return self.measure.digits if self.digits is None else self.digits
+
+    def allows(self, labels: Mapping[str, str]) -> bool:
+        """Whether the column has a number at these labels; an axis that is not given does not matter."""
+        return all(labels[axis] in allowed for axis, allowed in self.only.items() if axis in labels)
+
+    def check(self, axes: Axes) -> None:
+        """Raises ValueError for an axis or a label that the report does not have."""
+        named = {**self.only, **{axis: (label,) for axis, label in self.reference.items()}}
+        check_labels(axes, named, f"values: {self.header}")
+
+    def edition(self, axes: Axes) -> Column | None:
+        """The column where the axes have lost entries; None where nothing of it is left."""
+        labels = {axis: {entry.label for entry in entries} for axis, entries in axes.items()}
+        only = {axis: tuple(label for label in allowed if label in labels[axis]) for axis, allowed in self.only.items()}
+        if not all(only.values()) or any(label not in labels[axis] for axis, label in self.reference.items()):
+            return None
+        return self.model_copy(update={"only": only})
