@@ -53,7 +53,8 @@ class Pair(Section):
     arc … judge        files measured on this pair, which conf/method hands to the rules of these names.
     dtype              what engine.dtype is unless it is given.
     chat_template      a Jinja file in place of the chat template of the target's tokenizer.
-    nodes              nodes of the dynamic trees that reports draft, root included.
+    nodes              nodes of dynamic trees, root included;
+    beams              of them so many are expanded in a round.
     eagle_tree         the static tree that reports draft with EAGLE,
     medusa_tree        and with Medusa.
     trust_remote_code  whether model code that comes with a checkpoint may run.
@@ -74,6 +75,7 @@ class Pair(Section):
     dtype: DType = "float32"
     chat_template: Path | None = None
     nodes: int = Field(60, ge=2)
+    beams: int = Field(10, ge=1)
     eagle_tree: str = "eagle_25"
     medusa_tree: str = "medusa_63"
     trust_remote_code: bool = False

@@ -39,8 +39,8 @@ class Plan:
     absent: dict[Coords, str] = field(default_factory=dict)
 
     def all_cells(self) -> list[Cell]:
-        """The cells of all points, with their repeats."""
-        return [cell.twin(repeat=cell.repeat + i) if i else cell
+        """The cells of all points, with their repeats, of which only the samples are needed."""
+        return [cell.twin(repeat=cell.repeat + i, timed=0) if i else cell
                 for i in range(self.spec.repeats) for cell in self.cells.values()]
 
     def grid(self, session: Session) -> dict[Coords, Outcome]:

@@ -65,9 +65,10 @@ def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
 
 
 def _repeats(cell: Cell, store: Store) -> Iterator[Cell]:
-    """The measured cells that differ in `repeat` alone, this one included: counted from 0 without a gap."""
+    """The measured cells that differ in `repeat` alone, this one included: counted from 0 without a gap. Whether they
+    were timed does not matter."""
     for repeat in count():
-        twin = cell.twin(repeat=repeat)
+        twin = cell.twin(repeat=repeat, timed=0)
         if asked_folder(twin, store).summary() is not None:
             yield twin
         elif repeat >= cell.repeat:
