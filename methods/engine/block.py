@@ -69,11 +69,23 @@ class Rotary:
         return cos[:, :, None], torch.cat([-sin[..., :half], sin[..., half:]], -1)[:, :, None]
 
 
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [..., in], weight [out, in] -> [..., out], as F.linear.
+
+    On the CPU in float32 oneDNN multiplies: up to twice as fast as the BLAS behind F.linear on processors that are not
+    its maker's. A single token is left to F.linear, which reads the weights faster."""
+    fits = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > x.shape[-1]
+    if fits and torch.backends.mkldnn.is_available() and not torch.is_grad_enabled():
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        return out
+    return F.linear(x, weight, bias)
+
+
 class Projection:
     """Linear layers of one input as one matrix product, their outputs side by side.
 
-    weight  [in, out]. On the CPU in float32 its rows are contiguous (the matrix product of a few tokens is a quarter
-            faster), elsewhere its columns, as in nn.Linear.
+    weight  [out, in]. On the CPU in float32 its columns are contiguous (the matrix product of a few tokens is a quarter
+            faster), elsewhere its rows, as in nn.Linear.
     """
 
     def __init__(self, *linears: nn.Linear):
@@ -82,31 +94,30 @@ class Projection:
         self.bias = torch.cat([bias.detach() for bias in biases]) if biases else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+        return linear(x, self.weight, self.bias)
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + projection of x."""
-        out = torch.addmm(residual, x, self.weight)
-        return out if self.bias is None else out + self.bias
+        return self(x).add_(residual)
 
 
 def _joined(weights: Sequence[Tensor]) -> Tensor:
-    """Weights [out_i, in] -> [in, sum of out_i]; the parameters become views of it. Joined ones are taken as they
+    """Weights [out_i, in] -> [sum of out_i, in]; the parameters become views of it. Joined ones are taken as they
     are."""
     first = weights[0]
     *starts, width = accumulate((len(weight) for weight in weights), initial=0)
     size = first.shape[1]
-    by_rows = first.device.type == "cpu" and first.dtype == torch.float32
-    strides = (width, 1) if by_rows else (1, size)
+    by_columns = first.device.type == "cpu" and first.dtype == torch.float32
+    strides = (1, width) if by_columns else (size, 1)
     if all(weight.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-           and weight.stride() == strides[::-1]
-           and weight.storage_offset() == first.storage_offset() + start * strides[1]
+           and weight.stride() == strides
+           and weight.storage_offset() == first.storage_offset() + start * strides[0]
            for weight, start in zip(weights, starts, strict=True)):
-        return first.detach().as_strided((size, width), strides)
+        return first.detach().as_strided((width, size), strides)
     with torch.inference_mode(False), torch.no_grad():  # the parameters must stay fit for training
-        joined = torch.empty_strided((size, width), strides, dtype=first.dtype, device=first.device)
+        joined = torch.empty_strided((width, size), strides, dtype=first.dtype, device=first.device)
         for weight, start in zip(weights, starts, strict=True):
-            view = joined[:, start:start + len(weight)].t()
+            view = joined[start:start + len(weight)]
             view.copy_(weight)
             weight.data = view
     return joined

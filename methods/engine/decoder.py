@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from methods.engine.block import Block, Norm, Place, Rotary, fold
+from methods.engine.block import Block, Norm, Place, Rotary, fold, linear
 from methods.engine.cache import SlotCache
 
 
@@ -51,7 +51,7 @@ class Decoder:
             x = _kept(x, keep)
         else:
             x = self.norms[-1](_kept(x, keep))
-        logits = self.head(x).float()
+        logits = linear(x, self.head.weight, self.head.bias).float()
         picked = [states[index % (last + 1)].view(rows, nodes, -1) for index in features]
         joined = None if not picked else picked[0] if len(picked) == 1 else torch.cat(picked, -1)
         return logits, states[last] if hidden else None, joined

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers.utils.logging import disable_progress_bar
 
+from methods.engine.block import linear
 from methods.engine.cache import SlotCache
 from methods.engine.decoder import Decoder
 from methods.engine.families import DecoderName, resolve
@@ -132,7 +133,8 @@ class LanguageModel:
     def head(self, hidden: Tensor) -> Tensor:
         """Final-norm hidden states [..., H] -> logits [..., V] float32, as the model's own forward makes them."""
         config = self.model.config.get_text_config(decoder=True)
-        logits: Tensor = self.model.get_output_embeddings()(hidden.to(self.model.dtype))
+        output = self.model.get_output_embeddings()
+        logits = linear(hidden.to(self.model.dtype), output.weight, output.bias)
         if (scale := getattr(config, "logit_scale", None)) is not None:  # Cohere
             logits = logits * scale
         if (divisor := getattr(config, "logits_scaling", None)) is not None:  # Granite

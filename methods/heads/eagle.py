@@ -8,9 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
+from transformers.models.llama.modeling_llama import LlamaMLP
 
-from methods.heads.layer import HeadAttention, HeadModule
+from methods.engine.block import linear
+from methods.heads.layer import HeadAttention, HeadModule, RMSNorm
 
 FEATURES = (-1,)
 """HF hidden_states index of the feature: the last one, which is behind the final norm."""
@@ -23,7 +24,7 @@ class _Layer(nn.Module):
         super().__init__()
         self.self_attn = HeadAttention(config, config.hidden_size, bias)
         self.mlp = LlamaMLP(config)
-        self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
 
 class EagleHead(HeadModule):
@@ -50,5 +51,5 @@ class EagleHead(HeadModule):
         return self.layers[0]
 
     def layer_input(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        fused: Tensor = self.fc(torch.cat([embeddings, hidden], -1))
+        fused = linear(torch.cat([embeddings, hidden], -1), self.fc.weight, self.fc.bias)
         return fused, fused

@@ -7,9 +7,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
+from transformers.models.llama.modeling_llama import LlamaMLP
 
-from methods.heads.layer import HeadAttention, HeadModule
+from methods.engine.block import linear
+from methods.heads.layer import HeadAttention, HeadModule, RMSNorm
 
 TARGET_HEAD = "lm_head_of_target"
 """Key of a config.json: true where the LM head is the target's rows of the draft vocabulary, and not in the file."""
@@ -26,9 +27,9 @@ class _Layer(nn.Module):
         size, eps = config.hidden_size, config.rms_norm_eps
         self.self_attn = HeadAttention(config, 2 * size, bias)
         self.mlp = LlamaMLP(config)
-        self.hidden_norm = LlamaRMSNorm(size, eps)
-        self.input_layernorm = LlamaRMSNorm(size, eps)
-        self.post_attention_layernorm = LlamaRMSNorm(size, eps)
+        self.hidden_norm = RMSNorm(size, eps)
+        self.input_layernorm = RMSNorm(size, eps)
+        self.post_attention_layernorm = RMSNorm(size, eps)
 
 
 class Eagle3Head(HeadModule):
@@ -44,7 +45,7 @@ class Eagle3Head(HeadModule):
         size, vocab = config.hidden_size, draft_vocab or config.vocab_size
         self.fc = nn.Linear(3 * (target_size or size), size, bias=False)
         self.midlayer = _Layer(config, attention_bias)
-        self.norm = LlamaRMSNorm(size, config.rms_norm_eps)
+        self.norm = RMSNorm(size, config.rms_norm_eps)
         self.lm_head = nn.Linear(size, vocab, bias=False)
         self.embed_tokens = nn.Embedding(config.vocab_size, size) if own_embedding else None
         if vocab != config.vocab_size:
@@ -54,8 +55,7 @@ class Eagle3Head(HeadModule):
             self.d2t = self.t2d = None
 
     def fuse(self, features: Tensor) -> Tensor:
-        hidden: Tensor = self.fc(features)
-        return hidden
+        return linear(features, self.fc.weight)
 
     @property
     def layer(self) -> nn.Module:
@@ -67,5 +67,4 @@ class Eagle3Head(HeadModule):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Pre-norm hidden states [..., h] -> logits [..., Vd] over the draft vocabulary."""
-        logits: Tensor = self.lm_head(self.norm(hidden))
-        return logits
+        return linear(self.norm(hidden), self.lm_head.weight)

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from methods.engine.attention import attend
 
@@ -36,6 +37,16 @@ def head_config(raw: Mapping[str, Any], **changes: Any) -> LlamaConfig:
     rope["rope_theta"] = raw.get("rope_theta") or scaling.get("rope_theta") or 10000.0
     known = {key: raw[key] for key in KNOWN if raw.get(key) is not None}
     return LlamaConfig(**known | {"num_hidden_layers": 1, "rope_parameters": rope} | changes)
+
+
+class RMSNorm(LlamaRMSNorm):
+    """RMSNorm of transformers, in one operation where nothing is trained."""
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        if torch.is_grad_enabled() or hidden_states.dtype != self.weight.dtype:
+            out: Tensor = super().forward(hidden_states)
+            return out
+        return F.rms_norm(hidden_states, self.weight.shape, self.weight, self.variance_epsilon)
 
 
 class HeadAttention(nn.Module):
