@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.reports.viewer import groups_of
 from results.reports.formats import render_table
 from results.reports.page import Item, write_index
 from results.reports.spec import FigureSpec, TableSpec
@@ -35,7 +36,9 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
             continue
         items.append(Item(plan.spec, grid, paths, command))
         session.print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}")
-    page = write_index(folder, items, latest_environment(plans, session))
+    cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
+    page = write_index(folder, items, latest_environment(plans, session),
+                       groups=groups_of(cells.values(), session.store))
     session.print(f"page: {page}", soft_wrap=True)
     session.settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
 

@@ -18,6 +18,8 @@ from results.reports.advice import Advice
 from results.reports.grid import Grid, Outcome, unmeasured
 from results.reports.layout import lay_out_all
 from results.reports.spec import FigureSpec, TableSpec
+from results.reports.viewer.cells import Group, parts_of
+from results.reports.viewer.parts import written
 from results.store.reasons import printable
 
 
@@ -60,15 +62,16 @@ class Item:
 
 def write_index(
     out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "Leeway",
-    opening: Markup | None = None
+    opening: Markup | None = None, groups: Sequence[Group] = ()
 ) -> Path:
-    """Write <out_dir>/index.html, which needs no other file and no network, and return its path. `environment` is plain
-    data; `opening` comes before the reports."""
-    page = formats.TEMPLATES.get_template("index.html.j2").render(
-        title=title, items=items, environment=list(_flat(environment)), metrics=_used_metrics(items), opening=opening
-    )
+    """Write <out_dir>/index.html and return its path. It needs no network, and no other file unless the answers take
+    more than 20 MB: these are in a folder beside it. `environment` is plain data; `opening` comes before the reports;
+    `groups` holds the cells whose answers it shows."""
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
+    page = formats.TEMPLATES.get_template("index.html.j2").render(
+        title=title, items=items, environment=list(_flat(environment)), metrics=_used_metrics(items), opening=opening,
+        parts=list(written(path.parent, parts_of(groups))) if groups else [])
     path.write_text(printable(page), encoding="utf-8")
     return path
 

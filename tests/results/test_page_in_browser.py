@@ -1,0 +1,106 @@
+"""The page in a headless Chromium, opened from its file: open, choose, filter, search, point at a token, compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from results.reports import page as page_module
+from results.reports.page import write_index
+from results.reports.viewer import parts
+from tests.helpers import browser
+from tests.helpers.viewed_cells import HOSTILE, group
+
+pytestmark = pytest.mark.slow
+READY = "document.getElementById('answers')?.dataset.ready"
+RIGHT = "#answers .sides article:last-child"
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Page]:
+    with browser.page(tmp_path_factory.mktemp("profile")) as tab:
+        tab.look()
+        yield tab
+
+
+@pytest.fixture(params=["one file", "a folder beside it"])
+def opened(request, tab: browser.Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> browser.Page:
+    """Two groups of cells, 100 answers in the first one, from file://."""
+    if request.param != "one file":
+        monkeypatch.setattr(page_module, "written", lambda folder, data: parts.written(folder, data, most_bytes=0))
+    groups = [group(tmp_path, "base", n=100), group(tmp_path, "other", n=3, cells=2)]
+    tab.open(write_index(tmp_path / "page", [], {"argv": ["bench"]}, groups=groups).as_uri())
+    tab.wait(READY)
+    return tab
+
+
+def test_open_choose_filter_search_and_point(opened: browser.Page) -> None:
+    tab = opened
+    assert tab.errors == [] and all(url.startswith(("file:", "data:")) for url in tab.requests)
+    assert tab.run("document.querySelectorAll('#answers .prompts li').length") == 100
+    assert "method <1>" in tab.text(RIGHT), "the method stands right of the baseline"
+    kinds = tab.run(f"[...document.querySelectorAll('{RIGHT} .token')].map(one => one.className.split(' ')[1])")
+    assert kinds == ["drawn", "strict", "relaxed", "drawn", "argmax", "drawn", "strict", "strict"]
+    assert tab.run("document.querySelectorAll('#answers .sides .parts').length") == 2, "where the answers part"
+    bars = tab.run(f"[...document.querySelectorAll('{RIGHT} .cycles span')].map(one => one.children.length)")
+    assert bars == [3, 2, 2]
+
+    tab.hover(f"{RIGHT} .token:nth-of-type(3)")
+    tab.wait("!document.querySelector('.card').hidden")
+    card = tab.text(".card")
+    assert "relaxed" in card and "p(x) ÷ max p\n0.25" in card and "cycle\n1" in card and "theta" in card
+    tab.run(f"document.querySelector('{RIGHT} .token').focus()")
+    for _ in range(3):
+        tab.press("ArrowRight")
+    assert "rejected here: ␣4 p 0.01, q 0.2" in tab.text(".card"), "keys reach what the mouse reaches"
+    tab.press("Escape")
+    assert tab.run("document.querySelector('.card').hidden")
+
+    lists = tab.text("#answers .lists")
+    assert "Lost 33" in lists and "Won 17" in lists and "Both right 17" in lists and "Both wrong 33" in lists
+    tab.click("#answers .lists button:nth-child(3)")
+    tab.wait("document.querySelectorAll('#answers .prompts li').length === 17")
+    tab.choose("[data-role=search]", "QUESTION 42:")
+    tab.wait("document.querySelectorAll('#answers .prompts li').length === 1")
+    assert "question 42" in tab.text("#answers .prompt")
+    tab.choose("[data-role=search]", "")
+    tab.wait("document.querySelectorAll('#answers .prompts li').length === 17")
+    assert tab.errors == []
+
+
+def test_compare_two_cells(opened: browser.Page) -> None:
+    tab = opened
+    summary = tab.text("#answers .summary")
+    assert "p = 0.0328" in summary and "method <1> minus ar" in summary and "−0.9" in summary
+    tab.choose("[data-role=left]", "1")
+    tab.choose("[data-role=right]", "2")
+    tab.wait("document.querySelector('#answers .summary').innerText.includes('method <2> minus method <1>')")
+    tab.wait(f"document.querySelector('{RIGHT}').innerText.includes('identical')")
+    assert "p = 1" in tab.text("#answers .summary")
+    tab.click("[data-role=swap]")
+    tab.wait("document.querySelector('#answers .summary').innerText.includes('method <1> minus method <2>')")
+    tab.choose("[data-role=group]", "1")
+    tab.wait("document.querySelectorAll('#answers .prompts li').length === 3")
+    assert "#answers/other/" in tab.run("location.hash")
+    assert tab.errors == []
+
+
+def test_hostile_text_does_nothing(opened: browser.Page) -> None:
+    tab = opened
+    assert tab.run("document.title") == "Leeway" and tab.run("document.querySelectorAll('#answers img').length") == 0
+    assert HOSTILE in tab.run("document.querySelector('#answers .prompt').textContent")
+    assert "\\u202e" in tab.run(f"document.querySelector('{RIGHT}').textContent")
+
+
+def test_threshold_slider(opened: browser.Page) -> None:
+    tab = opened
+    assert "theta = 0.5" in tab.text("#answers .replay output") and "as traced" in tab.text("#answers .replay output")
+    tab.choose("#replay-value", "20")
+    assert "as traced" not in tab.text("#answers .replay output")
+
+
+def test_a_hundred_answers_open_at_once(opened: browser.Page) -> None:
+    busy = opened.run("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
+    assert busy < 10_000, "under a second on an idle machine; the bound leaves room for a busy one"
