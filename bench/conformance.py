@@ -23,10 +23,11 @@ from typing import IO, TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bench.config.command import Arguments, run_command
+from bench.config.command import run_command
 from methods import registry
 from methods.conformance import Check, Cycle, Distribution, examine
 from methods.sampling import Sampling
+from results.store.reasons import Arguments
 
 if TYPE_CHECKING:
     from methods.rules.base import Rule

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from bench.config.command import Arguments, run_command
+from bench.config.command import run_command
 from bench.run.open_cell import OpenCell
 from methods.decode import Limits, Request, generate
 from methods.rules import clause as rules_clause
 from results.store.clauses import KEPT, Clause
 from results.store.cycles import Cycle, Node
 from results.store.files import check_writable
+from results.store.reasons import Arguments
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel

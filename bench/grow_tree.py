@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt
 
-from bench.config.command import Arguments, Options, run_command
+from bench.config.command import Options, run_command
 from bench.cycle import record
 from bench.run.open_cell import OpenCell
 from methods.decode import Limits, Request
 from methods.trees.static import StaticTree, best_tree, expected_length
 from results.store.files import check_writable
+from results.store.reasons import Arguments
 from tasks.mini import BENCHMARKS, MiniTask
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class GrowTree(Options):
     width    ranks measured at each depth.
     """
 
-    nodes: PositiveInt
+    nodes: int = Field(ge=1, le=4095)
     name: str = Field(pattern=r"^[\w.-]+$")
     prompts: PositiveInt
     depth: PositiveInt

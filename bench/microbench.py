@@ -24,13 +24,14 @@ import pandas as pd
 import torch
 from pydantic import PositiveInt
 
-from bench.config.command import Arguments, Options, run_command
+from bench.config.command import Options, run_command
 from bench.run.open_cell import OpenCell
 from bench.run.profiling import Phases, now
 from methods.decode import Limits, Request, generate
 from methods.engine.random_weights import nbytes
 from methods.trees.draft import Draft
 from results.store.files import check_writable
+from results.store.reasons import Arguments
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from bench.config.command import Arguments, run_command, run_yaml_command
+from bench.config.command import run_command, run_yaml_command
 from bench.reports.run import report_grid
 from bench.training import margin_page
 from bench.training.cards import render
@@ -29,6 +29,7 @@ from methods.method import Method, build_method
 from methods.sampling import Sampling
 from plots import training_curves
 from results.metrics.intervals import speedup_interval
+from results.store.reasons import Arguments
 from tasks.mini import BENCHMARKS, MiniTask
 
 TINY = Path("models", "tiny")

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from bench.config.command import Arguments, run_command
+from bench.config.command import run_command
 from results.reports.published import load_published
 from results.reports.published_findings import all_findings, notes, paper_tables
+from results.store.reasons import Arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:

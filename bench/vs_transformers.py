@@ -27,7 +27,7 @@ from rich.table import Table
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
-from bench.config.command import Arguments, Options, run_command
+from bench.config.command import Options, run_command
 from bench.run.checkout import Checkout
 from methods import registry
 from methods.decode import Limits, Request, generate
@@ -39,6 +39,7 @@ from methods.heads.layer import KNOWN, head_config
 from methods.method import Method, build_method
 from methods.sampling import Sampling
 from results.metrics import intervals
+from results.store.reasons import Arguments
 from tasks.mini import MiniTask
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +12,16 @@ from plots import tree
 from plots.render import save
 from plots.style import style
 from results.store.cycles import CycleError, read_cycle
+from results.store.errors import StoreError
+from results.store.files import writing
+from results.store.reasons import USAGE_ERROR, Arguments
 
 LATEST = Path("outputs/cycle.json")
 """Where `python -m bench.cycle` writes unless told otherwise."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m plots", description="Figures of what was recorded.")
+    parser = Arguments(prog="python -m plots", description="Figures of what was recorded.")
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("tree", help="one draft–verify cycle as a tree",
                               description="Draw a cycle that `python -m bench.cycle` wrote, as PNG, PDF and SVG.")
@@ -28,12 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         cycle = read_cycle(args.file)
-    except CycleError as error:
+        with writing(args.output), style(salt="tree"), mpl.rc_context({"axes.grid": False}):
+            for path in save(tree.draw(cycle), args.output / "tree"):
+                print(path)
+    except (CycleError, StoreError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    with style(salt="tree"), mpl.rc_context({"axes.grid": False}):
-        for path in save(tree.draw(cycle), args.output / "tree"):
-            print(path)
+        return USAGE_ERROR
     return 0
 
 

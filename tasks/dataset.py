@@ -39,7 +39,7 @@ class DatasetOptions(Source, TaskOptions):
     stop: tuple[str, ...] = ()
     history: Literal["own", "reference"] = "own"
     references: LocalFile | None = None
-    samples: int = Field(1, ge=1)
+    samples: int = Field(1, ge=1, le=4096)
     scorer: AnyScorer
     judged: JudgeStyle | None = None
     max_new_tokens: int = Field(512, ge=1)

@@ -18,7 +18,7 @@ from methods import registry as method_registry
 from methods.drafters.base import Drafter
 from methods.engine.families import resolve
 from methods.engine.fingerprints import config_of, dequantised, fingerprint
-from methods.engine.source import ModelError, is_random
+from methods.engine.source import ModelError, check_objects, is_random
 from methods.method import check
 from methods.pruning import Pruning
 from methods.rules.base import Rule
@@ -58,7 +58,7 @@ class Cell(Section):
     n: int | None = Field(ge=1)
     timed: int = Field(ge=0)
     seed: int = Field(ge=0)
-    repeat: int = Field(ge=0)
+    repeat: int = Field(ge=0, le=1024)
     batch: int = Field(ge=1)
 
     @classmethod
@@ -104,6 +104,8 @@ class Cell(Section):
         for role in roles:
             self.pair.check(role)
         try:
+            for role in roles:
+                check_objects(self.pair.checkpoint(role).source)
             sizes = {role: vocabulary(self.pair.checkpoint(role).source) for role in roles}
         except ModelError as error:
             raise ConfigError(one_line(error)) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import logging
 import os
@@ -14,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import Section, validated
-from results.store.reasons import OWN_PACKAGES, is_own, one_line, printable
+from results.store.reasons import OWN_PACKAGES, USAGE_ERROR, is_own, one_line, printable
 
-FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
+FAILED, INTERRUPTED = 1, 130
 OF_FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR,
             errno.EEXIST, errno.ENAMETOOLONG, errno.EFBIG, errno.EIO, errno.ELOOP)
 """Errors of a path that was given, or of the disk behind it."""
@@ -34,14 +33,6 @@ class Options(Section):
     def from_args(cls, given: Mapping[str, Any]) -> Self:
         """Raises ConfigError, one line."""
         return validated(cls, given, "")
-
-
-class Arguments(argparse.ArgumentParser):
-    """A command's own flags; a wrong one is one line, like every other error."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"error: {printable(one_line(message))}; see --help", file=sys.stderr)
-        sys.exit(USAGE_ERROR)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

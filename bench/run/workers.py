@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from multiprocessing import connection as pipes
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING
@@ -60,8 +61,8 @@ def run_jobs(count: int, pool: ModelPool, next_job: NextJob, take: Take) -> None
         take(job, decoder.decode(job))
 
 
-START_S, PAUSE_S = 30.0, 0.1
-"""Seconds in which a worker can be started; between two attempts."""
+MOST_STARTS, PAUSE_S = 300, 0.1
+"""Attempts to start a worker, and the seconds between two of them."""
 
 
 @dataclass(slots=True)
@@ -122,21 +123,21 @@ class Workers:
         return any(worker.job is not None for worker in self._workers) or bool(self._again)
 
     def _start(self, number: int) -> Worker:
-        threads, until = max(1, DEFAULT_THREADS // self._count), time.monotonic() + START_S
-        while True:
+        threads = max(1, DEFAULT_THREADS // self._count)
+        for attempt in count(1):
             own, other = self._context.Pipe()
             process = self._context.Process(target=work, args=(other, number, threads), name=f"worker {number + 1}")
             try:
                 process.start()
+                break
             except (EOFError, OSError):  # the process that forks the workers was killed: once it has gone, a start
                 own.close()              # brings it back
-                if time.monotonic() > until:
+                if attempt == MOST_STARTS:
                     raise
                 time.sleep(PAUSE_S)
-            else:
-                return Worker(number, process, own)
             finally:
                 other.close()
+        return Worker(number, process, own)
 
     def _replace(self, dead: Worker, take: Take) -> None:
         """Start another worker; the dead one's prompts are open again, one by one after a second death."""

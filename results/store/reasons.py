@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import sys
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
+USAGE_ERROR = 2
+"""Exit status of a wrong command."""
 OWN_PACKAGES = ("bench", "methods", "tasks", "results", "plots")
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but tab and line feed, line separators, marks of the writing direction, lone surrogates."""
@@ -36,3 +41,11 @@ def format_exception(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {text}{place}"
+
+
+class Arguments(argparse.ArgumentParser):
+    """A command's own flags; a wrong one is one line, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {printable(one_line(message))}; see --help", file=sys.stderr)
+        sys.exit(USAGE_ERROR)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from results.store.json_text import from_json, json_text
 from results.store.judge_summary import JudgeSummary
 
 Interval = tuple[float, float]
@@ -233,26 +230,3 @@ class Summary(BaseModel):
     def with_values(self, **values: Any) -> Summary:
         """This summary with further fields set. Raises ValueError for a name that is no field."""
         return Summary.model_validate({name: getattr(self, name) for name in self.model_fields_set} | values)
-
-
-def sealed(summary: Summary) -> dict[str, Any]:
-    """What summary.json holds: the fields that were set, and a digest of them."""
-    plain = summary.plain()
-    return plain | {"digest": _digest(plain)}
-
-
-def unsealed(content: bytes) -> Summary:
-    """The summary of a file's content; one without a digest is taken as it is. Raises ValueError, pydantic's included,
-    where it is none or was changed."""
-    try:
-        plain = from_json(content)
-    except ValueError as error:
-        raise ValueError(f"Invalid JSON: {error}") from error
-    stated = plain.pop("digest", None) if isinstance(plain, dict) else None
-    if stated is not None and stated != _digest(plain):
-        raise ValueError("changed since it was written")
-    return Summary.model_validate(plain)
-
-
-def _digest(plain: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json_text(plain).encode()).hexdigest()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from results.store.errors import first_fault
-from results.store.json_text import json_text
-from results.store.sample import STRICT, whole_lines
+from results.store.lines import whole_lines
+from results.store.sample import STRICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,6 @@ class Timed:
 _TIMED = TypeAdapter(Timed)
 
 
-def timed_line(timed: Timed) -> bytes:
-    """One line of timed.jsonl, its newline included. Raises ValueError for a number that JSON does not have."""
-    return (json_text(asdict(timed)) + "\n").encode()
-
-
 def read_timed(path: Path, content: bytes) -> list[Timed]:
     """The records of a timed.jsonl with this content, one per prompt: a later line of a prompt replaces an earlier one.
     Raises StoreError, naming file and line, for a whole line that is no record."""
@@ -86,8 +81,8 @@ def read_timed(path: Path, content: bytes) -> list[Timed]:
     return list(rows.values())
 
 
-def _parse(line: bytes) -> Timed:
+def _parse(text: bytes) -> Timed:
     try:
-        return _TIMED.validate_json(line)
+        return _TIMED.validate_json(text)
     except ValidationError as invalid:
         raise ValueError(first_fault(invalid)) from None

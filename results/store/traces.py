@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from results.store.cells import CellFolder
 from results.store.errors import StoreError
-from results.store.files import replace_text, replacing
+from results.store.files import remove, replace_text, replacing
 from results.store.json_text import from_json, json_text
 from results.store.reasons import one_line
 
@@ -87,7 +87,7 @@ class TraceFolder:
         meta = {"prompts": list(prompts), "threshold": None if threshold is None else asdict(threshold)}
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), META: json.dumps(meta).encode()})
         with replacing(self.part(number)) as temporary:
-            pq.write_table(table, temporary, compression="zstd")
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
     def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """All rows, with those of `columns` that exist (None: all). Raises StoreError for a cell without traces."""
@@ -96,7 +96,12 @@ class TraceFolder:
             known = pq.read_schema(part).names
             wanted = None if columns is None else [name for name in columns if name in known]
             chosen = None if self._prompts is None else [("prompt", "in", list(self._prompts))]
-            frames.append(pq.read_table(part, columns=wanted, filters=chosen).to_pandas())
+            try:
+                table = pq.read_table(part, columns=wanted, filters=chosen, page_checksum_verification=True)
+            except (OSError, pa.ArrowException) as error:
+                complaint = f"{part} is damaged ({one_line(error)})"
+                raise StoreError(f"{complaint}: remove it to trace its prompts again") from error
+            frames.append(table.to_pandas())
         frames = [frame for frame in frames if len(frame)] or frames[:1]
         for frame in frames:  # categories of different parts differ
             for name in WORDS:
@@ -133,13 +138,12 @@ class TraceFolder:
 
     def clear_failure(self) -> None:
         """Forget the last failed pass."""
-        (self.path / "failure.json").unlink(missing_ok=True)
+        remove(self.path / "failure.json")
 
 
 def _meta(part: Path) -> dict[str, Any]:
     try:
         meta: dict[str, Any] = from_json(pq.read_schema(part).metadata[META])
-    except (pa.ArrowInvalid, KeyError, ValueError) as error:
-        fault = " ".join(str(error).split())
-        raise StoreError(f"{part} is no trace ({fault}): remove it to trace its prompts again") from error
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
+        raise StoreError(f"{part} is no trace ({one_line(error)}): remove it to trace its prompts again") from error
     return meta

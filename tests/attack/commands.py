@@ -305,7 +305,9 @@ MODELS = [
     *((f"pair=local pair.target=%{name}% method=ar", name, *says) for name, *says in (
         ("config_brace",), ("config_list",), ("config_null",), ("config_text",), ("config_empty",), ("config_deep",),
         ("config_binary",), ("config_missing",), ("config_words",), ("weights_missing", "no weights"),
-        ("weights_index", "no weights"), ("folder",), ("file",),
+        ("weights_index", "no weights"), ("folder",), ("file",), ("tokenizer_brace", "tokenizer.json"),
+        ("tokenizer_list", "tokenizer.json", "list"), ("tokenizer_config_list", "tokenizer_config.json"),
+        ("generation_brace", "generation_config.json"),
         ("empty.gguf",), ("garbage.gguf",), ("huge.gguf",), ("text.gguf",))),
     ("pair=local pair.target=nowhere/at/all method=ar", "nowhere/at/all", "no such folder"),
     ("pair=local pair.target=/etc method=ar", "/etc"),
@@ -349,9 +351,7 @@ LOADED = [
     *((f"pair=local pair.target=%{name}% method=ar", *says) for name, *says in (
         ("config_more", "model.layers"), ("config_fewer", "model.layers"), ("weights_nan", "NaN"),
         ("weights_less", "up_proj"), ("weights_more", "layers.9"), ("weights_shape", "norm"), ("config_vocabulary", "embed"),
-        ("tokenizer_missing", "tokenizer"), ("tokenizer_brace", "tokenizer"), ("tokenizer_list", "tokenizer"),
-        ("tokenizer_config_list", "tokenizer"), ("generation_brace", "generation_config"),
-        ("template_broken", "template"), ("template_endless", "Range too big"))),
+        ("tokenizer_missing", "tokenizer"), ("template_broken", "template"), ("template_endless", "Range too big"))),
     ("pair.chat_template=%endless.jinja%", "Range too big"),
     ("pair.chat_template=%raises.jinja%", "never"),
     ("drafter=eagle3 rule=autojudge rule.classifier=models/tiny/autojudge.json", "models/tiny/draft", "bench.train_judge"),
@@ -378,6 +378,11 @@ SIZES = [
     ("method=eagle3 drafter.top_k=1000000", "drafter.top_k=1000000"),
     ("method=lookahead drafter.level=1000000", "drafter.level=1000000"),
     ("method=lookahead drafter.window=100000000", "drafter.window=100000000"),
+    ("method=dropmatch rule.heads=10000000", "rule.heads=10000000"),
+    ("method=coarse rule.largest=10000000", "rule.largest=10000000"),
+    ("repeat=1000000000", "repeat=1000000000"),
+    ("task=gsm8k task.samples=1000000000", "task.samples=1000000000"),
+    ("bench.grow_tree --nodes 1000000000 drafter=medusa", "nodes=1000000000"),
 ]
 
 COMMANDS = [
@@ -419,6 +424,9 @@ COMMANDS = [
     ("bench.vs_transformers --target nowhere/at/all", "nowhere/at/all"),
     ("bench.model_card --nonsense", "--nonsense"),
     ("bench.real_model nonsense", "nonsense"),
+    ("plots", "command", "--help"),
+    ("plots x", "'x'", "tree"),
+    ("plots tree --outputt x", "--outputt"),
     ("plots tree nowhere.json", "nowhere.json"),
     ("plots tree %brace.json%", "brace.json"),
     ("plots tree %list.json%", "list.json"),

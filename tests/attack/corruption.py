@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ LIMIT = 120.0
 CLOCK = ("samples", "prefill_s", "decode_s", "speed", "tokens_per_s", "efficiency", "phases", "_ms", "time_share",
          "verify_share", "accept_share", "prefill_share", "head_share")
 """Parts of the names of what differs from run to run: what the clock said, and the digest of the samples file."""
-CHANGED = "was changed behind summary.json"
+SWAPPED = "swapped with another cell's"
 Damage = Callable[[Path, Path, random.Random], object]
 """Damages a file; the second path is the same file of another cell."""
 
@@ -79,7 +79,7 @@ DAMAGES: Mapping[str, Damage] = {
     "doubled": lambda path, other, draw: path.write_bytes(path.read_bytes() * 2),
     "a line removed": _without_a_line,
     "lines in another order": _shuffled,
-    "swapped with another cell's": _swapped,
+    SWAPPED: _swapped,
     "a copy of another cell's": lambda path, other, draw: path.write_bytes(other.read_bytes()),
     "garbage": lambda path, other, draw: path.write_bytes(draw.randbytes(2000)),
     "emptied": _holding(b""),
@@ -122,7 +122,8 @@ def trials(field: Field) -> Iterator[Trial]:
             if file != "failure.json" or cell not in cells:
                 (cell / "failure.json").unlink()
         DAMAGES[name](cells[0] / file, cells[-1] / file, field.draw)
-        yield Trial(f"{file}: {name}", _fault(output, cells[0] / file, field.folder, expected, printed))
+        damaged = [cell / file for cell in (cells if name == SWAPPED else cells[:1])]
+        yield Trial(f"{file}: {name}", _fault(output, damaged, field.folder, expected, printed))
         warm.remove(output)
 
 
@@ -132,30 +133,32 @@ def _start(output: Path, folder: Path) -> warm.Running:
                       folder / "log")
 
 
-def _fault(output: Path, damaged: Path, folder: Path, expected: Decoded, printed: list[dict[str, Any]]) -> str:
-    """What is wrong with the answer to a damage: first as it is, then after the damaged file is removed."""
+def _fault(output: Path, damaged: Sequence[Path], folder: Path, expected: Decoded,
+           printed: list[dict[str, Any]]) -> str:
+    """What is wrong with the answer to a damage: first as it is, then after the damaged files are removed."""
     ended = _start(output, folder).ended(LIMIT)
     if fault := _unclear(ended, damaged):
         return fault
     if ended.status == 0:
-        return "" if CHANGED in ended.err else _wrong(output, ended, expected, printed)
-    if damaged.is_dir():
-        shutil.rmtree(damaged)
-    damaged.unlink(missing_ok=True)
+        return _wrong(output, ended, expected, printed)
+    for path in damaged:
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
     ended = _start(output, folder).ended(LIMIT)
     if ended.status != 0:
         return f"status {ended.status} after the file was removed: {' / '.join(ended.errors)[:300]}"
     return _wrong(output, ended, expected, printed)
 
 
-def _unclear(ended: warm.Ended, damaged: Path) -> str:
+def _unclear(ended: warm.Ended, damaged: Sequence[Path]) -> str:
     if ended.status is None or ended.traceback:
         return f"status {ended.status}: {(ended.err.splitlines() or ['no end'])[-1]}"
     if not all(line.isprintable() for line in ended.err.splitlines()):
         return f"not printable: {ended.err[:200]!r}"
-    if ended.status != 0 and len(ended.errors) != 1:
+    if ended.status != 0 and not 1 <= len(ended.errors) <= len(damaged):
         return f"status {ended.status}, {len(ended.errors)} lines: {' / '.join(ended.errors)[:300]}"
-    if ended.status != 0 and damaged.parent.name not in ended.err:
+    if ended.status != 0 and not any(path.parent.name in ended.err for path in damaged):
         return f"does not name the file: {ended.err[:300]}"
     return ""
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.attack import warm
 from tests.attack.part import Field, Trial
-from tests.attack.stores import Decoded, decoded, difference, doubled, lines, lost
+from tests.attack.stores import Decoded, decoded, difference, doubled, leftovers, lines, lost
 
-KILLS, SHORT, LIMIT, GONE = 200, 20, 300.0, 30.0
+KILLS, SHORT, LIMIT, GONE = 200, 20, 600.0, 120.0
 """Kills; those of the short form; seconds that a run, and what a kill leaves of it, may take."""
 RUNS = (
     ("-m method=sps,mars_sampling n=6 decoding.temperature=1 decoding.max_new_tokens=16 quality_batch=2 workers=2", 5),
@@ -87,7 +87,7 @@ class Killed:
             return f"traceback: {ended.err.splitlines()[-1]}"
         if complete and ended.status != 0:
             return f"status {ended.status}: {' / '.join(ended.errors)[-300:]}"
-        return (lost(before, lines(store)) or (doubled(store) if complete else "")
+        return (lost(before, lines(store)) or (doubled(store) or leftovers(store) if complete else "")
                 or difference(decoded(store), self.expected, complete=complete))
 
 

@@ -45,8 +45,8 @@ def doubled(root: Path) -> str:
 
 
 def leftovers(root: Path) -> str:
-    """Temporary files in a store that nobody writes to, in one line. A kill may leave one; a full disk must not."""
-    left = [path.name for path in root.glob("*/.*") if path.name != ".lock"]
+    """Temporary files in a store that nobody writes to, in one line: a kill leaves one until the cell is complete."""
+    left = [path.name for path in root.rglob(".*") if path.name != ".lock"]
     return f"temporary files remain: {', '.join(left)[:100]}" if left else ""
 
 

@@ -135,6 +135,19 @@ def test_a_trace_is_about_the_prompts_asked_for(command) -> None:
     assert set(TraceFolder(result.cell, ids).frame()["prompt"]) == set(ids)
 
 
+def test_a_changed_sample_is_refused_until_its_line_is_removed(command, caplog: pytest.LogCaptureFixture) -> None:
+    first = command("method=sps")
+    file, before = first.cell.path / "samples.jsonl", samples_of(first.store)
+    rows = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(rows[0] + rows[1].replace(b'"output_ids": [', b'"output_ids": [1') + rows[2])
+    refused = command("method=sps")
+    [line] = refused.err.splitlines()
+    assert refused.status == 2 and not caplog.text and file.parent.name in line
+    assert "samples.jsonl line 2 is not a sample (changed since it was written" in line
+    file.write_bytes(rows[0] + rows[2])
+    assert command("method=sps").status == 0 and samples_of(Store(first.store.root)) == before
+
+
 @pytest.mark.parametrize("change", ["removed", "emptied", "a line removed", "the last line torn"])
 def test_a_complete_cell_notices_samples_removed_behind_it(command, caplog: pytest.LogCaptureFixture,
                                                            change: str) -> None:

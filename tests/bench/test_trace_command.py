@@ -62,6 +62,8 @@ def test_another_decoding_is_refused(command) -> None:
     result = command("method=sps", *RUN)
     file = result.cell.path / "samples.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in rows:
+        row.pop("digest")  # as if another model had decoded them
     rows[1]["output_ids"][-1] += 1
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     traced = command("method=sps", "trace=true", *RUN)

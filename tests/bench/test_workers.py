@@ -120,7 +120,7 @@ def test_a_worker_starts_once_the_killed_process_that_forks_them_has_gone(monkey
     monkeypatch.setattr(workers, "PAUSE_S", 0.001)
     assert made._start(1).number == 1 and next(refusals, None) is None
     refusals = iter(ConnectionRefusedError() for _ in range(10**6))
-    monkeypatch.setattr(workers, "START_S", 0.01)
+    monkeypatch.setattr(workers, "MOST_STARTS", 3)
     with pytest.raises(ConnectionRefusedError):
         made._start(1)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -14,7 +15,9 @@ import pytest
 
 from results.store.cells import Store
 from results.store.errors import StoreError
-from results.store.sample import FailedSample, LineCache, to_line
+from results.store.lines import LineCache
+from results.store.sample import FailedSample, to_plain
+from results.store.seals import sealed_line
 from tests.helpers.synthetic_cells import made_up, sample
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +26,11 @@ ROOT = Path(__file__).parents[2]
 def python(code: str) -> subprocess.Popen:
     command = [sys.executable, "-c", textwrap.dedent(code)]
     return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def line(id: str, cell: str = "abc123") -> bytes:
+    """A line of samples.jsonl."""
+    return sealed_line(cell, to_plain(sample(id)))
 
 
 @pytest.fixture
@@ -89,7 +97,7 @@ def test_an_unfinished_last_line_is_left_out_aloud_and_cut_on_append(cell, caplo
     assert path.read_bytes() != whole, "reading must not change the file"
     with cell.lock():
         cell.append(sample("p2"))
-    assert path.read_bytes() == whole + to_line(sample("p2"))
+    assert path.read_bytes() == whole + line("p2")
 
 
 def test_a_torn_only_line_longer_than_a_read_block_is_cut(cell):
@@ -112,15 +120,60 @@ def test_a_torn_line_behind_a_long_line_is_cut(cell):
 
 @pytest.mark.parametrize("bad", [
     '{"id": "p1", "te', "[1, 2]", '{"no": "id"}', "", "\x00\x00", '{"id": "p1", "error": 7}', '{"id": "p1"}',
-    to_line(sample("p1")).decode().replace('"relaxed": 0', '"relaxed": "0"').strip(),
-    to_line(sample("p1")).decode().replace('"relaxed": 0', '"relaxed": 0, "counts": {}').strip(),
+    json.dumps(to_plain(sample("p1")) | {"relaxed": "0"}), json.dumps(to_plain(sample("p1")) | {"counts": {}}),
+    line("p1").decode().replace('"relaxed": 0', '"relaxed": 1').strip(), line("p1", cell="another").decode().strip(),
 ])
 def test_a_malformed_line_in_the_middle_is_an_error_that_names_it(cell, bad):
     cell.path.mkdir()
-    lines = to_line(sample("p0")), bad.encode() + b"\n", to_line(sample("p2"))
-    (cell.path / "samples.jsonl").write_bytes(b"".join(lines))
+    (cell.path / "samples.jsonl").write_bytes(line("p0") + bad.encode() + b"\n" + line("p2"))
     with pytest.raises(StoreError, match=r"samples\.jsonl line 2 "):
         cell.samples()
+
+
+@pytest.mark.parametrize("bad", [line("p1").replace(b'"score": 1.0', b'"score": 0.0'), line("p1", cell="another")])
+def test_a_line_that_is_not_what_was_measured_here_is_an_error(cell, bad):
+    cell.path.mkdir()
+    (cell.path / "samples.jsonl").write_bytes(line("p0") + bad)
+    assert bad != line("p1")
+    with pytest.raises(StoreError, match=r"line 2 is not a sample \(changed since it was written, or copied"):
+        cell.samples()
+
+
+def test_a_line_without_a_digest_is_taken_as_it_is(cell):
+    cell.path.mkdir()
+    (cell.path / "samples.jsonl").write_text(json.dumps(to_plain(sample("p0"))) + "\n")
+    assert cell.samples() == [sample("p0")]
+
+
+def test_a_changed_measurement_is_an_error(cell):
+    cell.write_record("profile", {"own": {"verify": 0.25}})
+    assert cell.record("profile") == {"own": {"verify": 0.25}}
+    file = cell.path / "profile.json"
+    file.write_text(file.read_text().replace("0.25", "0.75"))
+    with pytest.raises(StoreError, match=r"profile\.json is not JSON as the store writes it \(changed since"):
+        cell.record("profile")
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_one(cell):
+    child = python(f"""
+        import os, signal
+        from pathlib import Path
+        from results.store.files import replacing
+        for name in ("summary.json", "failure.json"):
+            temporary = replacing(Path({str(cell.path)!r}) / name).__enter__()
+            temporary.write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    child.communicate()
+    host = socket.gethostname()
+    left = {f".{name}.json.{host}.{child.pid}" for name in ("summary", "failure")}
+    others = {f".summary.json.{host}.1", f".summary.json.elsewhere.{child.pid}", ".summary.json.draft"}
+    for name in others:
+        (cell.path / name).touch()
+    assert {path.name for path in cell.path.iterdir()} == left | others
+    cell.write_summary(made_up().summary)
+    cell.clear_failure()
+    assert {path.name for path in cell.path.iterdir()} == others | {"summary.json"}, "running processes, other machines"
 
 
 def test_a_later_line_replaces_only_a_failed_prompt(cell):
@@ -231,7 +284,7 @@ def test_a_summary_is_replaced_whole_or_not_at_all(cell):
     assert cell.summary() == summary.with_values(samples={"count": 0, "bytes": 0, "sha256": sha256().hexdigest()})
     assert {path.name for path in cell.path.iterdir()} == {"summary.json"}, "no temporary file stays behind"
     written = (cell.path / "summary.json").read_text()
-    for content, fault in (("{", "Invalid JSON"), ('{"n": 3}', "failed: Field required"),
+    for content, fault in (("{", "Expecting property name"), ('{"n": 3}', "failed: Field required"),
                            (written.replace('"n": ', '"n": 1'), "changed since it was written"),
                            (json.dumps(summary.plain() | {"tempo": 1}), "tempo: Extra inputs")):
         (cell.path / "summary.json").write_text(content)
