@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,12 +14,14 @@ from typing import Any, NoReturn
 from hydra import main as hydra_main
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path, get_args_parser
-from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
 from bench.config.errors import ConfigError
@@ -75,6 +78,25 @@ class CommandLine:
             sys.argv = own
 
 
+class _Repository(ConfigRepository):
+    """The YAMLs, each read once. Hydra copies its repository for every composition and reads all of them again."""
+
+    def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
+        super().initialize_sources(config_search_path)
+        self._read: dict[str, ConfigResult | None] = {}
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        if config_path not in self._read:
+            self._read[config_path] = super().load_config(config_path)
+        return self._read[config_path]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Repository:
+        """A copy whose search path may be changed; until then it shares what was read."""
+        other = copy(self)
+        other.sources = list(self.sources)
+        return other
+
+
 @contextmanager
 def session(config_dir: str | None = None) -> Iterator[ConfigLoaderImpl]:
     """Hydra over conf/, ready to compose; `config_dir` is a user's own folder of further YAMLs. Raises ConfigError."""
@@ -90,6 +112,7 @@ def session(config_dir: str | None = None) -> Iterator[ConfigLoaderImpl]:
     Hydra.create_main_hydra2("bench", search_path)
     loader = GlobalHydra.instance().config_loader()
     assert isinstance(loader, ConfigLoaderImpl)  # the only one that Hydra has
+    loader.repository = _Repository(loader.config_search_path)
     try:
         yield loader
     finally:

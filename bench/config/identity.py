@@ -44,6 +44,17 @@ def by_content(plain: Any, values: Any) -> Any:
     return plain
 
 
+def states(values: Any) -> tuple[tuple[str, int, int], ...]:
+    """Path, time of the last change and size of every file that `values`, as in `by_content`, name or hold in a
+    folder; nothing for a path that leads nowhere."""
+    if isinstance(values, Path):
+        files = [values] if values.is_file() else sorted(file for file in values.rglob("*") if file.is_file())
+        return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    if isinstance(values, Mapping):
+        values = tuple(values.values())
+    return tuple(one for value in values for one in states(value)) if isinstance(values, list | tuple) else ()
+
+
 def digest(plain: Mapping[str, Any]) -> str:
     """10 hex digits of plain data, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]

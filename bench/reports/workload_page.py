@@ -12,7 +12,6 @@ from rich.table import Table
 
 from bench.reports.overrides import made_by
 from bench.reports.render import latest_environment
-from plots.render import render
 from results.metrics.intervals import LEVEL, together
 from results.reports.advice import share, times
 from results.reports.formats import render_table
@@ -91,6 +90,8 @@ def grid_of(plan: Plan, findings: Findings, session: Session) -> Grid:
 
 def report_items(workload: Workload, findings: Findings, grid: Grid, settings: Settings, command: str) -> list[Item]:
     """Render the table and the figure."""
+    from plots.render import render  # matplotlib, which a dry run or a refused command should not cost
+
     folder = settings.output.dir / FOLDER
     table = workload.table(any(result.summary.accuracy is not None for result in findings.results))
     figure = workload.figure()

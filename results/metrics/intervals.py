@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rapidfuzz.distance import Levenshtein
-from scipy import stats as scipy_stats
-from statsmodels.stats.contingency_tables import mcnemar
-from statsmodels.stats.proportion import proportion_confint
+from scipy.special import ndtri
 
 Interval = tuple[float, float]
 LEVEL = 0.95
-NORMAL_95 = float(scipy_stats.norm.ppf((1 + LEVEL) / 2))
+NORMAL_95 = float(ndtri((1 + LEVEL) / 2))
 RESAMPLES = 9999
 SEED = 0
 
@@ -70,6 +68,8 @@ def proportion_interval(successes: int, n: int) -> Interval | None:
     """95% Wilson score interval of a proportion. None for n = 0."""
     if n == 0:
         return None
+    from statsmodels.stats.proportion import proportion_confint  # takes a second, which a dry run should not cost
+
     low, high = proportion_confint(successes, n, alpha=1 - LEVEL, method="wilson")
     return (0.0 if successes == 0 else float(low)), (1.0 if successes == n else float(high))  # exact at the ends
 
@@ -79,6 +79,8 @@ def mcnemar_p(method_right: Sequence[bool], base_right: Sequence[bool]) -> float
     at least as uneven if method and baseline were equally good. None without prompts."""
     if not method_right:
         return None
+    from statsmodels.stats.contingency_tables import mcnemar
+
     method, base = np.asarray(method_right, bool), np.asarray(base_right, bool)
     table = [[int((a & b).sum()) for b in (base, ~base)] for a in (method, ~method)]
     return float(min(1.0, mcnemar(table, exact=True).pvalue))
@@ -102,7 +104,9 @@ def paired_interval(arrays: Sequence[ArrayLike], statistic: Callable[..., NDArra
     data = [np.asarray(array, float) for array in arrays]
     if len(data[0]) < 2:
         return None
-    result = scipy_stats.bootstrap(
+    from scipy.stats import bootstrap  # takes half a second, which a dry run should not cost
+
+    result = bootstrap(
         data, statistic, n_resamples=RESAMPLES, batch=1000, paired=True, vectorized=True,
         confidence_level=LEVEL, method="percentile", rng=np.random.default_rng(SEED),
     )
@@ -140,9 +144,11 @@ def speedup_t_interval(
     n = len(arms[0])
     if n < 2:
         return None
+    from scipy.stats import t
+
     rate, took, base_rate, base_took = (arm / arm.mean() for arm in arms)
     error = np.std(rate - took - base_rate + base_took, ddof=1) / np.sqrt(n)
-    factor = np.exp(scipy_stats.t.ppf((1 + level) / 2, n - 1) * error)
+    factor = np.exp(t.ppf((1 + level) / 2, n - 1) * error)
     ratio = float(_pooled_ratio(arms[0], arms[1], arms[2], arms[3], axis=0))
     return float(ratio / factor), float(ratio * factor)
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats as scipy_stats
 
 from results.metrics.answer_cost import is_capped, loops, passes_of
 from results.metrics.intervals import LEVEL, SEED, Interval, edit_similarity, paired_interval
@@ -164,10 +163,12 @@ def paired_p_values(pairs: Sequence[tuple[int, int]], rows: Sequence[Sequence[By
         with np.errstate(divide="ignore", invalid="ignore"):
             means += statistic(sums.sum(axis=1))
             resampled += statistic(drawn @ sums) * np.sqrt(len(ids) / (len(ids) - 1))
+    from scipy.stats import t  # takes half a second, which a dry run should not cost
+
     least = 2.0 ** (1 - count)
     p_values = []
     for i, j in pairs:
         error, difference = float((resampled[i] - resampled[j]).std(ddof=1)), abs(float(means[i] - means[j]))
-        p = 2 * float(scipy_stats.t.sf(difference / error, count - 1)) if error > 0 else 1.0 if difference == 0 else 0.0
+        p = 2 * float(t.sf(difference / error, count - 1)) if error > 0 else 1.0 if difference == 0 else 0.0
         p_values.append(max(p, least) if np.isfinite(p) else 1.0)
     return p_values

@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 from pydantic import Field
-from statsmodels.stats.proportion import proportion_confint
 
 from results.reports.axes import Frozen
 from results.reports.published import Key, Numbers, Printed
@@ -220,6 +219,8 @@ def _length(table: PaperTable, key: Key) -> int | None:
 
 
 def _is_wilson(share: Printed, low: Printed, high: Printed) -> bool:
+    from statsmodels.stats.proportion import proportion_confint  # takes a second, which a dry run should not cost
+
     n = np.arange(1, MAX_TRIALS + 1)
     least = np.ceil(share.ends[0] / 100 * n - EPS)
     for more in range(math.ceil(share.step / 100 * MAX_TRIALS) + 1):  # every k / n that is printed as the share

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from runpy import run_path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -83,12 +84,14 @@ def task_file(name: str, key: str = "task.shots.source=lm_eval:") -> dict[str, A
     messages. Raises TaskError."""
     import lm_eval
     import yaml
-    from lm_eval.tasks._yaml_loader import load_yaml
 
-    path = Path(lm_eval.__file__).parent / "tasks" / name
+    tasks = Path(lm_eval.__file__).parent / "tasks"
+    load_yaml = run_path(str(tasks / "_yaml_loader.py"))["load_yaml"]  # to import lm_eval.tasks takes a second
+    path = tasks / name
     if not path.is_file():
         raise TaskError(f"{key}{name}: lm-eval has no such task file; give one such as gsm8k/gsm8k.yaml")
     try:
-        return load_yaml(path, resolve_func=False)
+        task: dict[str, Any] = load_yaml(path, resolve_func=False)
     except (yaml.YAMLError, ValueError) as error:
         raise TaskError(f"{key}{name}: no task file; give one such as gsm8k/gsm8k.yaml") from error
+    return task
