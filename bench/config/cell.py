@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from bench.config.environment import environment
 from bench.config.errors import ConfigError
-from bench.config.identity import by_content, contents, digest
+from bench.config.identity import by_content, contents, digest, states
 from bench.config.paths import TINY
 from bench.config.schema import Decoding, DraftLength, Engine, Pair, vocabulary
 from bench.config.section import Named, Section, choose, parse, validated
@@ -34,6 +34,10 @@ BASELINE = {"drafter": "none", "rule": "lossless"}
 LONGEST_LABEL = 200
 """Characters of a cell's name before its hash: a folder's name has 255 bytes at most."""
 NOTHING_TO_JUDGE = ("lossless", "greedy")  # rules that leave autoregressive decoding what it is
+
+
+_READABLE: set[tuple[Any, ...]] = set()
+"""Tasks with the state of their files, n and seed whose prompts were read: a report has many cells of one task."""
 
 
 class NoPruning(Section):
@@ -96,8 +100,7 @@ class Cell(Section):
         try:
             check(self.drafter.options, self.drafter.name, self.rule.options, self.decoding.sampling,
                   None if self.pruning is None else self.pruning.options)
-            if (task := self.load_task()).path is not None:
-                task.prompts(self.n, self.seed)
+            self._check_prompts()
         except ValueError as error:
             raise ConfigError(one_line(error)) from error
         roles = self.roles
@@ -113,6 +116,15 @@ class Cell(Section):
             source, size = self.pair.checkpoint(roles[1]).source, sizes[roles[1]]
             raise ConfigError(f"pair.{roles[1]}={source}: its vocabulary has {size} entries, the target's "
                               f"{sizes['target']}; draft and target must share one vocabulary")
+
+    def _check_prompts(self) -> None:
+        """Raises TaskError where prompts of a file on this machine cannot be read."""
+        if (task := self.load_task()).path is None:
+            return
+        key = (self.task.model_dump_json(), states(self.task.options.model_dump()), self.n, self.seed)
+        if key not in _READABLE:
+            task.prompts(self.n, self.seed)
+            _READABLE.add(key)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -221,6 +233,8 @@ class Cell(Section):
         plain["pair"] = {"name": self.pair.name, **self.fingerprints()}
         if self.pair.chat_template is not None:
             plain["pair"]["chat_template"] = contents(self.pair.chat_template)
+        if self.pair.thinking is not None:
+            plain["pair"]["thinking"] = self.pair.thinking
         if is_random(self.pair.target.source):
             plain["pair"]["tokenizer"] = [contents(TINY / "target" / name) for name in BORROWED_TOKENIZER]
         plain["engine"] = {"device": self.engine.device.partition(":")[0], "dtype": self.engine.dtype,

@@ -53,6 +53,7 @@ class Pair(Section):
     arc … judge        files measured on this pair, which conf/method hands to the rules of these names.
     dtype              what engine.dtype is unless it is given.
     chat_template      a Jinja file in place of the chat template of the target's tokenizer.
+    thinking           `enable_thinking` for the chat template, which must know it; None leaves it to the template.
     nodes              nodes of dynamic trees, root included;
     beams              of them so many are expanded in a round.
     eagle_tree         the static tree that reports draft with EAGLE,
@@ -74,6 +75,7 @@ class Pair(Section):
     judge: Path | None = None
     dtype: DType = "float32"
     chat_template: Path | None = None
+    thinking: bool | None = None
     nodes: int = Field(60, ge=2)
     beams: int = Field(10, ge=1)
     eagle_tree: str = "eagle_25"

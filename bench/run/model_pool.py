@@ -57,7 +57,8 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
         return load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
     return load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
                       trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
-                      shape_tokenizer=TINY / "target", decoder=engine.decoder)
+                      thinking=pair.thinking if role == "target" else None, shape_tokenizer=TINY / "target",
+                      decoder=engine.decoder)
 
 
 class ModelPool:
@@ -129,6 +130,7 @@ def _key(cell: Cell, role: str) -> Hashable:
     target: it shares its weights."""
     pair, engine = cell.pair, cell.engine
     checkpoint = pair.checkpoints.get(role)
-    key = (checkpoint, engine.dtype, engine.device, engine.decoder, pair.trust_remote_code, pair.chat_template)
+    key = (checkpoint, engine.dtype, engine.device, engine.decoder, pair.trust_remote_code, pair.chat_template,
+           pair.thinking)
     shares = role not in pair.causal_roles or (role == "draft" and checkpoint is not None and is_cut(checkpoint.source))
     return (*key, role, _key(cell, "target")) if shares else key

@@ -21,13 +21,22 @@ from methods.engine.weights import check_loaded
 logging.getLogger("transformers.modeling_utils").addFilter(lambda record: "LOAD REPORT" not in record.getMessage())
 
 
+def switched(source: str, template: Any, thinking: bool) -> str:
+    """The chat template of `source` with `enable_thinking` set, for all who use it. Raises ModelError where it does not
+    know the name."""
+    if not isinstance(template, str) or "enable_thinking" not in template:
+        raise ModelError(f"{source}: its chat template knows no enable_thinking; give pair.thinking=null")
+    return f"{{%- set enable_thinking = {str(thinking).lower()} -%}}{template}"
+
+
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
-               trust_remote_code: bool = False, chat_template: Path | None = None,
+               trust_remote_code: bool = False, chat_template: Path | None = None, thinking: bool | None = None,
                shape_tokenizer: Path | None = None, decoder: DecoderName = "auto") -> LanguageModel:
     """Load a causal LM in eval mode by local folder, hub name or GGUF file, which is converted on first use.
 
-    `chat_template`: a Jinja file that replaces its tokenizer's own. `shape_tokenizer`: folder of the tokenizer for a
-    model that exists as a shape only (`random:FOLDER`). `decoder`: see LanguageModel. Raises ModelError, one line."""
+    `chat_template`: a Jinja file that replaces its tokenizer's own. `thinking`: its `enable_thinking`; None leaves that
+    to the template. `shape_tokenizer`: folder of the tokenizer for a model that exists as a shape only
+    (`random:FOLDER`). `decoder`: see LanguageModel. Raises ModelError, one line."""
     if is_random(source):
         return from_shape(source, dtype=dtype, device=device, tokenizer=shape_tokenizer,
                           trust_remote_code=trust_remote_code, decoder=decoder)
@@ -46,5 +55,7 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
     check_loaded(source, model, info)
     if chat_template is not None:
         tokenizer.chat_template = chat_template.read_text(encoding="utf-8")
+    if thinking is not None:
+        tokenizer.chat_template = switched(source, tokenizer.chat_template, thinking)
     model.to(device)
     return LanguageModel(source, model.eval(), tokenizer, fingerprint(source, revision), decoder)

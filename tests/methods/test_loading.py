@@ -68,3 +68,17 @@ def test_tables_that_are_computed_anew_are_no_surplus(folder: Path) -> None:
     rewrite(folder, lambda tensors: tensors.update({
         "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4), "medusa_head.0.1.weight": torch.ones(2, 2)}))
     assert load_model(str(folder)).model.state_dict().keys() == want.keys()
+
+
+def test_thinking_is_switched_in_the_template(folder: Path) -> None:
+    """As Qwen3's template reads it: an empty thought precedes the answer where thinking is off."""
+    said = [{"role": "user", "content": "3 + 4?"}]
+    template = ("{{ messages[0]['content'] }}{% if enable_thinking is defined and enable_thinking is false %}"
+                "<think></think>{% endif %}")
+    (folder / "chat_template.jinja").write_text(template)
+    texts = {thinking: (model := load_model(str(folder), thinking=thinking)).decode(model.encode(said))
+             for thinking in (None, True, False)}
+    assert texts == {None: "3 + 4?", True: "3 + 4?", False: "3 + 4?<think></think>"}
+    (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+    with pytest.raises(ModelError, match=r"knows no enable_thinking; give pair\.thinking=null"):
+        load_model(str(folder), thinking=False)
