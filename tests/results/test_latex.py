@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from results.metrics.catalog import METRICS
+from results.reports.axes import SCALES
 from results.reports.formats import LATEX, latex
 from results.reports.grid import Outcome
 from results.reports.kinds import parse_report
@@ -30,16 +31,17 @@ AWKWARD = {"Model": [{"label": "ρ ≠ Δ_x & 50% {a} \\ ~ ^ # $"}], "Method": [
 
 
 def tables() -> dict[str, TableSpec]:
-    """Every table of conf/report that stands on its own, and one of awkward characters."""
+    """Every edition of every table of conf/report that stands on its own, and one of awkward characters."""
     own = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
     reports = {name: parse_report(section) for name, section in own.items() if "defaults" not in section}
-    specs = {name: spec for name, spec in reports.items() if isinstance(spec, TableSpec)}
-    return specs | {"awkward": table_spec(axes=AWKWARD, rows=["Model", "Method"], columns=[], mean=None)}
+    specs = [spec for spec in reports.values() if isinstance(spec, TableSpec)]
+    editions = {f"{spec.name} {scale}": spec.edition((), scale)
+                for spec in specs for scale in SCALES if spec.has_edition((), scale)}
+    return editions | {"awkward": table_spec(axes=AWKWARD, rows=["Model", "Method"], columns=[], mean=None)}
 
 
 def tex(spec: TableSpec) -> str:
-    """Its embedded edition, every value made up and a cell failed."""
-    spec = spec.edition(None)
+    """A table, every value made up and a cell failed."""
     known = {name: 0.5 for name in METRICS} | {f"{name}_ci95": (0.4, 0.6) for name in METRICS}
     summary = made_up(n=12).summary
     fields = {name: value for name, value in known.items() if name in type(summary).model_fields}
