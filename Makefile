@@ -10,7 +10,7 @@ LONG   := slow or cluster or latex
 BUDGET ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tables plots test test-fast test-long attack lint structure golden engine-speed models heads derived real-model lock clean
+.PHONY: help setup demo tables every reports plots test test-fast test-long attack lint structure golden engine-speed models heads derived real-model lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,8 +20,14 @@ setup: $(READY)  ## create .venv with every dependency at its locked version
 demo: $(READY)  ## one figure and one answer with coloured tokens, in two minutes
 	$(RUN) -m bench.demo
 
-tables: $(READY)  ## write every table and figure to outputs/report/; an interrupted run resumes
+tables: $(READY)  ## write the short tables and figures to outputs/report/; an interrupted run resumes
 	$(RUN) -m bench report=all
+
+every: $(READY)  ## write every table and figure, the long ones too (hours); an interrupted run resumes
+	$(RUN) -m bench report=every
+
+reports: $(READY)  ## list every report: short or long, cells, time at most, what of it is in the store
+	$(RUN) -m bench report=list
 
 plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against its threshold
 	$(RUN) -m bench report=mars_fig4

@@ -25,8 +25,11 @@ Several points: -m with values separated by commas, or a named sweep.
   python -m bench -m method=ar,sps,mars task=mini_gsm,mini_code n=50
   python -m bench +sweep=mars_theta
 A report: the points of a table or figure; what is missing is run, the page is {output}/report/index.html.
+  python -m bench report=list
   python -m bench report=mars_table1 n=20
+  python -m bench report=mars_table1 pairs=[vicuna_13b,llama31_8b] n=80
   python -m bench report=all
+  python -m bench report=every
 
 """
 KEYS = "Keys, with their defaults (options drafter.KEY=, rule.KEY=, task.KEY=: see conf/rule/NAME.yaml and its like)"

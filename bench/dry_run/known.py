@@ -42,8 +42,16 @@ class Model(BaseModel):
         return self.active or self.parameters
 
 
+class Speed(BaseModel):
+    """Tokens per second of plain decoding on one core, measured for one pair."""
+
+    pair: str
+    tokens_per_s: float
+
+
 class Known(BaseModel):
     gpu: Gpu
+    cpu: Speed
     models: dict[str, Model]
     data: dict[str, float]
 
@@ -104,6 +112,19 @@ def hours(costs: Sequence[tuple[Cell, Cost]]) -> float:
     shared = {(cell.pair.name, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat, cell.batch): one.baseline
               for cell, one in costs}
     return sum(shared.values()) + sum(one.own for _, one in costs)
+
+
+def cpu_seconds(cells: Sequence[Cell]) -> float | None:
+    """Seconds on one core if every answer has max_new_tokens, decoded as quickly as by the target alone: all prompts
+    once, plain decoding shared by the cells, and the timed ones again beside plain decoding. None for another pair."""
+    cpu = known().cpu
+    if not all(cell.pair.name == cpu.pair and cell.n is not None for cell in cells):
+        return None
+    plain = {(cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat): (cell.n or 0) * cell.max_new_tokens
+             for cell in cells}
+    own = sum((cell.n or 0) * cell.max_new_tokens for cell in cells if not cell.is_autoregressive)
+    timed = sum(2 * min(cell.n or 0, cell.timed_prompts) * cell.max_new_tokens for cell in cells)
+    return (sum(plain.values()) + own + timed) / cpu.tokens_per_s
 
 
 def _models(cell: Cell) -> list[Model] | None:

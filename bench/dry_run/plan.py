@@ -13,7 +13,7 @@ import yaml
 from rich.table import Table
 
 from bench.dry_run.downloads import Listing, listing, size
-from bench.dry_run.known import Cost, cost, download, hours, known, rough_estimate
+from bench.dry_run.known import Cost, cost, cpu_seconds, download, hours, known, rough_estimate
 from bench.dry_run.memory import Estimate, estimate
 from methods.engine.fingerprints import unhashed
 from methods.engine.source import ModelError, folder_of, is_gguf, is_here, is_random
@@ -84,6 +84,14 @@ def dry_run_entry(cell: Cell) -> DryRunEntry:
         return DryRunEntry(cell, cell.name, memory, cell.fingerprints(), "")
     except ModelError as error:
         return DryRunEntry(cell, None, None, {}, one_line(error))
+
+
+def duration(points: Sequence[tuple[Cell, float | None]]) -> str:
+    """Minutes or GPU hours that cells take at most, with the paper's τ of each; – where neither is known."""
+    if points and (seconds := cpu_seconds([cell for cell, _ in points])) is not None:
+        return f"{max(1, round(seconds / 60))} min"
+    costs = [(cell, found) for cell, tau in points if (found := cost(cell, tau)) is not None]
+    return f"{hours(costs):.2g} GPU h" if len(costs) == len(points) and costs else "–"
 
 
 def _unhashed(cell: Cell, role: str, folder: Path) -> str | None:

@@ -4,22 +4,52 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import yaml
 
 from results.reports.axes import SCALES, Scale
+from results.reports.spec import ReportSpec
+
+Spec = TypeVar("Spec", bound=ReportSpec)
+
+LAYOUT = ("pairs", "scale")
+"""Keys that choose the edition of a report and are no part of a point."""
 
 
-def pair_of(overrides: Sequence[str]) -> str | None:
-    """The pair that is chosen by name."""
-    return next((line.partition("=")[2] for line in overrides if key_of(line) == "pair"), None)
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which edition of a report is asked for: its pairs, or all of a scale."""
+
+    pairs: tuple[str, ...]
+    scale: Scale
+
+    @classmethod
+    def from_overrides(cls, overrides: Sequence[str]) -> Selection:
+        """From `pair=NAME`, or `pairs=[NAME,NAME]`, and `scale=NAME`. Raises ValueError for an unknown scale, and for
+        pairs that are no list of names or are given twice."""
+        given = {key_of(line): line.partition("=")[2] for line in overrides}
+        scale = next((one for one in SCALES if one == given.get("scale", "embedded")), None)
+        if scale is None:
+            raise ValueError(f"scale={given['scale']}: unknown; one of {', '.join(SCALES)}")
+        if "pairs" not in given:
+            return cls((given["pair"],) if "pair" in given else (), scale)
+        if "pair" in given:
+            raise ValueError(f"pair={given['pair']} pairs={given['pairs']}: give one of the two")
+        pairs = yaml.safe_load(given["pairs"])
+        if not isinstance(pairs, list) or not pairs or not all(isinstance(pair, str) for pair in pairs):
+            raise ValueError(f"pairs={given['pairs']}: must be a list of names: pairs=[vicuna_13b,llama31_8b]")
+        return cls(tuple(dict.fromkeys(pairs)), scale)
+
+    def edition(self, spec: Spec) -> Spec:
+        """The edition of this report. Raises ValueError where it has none."""
+        return spec.edition(self.pairs, self.scale)
 
 
-def scale_of(overrides: Sequence[str]) -> Scale:
-    """The edition that is given as `scale=NAME`, else the embedded one. Raises ValueError for an unknown one."""
-    given = next((line.partition("=")[2] for line in overrides if key_of(line) == "scale"), "embedded")
-    for scale in SCALES:
-        if given == scale:
-            return scale
-    raise ValueError(f"scale={given}: unknown; one of {', '.join(SCALES)}")
+def of_points(overrides: Sequence[str]) -> list[str]:
+    """The overrides without those that only choose the edition."""
+    return [line for line in overrides if key_of(line) not in LAYOUT]
 
 
 def key_of(override: str) -> str:

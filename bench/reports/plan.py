@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bench.reports.overrides import key_of, pair_of, scale_of
+from bench.reports.overrides import Selection, key_of, of_points
 from results.metrics.catalog import JUDGED, TIMED
 from results.metrics.paired import by_item
 from results.metrics.trace_metrics import trace_metrics
@@ -54,14 +54,15 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
     `base`, and those of the pair also over its axes. A report without a speed needs no timed pass.
 
     Raises ValueError for any other override of an axis: it would show one point under several labels."""
-    spec = spec.edition(pair_of(overrides), scale_of(overrides))
+    spec = Selection.from_overrides(overrides).edition(spec)
+    overrides = of_points(overrides)
     check_overrides(spec, overrides)
     plan, untimed = Plan(spec, {}, {}), [] if TIMED & set(spec.metrics()) else ["timed=0"]
     for point in spec.points():
         if reason := next((entry.no_cell for entry in spec.entries(point.coords).values() if entry.no_cell), ""):
             plan.absent[point.coords] = reason
             continue
-        entries = {key_of(line) for line in point.overrides[len(spec.base):]} - {"pair"}
+        entries = {key_of(line) for line in point.fixed} - {"pair"}
         own = [line for line in overrides if key_of(line) not in entries]
         found = hydra.candidate([*untimed, *point.overrides, *own])
         if found.cell is not None:

@@ -1,41 +1,40 @@
-"""`report=NAME`: run the missing cells of a report (`all`: of every report), then render it from the store."""
+"""`report=NAME`: run the missing cells of a report, or of several (`all`, `every`), then render it from the store."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.config.compose import composer
 from bench.config.section import checked
-from bench.dry_run.plan import show_plan
 from bench.judging.grading import judge_cells
-from bench.reports.overrides import key_of, made_by, pair_of, scale_of
+from bench.reports.outlook import reachable, show_cells, show_reports
+from bench.reports.overrides import Selection, key_of, made_by
 from bench.reports.plan import Plan, needs_judge, plan_of
 from bench.reports.render import render_plans
 from bench.reports.workload import run_workload
 from bench.run.session import Session
 from results.reports.kinds import parse_report, report_keys
-from results.reports.layout import published_value
 from results.reports.workload import Workload
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.compose import Composer
     from bench.config.points import Command
-    from results.reports.axes import Scale
     from results.reports.grid import Outcome
     from results.reports.spec import Coords, FigureSpec, TableSpec
 
-ALL = "all"
+ALL, EVERY, LIST = "all", "every", "list"
+"""In place of a report's name: those that `make tables` runs, those on request too, or a list of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What `report=NAME` on the command line asks for.
 
-    name        the report, or "all".
+    name        the report, or all, every, list.
     changes     overrides of the report itself: `report.KEY=VALUE`.
     overrides   all other overrides: of its cells and of the settings.
     """
@@ -46,16 +45,16 @@ class Request:
 
     @classmethod
     def from_command(cls, command: Command) -> Request:
-        """Raises ValueError for `report.KEY=` together with report=all."""
+        """Raises ValueError for `report.KEY=` together with several reports."""
         name = str(command.report)
         changes = tuple(line for line in command.overrides if key_of(line).lstrip("+").startswith("report."))
-        if changes and name == ALL:
-            raise ValueError(f"{changes[0]}: changes one report; name it in place of report={ALL}")
+        if changes and name in (ALL, EVERY, LIST):
+            raise ValueError(f"{changes[0]}: changes one report; name it in place of report={name}")
         return cls(name, changes, tuple(line for line in command.overrides if line not in changes))
 
     def names(self, spec: TableSpec | FigureSpec) -> bool:
         """Whether this report is asked for; report=all leaves out those `on_request`."""
-        return self.name == spec.name or (self.name == ALL and not spec.on_request)
+        return self.name in (spec.name, EVERY) or (self.name == ALL and not spec.on_request)
 
     def changes_to(self, report: str) -> tuple[str, ...]:
         return self.changes if report == self.name else ()
@@ -76,20 +75,24 @@ def run_reports(command: Command, hydra: Composer) -> int:
     session = Session(hydra.settings(request.overrides))
     folder = session.settings.output.dir / "report"
     reports = load_reports(request, hydra, folder)
+    if request.name == LIST:
+        show_reports(reports.values(), hydra, request.overrides, session)
+        return 0
     if isinstance(workload := reports.get(request.name), Workload):
         return run_workload(workload, hydra, request.overrides, session)
     specs = [report for report in reports.values() if not isinstance(report, Workload)]
     plans = {spec.name: plan_of(spec, hydra, request.overrides) for spec in specs}
-    requested = [plans[spec.name] for spec in specs if request.names(spec)]
-    check_not_empty(requested, request.name)
+    requested = [spec.name for spec in specs if request.names(spec)]
     if session.settings.dry_run:
-        show_cells(requested, session)
+        show_cells([plans[name] for name in runnable(requested, plans, request, session)], session)
         return 0
-    shown = {name: plan for name, plan in plans.items() if plan.cells or plan in requested}
+    plans = reachable(plans)
+    requested = runnable(requested, plans, request, session)
+    shown = {name: plan for name, plan in plans.items() if plan.cells or name in requested}
     session.check([cell for plan in shown.values() for cell in plan.all_cells()], "report")
-    judged = run_plans(requested, session)
+    judged = run_plans([plans[name] for name in requested], session)
     render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session, "report")
-    return max(judged, print_status(requested, session))
+    return max(judged, print_status([plans[name] for name in requested], session))
 
 
 def report_grid(name: str) -> dict[Coords, Outcome]:
@@ -106,14 +109,14 @@ def report_grid(name: str) -> dict[Coords, Outcome]:
 def load_reports(request: Request, hydra: Composer, folder: Path) -> dict[str, TableSpec | FigureSpec | Workload]:
     """The requested reports and those already rendered into `folder`, by name. Raises ValueError for an unknown or a
     malformed report."""
-    hydra.check_option("report", request.name, ALL)
-    pair, scale, reports = pair_of(request.overrides), scale_of(request.overrides), {}
+    hydra.check_option("report", request.name, ALL, EVERY, LIST)
+    selection, reports = Selection.from_overrides(request.overrides), {}
     for name in hydra.options("report"):
-        is_requested = request.name in (name, ALL)
+        is_requested = request.name in (name, ALL, EVERY, LIST)
         if not is_requested and not any(folder.glob(f"{name}*")):
             continue  # composing a report takes a tenth of a second
         report = load_report(name, hydra, request.changes_to(name))
-        if name == request.name or is_edition(report, pair, scale, None if is_requested else folder):
+        if request.name in (name, LIST) or is_edition(report, selection, None if is_requested else folder):
             reports[name] = report
     return reports
 
@@ -127,27 +130,27 @@ def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> Tabl
     return report
 
 
-def is_edition(report: TableSpec | FigureSpec | Workload, pair: str | None, scale: Scale, folder: Path | None) -> bool:
-    """Whether the report has an edition of this pair or scale and, with `folder`, whether it was rendered there."""
-    if isinstance(report, Workload) or not report.has_edition(pair, scale):
+def is_edition(report: TableSpec | FigureSpec | Workload, selection: Selection, folder: Path | None) -> bool:
+    """Whether the report has this edition and, with `folder`, whether it was rendered there."""
+    if isinstance(report, Workload) or not report.has_edition(selection.pairs, selection.scale):
         return False
-    return folder is None or any(folder.glob(f"{report.edition(pair, scale).name}.*"))
+    return folder is None or any(folder.glob(f"{selection.edition(report).name}.*"))
 
 
-def check_not_empty(plans: Sequence[Plan], name: str) -> None:
-    """Raises ValueError, with the reason of the first refusal, if no cell of these reports can run."""
-    if not any(plan.cells for plan in plans):
-        refusals = (reason for plan in plans for reason in plan.refused.values())
-        absent = next((reason for plan in plans for reason in plan.absent.values()), "no report has this edition")
-        raise ValueError(next(refusals, f"report={name}: no cell can run: {absent}"))
-
-
-def show_cells(plans: Sequence[Plan], session: Session) -> None:
-    """Print what the reports would run."""
-    points = [(" / ".join(coords), cell, published_value(plan.spec, coords, "tau"))
-              for plan in plans for coords, cell in plan.cells.items()]
-    labels, cells, taus = zip(*points, strict=True)
-    show_plan(cells, labels, session, taus)
+def runnable(requested: Sequence[str], plans: Mapping[str, Plan], request: Request, session: Session) -> list[str]:
+    """Of the requested reports those with a cell that can run; of a group the others are left out with their reason.
+    Raises ValueError, with the reason of the first refusal, if there is none."""
+    names = [name for name in requested if plans[name].cells]
+    if not names:
+        refusals = (reason for name in requested for reason in plans[name].refused.values())
+        absent = next((reason for name in requested for reason in plans[name].absent.values()),
+                      "no report has this edition")
+        raise ValueError(next(refusals, f"report={request.name}: no cell can run: {absent}"))
+    for name in requested:
+        if name not in names:
+            reason = next(iter((plans[name].refused | plans[name].absent).values()))
+            session.print(f"left out: report={name}: {reason}", markup=False, soft_wrap=True)
+    return names
 
 
 def run_plans(plans: Sequence[Plan], session: Session) -> int:

@@ -80,7 +80,7 @@ def measured_prompts(plan: Plan, session: Session) -> dict[Coords, list[Compared
 def setting_results(plan: Plan, prompts: Mapping[Coords, list[Compared]], quality: Quality,
                     session: Session) -> list[SettingResult]:
     """One result per measured cell, in the order of the report."""
-    overrides = {point.coords: point.overrides[len(plan.spec.base):] for point in plan.spec.points()}
+    overrides = {point.coords: point.fixed for point in plan.spec.points()}
     lossless = [prompts[coords] for coords in prompts if plan.cells[coords].is_lossless]
     results = []
     for coords, own in prompts.items():

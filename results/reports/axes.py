@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import combinations
 from typing import Annotated, Any, Literal
 
@@ -26,7 +26,8 @@ class Entry(Frozen):
 
     label       its name in tables and figures.
     value       its place on a numeric axis.
-    overrides   the command-line overrides it adds to a point.
+    overrides   the command-line overrides it adds to a point, which the command line cannot change.
+    settings    overrides that go with it, in place of those of the report's base; the command line wins.
     published   its name in the published file, if that differs from the label.
     baseline    a reference, never marked as best.
     only        limits the entry to some entries of other axes: {axis: labels}.
@@ -37,6 +38,7 @@ class Entry(Frozen):
     label: str
     value: float | None = None
     overrides: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     published: str | None = None
     baseline: bool = False
     only: dict[str, tuple[str, ...]] = {}
@@ -112,9 +114,10 @@ def at_scale(axis: Axis, scale: Scale) -> Axis:
     return tuple(entry for entry in axis if not entry.scale or scale in entry.scale) or axis
 
 
-def with_override(axis: Axis, override: str) -> Axis:
-    """The entries that have this override; the whole axis if none has."""
-    return tuple(entry for entry in axis if override in entry.overrides) or axis
+def of_pairs(axis: Axis, pairs: Collection[str]) -> Axis:
+    """The entries that choose one of these pairs; the whole axis if none does."""
+    chosen = {f"pair={pair}" for pair in pairs}
+    return tuple(entry for entry in axis if chosen & set(entry.overrides)) or axis
 
 
 def drop_impossible(axes: Axes) -> Axes:

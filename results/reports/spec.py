@@ -6,7 +6,7 @@ the axes. A table puts some axes in its rows and the others in its columns; a fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Literal, Self
@@ -23,8 +23,8 @@ from results.reports.axes import (
     at_scale,
     check_axes,
     drop_impossible,
+    of_pairs,
     pairs_of,
-    with_override,
 )
 from results.reports.columns import Column
 from results.reports.figures import Figure
@@ -54,10 +54,12 @@ class Published(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One cell that a report needs: its coordinates, and the overrides that compose it."""
+    """One cell that a report needs: its coordinates, the overrides that compose it, and those of them that only its
+    place in the report decides."""
 
     coords: Coords
     overrides: tuple[str, ...]
+    fixed: tuple[str, ...]
 
 
 class ReportSpec(Frozen):
@@ -87,32 +89,43 @@ class ReportSpec(Frozen):
     audit: bool = False
     repeats: int = Field(default=1, ge=1)
 
-    def edition(self, pair: str | None, scale: Scale = "embedded") -> Self:
-        """The report on one pair: the edition whose entries choose it (override `pair=NAME`). Without a pair, the
-        edition of that scale on all of its pairs. Every edition but the embedded one has a name of its own. Raises
-        ValueError for a pair without an edition; `local` stands for models of the user's own, in place of the embedded
-        pair."""
-        pairs = pairs_of(self.axes)
-        if pair is not None:
-            scale = next((scale for scale in SCALES if pair in pairs[scale]), "embedded")
-        if scale != "embedded" and not pairs[scale]:
+    def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:
+        """The report on these pairs, all of one scale: the edition whose entries choose them (override `pair=NAME`).
+        Without pairs, the edition of `scale` on all of its pairs. Every edition but the embedded one has a name of its
+        own. Raises ValueError for a pair without an edition; `local` stands for models of the user's own, in place of
+        the embedded pair. A report that chooses no pair takes any."""
+        known = pairs_of(self.axes)
+        if pairs and not any(known.values()):
+            return self
+        if pairs:
+            scale = self._scale_of(pairs, known)
+        elif scale != "embedded" and not known[scale]:
             raise ValueError(f"report={self.name}: has no edition of scale={scale}")
-        if scale == "embedded" and pair not in (None, OWN_MODELS, *pairs["embedded"]):
-            known = ", ".join(dict.fromkeys(name for names in pairs.values() for name in names))
-            raise ValueError(f"report={self.name}: has no edition for pair={pair}; it has {known or 'none'}, and "
-                             f"pair={OWN_MODELS} for models of your own")
         axes = {name: at_scale(axis, scale) for name, axis in self.axes.items()}
         base = replaced(self.base, self.base_at.get(scale, ()))
         if scale == "embedded":
             return self.model_copy(update={"axes": drop_impossible(axes), "base": base})
-        if pair is not None:
-            axes = {name: with_override(axis, f"pair={pair}") for name, axis in axes.items()}
-        name = f"{self.name}_{pair or scale}"
+        if pairs:
+            axes = {name: of_pairs(axis, pairs) for name, axis in axes.items()}
+        name = "_".join([self.name, *(pairs or [scale])])
         return self.model_copy(update={"axes": drop_impossible(axes), "name": name, "base": base})
 
-    def has_edition(self, pair: str | None, scale: Scale) -> bool:
+    def _scale_of(self, pairs: Sequence[str], known: Mapping[Scale, Sequence[str]]) -> Scale:
+        """The scale that has all of these pairs. Raises ValueError."""
+        if tuple(pairs) == (OWN_MODELS,):
+            return "embedded"
+        scales = [scale for scale in SCALES if set(pairs) <= set(known[scale])]
+        if not scales:
+            every = list(dict.fromkeys(name for names in known.values() for name in names))
+            other = [pair for pair in pairs if pair not in every]
+            fault = f"has no edition for pair={other[0]}" if other else f"pairs=[{','.join(pairs)}] are of two scales"
+            raise ValueError(f"report={self.name}: {fault}; it has {', '.join(every)}, and pair={OWN_MODELS} for "
+                             "models of your own")
+        return scales[0]
+
+    def has_edition(self, pairs: Sequence[str], scale: Scale) -> bool:
         try:
-            self.edition(pair, scale)
+            self.edition(pairs, scale)
         except ValueError:
             return False
         return True
@@ -124,8 +137,9 @@ class ReportSpec(Frozen):
             coords = tuple(entry.label for entry in entries)
             labels = self.labels(coords)
             if all(entry.allows(labels) for entry in entries):
-                own = [override for entry in entries for override in entry.overrides]
-                points.append(Point(coords, (*self.base, *own)))
+                base = replaced(self.base, [line for entry in entries for line in entry.settings])
+                fixed = tuple(line for entry in entries for line in entry.overrides)
+                points.append(Point(coords, (*base, *fixed), fixed))
         return points
 
     def labels(self, coords: Coords) -> dict[str, str]:
@@ -175,9 +189,9 @@ class TableSpec(ReportSpec):
             raise ValueError(f"published.pair={self.published.pair!r} must be one of the rows' axes {self.rows}")
         return self
 
-    def edition(self, pair: str | None, scale: Scale = "embedded") -> Self:
+    def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:
         """As of any report; a column whose entries or whose reference the edition lacks is left out."""
-        table = super().edition(pair, scale)
+        table = super().edition(pairs, scale)
         columns = [column.edition(table.axes) for column in self.values]
         return table.model_copy(update={"values": tuple(column for column in columns if column is not None)})
 
@@ -209,9 +223,9 @@ class FigureSpec(ReportSpec):
         self._check_layout(self.figure.axes())
         return self
 
-    def edition(self, pair: str | None, scale: Scale = "embedded") -> Self:
+    def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:
         """As of any report."""
-        report = super().edition(pair, scale)
+        report = super().edition(pairs, scale)
         return report.model_copy(update={"figure": report.figure.edition(report.axes)})
 
     def metrics(self) -> list[str]:

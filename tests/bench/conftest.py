@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from huggingface_hub.errors import DryRunError
 
 from bench.__main__ import main
+from bench.dry_run.downloads import listing
+from bench.dry_run.plan import config_folder
 from bench.run import machine
 from results.store.cells import CellFolder, Store
 from tests.helpers.judging import Server
@@ -54,6 +57,19 @@ def pair(pair_folder: Path) -> list[str]:
 def machine_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that run beside each other need not wait until they are alone on the machine."""
     monkeypatch.setattr(machine, "LOCK", tmp_path / "machine.lock")
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A hub that cannot be reached, at once."""
+    def fail(*args, **kwargs):
+        raise DryRunError("cannot be performed") from ConnectionError("no route")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args, **kwargs: None)
+    yield
+    listing.cache_clear()
+    config_folder.cache_clear()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub.errors import DryRunError
 from transformers import LlamaConfig
 
 from bench.config.cell import Cell
@@ -29,16 +28,6 @@ def forgetful() -> Iterator[None]:
     yield
     listing.cache_clear()
     plan.config_folder.cache_clear()
-
-
-@pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hub that cannot be reached, at once."""
-    def fail(*args, **kwargs):
-        raise DryRunError("cannot be performed") from ConnectionError("no route")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args, **kwargs: None)
 
 
 def cell_of(*overrides: str) -> Cell:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.config.compose import composer
+from bench.config.compose import Composer, composer
+from bench.reports.outlook import reachable
 from bench.reports.plan import plan_of
 from bench.run.model_pool import ModelPool
 from results.reports.kinds import parse_report
@@ -140,3 +141,45 @@ def test_sweep_draws_its_plot(command, tmp_path: Path) -> None:
     assert "+sweep=mars_theta n=2 decoding.max_new_tokens=8" in (out / "index.html").read_text()
     assert "theta = 0.5" in (out / "sweep_mars_theta_table.md").read_text()
     assert {cell.config()["rule"]["theta"] for cell in result.cells} == {0.5, 0.9}
+
+
+@pytest.mark.usefixtures("offline")
+def test_several_pairs_of_a_paper_in_one_table(command) -> None:
+    chosen = command("report=arc_table1", "pairs=[llama31_8b]", "n=80", "dry_run=true", "pair=local")
+    assert chosen.status == 2 and chosen.err.startswith("error: pair=local pairs=[llama31_8b]: give one of the two")
+    with composer() as hydra:
+        spec = parse_report(hydra.section("report", "arc_table6"))
+        plan = plan_of(spec, hydra, ["pairs=[vicuna_13b,llama31_8b]", "n=80", "engine.device=cpu"])
+        single = plan_of(spec, hydra, ["pair=vicuna_13b", "n=80", "engine.device=cpu"])
+        with pytest.raises(ValueError, match="report=mars_table2: has no edition for pair=llama31_8b; it has tiny"):
+            plan_of(parse_report(hydra.section("report", "mars_table2")), hydra, ["pair=llama31_8b"])
+    assert plan.spec.name == "arc_table6_vicuna_13b_llama31_8b"
+    assert {cell.pair.name for cell in plan.cells.values()} == {"vicuna_13b", "llama31_8b"}
+    assert single.cells.items() <= plan.cells.items()
+
+
+@pytest.mark.usefixtures("offline")
+def test_pairs_that_are_out_of_reach(pair: list[str]) -> None:
+    with composer() as hydra:
+        plan = plan_of(parse_report(hydra.section("report", "arc_table6")), hydra, ["pair=vicuna_13b"])
+        here = plan_of(parse_report(hydra.section("report", "arc_table6")), hydra, pair)
+    found = reachable({"paper": plan, "here": here})
+    assert not found["paper"].cells and found["here"] == here
+    assert "pair.target=lmsys/vicuna-13b-v1.3: hub not reachable" in found["paper"].absent.values()
+
+
+def test_the_list_of_reports(command, own_conf: Path) -> None:
+    known = command("report=nothing", flags=["-cd", str(own_conf)]).err
+    assert all(f"report={name}" in known for name in ("own_table", "own_figure", "mars_table1", "all", "every", "list"))
+
+
+@pytest.mark.slow
+def test_every_report_is_listed_with_its_state(command, own_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = ["-cd", str(own_conf)]
+    assert command("report=own_table", "n=1", flags=flags).status == 0
+    real, listed = Composer.options, ["mars_table2", "own_figure", "own_table", "workload"]
+    monkeypatch.setattr(Composer, "options", lambda hydra, group: listed if group == "report" else real(hydra, group))
+    rows = {line.split("│")[1].strip(): line for line in command("report=list", "n=1", flags=flags).out.splitlines()
+            if line.startswith("│")}
+    assert "complete" in rows["own_table"] and "not run" in rows["own_figure"] and "task.path" in rows["workload"]
+    assert "paper (qwen3_32b)" in rows["mars_table2"] and "every, all" in rows["mars_table2"]

@@ -97,18 +97,22 @@ def test_editions_keep_what_belongs_to_their_scale():
     spec = table_spec(axes=axes)
 
     def edition(pair):
-        made = spec.edition(pair)
+        made = spec.edition([] if pair is None else [pair])
         TableSpec.model_validate(made.model_dump())
         return made.name, [point.coords for point in made.points()]
 
     embedded = ("demo", [("Alpha", "AR", "mini"), ("Alpha", "SpS", "mini")])
     assert edition(None) == edition("alpha") == edition("local") == embedded
     assert edition("big") == ("demo_big", [("Big", "AR", "GSM8K"), ("Big", "SpS", "GSM8K")])
-    assert spec.edition(None, "paper").name == "demo_paper" and len(spec.edition(None, "paper").points()) == 4
+    assert spec.edition((), "paper").name == "demo_paper" and len(spec.edition((), "paper").points()) == 4
+    both = spec.edition(["huge", "big"])
+    assert both.name == "demo_huge_big" and both.points() == spec.edition((), "paper").points()
     assert edition("laptop") == ("demo_laptop", [("Laptop", "AR", "GSM8K"), ("Laptop", "SpS", "GSM8K")])
-    assert [p.coords for p in spec.edition(None, "real").points()] == edition("laptop")[1]
+    assert [p.coords for p in spec.edition((), "real").points()] == edition("laptop")[1]
     with pytest.raises(ValueError, match="has no edition for pair=other; it has alpha, laptop, big, huge, and"):
-        spec.edition("other")
+        spec.edition(["other"])
+    with pytest.raises(ValueError, match=r"pairs=\[alpha,big\] are of two scales"):
+        spec.edition(["alpha", "big"])
     assert edition("huge") == ("demo_huge", [("Huge", "AR", "GSM8K"), ("Huge", "AR", "MMLU")])
 
 
@@ -122,9 +126,9 @@ def test_entries_of_one_label_where_no_point_holds_both():
                  {"label": "t", "overrides": ["one=9"], "only": {"Method": ["One"]}, "scale": "paper"}],
     }
     spec = table_spec(axes=axes)
-    small, big = ([point.overrides[-1] for point in spec.edition(pair).points()] for pair in ("alpha", "big"))
+    small, big = ([point.overrides[-1] for point in spec.edition([pair]).points()] for pair in ("alpha", "big"))
     assert (small, big) == (["one=1", "two=1"], ["one=9", "two=1"])
-    assert spec.edition("big").entries(("Big", "Two", "t"))["Task"].published == "second"
+    assert spec.edition(["big"]).entries(("Big", "Two", "t"))["Task"].published == "second"
     axes["Task"].append({"label": "t", "only": {"Method": ["One"], "Model": ["Big"]}})
     with pytest.raises(ValidationError, match="entries of one label"):
         table_spec(axes=axes)
@@ -167,6 +171,6 @@ def test_a_missing_file_of_numbers_is_named():
 
 def test_a_row_that_cannot_run_keeps_its_reason():
     table = parse_report(yaml.safe_load(next(path for path in REPORTS if path.stem == "arc_table6").read_text("utf-8")))
-    spec = table.edition("vicuna_13b")
+    spec = table.edition(["vicuna_13b"])
     rows = [point.coords for point in spec.points() if "Medusa-2" in point.coords]
     assert rows and all(spec.entries(coords)["Method"].no_cell for coords in rows)

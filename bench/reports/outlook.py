@@ -1,0 +1,94 @@
+"""What reports would run, before they run: the dry run, the list of all reports, models that are out of reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from bench.dry_run.plan import config_folder, duration, show_plan
+from bench.reports.overrides import Selection
+from bench.reports.plan import plan_of
+from methods.engine.source import is_gguf, is_here
+from results.reports.axes import pairs_of
+from results.reports.layout import published_value
+from results.reports.workload import Workload
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.compose import Composer
+    from bench.reports.plan import Plan
+    from bench.run.session import Session
+    from results.reports.spec import FigureSpec, TableSpec
+
+COLUMNS = ("report", "run by", "scales", "cells", "time, at most", "state")
+
+
+def show_cells(plans: Sequence[Plan], session: Session) -> None:
+    """Print what the reports would run."""
+    points = [(" / ".join(coords), cell, published_value(plan.spec, coords, "tau"))
+              for plan in plans for coords, cell in plan.cells.items()]
+    labels, cells, taus = zip(*points, strict=True)
+    show_plan(cells, labels, session, taus)
+
+
+def show_reports(reports: Iterable[TableSpec | FigureSpec | Workload], hydra: Composer, overrides: Sequence[str],
+                 session: Session) -> None:
+    """Print a line for each report: which command runs it, its scales, and of the edition that `overrides` choose its
+    cells, their time and what of them is in the store."""
+    chosen = Selection.from_overrides(overrides)
+    edition = f"pair={','.join(chosen.pairs)}" if chosen.pairs else f"scale={chosen.scale}"
+    table = Table(*COLUMNS, title=f"reports; cells, time and state of {edition}", title_justify="left")
+    for report in reports:
+        if isinstance(report, Workload):
+            table.add_row(report.name, "its name", "any", "–", "–", "needs your own prompts: task.path=FILE.jsonl")
+            continue
+        pairs = {scale: list(dict.fromkeys(names)) for scale, names in pairs_of(report.axes).items() if names}
+        scales = ", ".join(f"{scale} ({', '.join(names)})" if scale == "paper" else scale
+                           for scale, names in pairs.items())
+        run_by = "its name, every" if report.on_request else "its name, every, all"
+        if not report.has_edition(chosen.pairs, chosen.scale):
+            table.add_row(report.name, run_by, scales, "–", "–", f"no edition of {edition}")
+            continue
+        plan = plan_of(report, hydra, overrides)
+        time = duration([(cell, published_value(plan.spec, coords, "tau")) for coords, cell in plan.cells.items()])
+        table.add_row(report.name, run_by, scales or "any", str(len(plan.cells)), time, state(plan, session))
+    session.print(table)
+    session.print("report=all (make tables) runs those marked all, report=every those marked every. Time: if each "
+                  "answer has max_new_tokens, on one core at the measured speed of plain decoding, on GPUs as in a "
+                  "dry run", soft_wrap=True)
+
+
+def state(plan: Plan, session: Session) -> str:
+    """How many cells of a report are complete, and why others cannot run."""
+    cells = plan.all_cells()
+    refused = next(iter(plan.refused.values()), "")
+    if not cells:
+        return refused or next(iter(plan.absent.values()), "nothing to run")
+    if not all(is_here(cell.pair.checkpoint(role).source) for cell in cells for role in cell.roles):
+        return "models not here"
+    complete = sum(session.compared(cell) is not None and session.problem(cell) is None for cell in cells)
+    known = "complete" if complete == len(cells) else f"{complete} of {len(cells)}" if complete else "not run"
+    return f"{known}; {len(plan.refused)} refused: {refused}" if refused else known
+
+
+def reachable(plans: Mapping[str, Plan]) -> dict[str, Plan]:
+    """The plans, with the cells whose models are neither here nor on a hub that answers among those `absent`."""
+    found = {}
+    for name, plan in plans.items():
+        faults = {coords: fault for coords, cell in plan.cells.items() if (fault := out_of_reach(cell))}
+        cells = {coords: cell for coords, cell in plan.cells.items() if coords not in faults}
+        found[name] = replace(plan, cells=cells, absent=plan.absent | faults)
+    return found
+
+
+def out_of_reach(cell: Cell) -> str:
+    """Which model of the cell can be had neither here nor from the hub, and why; empty where all can."""
+    for role in cell.roles:
+        checkpoint = cell.pair.checkpoint(role)
+        folder = "" if is_gguf(checkpoint.source) else config_folder(checkpoint.source, checkpoint.revision)
+        if isinstance(folder, str) and folder:
+            return f"pair.{role}={checkpoint.source}: {folder}"
+    return ""
