@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.reports.viewer import groups_of
 from results.reports.formats import render_table
-from results.reports.page import Item, write_index
+from results.reports.opening import overview
+from results.reports.page import Item, inline_svg, write_index
 from results.reports.spec import FigureSpec, TableSpec
 from results.store.reasons import format_exception
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from bench.reports.plan import Plan
     from bench.run.session import Session
     from results.reports.grid import Grid
+    from results.reports.viewer.cells import Group
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +39,18 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
         items.append(Item(plan.spec, grid, paths, command))
         session.print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}")
     cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
-    page = write_index(folder, items, latest_environment(plans, session),
-                       groups=groups_of(cells.values(), session.store))
+    page = write_page(folder, items, latest_environment(plans, session), groups_of(cells.values(), session.store))
     session.print(f"page: {page}", soft_wrap=True)
     session.settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
+
+
+def write_page(folder: Path, items: Sequence[Item], environment: Mapping[str, Any], groups: Sequence[Group]) -> Path:
+    """Draw the overview of these cells and write <folder>/index.html. Returns its path."""
+    from plots.overview import render_overview  # matplotlib, as below
+
+    figure = next((path for path in render_overview(groups, folder) if path.suffix == ".svg"), None)
+    opening = overview(groups, environment, None if figure is None else inline_svg(figure, "overview", "Overview"))
+    return write_index(folder, items, environment, opening=opening, groups=groups)
 
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:

@@ -45,7 +45,7 @@ def _group(cells: Sequence[Cell], store: Store, commands: Mapping[str, str]) -> 
             label, _, settings = name.removeprefix(f"{cell.task.name} ").partition(" ")
             viewed.append(Viewed(cell.name, f"{label} {settings}".strip(), "" if settings else _settings(cell),
                                  cell.is_lossless, cell.is_autoregressive, samples, folder.timed(),
-                                 TraceFolder(folder), commands.get(cell.name, "")))
+                                 TraceFolder(folder), folder.summary(), commands.get(cell.name, "")))
     texts = _texts(first)
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
     about = [f"pair {first.pair.name}", f"T = {first.decoding.temperature:g}", f"seed {first.seed}",

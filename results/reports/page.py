@@ -45,7 +45,7 @@ class Item:
             return Markup(formats.html(lay_out_all(self.spec, self.grid)))
         files = {path.suffix: path for path in self.paths}
         if ".svg" in files:
-            return Markup(_inline_svg(files[".svg"], self.spec))
+            return inline_svg(files[".svg"], self.spec.name, self.spec.title)
         if ".png" in files:
             return Markup('<img src="{}" alt="{}">').format(_data_uri(files[".png"]), self.spec.title)
         return Markup('<p class="missing">The figure was not drawn.</p>')
@@ -103,16 +103,16 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
             yield f"{prefix}{name}", "unknown" if value is None else str(value)
 
 
-def _inline_svg(path: Path, spec: FigureSpec) -> str:
+def inline_svg(path: Path, name: str, title: str) -> Markup:
     """The drawing without its XML prolog. Its ids are prefixed with the report's name, so that they are unique on the
     page, and its colours become variables with themselves as default, so that the dark theme can lighten them."""
     svg = path.read_text(encoding="utf-8")
     svg = svg[svg.index("<svg"):]
     for pattern in (r'(\bid=")', r"(url\(#)", r'(href="#)'):
-        svg = re.sub(pattern, rf"\g<1>{spec.name}-", svg)
+        svg = re.sub(pattern, rf"\g<1>{name}-", svg)
     svg = re.sub(r": #([0-9a-f]{6})\b", r": var(--c-\1, #\1)", svg)
-    named = f'<svg role="img" aria-label="{Markup.escape(spec.title)}" class="plot"'
-    return f'<div class="scroll">{svg.replace("<svg", named, 1)}</div>'
+    named = f'<svg role="img" aria-label="{Markup.escape(title)}" class="plot"'
+    return Markup(f'<div class="scroll">{svg.replace("<svg", named, 1)}</div>')
 
 
 def _data_uri(path: Path) -> str:

@@ -15,6 +15,7 @@ from results.metrics.replay import default_values, replay
 from results.reports.viewer.tokens import COLUMNS, Texts, by_turn, turns_of
 from results.store.reasons import printable
 from results.store.sample import Sample
+from results.store.summary import Summary
 from results.store.timed import Timed
 from results.store.traces import TraceFolder
 
@@ -36,6 +37,7 @@ class Viewed:
     samples   its answers
     timed     its timed prompts
     traces    its traces, if it has any
+    summary   its metrics, if it is complete
     command   the command that measures it
     """
 
@@ -47,7 +49,13 @@ class Viewed:
     samples: Sequence[Sample]
     timed: Sequence[Timed]
     traces: TraceFolder | None = None
+    summary: Summary | None = None
     command: str = ""
+
+    @property
+    def label(self) -> str:
+        """The method's name without its settings."""
+        return self.method.split(" ")[0]
 
     @property
     def answers(self) -> Answers:

@@ -1,0 +1,93 @@
+"""The overview of a page: speed of an answer against its quality, every cell, with the best lossless one marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from plots.render import save
+from plots.style import INK, SOFT, Look, look, panel_grid, style
+from results.metrics.catalog import metric
+from results.reports.opening import SPEEDS, best_lossless, measured, speed
+from results.reports.viewer.cells import Group
+from results.store.summary import Interval, Summary
+
+NAME = "overview"
+PANELS = 6
+"""The groups with most timed cells get a panel."""
+Point = tuple[float, Interval | None]
+
+
+def render_overview(groups: Sequence[Group], out_dir: str | Path) -> list[Path]:
+    """Write overview.png, .pdf and .svg into `out_dir` and return their paths; nothing where no group has two timed
+    cells."""
+    shown = sorted((group for group in groups if _timed(group) > 1), key=lambda group: -_timed(group))[:PANELS]
+    if not shown:
+        return []
+    with style(salt=NAME):
+        return save(draw(shown), Path(out_dir) / NAME)
+
+
+def draw(groups: Sequence[Group]) -> Figure:
+    """One panel per group; a method has the same mark in all of them."""
+    figure, axes = panel_grid(len(groups), columns=2)
+    names = list(dict.fromkeys(cell.label for group in groups for cell, summary in measured(group)
+                               if not cell.baseline and speed(summary)))
+    looks = {name: look(place) for place, name in enumerate(names)}
+    for ax, group in zip(axes, groups, strict=True):
+        _panel(ax, group, looks)
+    entries = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(entries.values(), entries.keys(), loc="outside right upper")
+    return figure
+
+
+def _timed(group: Group) -> int:
+    return sum(speed(summary) is not None for _, summary in measured(group))
+
+
+def _panel(ax: Axes, group: Group, looks: dict[str, Look]) -> None:
+    cells = [(cell, summary) for cell, summary in measured(group) if speed(summary) is not None]
+    quality = metric("accuracy" if all(summary.accuracy is not None for _, summary in cells) else "precision")
+    ax.set_title(f"{group.task}, {group.about}", fontsize=9)
+    ax.set_xlabel(metric(SPEEDS[1]).axis)
+    ax.set_ylabel(quality.axis)
+    best = best_lossless(group)
+    if best is not None:
+        _line(ax, _speed(best), upright=True)
+    if quality.name == "accuracy":
+        base = cells[0][1].baseline_accuracy
+        interval = cells[0][1].baseline_accuracy_ci95
+        if base is not None:
+            _line(ax, (100 * base, None if interval is None else (100 * interval[0], 100 * interval[1])), upright=False)
+    for cell, summary in cells:
+        value, interval = quality.value(summary), quality.interval(summary)
+        if value is None:
+            continue
+        shape = looks.get(cell.label, Look(INK, "*", "-", ""))
+        shown = None if interval is None else (quality.shown(interval[0]), quality.shown(interval[1]))
+        x, y = _speed(summary), (quality.shown(value), shown)
+        ax.errorbar(x[0], y[0], xerr=_arms(x), yerr=_arms(y), color=shape.colour, marker=shape.marker, markersize=6.5,
+                    markerfacecolor="none" if cell.lossless else shape.colour, linestyle="none", elinewidth=0.8,
+                    label="target alone" if cell.baseline else cell.label)
+
+
+def _speed(summary: Summary) -> Point:
+    found = speed(summary)
+    return (1.0, None) if found is None else (found[1], found[2])
+
+
+def _arms(point: Point) -> list[list[float]] | None:
+    value, interval = point
+    return None if interval is None else [[max(0.0, value - interval[0])], [max(0.0, interval[1] - value)]]
+
+
+def _line(ax: Axes, point: Point, *, upright: bool) -> None:
+    """A line at a value, with its interval as a band."""
+    value, interval = point
+    line, band = (ax.axvline, ax.axvspan) if upright else (ax.axhline, ax.axhspan)
+    line(value, color=SOFT, lw=1, ls=(0, (4, 2)), zorder=1.2)
+    if interval is not None:
+        band(*interval, color=SOFT, alpha=0.12, lw=0, zorder=1.1)
