@@ -81,6 +81,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return F.linear(x, weight, bias)
 
 
+class Product(nn.Linear):
+    """A linear layer by `linear`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
+
+
 class Projection:
     """Linear layers of one input as one matrix product, their outputs side by side.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from methods.engine.block import Block, Norm, Place, Rotary, fold, linear
+from methods.engine.block import Block, Norm, Place, Product, Rotary, fold
 from methods.engine.cache import SlotCache
 
 
@@ -26,6 +26,8 @@ class Decoder:
                        for index, layer in enumerate(body.layers)]
         self.rotary = Rotary(body.rotary_emb, model.dtype, self.config.max_position_embeddings)
         self.head: nn.Linear = model.get_output_embeddings()
+        if type(self.head) is nn.Linear:
+            self.head.__class__ = Product  # its hooks, by which a profile knows the head's share, stay
         self.repeats = self.blocks[0].heads // self.blocks[0].groups
 
     @torch.no_grad()
@@ -51,7 +53,7 @@ class Decoder:
             x = _kept(x, keep)
         else:
             x = self.norms[-1](_kept(x, keep))
-        logits = linear(x, self.head.weight, self.head.bias).float()
+        logits = self.head(x).float()
         picked = [states[index % (last + 1)].view(rows, nodes, -1) for index in features]
         joined = None if not picked else picked[0] if len(picked) == 1 else torch.cat(picked, -1)
         return logits, states[last] if hidden else None, joined
