@@ -80,7 +80,7 @@ class Completion:
             twins = [twin for twin in self._twins() if self._lacks(twin)]
             claims, refused = claim([*twins, *self._cells], self._store, locks)
             names = {cell.name for cell in self._cells}
-            self._decode(claims, lambda cell: cell.name in names and self._is_traced(cell))
+            self._decode(claims, names)
             needed = {one.cell.baseline().name for one in claims.values()}
             for twin in twins:
                 if twin.name in needed & set(refused):
@@ -103,8 +103,10 @@ class Completion:
         except StoreError:  # the pass that reads the file records why
             return True
 
-    def _decode(self, claims: Mapping[str, Claim], is_traced: Callable[[Cell], bool]) -> None:
-        quality = QualityPass(claims, is_traced, self._settings.quality_batch)
+    def _decode(self, claims: Mapping[str, Claim], asked: Collection[str]) -> None:
+        """Decode what is missing; `asked`: names of the cells that are wanted for themselves."""
+        quality = QualityPass(claims, asked, lambda cell: cell.name in asked and self._is_traced(cell),
+                              self._settings.quality_batch)
         if not quality.jobs:
             return
         devices = {one.cell.engine.device for one in claims.values()}
@@ -118,7 +120,7 @@ class Completion:
             with ExitStack() as locks:
                 claims, refused = claim([twin], self._store, locks)
                 if claims:
-                    self._decode(claims, lambda _: False)
+                    self._decode(claims, ())
                     return
             if not said:
                 said = True

@@ -29,7 +29,8 @@ WORDS = np.array([clause.word for clause in Clause])
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Prompts of one cell that are decoded together; `traced`: record every verified position too."""
+    """Prompts of one cell that are decoded together; without prompts, its models are loaded. `traced`: record every
+    verified position too."""
 
     cell: Cell
     prompts: tuple[Prompt, ...]
@@ -70,18 +71,22 @@ class Decoder:
         began, done = time.perf_counter(), Done()
         try:
             self._pool.keep_only([job.cell])
-            method, task = self._pool.method(job.cell), job.cell.load_task()
-            traces: dict[str, Traced] = {}
-            runs = self._answers(job, method, task, decoder(traces) if job.traced else generate)
-            if job.traced:
-                _add_columns(done, job, runs, task, traces)
-                runs = self._again_untraced(done, job, method, task, runs)
-            _price(method, runs)
-            done.records = [scored(run, task, job.cell.seed) for run in runs]
+            method = self._pool.method(job.cell)
+            if job.prompts:
+                self._fill(done, job, method, job.cell.load_task())
         except Exception as error:  # no model, no memory for it: the cell's folder will say why
             done.failure = format_exception(error)
         done.seconds = time.perf_counter() - began
         return done
+
+    def _fill(self, done: Done, job: Job, method: Method, task: Task) -> None:
+        traces: dict[str, Traced] = {}
+        runs = self._answers(job, method, task, decoder(traces) if job.traced else generate)
+        if job.traced:
+            _add_columns(done, job, runs, task, traces)
+            runs = self._again_untraced(done, job, method, task, runs)
+        _price(method, runs)
+        done.records = [scored(run, task, job.cell.seed) for run in runs]
 
     def _answers(self, job: Job, method: Method, task: Task, decode: Callable[..., list[Generation]]) -> list[Answer]:
         """The answers of a batch. One that failed in company is tried again alone: a batch may need more memory than a

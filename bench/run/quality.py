@@ -6,7 +6,7 @@ process appends to the store, as soon as a batch is done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -37,6 +37,8 @@ class Work:
     covered  ids of the prompts that are traced.
     open     prompts not yet handed out.
     row      its progress bar, once it has begun.
+    loading  whether its models are being loaded, before its twin is decoded; None: this was not tried yet.
+    failed   it cannot be decoded.
     """
 
     claim: Claim
@@ -46,6 +48,8 @@ class Work:
     covered: set[str]
     open: list[Prompt]
     row: Row | None = None
+    loading: bool | None = None
+    failed: bool = False
 
     @classmethod
     def of(cls, claim: Claim, prompts: list[Prompt], is_traced: bool) -> Work:
@@ -65,7 +69,15 @@ class Work:
     def give_up(self, reason: Exception | str) -> None:
         """The cell cannot be decoded."""
         self.claim.fail(reason)
+        self.failed = True
         self.open.clear()
+
+    def start(self) -> bool:
+        """Write what is known before anything is decoded. False where that fails."""
+        self.failed = not self.claim.start()
+        if self.failed:
+            self.open.clear()
+        return not self.failed
 
     def store(self, done: Done) -> None:
         """Append the records of a job and write its traces, those of good prompts."""
@@ -99,7 +111,9 @@ def difference(record: Record, before: Sample) -> str | None:
 class QualityPass:
     """Hands out the jobs of all claimed cells and stores what comes back."""
 
-    def __init__(self, claims: Mapping[str, Claim], traced: Callable[[Cell], bool], batch: int) -> None:
+    def __init__(self, claims: Mapping[str, Claim], asked: Collection[str], traced: Callable[[Cell], bool],
+                 batch: int) -> None:
+        """`asked`: names of the cells that are wanted for themselves, not as the twin of another one."""
         self._batch = batch
         self._works: dict[str, Work] = {}
         self._prompts: dict[str, list[Prompt]] = {}
@@ -110,6 +124,11 @@ class QualityPass:
                 self._works[one.cell.name] = Work.of(one, self._prompts_of(one.cell), traced(one.cell))
             except Exception as error:  # a torn samples file, prompts that cannot be read: only this cell cannot run
                 one.fail(error)
+        self._users: dict[str, list[Work]] = {}
+        for work in self._works.values():
+            cell = work.claim.cell
+            if not cell.is_autoregressive and (twin := cell.baseline().name) not in asked:
+                self._users.setdefault(twin, []).append(work)
         self._total: Row | None = None
         self._names = _names([work.claim.cell for work in self._works.values()])
 
@@ -135,25 +154,42 @@ class QualityPass:
             run_jobs(workers, pool, self.next_job, self.take)
 
     def next_job(self) -> Job | None:
-        """The next batch of prompts: cell by cell, prompts of similar length together and the longest first."""
+        """The next batch of prompts: cell by cell, prompts of similar length together and the longest first. None while
+        there is none, until a result is taken."""
         for name, work in self._works.items():
             if not work.open:
                 continue
-            if not work.claim.started:
-                if not work.claim.start():
-                    work.open.clear()
-                    continue
-                work.open.sort(key=self._length(work), reverse=True)
-            chunk, work.open = work.open[:self._batch], work.open[self._batch:]
+            users = self._users.get(name, [])
+            if load := self._load(users):
+                return load
+            if any(user.loading for user in users):
+                return None
+            if users and all(user.failed for user in users):
+                work.give_up("no cell that is compared with it can be decoded")
+            if not work.open or not work.start():
+                continue
             if work.row is None:
+                work.open.sort(key=self._length(work), reverse=True)
                 done = sum(not work.lacks(prompt) for prompt in work.prompts)
                 work.row = self._bars.row(self._names[name], len(work.prompts), done)
+            chunk, work.open = work.open[:self._batch], work.open[self._batch:]
             return Job(work.claim.cell, tuple(chunk), work.traces is not None)
+        return None
+
+    def _load(self, users: Iterable[Work]) -> Job | None:
+        """A job without prompts for the first of the cells whose models were not loaded yet: what cannot be loaded
+        fails before its twin is decoded for nothing."""
+        for user in users:
+            if user.loading is None:
+                user.loading = bool(user.open) and user.start()
+                if user.loading:
+                    return Job(user.claim.cell, ())
         return None
 
     def take(self, job: Job, done: Done) -> None:
         """Store the result of a job."""
         work = self._works[job.cell.name]
+        work.loading = False
         if done.failure is not None:
             work.give_up(done.failure)
             return

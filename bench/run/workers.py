@@ -147,6 +147,9 @@ class Workers:
         job, code = dead.job, dead.process.exitcode or 0
         if job is None:
             return
+        if not job.prompts:  # its models alone were to be loaded: whether they can be, its prompts will show
+            take(job, Done())
+            return
         cause = f"signal {-code}" if code < 0 else f"exit status {code}"
         log.warning("worker %d (process %d) died, %s: decoding its %d prompts of %s again", dead.number + 1,
                     dead.process.pid, cause, len(job.prompts), job.cell.name)

@@ -215,6 +215,20 @@ def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_p
     assert ["error" in line for line in tail] == [True, False, True]
 
 
+@pytest.mark.parametrize("words", [[], pytest.param(["workers=2", "quality_batch=1"], marks=pytest.mark.slow)])
+def test_the_baseline_is_not_decoded_for_what_cannot_be_loaded(command, pair_folder: Path, tmp_path: Path,
+                                                               words: list[str]) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(pair_folder / "draft", broken)
+    (broken / "model.safetensors").write_bytes(b"")
+    result = command(f"pair.draft={broken}", "method=sps,mars", *words, flags=["-m"])
+    assert result.status == 1 and len(result.err.splitlines()) == 2
+    assert not list(result.store.root.glob("*/samples.jsonl"))
+    repaired = shutil.copy(pair_folder / "draft" / "model.safetensors", broken)
+    assert Path(repaired).stat().st_size > 0
+    assert command(f"pair.draft={broken}", "method=sps,mars", *words, flags=["-m"]).status == 0
+
+
 def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch: pytest.MonkeyPatch) -> None:
     from tasks import mini
 

@@ -135,7 +135,7 @@ class Dying:
 
 
 class Connection:
-    """Answers with a sample's id for every prompt, and breaks at "bad"."""
+    """Answers with a sample's id for every prompt, and breaks at "bad" and without prompts."""
 
     def __init__(self) -> None:
         self.job: Job | None = None
@@ -144,7 +144,7 @@ class Connection:
         self.job = job
 
     def recv(self) -> Done:
-        if any(prompt.id == "bad" for prompt in self.job.prompts):
+        if not self.job.prompts or any(prompt.id == "bad" for prompt in self.job.prompts):
             raise EOFError
         return Done([FailedSample(prompt.id, "answered") for prompt in self.job.prompts])
 
@@ -158,9 +158,16 @@ def test_a_prompt_that_kills_its_worker_fails_alone(pair: list[str], monkeypatch
     monkeypatch.setattr(Workers, "_start", lambda self, number: workers.Worker(number, Dying(), Connection()))
     monkeypatch.setattr(Workers, "_stop", lambda self: None)
     monkeypatch.setattr(workers.pipes, "wait", list)
-    jobs = iter([Job(cell, (Prompt("a", text="a"), Prompt("bad", text="b"), Prompt("c", text="c")))])
+    jobs = iter([Job(cell, ()), Job(cell, (Prompt("a", text="a"), Prompt("bad", text="b"), Prompt("c", text="c")))])
     taken: dict[str, str] = {}
-    Workers(2).run(lambda: next(jobs, None),
-                   lambda job, done: taken.update((one.id, one.error) for one in done.records))
+    loaded: list[Done] = []
+
+    def take(job: Job, done: Done) -> None:
+        if not job.prompts:
+            loaded.append(done)
+        taken.update((one.id, one.error) for one in done.records)
+
+    Workers(2).run(lambda: next(jobs, None), take)
+    assert loaded == [Done()], "whether the models can be loaded, the prompts show"
     assert taken["a"] == taken["c"] == "answered"
     assert taken["bad"].startswith(f"{MOST_DEATHS} workers died while they decoded it (the last: signal 9)")
