@@ -7,17 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.reports.overrides import made_by
 from bench.reports.viewer import groups_of
 from results.reports.formats import render_table
 from results.reports.opening import overview
 from results.reports.page import Item, inline_svg, write_index
-from results.reports.spec import FigureSpec, TableSpec
+from results.reports.spec import FigureSpec, TableSpec, replaced
 from results.store.reasons import format_exception
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from bench.reports.plan import Plan
     from bench.run.session import Session
     from results.reports.grid import Grid
+    from results.reports.spec import Coords
     from results.reports.viewer.cells import Group
 
 log = logging.getLogger(__name__)
@@ -36,12 +39,24 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
         except Exception as error:  # one faulty report must not hide the others
             log.error("report %s was not drawn: %s", plan.spec.name, format_exception(error))
             continue
-        items.append(Item(plan.spec, grid, paths, command))
+        items.append(Item(plan.spec, grid, paths, command, cells_of(plan)))
         session.print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}")
     cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
     page = write_page(folder, items, latest_environment(plans, session), groups_of(cells.values(), session.store))
     session.print(f"page: {page}", soft_wrap=True)
     session.settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
+
+
+def cells_of(plan: Plan) -> dict[Coords, tuple[str, str]]:
+    """Coordinates -> name of the cell, and the command that measures it alone."""
+    overrides = {point.coords: point.overrides for point in plan.spec.points()}
+    return {coords: (cell.name, made_by(*replaced(overrides.get(coords, ()), sizes(cell))))
+            for coords, cell in plan.cells.items()}
+
+
+def sizes(cell: Cell) -> list[str]:
+    """The overrides that ask for as many prompts and timed prompts as the cell does."""
+    return [*([] if cell.n is None else [f"n={cell.n}"]), f"timed={cell.timed}"]
 
 
 def write_page(folder: Path, items: Sequence[Item], environment: Mapping[str, Any], groups: Sequence[Group]) -> Path:

@@ -25,6 +25,8 @@ TEMPLATES = Environment(
 )
 FORMULA = re.compile(r"[=+\-@\t\r]")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+POINT = " / "
+"""Between the labels of a point."""
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _GREEK = {chr(code): rf"$\{unicodedata.name(chr(code)).rpartition(' ')[2].lower()}$" for code in range(0x3B1, 0x3CA)
           if chr(code) not in "ος"}
@@ -239,7 +241,14 @@ def _csv_line(table: Table, cell: Cell, number: Number, grid: Grid) -> dict[str,
 
 
 def html(tables: Sequence[Table]) -> str:
-    """A <figure> for each table, with its caption and its notes; classes, no styles. The second has a heading."""
+    """A <figure> for each table, with its caption and its notes; classes, no styles. The second has a heading. Numbers
+    name their point and their value, for the page's script."""
     template = TEMPLATES.get_template("table.html.j2")
-    return "\n".join(template.render(table=table, titled=i > 0, labelled_rows=labelled_rows, cell_texts=cell_texts)
+    return "\n".join(template.render(table=table, titled=i > 0, labelled_rows=labelled_rows, cell_texts=cell_texts,
+                                     point_of=point_of)
                      for i, table in enumerate(tables))
+
+
+def point_of(table: Table, cell: Cell) -> str:
+    """The labels of a cell, one per axis, as `POINT` joins them; empty for a computed one."""
+    return "" if cell.state in ("mean", "absent") else POINT.join(cell.labels[axis] for axis in table.spec.axes)

@@ -6,7 +6,7 @@ import base64
 import mimetypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from results.reports import formats
 from results.reports.advice import Advice
 from results.reports.grid import Grid, Outcome, unmeasured
 from results.reports.layout import lay_out_all
-from results.reports.spec import FigureSpec, TableSpec
+from results.reports.spec import Coords, FigureSpec, TableSpec
 from results.reports.viewer.cells import Group, parts_of
 from results.reports.viewer.parts import written
 from results.store.reasons import printable
@@ -31,12 +31,14 @@ class Item:
     grid      the outcomes of its points.
     paths     the files rendered from it.
     command   the command that makes it; `python -m bench report=NAME` if empty.
+    cells     coordinates of a point -> the name of its cell, and the command that measures it alone.
     """
 
     spec: TableSpec | FigureSpec
     grid: Grid
     paths: Sequence[Path] = ()
     command: str = ""
+    cells: Mapping[Coords, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def content(self) -> Markup:
@@ -49,6 +51,20 @@ class Item:
         if ".png" in files:
             return Markup('<img src="{}" alt="{}">').format(_data_uri(files[".png"]), self.spec.title)
         return Markup('<p class="missing">The figure was not drawn.</p>')
+
+    @property
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Point -> what the page tells of its numbers beside what is printed."""
+        facts: dict[str, dict[str, Any]] = {}
+        for coords, outcome in self.grid.items():
+            name, command = self.cells.get(coords, (None, None))
+            summary, conditions = outcome.summary, outcome.conditions
+            sessions = conditions.plain()["session"] if conditions else None
+            held = {"n": summary and summary.n, "timed": summary and summary.timed, "session": sessions, "cell": name,
+                    "command": command}
+            facts[printable(formats.POINT.join(coords))] = {
+                key: printable(str(value)) for key, value in held.items() if value is not None}
+        return facts
 
     @property
     def unmeasured(self) -> list[tuple[str, Outcome]]:
@@ -69,9 +85,10 @@ def write_index(
     `groups` holds the cells whose answers it shows."""
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
+    parts = {"facts": {item.spec.name: item.facts for item in items}} | (parts_of(groups) if groups else {})
     page = formats.TEMPLATES.get_template("index.html.j2").render(
         title=title, items=items, environment=list(_flat(environment)), metrics=_used_metrics(items), opening=opening,
-        parts=list(written(path.parent, parts_of(groups))) if groups else [])
+        groups=groups, parts=list(written(path.parent, parts)))
     path.write_text(printable(page), encoding="utf-8")
     return path
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from results.reports import page as page_module
-from results.reports.page import write_index
+from results.reports.formats import render_table
+from results.reports.grid import Outcome
+from results.reports.page import Item, write_index
 from results.reports.viewer import parts
 from tests.helpers import browser
+from tests.helpers.synthetic_cells import full_grid, table_spec
 from tests.helpers.viewed_cells import HOSTILE, group
 
 pytestmark = pytest.mark.slow
@@ -104,3 +107,67 @@ def test_threshold_slider(opened: browser.Page) -> None:
 def test_a_hundred_answers_open_at_once(opened: browser.Page) -> None:
     busy = opened.run("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
     assert busy < 10_000, "under a second on an idle machine; the bound leaves room for a busy one"
+
+
+@pytest.fixture
+def table(tab: browser.Page, tmp_path: Path) -> browser.Page:
+    """A page with a table of a failed cell, and the answers of one of its cells."""
+    spec = table_spec()
+    grid = full_grid(spec) | {("Alpha", "SpS", "GSM8K"): Outcome.failed("no & memory")}
+    item = Item(spec, grid, render_table(spec, grid, tmp_path / "page"),
+                cells={coords: ("base-1", "python -m bench <method>") for coords in grid})
+    tab.open(write_index(tmp_path / "page", [item], {}, groups=[group(tmp_path, n=3)]).as_uri())
+    tab.wait(f"{READY} && document.documentElement.dataset.tables")
+    return tab
+
+
+def labels(tab: browser.Page) -> list[str]:
+    """`model method` of the rows in view."""
+    return tab.run("[...document.querySelectorAll('#demo tbody tr')].filter(row => !row.hidden)"
+                   ".map(row => [...row.querySelectorAll('th')].map(th => th.textContent).join(' '))")
+
+
+def test_sort_and_filter_a_table(table: browser.Page) -> None:
+    tab, head = table, "#demo thead tr:last-child th.num:nth-child(2)"
+    printed = labels(tab)
+    assert printed == ["Alpha AR", " SpS", " MARS & co", "Beta AR", " SpS", " MARS & co"]
+    tab.click(head)
+    assert labels(tab) == ["Alpha MARS & co", "Beta SpS", "Beta MARS & co", "Alpha AR", "Beta AR", "Alpha SpS"], \
+        "τ of GSM8K, descending; the failed cell is last"
+    tab.run(f"document.querySelector('{head}').focus()")
+    tab.press("Enter")
+    assert labels(tab)[:2] == ["Alpha AR", "Beta AR"] and labels(tab)[-1] == "Alpha SpS"
+    tab.press("Enter")
+    assert labels(tab) == printed
+    tab.choose("#demo .tools input[type=search]", "beta mars")
+    assert labels(tab) == [" MARS & co"] and "1 of 6 rows" in tab.text("#demo .tools")
+    tab.choose("#demo .tools input[type=search]", "")
+    for i in (0, 1):
+        tab.run(f"document.querySelectorAll('#demo .tools input[type=checkbox]')[{i}].click()")
+    assert "GSM8K" not in tab.text("#demo thead") and "failed" not in tab.text("#demo tbody")
+    assert tab.errors == []
+
+
+def test_facts_behind_a_number(table: browser.Page) -> None:
+    tab, cell = table, "#demo tbody tr:nth-child(6) td:nth-of-type(3)"
+    tab.hover(cell)
+    tab.wait("!document.querySelector('.card').hidden")
+    card = tab.text(".card")
+    assert "Beta / MARS & co / mini_code" in card and "95% interval" in card and "n\n4" in card and "timed\n4" in card
+    assert "python -m bench <method>" in card
+    tab.run("document.querySelector('#demo td[data-point]').focus()")
+    tab.press("ArrowDown")
+    assert tab.text(".card").startswith("failed")
+    tab.press("ArrowRight")
+    assert "Alpha / SpS / mini_code" in tab.text(".card")
+    tab.click(cell)
+    tab.wait("location.hash.startsWith('#answers/base/base/base-1')")
+
+
+def test_copy_a_table(table: browser.Page) -> None:
+    tab = table
+    tab.run("navigator.clipboard.writeText = async text => { window.copied = text; }")
+    for place, wanted in ((1, "| Model"), (2, "{tabular}"), (3, "report,Model,Method,Task")):
+        tab.click(f"#demo .tools button:nth-of-type({place})")
+        tab.wait(f"window.copied?.includes('{wanted}')")
+    assert tab.errors == []
