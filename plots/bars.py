@@ -39,7 +39,9 @@ def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
         for i, entry in enumerate(series):
             _draw_series(ax, bars, column, spec, grid, {**at, bars.series: entry.label}, i)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=min(len(labels), max(2, int(figure.get_figwidth()))))
+    widest_label = 0.7 + 0.08 * max(map(len, labels))  # inches, with its patch and the gap
+    figure.legend(handles, labels, loc="outside upper left",
+                  ncols=min(len(labels), max(1, int(figure.get_figwidth() / widest_label))))
     return figure
 
 

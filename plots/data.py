@@ -39,7 +39,7 @@ GAP = Measured(nan, nan, nan)
 def panels(spec: ReportSpec, axes: tuple[str, ...]) -> list[tuple[str, dict[str, str]]]:
     """(title, {axis: label}) of each panel; titles omit axes with a single entry."""
     places = [dict(zip(axes, labels, strict=True)) for labels in product(*(_labels(spec.axes[axis]) for axis in axes))]
-    return [(", ".join(at[axis] for axis in axes if len(spec.axes[axis]) > 1), at) for at in places]
+    return [(", ".join(at[axis] for axis in axes if len(_labels(spec.axes[axis])) > 1), at) for at in places]
 
 
 def summary(spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> Summary | None:
@@ -58,4 +58,4 @@ def measured(cell: Summary | None, name: str) -> Measured | None:
 
 
 def _labels(axis: tuple[Entry, ...]) -> list[str]:
-    return [entry.label for entry in axis]
+    return list(dict.fromkeys(entry.label for entry in axis))  # entries for different cells may share one

@@ -17,7 +17,7 @@ from results.reports.figures import Histogram
 from results.reports.grid import Grid
 from results.reports.spec import FigureSpec
 
-_LIGHT_TO_BLUE = LinearSegmentedColormap.from_list("blues", ["#dcebf5", BLUE, "#00263d"])
+LIGHT_TO_BLUE = LinearSegmentedColormap.from_list("blues", ["#dcebf5", BLUE, "#00263d"])
 
 
 def draw(histogram: Histogram, spec: FigureSpec, grid: Grid) -> Figure:
@@ -73,7 +73,7 @@ def plane(
     """Pairs of traced values as a two-dimensional histogram on a logarithmic scale of counts; the pairs of `chosen`,
     such as the tokens accepted by relaxation, are drawn over it as points."""
     xs, ys = np.asarray(x, float), np.asarray(y, float)
-    *_, image = ax.hist2d(xs, ys, bins=bins, cmap=_LIGHT_TO_BLUE, norm=LogNorm(), cmin=1)
+    *_, image = ax.hist2d(xs, ys, bins=bins, cmap=LIGHT_TO_BLUE, norm=LogNorm(), cmin=1)
     ax.figure.colorbar(image, ax=ax, label="tokens in a bin", pad=0.02)
     if chosen is not None:
         picked = np.asarray(chosen, bool)

@@ -8,14 +8,15 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from plots import bars, histogram, pareto, sweep, traced
+from plots import agreement, bars, histogram, pareto, sweep, traced
 from plots.style import note, style
 from results.reports.conditions import stated
 from results.reports.grid import Grid, conditions, sizes, unmeasured
 from results.reports.spec import FigureSpec
 
 _DRAW: dict[str, Callable[..., Figure]] = {
-    "sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw, "traced": traced.draw}
+    "sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw, "traced": traced.draw,
+    "matrices": agreement.draw_matrices, "agreement": agreement.draw_agreement}
 """kind of a figure -> draw(figure, report, grid)"""
 
 

@@ -13,6 +13,7 @@ from bench.config.cell import SECTIONS
 from bench.config.errors import ConfigError, unknown_key
 from bench.config.judge_options import Judge
 from bench.config.section import Named, Section, choose, parse, validated
+from bench.config.similarity_options import Similarity
 
 
 class Folder(Section):
@@ -37,6 +38,7 @@ class Settings(Section):
     replay: Literal["auto"] | float | tuple[float, ...] | None = None
     dry_run: bool
     judge: Judge
+    similarity: Similarity
     tracker: Named[tracking.Tracker]
 
     @classmethod
@@ -52,6 +54,7 @@ class Settings(Section):
             "output": parse(Folder, config, "output"),
             "store": parse(Folder, config, "store"),
             "judge": parse(Judge, config, "judge"),
+            "similarity": parse(Similarity, config, "similarity"),
             "tracker": choose(config, "tracker", tracking.TRACKERS.__getitem__, tracking.TRACKERS),
         }
         settings = validated(cls, found, "")

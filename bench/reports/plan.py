@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bench.reports.overrides import Selection, key_of, of_points
@@ -13,6 +13,7 @@ from results.metrics.trace_metrics import trace_metrics
 from results.reports.conditions import Conditions, machine
 from results.reports.conditions import Session as TimedSession
 from results.reports.grid import Outcome
+from results.reports.spec import FigureSpec
 from results.store.compared import Compared
 from results.store.summary import Summary
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.compose import Composer
     from bench.run.session import Session
-    from results.reports.spec import Coords, FigureSpec, ReportSpec, TableSpec
+    from results.reports.spec import Coords, ReportSpec, TableSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,14 @@ class Plan:
     refused: dict[Coords, str]
     absent: dict[Coords, str] = field(default_factory=dict)
 
+    def groups(self, axis: str) -> list[list[Cell]]:
+        """The cells that differ in this axis alone, together."""
+        groups: dict[Coords, list[Cell]] = {}
+        for coords, cell in self.cells.items():
+            rest = tuple(label for name, label in self.spec.labels(coords).items() if name != axis)
+            groups.setdefault(rest, []).append(cell)
+        return list(groups.values())
+
     def all_cells(self) -> list[Cell]:
         """The cells of all points, with their repeats, of which only the samples are needed."""
         return [cell.twin(repeat=cell.repeat + i, timed=0) if i else cell
@@ -46,6 +55,10 @@ class Plan:
     def grid(self, session: Session) -> dict[Coords, Outcome]:
         """What the store holds for each point."""
         measured = {coords: outcome(cell, session, self.spec) for coords, cell in self.cells.items()}
+        if models_of(self.spec):
+            names = {cell.name: " / ".join(coords) for coords, cell in self.cells.items()}
+            measured = {coords: replace(held, agreement=named(session.agreement(self.cells[coords]), names))
+                        for coords, held in measured.items()}
         return measured | {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
 
 
@@ -57,9 +70,11 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
     spec = Selection.from_overrides(overrides).edition(spec)
     overrides = of_points(overrides)
     check_overrides(spec, overrides)
+    lacking = lacking_models(spec, hydra, overrides)
     plan, untimed = Plan(spec, {}, {}), [] if TIMED & set(spec.metrics()) else ["timed=0"]
     for point in spec.points():
-        if reason := next((entry.no_cell for entry in spec.entries(point.coords).values() if entry.no_cell), ""):
+        no_cell = next((entry.no_cell for entry in spec.entries(point.coords).values() if entry.no_cell), "")
+        if reason := no_cell or lacking:
             plan.absent[point.coords] = reason
             continue
         entries = {key_of(line) for line in point.fixed} - {"pair"}
@@ -71,6 +86,27 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
             reasons, reason = (plan.absent, found.absent) if found.absent else (plan.refused, found.refused)
             reasons[point.coords] = reason
     return plan
+
+
+def models_of(spec: ReportSpec) -> tuple[str, ...]:
+    """What of `similarity` the report shows; empty for most."""
+    return spec.figure.models if isinstance(spec, FigureSpec) else ()
+
+
+def lacking_models(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> str:
+    """Why a report that compares meanings cannot run: no model of meaning is given. Empty for all others."""
+    measures = models_of(spec)
+    if not measures or hydra.settings(overrides).similarity.models(measures):
+        return ""
+    return f"needs a model of meaning: {' or '.join(f'similarity.{name}=MODEL' for name in measures)}, a folder or a " \
+           "hub name org/model"
+
+
+def named(agreement: Mapping[str, Mapping[str, Sequence[float]]],
+          names: Mapping[str, str]) -> dict[str, dict[str, Sequence[float]]]:
+    """The agreement of a cell, its series named by coordinates where they are cells of the report."""
+    return {measure: {names.get(series, series): values for series, values in of_series.items()}
+            for measure, of_series in agreement.items()}
 
 
 def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from bench.reports.plan import Plan, needs_judge, plan_of
 from bench.reports.render import render_plans
 from bench.reports.workload import run_workload
 from bench.run.session import Session
+from results.reports.figures import Agreement, Matrices
 from results.reports.kinds import parse_report, report_keys
 from results.reports.workload import Workload
 
@@ -155,15 +156,30 @@ def runnable(requested: Sequence[str], plans: Mapping[str, Plan], request: Reque
 
 def run_plans(plans: Sequence[Plan], session: Session) -> int:
     """Measure, trace and audit the cells of these reports where that is missing, add the metrics that compare cells,
-    and let an LLM judge those whose grades are shown. Returns 1 where the judging failed, else 0."""
+    compare meanings, and let an LLM judge those whose grades are shown. Returns 1 where one of the last two failed,
+    else 0."""
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         session.print(f"left out: {reason}")
     session.complete(distinct_cells(plans), traced_names(plans))
     session.audit([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()])
+    status = max((compare_meanings(plan, session) for plan in plans), default=0)
     if session.settings.judge.base_url is None:
-        return 0
+        return status
     judged = {cell.name: cell for plan in plans if needs_judge(plan.spec) for cell in plan.cells.values()}
-    return judge_cells(list(judged.values()), session)
+    return max(status, judge_cells(list(judged.values()), session))
+
+
+def compare_meanings(plan: Plan, session: Session) -> int:
+    """Compare the answers of a report that shows how alike they are. Returns 1 where that failed, else 0."""
+    figure = plan.spec.figure if plan.spec.kind == "figure" else None
+    measured = {name for name, cell in ((cell.name, cell) for cell in plan.cells.values())
+                if session.compared(cell) is not None}
+    if isinstance(figure, Matrices):
+        groups = ([cell for cell in group if cell.name in measured] for group in plan.groups(figure.paths))
+        return session.compare_paths([group for group in groups if group])
+    if isinstance(figure, Agreement):
+        return session.continue_rejected([cell for cell in plan.cells.values() if cell.name in measured])
+    return 0
 
 
 def print_status(plans: Sequence[Plan], session: Session) -> int:

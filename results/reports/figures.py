@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
@@ -29,8 +29,10 @@ QuantityName = Annotated[str, BeforeValidator(_quantity)]
 
 
 class _Figure(Frozen, ABC):
-    """`panels`: axes whose entries get a panel each."""
+    """`panels`: axes whose entries get a panel each. `models`: what of `similarity` the figure shows, any of which
+    suffices."""
 
+    models: ClassVar[tuple[str, ...]] = ()
     panels: tuple[str, ...] = ()
 
     @abstractmethod
@@ -194,4 +196,35 @@ class Traced(_Figure):
         return []
 
 
-Figure = Annotated[Sweep | Pareto | Bars | Histogram | Traced, Field(discriminator="kind")]
+class Matrices(_Figure):
+    """How alike the cells of an axis answer: a matrix for each measure and entry of `panels`, the mean over prompts.
+
+    paths      the axis whose entries are compared with each other.
+    """
+
+    kind: Literal["matrices"]
+    paths: str
+    models: ClassVar[tuple[str, ...]] = ("sentence", "entailment")
+
+    def axes(self) -> list[str]:
+        return [self.paths, *self.panels]
+
+    def metrics(self) -> list[str]:
+        return []
+
+
+class Agreement(_Figure):
+    """How alike an answer goes on after a rejected token: a distribution for each measure and entry of `panels`. The
+    report needs `trace: true`."""
+
+    kind: Literal["agreement"]
+    models: ClassVar[tuple[str, ...]] = ("bertscore", "sentence", "entailment")
+
+    def axes(self) -> list[str]:
+        return list(self.panels)
+
+    def metrics(self) -> list[str]:
+        return []
+
+
+Figure = Annotated[Sweep | Pareto | Bars | Histogram | Traced | Matrices | Agreement, Field(discriminator="kind")]

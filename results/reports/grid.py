@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,6 +24,7 @@ class Outcome:
     conditions   how it was measured; None if that is unknown.
     items        metric -> the sums of each prompt that rows are compared by.
     unjudged     why an LLM judge has not graded it; empty where its task is not judged.
+    agreement    measure -> series -> numbers, where answers were compared by models of meaning.
     """
 
     state: Literal["measured", "failed", "missing"]
@@ -33,6 +34,7 @@ class Outcome:
     conditions: Conditions | None = None
     items: Mapping[str, ByItem] = field(default_factory=dict)
     unjudged: str = ""
+    agreement: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
 
     @classmethod
     def measured(cls, summary: Summary, trace: TraceFolder | None = None, conditions: Conditions | None = None,

@@ -90,7 +90,7 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
                 continue  # no part of it: it needs a user's prompts
             table = spec.table() if isinstance(spec, Workload) else spec
             plan = plan_of(table, hydra, [*command.overrides, *measured])
-            assert plan.cells and not plan.refused, f"{name}: {plan.refused}"
+            assert (plan.cells or plan.absent) and not plan.refused, f"{name}: {plan.refused}"
             composed.add(name)
         return
     for point in command.points:

@@ -1,5 +1,6 @@
 """Figures: what is drawn is what was measured, readable without colour, and the same bytes every time."""
 
+from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 
@@ -8,8 +9,8 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
-from plots import bars, histogram, pareto, sweep
-from plots.data import measured
+from plots import agreement, bars, histogram, pareto, sweep
+from plots.data import measured, panels
 from plots.render import render, save
 from plots.style import COLOURS, look, panel_grid, style
 from results.reports.grid import Outcome
@@ -228,3 +229,61 @@ def test_matplotlib_is_left_as_it_was():
     before = dict(mpl.rcParams)
     drawn("bars", full_grid(spec_of("bars")))
     assert dict(mpl.rcParams) == before
+
+
+def test_entries_of_one_label_share_a_panel():
+    axes = METHODS | {"p": [{"label": "p", "only": {"Method": ["AR"]}},
+                            {"label": "p", "only": {"Method": ["SpS", "MARS & co"]}}, {"label": "other"}]}
+    spec = FigureSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": axes,
+                                      "figure": FIGURES["histogram"] | {"panels": ["Model", "Task", "p"]}})
+    titles = [title for title, _ in panels(spec, ("p",))]
+    assert titles == ["p", "other"]
+
+
+def bars_of(column, **figure):
+    axes = METHODS | {"Method": [{"label": "AR", "only": {"Task": ["GSM8K"]}}, {"label": "SpS"}]}
+    spec = FigureSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": axes, "figure": {
+        "kind": "bars", "y": column, "clusters": "Task", "series": "Method", "panels": ["Model"], **figure}})
+    grid = full_grid(spec)
+    with style():
+        return spec, grid, bars.draw(spec.figure, spec, grid)
+
+
+def test_bars_have_a_panel_for_each_metric_and_no_bar_where_no_cell_is_asked_for():
+    *_, figure = bars_of(["tau", {"metric": "accuracy", "only": {"Task": ["mini_code"]}}])
+    first, second, *_ = figure.axes
+    assert [label.get_text() for label in first.get_xticklabels()] == ["GSM8K", "mini_code"]
+    assert [label.get_text() for label in second.get_xticklabels()] == ["mini_code"]
+    assert len(first.patches) == 3 and len(second.patches) == 1
+    assert not [line for line in second.lines if line.get_marker() == "x"], "not asked for is not missing"
+
+
+def test_bars_of_a_mean_are_that_of_the_cells_behind_them():
+    _, grid, figure = bars_of("tau", clusters="Model", panels=[], mean="Task")
+    [ax] = figure.axes
+    sps = [grid["Alpha", "SpS", task].summary.tau for task in ("GSM8K", "mini_code")]
+    heights = [patch.get_height() for patch in ax.patches]
+    assert heights[2] == pytest.approx(sum(sps) / 2)
+    assert heights[0] == pytest.approx(grid["Alpha", "AR", "GSM8K"].summary.tau), "one cell: its own value"
+
+
+def test_matrices_and_distributions_show_what_was_compared():
+    axes = {"Model": [{"label": "Alpha"}], "Head": [{"label": "H1"}, {"label": "H2"}]}
+    spec = FigureSpec.model_validate({"name": "m", "title": "M", "kind": "figure", "axes": axes, "figure": {
+        "kind": "matrices", "paths": "Head", "panels": ["Model"]}})
+    names = [("Alpha", "H1"), ("Alpha", "H2")]
+    grid = {row: replace(made_up(), agreement={"sentence": {
+        " / ".join(column): [1.0, 1.0] if row == column else [0.25, 0.75] for column in names}}) for row in names}
+    with style():
+        cosine, entailment, *_ = agreement.draw_matrices(spec.figure, spec, grid).axes
+    assert sorted(text.get_text() for text in cosine.texts) == ["0.50", "0.50", "1.00", "1.00"]
+    assert [text.get_text() for text in entailment.texts] == ["needs similarity.entailment=MODEL"]
+    spec = FigureSpec.model_validate({"name": "a", "title": "A", "kind": "figure", "axes": {"Model": axes["Model"]},
+                                      "figure": {"kind": "agreement", "panels": ["Model"]}})
+    grid = {("Alpha",): replace(made_up(), agreement={"bertscore": {"one": [0.5, 0.9], "other": [0.7]}})}
+    with style():
+        figure = agreement.draw_agreement(spec.figure, spec, grid)
+    first, second, _ = figure.axes
+    assert sum(patch.get_data().values.sum() for patch in first.patches) == pytest.approx(200)
+    assert sorted(line.get_xdata()[0] for line in first.lines) == pytest.approx([0.7, 0.7])
+    assert [text.get_text() for text in second.texts] == ["needs similarity.sentence=MODEL"]
