@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from methods.acceptance import settle
 from methods.engine.cache import SlotCache
 from methods.method import Method
 from methods.prompt_rng import PromptRng
-from methods.rules.base import Rule
 from methods.rules.verification import State, Verification
-from methods.rules.walk import Decision, Walk, walk
+from methods.rules.walk import Decision, Walk
 from methods.sampling import draw
 from methods.trees.draft import Draft
 
@@ -127,8 +127,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         with probe("verify"):
             v, features, extra_argmax = verify(method, draft, cache, u, wanted, state)
         with probe("accept"):
-            decision, path, token = accept(method.rule, v, u[:, nodes])
-            state = method.rule.next_state(v, path, token)
+            decision, path, token, state = settle(method.rule, v, u[:, nodes], cache, observed=observer is not None)
             if not v.draft.chain:
                 cache.compact(path.by_depth(v.draft))
             outcomes = read_outcomes(v, path, token, extra_argmax)
@@ -161,14 +160,6 @@ def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor, features: 
         logits, hidden = logits[:, :draft.nodes], None if hidden is None else hidden[:, :draft.nodes]
     v = Verification(draft, logits, method.sampling, u[:, :draft.nodes], hidden, state)
     return v, out.features, extra_argmax
-
-
-def accept(rule: Rule, v: Verification, u: Tensor) -> tuple[Decision, Walk, Tensor]:
-    """The rule's decision, the kept path, and the token [B] after it, drawn with `u` [B]. Nothing here waits for the
-    device."""
-    decision = rule.decide(v)
-    path = walk(v, decision)
-    return decision, path, rule.next_token(v, path.last, u)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import Field, field_validator, model_serializer, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_serializer, model_validator
 
 from bench.config.errors import ConfigError, NotInPair
 from bench.config.section import Section
 from methods.engine import gguf, packages
-from methods.engine.families import DecoderName
+from methods.engine.families import DecoderName, GraphsName
 from methods.engine.source import DType, ModelError, folder_of, is_gguf, is_package, is_random, read_json
 from methods.sampling import Sampling
 from results.store.reasons import one_line
@@ -184,12 +184,23 @@ class Engine(Section):
     dtype    of weights and matrix products.
     threads  CPU threads; None: the quickest number, measured at the start.
     decoder  what runs a model's forwards; auto: the lean decoder where it knows the model.
+    graphs   on: forwards and decisions are recorded as CUDA graphs and replayed; auto: on with CUDA.
     """
 
     device: str
     dtype: DType
     threads: int | None = Field(ge=1, le=MOST_THREADS)
     decoder: DecoderName = "auto"
+    graphs: GraphsName = "off"
+
+    @field_validator("graphs")
+    @classmethod
+    def _recordable(cls, graphs: GraphsName, info: ValidationInfo) -> GraphsName:
+        """`auto` becomes what it stands for here."""
+        cuda = info.data.get("device", "cuda").startswith("cuda")
+        if graphs == "on" and not cuda:
+            raise ValueError(f"no CUDA graphs on engine.device={info.data['device']}; take engine.graphs=auto")
+        return graphs if graphs != "auto" else "on" if cuda else "off"
 
     @field_validator("device")
     @classmethod

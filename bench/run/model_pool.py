@@ -11,6 +11,7 @@ import torch
 
 from bench.config.paths import TINY
 from methods.engine.cut import is_cut, load_cut
+from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
 from methods.engine.vocabulary import check_same_vocabulary
@@ -55,10 +56,12 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
     checkpoint = pair.checkpoint(role)
     if role == "draft" and is_cut(checkpoint.source):
         return load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
-    return load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
-                      trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
-                      thinking=pair.thinking if role == "target" else None, shape_tokenizer=TINY / "target",
-                      decoder=engine.decoder)
+    model = load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
+                       trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
+                       thinking=pair.thinking if role == "target" else None, shape_tokenizer=TINY / "target",
+                       decoder=engine.decoder)
+    model.graphs = Graphs() if engine.graphs == "on" else None
+    return model
 
 
 class ModelPool:
@@ -130,7 +133,7 @@ def _key(cell: Cell, role: str) -> Hashable:
     target: it shares its weights."""
     pair, engine = cell.pair, cell.engine
     checkpoint = pair.checkpoints.get(role)
-    key = (checkpoint, engine.dtype, engine.device, engine.decoder, pair.trust_remote_code, pair.chat_template,
-           pair.thinking)
+    settings = engine.dtype, engine.device, engine.decoder, engine.graphs
+    key = checkpoint, *settings, pair.trust_remote_code, pair.chat_template, pair.thinking
     shares = role not in pair.causal_roles or (role == "draft" and checkpoint is not None and is_cut(checkpoint.source))
     return (*key, role, _key(cell, "target")) if shares else key

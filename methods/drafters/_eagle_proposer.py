@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from methods.drafters.base import DraftSettings, Proposer
+from methods.engine.cache import SlotCache
 from methods.engine.layout import Layout, additive
 from methods.engine.source import ModelError
 from methods.engine.upload import upload
@@ -57,14 +58,13 @@ class HeadProposer(Proposer):
         assert self.features is not None, "on_features comes first"
         cache, counts, width = self.cache, self.counts, self.features.shape[1]
         tokens = [row[len(row) - n:] + [0] * (width - n) for row, n in zip(rows, counts, strict=True)]
-        layout = Layout.of(cache, width)
-        mask = None if layout.causal else layout.mask(cache.dtype)
-        fused = self.head.model.fuse(self.features)
-        hidden = self.head.step(upload(tokens, self.device), fused, layout.positions, mask, cache)
-        cache.lengths = [length + n for length, n in zip(cache.lengths, counts, strict=True)]
         last = upload([[max(n, 1) - 1] for n in counts], self.device)
-        hidden = hidden.gather(1, last[..., None].expand(-1, -1, hidden.shape[-1]))
-        return hidden, self.head.logits(hidden)
+        cache.reserve(width)
+        causal = not any(cache.lengths)
+        arguments = (self.head, cache, causal, upload(tokens, self.device), self.features, last)
+        out = _catch_up(*arguments) if causal else cache.run(_catch_up, *arguments)
+        cache.lengths = [length + n for length, n in zip(cache.lengths, counts, strict=True)]
+        return out
 
     def to_target(self, tokens: Tensor) -> Tensor:
         """Draft ids -> target ids."""
@@ -76,6 +76,32 @@ class HeadProposer(Proposer):
             return logits
         full = torch.full((*logits.shape[:2], self.head.vocab_size), -torch.inf, device=logits.device)
         return full.index_copy_(2, self.head.to_target, logits)
+
+
+def _catch_up(head: Head, cache: SlotCache, causal: bool, tokens: Tensor, features: Tensor,
+              last: Tensor) -> tuple[Tensor, Tensor]:
+    """Feed `tokens` [B, N] with the target's features; hidden state [B, 1, h] and logits [B, 1, Vd] at last [B, 1]."""
+    layout = Layout.of(cache, tokens.shape[1], causal)
+    mask = None if layout.causal else layout.mask(cache.dtype)
+    hidden = head.step(tokens, head.model.fuse(features), layout.positions, mask, cache)
+    hidden = hidden.gather(1, last[..., None].expand(-1, -1, hidden.shape[-1]))
+    return hidden, head.logits(hidden)
+
+
+def _feed(head: Head, cache: SlotCache, offset: int, level: int, tokens: Tensor, hidden: Tensor, parent: Tensor | None,
+          blocked: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """One level of a tree, `offset` nodes and `level` levels behind the committed tokens: its hidden states, its logits
+    and what its nodes do not see."""
+    rows, width = tokens.shape
+    places = cache.begin(width, offset)
+    if blocked is None or parent is None:
+        above = (cache.slot_ids[:cache.visible] >= cache.starts[:, None])[:, None].repeat(1, width, 1)
+    else:
+        above = blocked.gather(1, parent[..., None].expand(rows, -1, cache.visible))
+    blocked = above.scatter(2, places[..., None], False)
+    positions = (cache.starts[:, None] + level).expand(-1, width)
+    hidden = head.step(tokens, hidden, positions, additive(blocked, cache.dtype)[:, None], cache)
+    return hidden, head.logits(hidden), blocked
 
 
 class Levels:
@@ -91,18 +117,12 @@ class Levels:
     def feed(self, tokens: Tensor, hidden: Tensor, parent: Tensor | None) -> tuple[Tensor, Tensor]:
         """tokens [B, M] of the target's vocabulary, hidden [B, M, h] of their parents; parent [B or 1, M]: each node's
         parent as an index into the level fed before, None under the root -> hidden [B, M, h], logits [B, M, Vd]."""
-        cache, (rows, width) = self.cache, tokens.shape
-        places = cache.begin(width, self.offset, self.room)
-        if self.blocked is None or parent is None:
-            above = (cache.slot_ids[:cache.visible] >= cache.starts[:, None])[:, None].repeat(1, width, 1)
-        else:
-            above = self.blocked.gather(1, parent[..., None].expand(rows, -1, cache.visible))
-        self.blocked = above.scatter(2, places[..., None], False)
-        positions = (cache.starts[:, None] + self.level).expand(-1, width)
-        hidden = self.head.step(tokens, hidden, positions, additive(self.blocked, cache.dtype)[:, None], cache)
-        self.offset += width
+        self.cache.reserve(tokens.shape[1], self.offset, self.room)
+        hidden, logits, self.blocked = self.cache.run(
+            _feed, self.head, self.cache, self.offset, self.level, tokens, hidden, parent, self.blocked)
+        self.offset += tokens.shape[1]
         self.level += 1
-        return hidden, self.head.logits(hidden)
+        return hidden, logits
 
 
 class DynamicProposer(HeadProposer):

@@ -50,17 +50,18 @@ class Rotary:
         """`positions`: the model's positions, beyond which dynamic scaling changes its frequencies."""
         self.module, self.dtype, self.positions = module, dtype, positions
         self.by_length = getattr(module, "rope_type", "default") == "longrope"
-        self.tables: tuple[Tensor, Tensor] | None = None
+        self.tables: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}  # kept: graphs read them where they are
 
     def at(self, positions: Tensor, slots: int) -> tuple[Tensor, Tensor]:
         """cos, sin [B, N, 1, d] at `positions` [B, N] int64, all below `slots`."""
         if self.by_length:  # its frequencies follow the longest position of each forward
             return self._computed(positions)
-        if self.tables is None or self.tables[0].shape[0] < slots or self.tables[0].device != positions.device:
-            places = torch.arange(slots, device=positions.device).clamp(max=self.positions - 1)
+        key = 1 << (slots - 1).bit_length(), positions.device
+        if key not in self.tables:
+            places = torch.arange(key[0], device=positions.device).clamp(max=self.positions - 1)
             cos, sin = self._computed(places[None])
-            self.tables = cos[0], sin[0]
-        cos, sin = self.tables
+            self.tables[key] = cos[0], sin[0]
+        cos, sin = self.tables[key]
         return cos[positions], sin[positions]
 
     def _computed(self, positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,8 +12,42 @@ from transformers import Cache, PretrainedConfig
 
 from methods.engine.upload import upload
 
+if TYPE_CHECKING:
+    from methods.engine.graphs import Graphs
+
+Result = TypeVar("Result")
 BUCKET = 64
 """A forward attends over a multiple of this many slots, so that few shapes occur."""
+
+
+@dataclass(slots=True, eq=False)
+class Memory:
+    """The tensors of a cache.
+
+    store     [layers, rows, slots, 2, G, d]: a token's keys and values are contiguous, so that one copy writes both.
+    slot_ids  [slots] int64, 0, 1, …
+    starts    [B] int64, committed tokens of each row.
+    first     [B] int64, the first slot of each row, counted over all rows' slots.
+    """
+
+    store: Tensor
+    slot_ids: Tensor
+    starts: Tensor
+    first: Tensor
+
+    @classmethod
+    def new(cls, layers: int, rows: int, slots: int, entry: tuple[int, int, int], dtype: torch.dtype,
+            device: torch.device) -> Memory:
+        """For `rows` of `slots` tokens, whose keys and values have the shape `entry`, (2, G, d), in each layer."""
+        return cls(torch.zeros(layers, rows, slots, *entry, dtype=dtype, device=device),
+                   torch.arange(slots, device=device), torch.zeros(rows, dtype=torch.int64, device=device),
+                   torch.arange(rows, device=device) * slots)
+
+    def fits(self, kind: Memory, slots: int) -> bool:
+        """Whether it has at least `slots` slots and is otherwise like `kind`."""
+        mine, other = self.store, kind.store
+        return (mine.shape[2] >= slots and mine.shape[:2] == other.shape[:2] and mine.shape[3:] == other.shape[3:]
+                and (mine.dtype, mine.device) == (other.dtype, other.device))
 
 
 class SlotCache(Cache):
@@ -21,24 +56,31 @@ class SlotCache(Cache):
     A forward of N nodes writes row b's slots lengths[b] … lengths[b]+N-1; nothing is committed until `commit`. Slots
     behind a row's committed length hold leftovers that the attention mask hides, so a rollback costs nothing.
 
-    lengths   committed tokens of each row, as host integers; setting them sets `starts`.
-    starts    [B] int64, the same on the device: what masks, positions and writes are computed from.
-    store     [layers, rows, slots, 2, G, d]: a token's keys and values are contiguous, so that one copy writes both.
-    slot_ids  [slots] int64, 0, 1, …
+    lengths  committed tokens of each row, as host integers; setting them sets `starts`.
+    graphs   what records forwards on this cache, and lends it its memory; None: nothing does.
+    store, slot_ids, starts  of its `Memory`; masks, positions and writes are computed from them.
     """
 
-    def __init__(self, config: PretrainedConfig, rows: int, slots: int, *, dtype: torch.dtype, device: torch.device):
+    def __init__(self, config: PretrainedConfig, rows: int, slots: int, *, dtype: torch.dtype, device: torch.device,
+                 graphs: Graphs | None = None):
         super().__init__(layers=[])
         config = config.get_text_config(decoder=True)
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self.store = torch.zeros(config.num_hidden_layers, rows, slots, 2, heads, dim, dtype=dtype, device=device)
-        self.slots, self.visible = slots, 0
-        self.slot_ids = torch.arange(slots, device=device)
-        self.starts = torch.zeros(rows, dtype=torch.int64, device=device)
-        self._first = torch.arange(rows, device=device) * slots  # [B] of each row, over all rows' slots
+        def memory(slots: int) -> Memory:
+            return Memory.new(config.num_hidden_layers, rows, slots, (2, heads, dim), dtype, device)
+
+        self.graphs = graphs
+        self.memory = memory(slots) if graphs is None else graphs.borrow(self, memory, slots)
+        self.store, self.slot_ids, self.starts = self.memory.store, self.memory.slot_ids, self.memory.starts
+        self.slots, self.visible = self.store.shape[2], 0
+        self._first = self.memory.first
         self._index = self.starts
         self._lengths = [0] * rows
+
+    def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """work(*arguments), this cache among them, as a replayed graph where the cache has graphs."""
+        return work(*arguments) if self.graphs is None else self.graphs.run(work, *arguments)
 
     @property
     def lengths(self) -> list[int]:
@@ -72,16 +114,18 @@ class SlotCache(Cache):
     def dtype(self) -> torch.dtype:
         return self.store.dtype
 
-    def begin(self, nodes: int, behind: int = 0, room: int | None = None) -> Tensor:
-        """Prepare to write `nodes` per row, `behind` slots after the committed ones; returns their slots [B, N].
+    def reserve(self, nodes: int, behind: int = 0, room: int | None = None) -> None:
+        """Make room for `nodes` per row, `behind` slots after the committed ones: the host's part of a forward.
 
-        The forward attends over `visible` slots: those of the nodes alone in an empty cache, otherwise the bucket that
-        holds the longest row and `room` more (None: the nodes). Raises IndexError when a row would outgrow the
-        cache."""
+        It attends over `visible` slots: those of the nodes alone in an empty cache, otherwise the bucket that holds the
+        longest row and `room` more (None: the nodes). Raises IndexError when a row would outgrow the cache."""
         last = max(self._lengths) + (behind + nodes if room is None else room)
         if last > self.slots:
             raise IndexError(f"cache of {self.slots} slots is too small for {last} tokens")
         self.visible = last if last == nodes else min(-(-last // BUCKET) * BUCKET, self.slots)
+
+    def begin(self, nodes: int, behind: int = 0) -> Tensor:
+        """Prepare to write `nodes` per row, after `reserve` with the same numbers; returns their slots [B, N]."""
         places = self.starts[:, None] + self.slot_ids[behind:behind + nodes]
         self._index = (places + self._first[:, None]).flatten()
         return places

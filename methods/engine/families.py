@@ -9,6 +9,8 @@ from methods.engine.source import ModelError
 
 DecoderName = Literal["auto", "lean", "transformers"]
 """What engine.decoder can be: auto stands for lean where it can run the model."""
+GraphsName = Literal["auto", "on", "off"]
+"""What engine.graphs can be: auto stands for on with CUDA."""
 LEAN = ("llama", "mistral", "qwen2", "qwen3")
 """Model types that the lean decoder knows; SmolLM2 and many others are of type llama."""
 

@@ -15,6 +15,7 @@ from methods.engine.block import linear
 from methods.engine.cache import SlotCache
 from methods.engine.decoder import Decoder
 from methods.engine.families import DecoderName, resolve
+from methods.engine.graphs import Graphs
 from methods.engine.layout import Layout
 from methods.engine.source import ModelError
 from methods.engine.upload import upload
@@ -50,6 +51,7 @@ class LanguageModel:
     fingerprint  hex digits that identify the checkpoint.
     decoder      what runs its forwards: lean (`methods/engine/decoder.py`), transformers (the model's own modules), or
                  auto: lean where it can.
+    graphs       what records its forwards, with a lean decoder; None: they run as they come.
     """
 
     source: str
@@ -57,6 +59,7 @@ class LanguageModel:
     tokenizer: Any
     fingerprint: str
     decoder: DecoderName = "auto"
+    graphs: Graphs | None = None
     full_vocabulary: ClassVar[bool] = True
     """Its distribution covers every token, unlike that of a head with a reduced draft vocabulary."""
 
@@ -154,10 +157,10 @@ class LanguageModel:
         body, model = copy.copy(self.model.base_model), copy.copy(self.model)
         body._modules = {**body._modules, "layers": type(body.layers)(body.layers[:count])}
         model._modules = {**model._modules, model.base_model_prefix: body}
-        return LanguageModel(self.source, model, self.tokenizer, self.fingerprint, self.decoder)
+        return LanguageModel(self.source, model, self.tokenizer, self.fingerprint, self.decoder, self.graphs)
 
     def new_cache(self, rows: int, slots: int) -> SlotCache:
-        return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device)
+        return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device, graphs=self.graphs)
 
     def prefill(self, rows: list[list[int]], cache: SlotCache, **wanted: Any) -> Output:
         """Fill an empty cache with the prompts `rows` and commit them. Its output is each row's last token's [B, 1, …].
@@ -179,7 +182,17 @@ class LanguageModel:
         ancestors [B or 1, N, N] bool and depth [B or 1, N] describe the tree (None: a chain). `keep` as in
         transformers: the positions whose logits are wanted (0 = all). `features`: HF hidden_states indices to
         concatenate. Nothing is committed: the caller does that with `cache.commit`."""
-        layout = Layout.of(cache, tokens.shape[1], ancestors, depth)
+        cache.reserve(tokens.shape[1])
+        causal = ancestors is None and not any(cache.lengths)
+        arguments = (self, tokens, cache, causal, ancestors, depth, keep, hidden, features)
+        if causal or self.lean is None or self.lean.rotary.by_length:  # these are no graphs
+            return LanguageModel._forward(*arguments)
+        return cache.run(LanguageModel._forward, *arguments)
+
+    def _forward(self, tokens: Tensor, cache: SlotCache, causal: bool, ancestors: Tensor | None, depth: Tensor | None,
+                 keep: Tensor | int, hidden: bool, features: tuple[int, ...]) -> Output:
+        """The device's part of a forward."""
+        layout = Layout.of(cache, tokens.shape[1], causal, ancestors, depth)
         if self.lean is not None:
             mask = None if layout.causal else layout.mask(cache.dtype)
             return Output(*self.lean(tokens, cache, layout.positions, mask, keep=keep, hidden=hidden,

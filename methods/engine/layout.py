@@ -29,10 +29,10 @@ class Layout:
     slot_ids: Tensor
 
     @classmethod
-    def of(cls, cache: SlotCache, nodes: int, ancestors: Tensor | None = None, depth: Tensor | None = None) -> Layout:
-        """Begin a forward of `nodes` nodes: a tree of `ancestors` [B or 1, N, N] bool and `depth` [B or 1, N], or a
-        chain. Raises IndexError when a row would outgrow the cache."""
-        causal = ancestors is None and not any(cache.lengths)
+    def of(cls, cache: SlotCache, nodes: int, causal: bool, ancestors: Tensor | None = None,
+           depth: Tensor | None = None) -> Layout:
+        """Begin a forward of `nodes` nodes, after `SlotCache.reserve`: a tree of `ancestors` [B or 1, N, N] bool and
+        `depth` [B or 1, N], or a chain."""
         places = cache.begin(nodes)
         slots = cache.slot_ids[:cache.visible]
         if ancestors is None or depth is None:

@@ -15,6 +15,7 @@ from methods.engine.block import Block, Place, Rotary, fold
 from methods.engine.cache import SlotCache
 from methods.engine.families import obstacle
 from methods.engine.fingerprints import fingerprint
+from methods.engine.graphs import Graphs
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import Checkpoint, read
@@ -32,6 +33,7 @@ class Head:
     logits  hidden states [..., h] -> float32 logits [..., Vd] over the head's vocabulary.
     to_target  [Vd] int64 target id of each draft id, None where the vocabularies are the same.
     lean    its layer runs as a `Block` of the lean decoder, as its target's do, and not through its modules.
+    graphs  what records its forwards, as its target's.
     """
 
     source: str
@@ -43,6 +45,7 @@ class Head:
     fingerprint: str
     max_positions: int = 1 << 30  # its rotary positions are computed, not stored
     lean: bool = False
+    graphs: Graphs | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy makes a block for weights of its own."""
@@ -82,7 +85,8 @@ class Head:
 
     def new_cache(self, rows: int, slots: int) -> SlotCache:
         weight = next(self.model.parameters())
-        return SlotCache(self.model.config, rows, slots, dtype=weight.dtype, device=weight.device)
+        graphs = self.graphs if self.lean and not self._rotary.by_length else None
+        return SlotCache(self.model.config, rows, slots, dtype=weight.dtype, device=weight.device, graphs=graphs)
 
 
 def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
@@ -111,7 +115,7 @@ def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = No
             _check_vocabulary(source, to_target, module.t2d)
     return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(),
                 lambda hidden: module.logits(hidden).float(), to_target, config.vocab_size,
-                fingerprint(source, revision), lean=_is_lean(target, config))
+                fingerprint(source, revision), lean=_is_lean(target, config), graphs=target.graphs)
 
 
 def load_eagle(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
@@ -125,7 +129,7 @@ def load_eagle(source: str, target: LanguageModel, *, revision: str | None = Non
                        attention_bias="layers.0.self_attn.q_proj.bias" in checkpoint.tensors)
     _fill(module, checkpoint, dtype, device)
     return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(), target.head, None,
-                config.vocab_size, fingerprint(source, revision), lean=_is_lean(target, config))
+                config.vocab_size, fingerprint(source, revision), lean=_is_lean(target, config), graphs=target.graphs)
 
 
 def _is_lean(target: LanguageModel, config: LlamaConfig) -> bool:

@@ -31,7 +31,7 @@ class Verification:
 
     def __init__(self, draft: Draft, logits: Tensor, sampling: Sampling, u: Tensor, hidden: Tensor | None = None,
                  state: State | None = None):
-        self.draft, self.logits, self.sampling, self.u, self._hidden = draft, logits, sampling, u, hidden
+        self.draft, self.logits, self.sampling, self.u, self.hidden_or_none = draft, logits, sampling, u, hidden
         self.state: State = {} if state is None else state
         self.notes: dict[str, Tensor] = {}
 
@@ -117,8 +117,8 @@ class Verification:
     @property
     def hidden(self) -> Tensor:
         """[B, N, H] final-norm hidden states of the target; only for rules with `needs_hidden`."""
-        assert self._hidden is not None, "the rule did not ask for hidden states"
-        return self._hidden
+        assert self.hidden_or_none is not None, "the rule did not ask for hidden states"
+        return self.hidden_or_none
 
     @cached_property
     def token_logprob(self) -> Tensor:

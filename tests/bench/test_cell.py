@@ -37,6 +37,7 @@ def test_name_is_readable_and_repeats(cell_of) -> None:
 @pytest.mark.parametrize("override", [
     "store.dir=elsewhere", "output.dir=elsewhere", "summary=json", "tracker=wandb", "dry_run=true", "method=mars",
     "engine.device=cpu", "rule.theta=0.90", "n=4", "n=null", "engine.threads=1", "engine.decoder=lean",
+    "engine.graphs=auto",
 ])
 def test_name_ignores(cell_of, override: str) -> None:
     assert cell_of(override).name == cell_of().name

@@ -31,6 +31,7 @@ WRONG = [
     ("method=eagle3 drafter.depth=100000", "drafter.depth=100000", "≤ 1023"),
     ("method=lookahead drafter.window=1000000", "drafter.window=1000000", "≤ 1024"),
     ("engine.threads=1000000000", "engine.threads=1000000000", "≤ 1024"),
+    ("engine.device=cpu engine.graphs=on", "no CUDA graphs on engine.device=cpu", "take engine.graphs=auto"),
     ("method=mars rule.theta=1.01", "rule.theta=1.01", "no logit_ratio exceeds 1"),
     ("method=mars rule.indicator=prob_ratio rule.theta=2", "rule.theta=2", "no prob_ratio exceeds 1"),
     (f"pair.name={'a' * 300}", "pair.name", "at most 64"),

@@ -1,0 +1,104 @@
+"""Recorded calls give the tokens of direct ones. On the CPU a recording is replayed by calling its function again, on
+the buffers that it was recorded with, which is what a CUDA graph does."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.engine.graphs import Graphs, record
+from methods.method import Method, build_method
+from methods.sampling import Sampling
+from tests.helpers.no_wait import refused
+from tests.helpers.tiny_heads import random_head, small
+from tests.helpers.tiny_models import language_model
+
+ROWS = [[5, 6, 7, 5, 6], [1, 2, 1]]
+LIMITS = Limits(40, frozenset())
+
+
+def replayed(work: Callable[..., Any], arguments: list[Any]) -> tuple[Callable[[], None], Any]:
+    """A recorder for the CPU: replays write into the first result, and may not read a value on the host."""
+    result = work(*arguments)
+    outputs = tensors(result)
+
+    def replay() -> None:
+        with refused():
+            again = work(*arguments)
+        for output, tensor in zip(outputs, tensors(again), strict=True):
+            output.copy_(tensor)
+    for output in outputs:
+        output.copy_(torch.full_like(output, 1))  # a recording computes nothing: only its replay does
+    return replay, result
+
+
+def tensors(result: Any) -> list[torch.Tensor]:
+    from methods.engine.graphs import _tensors
+    return list(_tensors(result, []))
+
+
+def method_of(name: str, rule: str, temperature: float, graphs: Graphs | None) -> Method:
+    target = language_model("llama", layers=4)
+    target.graphs = graphs
+    model: Any = None
+    if name == "model":
+        model = language_model("llama", layers=1, seed=2)
+        model.graphs = graphs
+    elif name.startswith("eagle"):
+        model = replace(random_head(name, target), graphs=graphs, lean=True)
+    return build_method(target, model, small(name), registry.rule(rule)(), Sampling(temperature), 3)
+
+
+@pytest.mark.parametrize("name, rule, temperature", [
+    ("none", "greedy", 0.0), ("model", "greedy", 0.0), ("model", "lossless", 0.8), ("model", "mars", 0.0),
+    ("eagle", "mars", 0.0), ("eagle3", "greedy", 0.0), ("model", "fly", 0.0), ("prompt_lookup", "lossless", 0.8)])
+def test_tokens_are_those_of_direct_calls(name: str, rule: str, temperature: float) -> None:
+    graphs = Graphs(replayed if not torch.cuda.is_available() else record)
+    direct, recorded = (method_of(name, rule, temperature, given) for given in (None, graphs))
+    for prompt in (0, 1):
+        requests = [Request(row, f"{prompt} {index}") for index, row in enumerate(ROWS)]
+        want, got = (generate(method, requests, LIMITS) for method in (direct, recorded))
+        assert [(g.output_ids, g.committed, g.accepted, g.relaxed) for g in got] == [
+            (g.output_ids, g.committed, g.accepted, g.relaxed) for g in want]
+    assert graphs.replays > 2 * len(graphs.recordings) > 0
+
+
+def test_shapes_and_constants_have_recordings_of_their_own() -> None:
+    graphs = Graphs(replayed)
+
+    def scaled(x: torch.Tensor, factor: float) -> dict[str, torch.Tensor]:
+        return {"y": x * factor}
+
+    for size, factor in ((2, 3.0), (2, 3.0), (4, 3.0), (2, 5.0)):
+        x = torch.arange(size, dtype=torch.float32)
+        assert torch.equal(graphs.run(scaled, x, factor)["y"], x * factor)
+    assert len(graphs.recordings) == 3 and graphs.replays == 4
+
+
+def test_a_result_outlives_the_next_replay() -> None:
+    graphs = Graphs(replayed)
+    first, second = (graphs.run(torch.neg, torch.tensor([value])) for value in (1.0, 2.0))
+    assert (first.tolist(), second.tolist()) == ([-1.0], [-2.0])
+
+
+def test_the_memory_of_a_cache_is_lent_again() -> None:
+    target, graphs = language_model("llama", layers=2), Graphs(replayed)
+    target.graphs = graphs
+    first = target.new_cache(2, 50)
+    first.lengths = [3, 4]
+    memory = first.memory
+    other = target.new_cache(2, 50)
+    assert other.memory is not memory
+    del first
+    gc.collect()
+    again = target.new_cache(2, 60)
+    assert again.memory is memory and again.starts.tolist() == again.lengths == [0, 0]
+    assert target.new_cache(2, 65).memory is not memory
+    assert target.new_cache(1, 50).memory is not memory
