@@ -12,7 +12,7 @@ from bench.config.environment import environment
 from bench.config.errors import ConfigError
 from bench.config.identity import by_content, contents, digest, states
 from bench.config.paths import TINY
-from bench.config.schema import Decoding, DraftLength, Engine, Pair, vocabulary
+from bench.config.schema import Decoding, DraftLength, Engine, HalfWidth, Pair, vocabulary
 from bench.config.section import Named, Section, choose, parse, validated
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
@@ -28,16 +28,30 @@ from tasks.base import Task, TaskOptions
 
 IDENTITY_VERSION = 3  # raise it when the same settings come to mean another computation
 BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")  # of a model without its own
-SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "timed", "seed",
-            "repeat", "batch")
+SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "half_width", "timed",
+            "seed", "repeat", "batch")
 BASELINE = {"drafter": "none", "rule": "lossless"}
 LONGEST_LABEL = 200
 """Characters of a cell's name before its hash: a folder's name has 255 bytes at most."""
+AUTO = "auto"
 NOTHING_TO_JUDGE = ("lossless", "greedy")  # rules that leave autoregressive decoding what it is
 
 
 _READABLE: set[tuple[Any, ...]] = set()
 """Tasks with the state of their files, n and seed whose prompts were read: a report has many cells of one task."""
+
+
+def _number_of_prompts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`n`, None for all and for auto, and `half_width`, None without auto. Raises ConfigError."""
+    width = validated(HalfWidth, config.get("half_width") or {}, "half_width")
+    if config.get("n") != AUTO:
+        if width.is_given:
+            raise ConfigError(f"half_width: decides with n={AUTO} alone; give n={AUTO}, or leave it out")
+        return {"n": config.get("n"), "half_width": None}
+    if not width.is_given:
+        raise ConfigError(f"n={AUTO}: give half_width.tau=0.02 or half_width.accuracy=0.05, the relative half-width of "
+                          "the interval at which prompts are no longer added")
+    return {"n": None, "half_width": width}
 
 
 class NoPruning(Section):
@@ -49,7 +63,7 @@ PRUNING: Mapping[str, type[BaseModel]] = {"none": NoPruning, "branches": Pruning
 
 class Cell(Section):
     """pair × drafter × rule × task × decoding × engine, with K, the numbers of prompts and of timed prompts, the
-    seed and the batch size of the timed pass."""
+    seed and the batch size of the timed pass. With n=auto, `half_width` says where prompts are no longer added."""
 
     pair: Pair
     drafter: Named[Drafter]
@@ -60,6 +74,7 @@ class Cell(Section):
     draft: DraftLength
     pruning: Named[Pruning] | None = None
     n: int | None = Field(ge=1)
+    half_width: HalfWidth | None = None
     timed: int = Field(ge=0)
     seed: int = Field(ge=0)
     repeat: int = Field(ge=0, le=1024)
@@ -78,6 +93,7 @@ class Cell(Section):
             "engine": parse(Engine, config, "engine"),
             "draft": parse(DraftLength, config, "draft"),
             "pruning": None,
+            **_number_of_prompts(config),
         }
         if config.get("pruning") is not None:
             chosen = choose(config, "pruning", PRUNING.__getitem__, PRUNING)
@@ -240,7 +256,7 @@ class Cell(Section):
         plain["engine"] = {"device": self.engine.device.partition(":")[0], "dtype": self.engine.dtype,
                            "decoder": self.decoders()}
         plain["task"]["version"] = self.load_task().version
-        del plain["n"], plain["timed"]  # more prompts extend a cell
+        del plain["n"], plain["half_width"], plain["timed"]  # more prompts extend a cell
         del plain["task"]["max_new_tokens"]  # decoding.max_new_tokens holds the limit that counts
         if self.pruning is None:
             del plain["pruning"]
@@ -251,5 +267,6 @@ class Cell(Section):
     def record(self) -> dict[str, Any]:
         """What cell.yaml holds: the resolved settings, the fingerprints of their files, and the name of the twin whose
         samples are the baseline."""
-        return {**self.model_dump(mode="json", exclude={"n", "timed"}), "fingerprints": self.fingerprints(),
+        plain = self.model_dump(mode="json", exclude={"n", "half_width", "timed"})
+        return {**plain, "fingerprints": self.fingerprints(),
                 "name": self.name, "baseline": self.name if self.is_autoregressive else self.baseline().name}

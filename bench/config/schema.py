@@ -218,6 +218,22 @@ class Engine(Section):
         return device
 
 
+class HalfWidth(Section):
+    """Where n=auto stops: the largest half-width of an interval, relative to its value; None: does not matter.
+
+    tau       of τ.
+    accuracy  of the task's score.
+    """
+
+    tau: float | None = Field(None, gt=0, lt=1)
+    accuracy: float | None = Field(None, gt=0, lt=1)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a width is asked for."""
+        return self != HalfWidth()
+
+
 class DraftLength(Section):
     length: int = Field(ge=1, le=LONGEST_DRAFT)
 

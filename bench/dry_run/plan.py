@@ -59,11 +59,15 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
         held = "–" if found.memory is None else size(found.memory.total)
         state = "–" if found.name is None else _state(found.cell, session)
         costs = _cost_texts(found.cost) if with_costs else []
-        table.add_row(label, name, state, str(found.cell.n or "all"), held, *costs)
+        table.add_row(label, name, state, _prompts(found.cell), held, *costs)
     session.print(table)
     if len(cells) > 1:
         _show_sums(entries, session)
     _show_downloads(cells, session)
+
+
+def _prompts(cell: Cell) -> str:
+    return "auto" if cell.half_width is not None else str(cell.n or "all")
 
 
 def dry_run_entry(cell: Cell) -> DryRunEntry:

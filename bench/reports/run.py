@@ -196,7 +196,8 @@ def print_status(plans: Sequence[Plan], session: Session) -> int:
 
 def distinct_cells(plans: Sequence[Plan]) -> list[Cell]:
     """All cells of these reports with their repeats, each once."""
-    return list({(cell.name, cell.n): cell for plan in plans for cell in plan.all_cells()}.values())
+    cells = (cell for plan in plans for cell in plan.all_cells())
+    return list({(cell.name, cell.n, cell.timed): cell for cell in cells}.values())
 
 
 def traced_names(plans: Sequence[Plan]) -> set[str]:

@@ -5,13 +5,16 @@ command prints, draws, traces or judges is about these alone. Of them, all that 
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from results.metrics import looks
 from results.metrics.summary import summarise
 from results.store.cells import CellFolder, Store
 from results.store.compared import Compared, compare
 from results.store.errors import StoreError
+from results.store.sample import Sample
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
@@ -35,7 +38,30 @@ class AskedFolder(CellFolder):
     def __init__(self, cell: Cell, store: Store) -> None:
         folder = store.cell(cell.name)
         super().__init__(folder.path, folder._lines)
-        self.cell, self._store = cell, store
+        self._given, self._store = cell, store
+
+    @cached_property
+    def cell(self) -> Cell:
+        """The cell with the number of prompts that is asked of it: with n=auto, that of the look it has come to. Raises
+        StoreError."""
+        rule = self.stopping_rule
+        if rule is None:
+            return self._given
+        task, good = self._given.load_task(), {one.id: one for one in super().samples() if isinstance(one, Sample)}
+        samples = [good.get(prompt) for prompt in self._ids(None)]
+        return self._given.twin(n=looks.stop(samples, rule, task.proportion), half_width=None)
+
+    @property
+    def stopping_rule(self) -> looks.Rule | None:
+        """Where n=auto stops; None for a fixed number of prompts."""
+        width = self._given.half_width
+        return None if width is None else looks.Rule(width.tau, width.accuracy)
+
+    @property
+    def stated_rule(self) -> str:
+        """The rule of n=auto in words; empty for a fixed number of prompts. Raises StoreError."""
+        rule = self.stopping_rule
+        return "" if rule is None else looks.stated(rule, len(self._ids(None)))
 
     @cached_property
     def baseline(self) -> CellFolder:
@@ -92,6 +118,18 @@ class AskedFolder(CellFolder):
                             baseline_phases=profile.get("baseline"))
         return summary.with_values(asked=self.cell.n)
 
+    def shown(self, summary: Summary) -> Summary:
+        """The summary as tables show it: with n=auto, the intervals that it looked at are at the level of its looks.
+        Raises StoreError."""
+        rule = self.stopping_rule
+        if rule is None:
+            return summary
+        answered = {pair.id: pair.sample for pair in self.compared() if isinstance(pair, Compared)}
+        samples = [answered[prompt] for prompt in self.ids if prompt in answered]  # in the order that was looked at
+        found = looks.widened(samples, self.cell.load_task().proportion, looks.level(len(self._ids(None))))
+        return summary.with_values(**{f"{name}_ci95": found[name][1] for name, limit in asdict(rule).items()
+                                      if limit is not None})
+
     def selection(self) -> list[str] | None:
         """Ids of the prompts asked for; None where these are all that the samples file holds. Raises StoreError."""
         stored = self.stored_summary()
@@ -102,7 +140,11 @@ class AskedFolder(CellFolder):
     @cached_property
     def ids(self) -> list[str]:
         """Ids of the prompts asked for, in the task's order. Raises StoreError."""
+        return self._ids(self.cell.n)
+
+    def _ids(self, n: int | None) -> list[str]:
+        """Ids of the first n prompts of the task. Raises StoreError."""
         try:
-            return [prompt.id for prompt in self.cell.load_task().prompts(self.cell.n, self.cell.seed)]
+            return [prompt.id for prompt in self._given.load_task().prompts(n, self._given.seed)]
         except TaskError as error:
             raise StoreError(f"{self.path}: which prompts are asked for is not known: {error}") from error

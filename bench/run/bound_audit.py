@@ -41,7 +41,7 @@ def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
         folder = asked_folder(cell, store)
         traces = TraceFolder(folder, folder.selection())
         audit = folder.record(RECORD)
-        if folder.summary() is None or not traces.exists() or (audit is not None and audit["asked"] == cell.n):
+        if folder.summary() is None or not traces.exists() or (audit is not None and audit["asked"] == folder.cell.n):
             continue
         frame = traces.frame(COLUMNS)
         if "u_emb" not in frame:
@@ -49,7 +49,7 @@ def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
         try:
             with folder.lock(wait=True):
                 differing = divergences(cell, pool, folder.good_samples(), frame)
-                folder.write_record(RECORD, {"asked": cell.n, **coverage(frame, differing)})
+                folder.write_record(RECORD, {"asked": folder.cell.n, **coverage(frame, differing)})
         except StoreError as error:
             log.warning("%s", error)
         except Exception as error:  # affects this cell only; its table shows that it was not audited

@@ -12,7 +12,7 @@ from bench.run import machine
 from bench.run.asked import AskedFolder, asked_folder
 from bench.run.claims import Claim, claim
 from bench.run.console import console
-from bench.run.quality import QualityPass
+from bench.run.quality import QualityPass, counted
 from bench.run.rotation import rotations, time_rotation, untimed
 from bench.run.workers import worker_count
 from results.store.errors import StoreError
@@ -39,17 +39,28 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: Mod
     def is_traced(cell: Cell) -> bool:
         return settings.trace or cell.name in traced
 
-    asked = list({(cell.name, cell.n, cell.timed): cell for cell in cells}.values())
+    asked = list({(cell.name, cell.n, cell.half_width, cell.timed): cell for cell in cells}.values())
     remaining = asked
     while remaining := [cell for cell in remaining if not is_current(asked_folder(cell, store), is_traced(cell))]:
-        remaining = Completion(remaining, settings, store, pool, is_traced).run()
-        for cell in remaining:
+        fixed = [_at_look(cell, store) for cell in remaining]
+        refused = Completion(fixed, settings, store, pool, is_traced).run()
+        for cell in refused:
             with asked_folder(cell, store).lock(wait=True):  # until the other process ends
                 pass
+        remaining = [cell for cell, before in zip(remaining, fixed, strict=True)
+                     if before in refused or _at_look(cell, store).n != before.n]
     for cell in asked:
         folder = asked_folder(cell, store)
         if (summary := folder.summary()) is not None:
             settings.tracker.options.log_cell(cell.name, folder.config() or {}, folder.compared(), summary)
+
+
+def _at_look(cell: Cell, store: Store) -> Cell:
+    """The cell with the number of prompts of its next look, where it has n=auto."""
+    try:
+        return asked_folder(cell, store).cell
+    except StoreError:  # the pass that reads the file records why
+        return cell.twin(half_width=None)
 
 
 def is_current(folder: AskedFolder, is_traced: bool) -> bool:
@@ -164,5 +175,5 @@ class Completion:
 
 def _title(rotation: Sequence[Claim]) -> str:
     first = rotation[0].cell
-    points = f"{len(rotation)} point{'s' if len(rotation) > 1 else ''}"
+    points = counted(len(rotation), "point")
     return f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}, {points}"

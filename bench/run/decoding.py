@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -48,6 +49,7 @@ class Done:
     untraced   why a prompt could be decoded, but not while it was traced.
     failure    why the cell cannot be decoded at all, in one line; there are no records then.
     seconds    wall time.
+    cpu_s      processor time, all threads and the programs that scores ran.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -57,6 +59,7 @@ class Done:
     untraced: str | None = None
     failure: str | None = None
     seconds: float = 0.0
+    cpu_s: float = 0.0
 
 
 class Decoder:
@@ -68,7 +71,7 @@ class Decoder:
     def decode(self, job: Job) -> Done:
         """Decode and score a job. Nothing is raised: what concerns a prompt alone becomes its record, the rest the
         job's `failure`."""
-        began, done = time.perf_counter(), Done()
+        began, cpu_began, done = time.perf_counter(), _cpu_seconds(), Done()
         try:
             self._pool.keep_only([job.cell])
             method = self._pool.method(job.cell)
@@ -76,7 +79,7 @@ class Decoder:
                 self._fill(done, job, method, job.cell.load_task())
         except Exception as error:  # no model, no memory for it: the cell's folder will say why
             done.failure = format_exception(error)
-        done.seconds = time.perf_counter() - began
+        done.seconds, done.cpu_s = time.perf_counter() - began, _cpu_seconds() - cpu_began
         return done
 
     def _fill(self, done: Done, job: Job, method: Method, task: Task) -> None:
@@ -106,6 +109,10 @@ class Decoder:
                 if answers[place].error is None:
                     done.untraced = f"{run.prompt.id}: {run.error}"
         return answers
+
+
+def _cpu_seconds() -> float:
+    return sum(os.times()[:4])  # of the process and of its children, user and system
 
 
 def _ask(job: Job, method: Method, task: Task, prompts: Sequence[Prompt],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from bench.run.asked import asked_folder
+from bench.run.asked import AskedFolder, asked_folder
 from bench.run.console import console
 from results.metrics.tau_gain import findings
 from results.store.errors import StoreError
@@ -30,7 +30,7 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
     summaries. Returns the exit status: 0 if every cell is complete."""
     columns = ("point", "τ", "speedup", "accuracy", "tokens/s", "n")
     table = Table(*columns, title=f"results in {store.root}", title_justify="left")
-    summaries = [(label, asked_folder(cell, store).summary()) for cell, label in zip(cells, labels, strict=True)]
+    summaries = [(label, _shown(asked_folder(cell, store))) for cell, label in zip(cells, labels, strict=True)]
     for label, summary in summaries:
         table.add_row(label, *_figures(summary))
     console().print(table)
@@ -59,7 +59,7 @@ def print_summaries(cells: Sequence[Cell], store: Store) -> None:
     """Print one JSON line per cell (summary=json) at the end of the standard output."""
     for cell in cells:
         folder = asked_folder(cell, store)
-        summary = folder.summary()
+        summary = _shown(folder)
         print(json.dumps({"cell": cell.name, "error": status_problem(folder)} if summary is None else summary.plain()))
 
 
@@ -80,6 +80,11 @@ def status_problem(folder: AskedFolder) -> str | None:
     except StoreError as error:
         return str(error)
     return (f"{summary.failed} of {summary.failed + summary.n} prompts failed; first {first.id}: {first.error}")
+
+
+def _shown(folder: AskedFolder) -> Summary | None:
+    summary = folder.summary()
+    return None if summary is None else folder.shown(summary)
 
 
 def _figures(summary: Summary | None) -> list[str]:

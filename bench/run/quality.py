@@ -6,11 +6,13 @@ process appends to the store, as soon as a batch is done."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from bench.run.console import console
 from bench.run.decoding import Job
 from bench.run.progress import Bars, Row, display_names
 from bench.run.workers import run_jobs
@@ -130,6 +132,7 @@ class QualityPass:
             if not cell.is_autoregressive and (twin := cell.baseline().name) not in asked:
                 self._users.setdefault(twin, []).append(work)
         self._total: Row | None = None
+        self.cpu_s = 0.0
         self._names = _names([work.claim.cell for work in self._works.values()])
 
     def _prompts_of(self, cell: Cell) -> list[Prompt]:
@@ -147,11 +150,14 @@ class QualityPass:
         return sum(-(-len(work.open) // self._batch) for work in self._works.values())
 
     def run(self, workers: int, pool: ModelPool) -> None:
-        """Do all jobs, in so many processes."""
+        """Do all jobs, in so many processes, and print how busy they were."""
+        prompts, began = sum(len(work.open) for work in self._works.values()), time.perf_counter()
         with Bars() as bars:
-            prompts = sum(len(work.open) for work in self._works.values())
-            self._bars, self._total = bars, bars.row(f"quality pass, {workers} workers", prompts)
+            self._bars, self._total = bars, bars.row(f"quality pass, {counted(workers, 'worker')}", prompts)
             run_jobs(workers, pool, self.next_job, self.take)
+        seconds = time.perf_counter() - began
+        console().print(f"quality pass: {counted(prompts, 'prompt')} in {seconds:.0f} s, {counted(workers, 'worker')} "
+                        f"{self.cpu_s / (workers * seconds):.0%} busy", highlight=False)
 
     def next_job(self) -> Job | None:
         """The next batch of prompts: cell by cell, prompts of similar length together and the longest first. None while
@@ -188,6 +194,7 @@ class QualityPass:
 
     def take(self, job: Job, done: Done) -> None:
         """Store the result of a job."""
+        self.cpu_s += done.cpu_s
         work = self._works[job.cell.name]
         work.loading = False
         if done.failure is not None:
@@ -214,6 +221,11 @@ class QualityPass:
             return (work.claim.cell.max_new_tokens if known is None else len(known.output_ids)), own
 
         return length
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _names(cells: Iterable[Cell]) -> dict[str, str]:

@@ -24,7 +24,8 @@ TWIN_METRICS = ("tau", "speedup", "accuracy")
 
 def add_cross_cell_metrics(cells: Sequence[Cell], store: Store) -> None:
     """Add to the summaries of measured cells the metrics that compare them with other cells of the store."""
-    for cell in {cell.name: cell for cell in cells}.values():
+    for asked in {cell.name: cell for cell in cells}.values():
+        cell = asked_folder(asked, store).cell
         folder = asked_folder(cell, store)
         if (summary := compared_summary(cell, store)) is not None and summary != folder.stored_summary():
             folder.write_summary(summary)

@@ -51,7 +51,7 @@ class Session:
             folder = self.store.cell(cell.name)
             folder.check()
             summary = folder.summary()
-            incomplete |= summary is None or summary.failed > 0 or summary.asked != cell.n
+            incomplete |= summary is None or summary.failed > 0 or summary.asked != self.folder(cell).cell.n
         if incomplete:
             check_writable(self.store.root, "store.dir")
         if output is not None:
@@ -127,9 +127,9 @@ class Session:
         """The summary of the prompts asked for, with the metrics that compare cells. Raises StoreError."""
         folder = self.folder(cell)
         summary = folder.summary()
-        if summary is None or summary == folder.stored_summary():
-            return summary
-        return compared_summary(cell, self.store)  # another command asked for another n since
+        if summary is not None and summary != folder.stored_summary():
+            summary = compared_summary(cell, self.store)  # another command asked for another n since
+        return None if summary is None else folder.shown(summary)
 
     def problem(self, cell: Cell) -> str | None:
         """Why the cell is incomplete, in one line; None when it is complete."""

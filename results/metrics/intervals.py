@@ -48,15 +48,15 @@ def modelled_interval(
     return float(low), float(high)
 
 
-def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval | None:
-    """95% interval of a pooled ratio (sum over sum, such as tokens/s or tokens per cycle) by resampling prompts. None
-    for fewer than two prompts."""
-    return paired_interval((numerators, denominators), lambda a, b, axis: a.sum(axis) / b.sum(axis))
+def ratio_interval(numerators: ArrayLike, denominators: ArrayLike, level: float = LEVEL) -> Interval | None:
+    """Interval of a pooled ratio (sum over sum, such as tokens/s or tokens per cycle) by resampling prompts. None for
+    fewer than two prompts."""
+    return paired_interval((numerators, denominators), lambda a, b, axis: a.sum(axis) / b.sum(axis), level)
 
 
-def mean_interval(values: ArrayLike) -> Interval | None:
-    """95% bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
-    return paired_interval((values,), lambda x, axis: np.asarray(x.mean(axis)))
+def mean_interval(values: ArrayLike, level: float = LEVEL) -> Interval | None:
+    """Bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
+    return paired_interval((values,), lambda x, axis: np.asarray(x.mean(axis)), level)
 
 
 def median_interval(values: ArrayLike) -> Interval | None:
@@ -64,13 +64,13 @@ def median_interval(values: ArrayLike) -> Interval | None:
     return paired_interval((values,), lambda x, axis: np.asarray(np.median(x, axis)))
 
 
-def proportion_interval(successes: int, n: int) -> Interval | None:
-    """95% Wilson score interval of a proportion. None for n = 0."""
+def proportion_interval(successes: int, n: int, level: float = LEVEL) -> Interval | None:
+    """Wilson score interval of a proportion. None for n = 0."""
     if n == 0:
         return None
     from statsmodels.stats.proportion import proportion_confint  # takes a second, which a dry run should not cost
 
-    low, high = proportion_confint(successes, n, alpha=1 - LEVEL, method="wilson")
+    low, high = proportion_confint(successes, n, alpha=1 - level, method="wilson")
     return (0.0 if successes == 0 else float(low)), (1.0 if successes == n else float(high))  # exact at the ends
 
 
@@ -96,8 +96,9 @@ def _pooled_ratio(tokens: NDArray[np.float64], seconds: NDArray[np.float64], bas
     return np.asarray((tokens.sum(axis) / seconds.sum(axis)) / (base_tokens.sum(axis) / base_seconds.sum(axis)))
 
 
-def paired_interval(arrays: Sequence[ArrayLike], statistic: Callable[..., NDArray[np.float64]]) -> Interval | None:
-    """95% percentile interval of any statistic of several numbers per prompt, all in the same order, by resampling
+def paired_interval(arrays: Sequence[ArrayLike], statistic: Callable[..., NDArray[np.float64]],
+                    level: float = LEVEL) -> Interval | None:
+    """Percentile interval of any statistic of several numbers per prompt, all in the same order, by resampling
     prompts. `statistic` takes the arrays and `axis`, the axis of the prompts. None for fewer than two prompts.
 
     (BCa divides by the spread of the jackknife, which is 0 when all prompts agree.)"""
@@ -108,7 +109,7 @@ def paired_interval(arrays: Sequence[ArrayLike], statistic: Callable[..., NDArra
 
     result = bootstrap(
         data, statistic, n_resamples=RESAMPLES, batch=1000, paired=True, vectorized=True,
-        confidence_level=LEVEL, method="percentile", rng=np.random.default_rng(SEED),
+        confidence_level=level, method="percentile", rng=np.random.default_rng(SEED),
     )
     interval = result.confidence_interval
     return float(interval.low), float(interval.high)

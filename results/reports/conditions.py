@@ -45,6 +45,7 @@ class Conditions:
     lock          digest of the dependency lock, `sha256:…`; None if unknown
     baseline      name of the cell of autoregressive decoding beside it
     sessions      the sessions of its timed prompts
+    stopping      the rule that chose the number of prompts, in words; empty for a fixed number
     """
 
     pair: str
@@ -57,6 +58,7 @@ class Conditions:
     lock: str | None = None
     baseline: str = ""
     sessions: tuple[Session, ...] = ()
+    stopping: str = ""
 
     def plain(self) -> dict[str, Any]:
         """`FIELDS` -> value."""
@@ -89,6 +91,7 @@ def stated(conditions: Iterable[Conditions]) -> list[str]:
     ]
     thetas = [one.theta for one in known if one.theta is not None]
     parts += [f"θ = {_values(thetas)}"] if thetas else []
+    parts += sorted({one.stopping for one in known if one.stopping})
     parts += [", ".join(dict.fromkeys(one.machine for one in known))]
     parts += [dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"]
     locks = sorted({one.lock for one in known if one.lock is not None})
