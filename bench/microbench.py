@@ -6,20 +6,26 @@ The overrides are those of `python -m bench`; the default is pair=synthetic_8b m
               of the context) over its time, also as a share of the bandwidth
   verify      one target forward of 1, 8, 32, 60 nodes after the context, relative to one node
   cycle       of the method: drafting, verifying, and the rest (decision, walk, bookkeeping)
+  serving     time to the first token, p50 and p95 of the time between bursts of tokens (one a cycle), the most memory
+  batch       tokens/s of both at batch 1, 2, 4 … --batch, and the first batch at which the method is no faster
 The table and its environment are written to results/measured/engine_<pair>."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import torch
 from pydantic import PositiveInt
@@ -48,12 +54,14 @@ class Microbench(Options):
     context  tokens of the prompt.
     new      new tokens of a timed run.
     repeats  runs behind each median.
+    batch    the largest batch.
     out      folder of the table; None: results/measured/engine_<pair>.
     """
 
     context: PositiveInt
     new: PositiveInt
     repeats: PositiveInt
+    batch: PositiveInt
     out: Path | None
 
 
@@ -115,10 +123,15 @@ def bytes_per_token(target: LanguageModel, context: int) -> int:
     return nbytes(target.model) - unread + cache.keys.nbytes + cache.values.nbytes
 
 
+def synthetic(target: LanguageModel, context: int) -> list[int]:
+    """A prompt of `context` tokens without meaning."""
+    return [1 + i % (target.vocab_size - 1) for i in range(context)]
+
+
 def measure(method: Method, baseline: Method, context: int, new: int, repeats: int) -> list[Line]:
     """All lines of the table, for a prompt of `context` tokens and `new` new tokens."""
     target, device = method.target, method.target.device
-    ids = [1 + i % (target.vocab_size - 1) for i in range(context)]
+    ids = synthetic(target, context)
     limits = Limits(new, frozenset())
     copy = bandwidth(device, repeats)
     lines = [Line("copy bandwidth", copy / 1e9, "GB/s")]
@@ -143,6 +156,55 @@ def measure(method: Method, baseline: Method, context: int, new: int, repeats: i
               Line("cycle: verify", checked * 1e3, "ms", f"{checked / verify[1]:.2f} of verifying one node"),
               Line("cycle: decide, walk, commit", rest * 1e3, "ms", f"{share:.1%} of the cycle")]
     return lines
+
+
+class Bursts:
+    """A probe that notes when the first cycle begins and when each has committed its tokens."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.times: list[float] = []
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        if not self.times:
+            self.times.append(now(self.device))
+        yield
+        if phase == "commit":
+            self.times.append(now(self.device))
+
+
+def serving(arms: Mapping[str, Method], ids: list[int], limits: Limits) -> list[Line]:
+    """What a user of one stream sees of each arm, and the most memory that any took."""
+    lines = []
+    for name, arm in arms.items():
+        bursts = Bursts(arm.target.device)
+        [answer] = generate(arm, [Request(ids, "engine")], limits, bursts)
+        gaps = [1e3 * (late - early) for early, late in pairwise(bursts.times)]
+        lines += [Line(f"first token, {name}", answer.prefill_s * 1e3, "ms",
+                       f"prefill of {len(ids) / answer.prefill_s:,.0f} tokens/s"),
+                  Line(f"between bursts, {name}", float(np.median(gaps)), "ms",
+                       f"median; p95 {np.quantile(gaps, 0.95):.3g} ms")]
+    if arm.target.device.type == "cuda":
+        used, whose = torch.cuda.max_memory_allocated(arm.target.device), "allocated on the device"
+    else:
+        used, whose = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "of the process"
+    return [*lines, Line("most memory", used / 1e9, "GB", whose)]
+
+
+def batches(arms: Mapping[str, Method], ids: list[int], limits: Limits, largest: int) -> list[Line]:
+    """Tokens/s of both arms at each batch, the prompts alike; the first batch at which the second is no faster."""
+    lines, gone = [], None
+    for rows in (1 << power for power in range(largest.bit_length())):
+        rates = []
+        for arm in arms.values():
+            answers = generate(arm, [Request(ids, str(row)) for row in range(rows)], limits)
+            rates.append(sum(sum(one.committed) for one in answers) / sum(one.decode_s for one in answers))
+        if gone is None and rates[1] <= rates[0]:
+            gone = rows
+        lines.append(Line(f"batch {rows}", rates[1], "tokens/s",
+                          f"{rates[1] / rates[0]:.2f} of {rates[0]:.4g} autoregressive"))
+    return lines if gone is None else [*lines, Line("speedup is gone", gone, "rows")]
 
 
 def table(lines: Sequence[Line]) -> str:
@@ -170,9 +232,10 @@ def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, override
     (folder / "environment.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(
         f"# What a cycle costs: {cell.pair.name}\n\n{machine}, {cell.engine.dtype}; a context of {options.context} "
-        f"tokens, {options.new} new tokens, batch 1; {cell.drafter.name} ({drafter}), rule {cell.rule.name}.\n"
-        f"`python -m bench.microbench {' '.join(overrides)}`\n\n{table(lines)}\n\n"
-        "The parts of a cycle are timed in a separate pass that synchronises with the device at every phase.\n",
+        f"tokens, {options.new} new tokens, batch 1 where none is named; {cell.drafter.name} ({drafter}), rule "
+        f"{cell.rule.name}.\n`python -m bench.microbench {' '.join(overrides)}`\n\n{table(lines)}\n\n"
+        "The parts of a cycle are timed in a separate pass that synchronises with the device at every phase. All rows "
+        "of a batch have the same synthetic prompt: what a cycle accepts, and so the speedup, is that of no task.\n",
         encoding="utf-8")
 
 
@@ -182,7 +245,11 @@ def run(options: Microbench, overrides: Sequence[str]) -> None:
     folder = options.out or Path("results", "measured", f"engine_{opened.cell.pair.name}")
     check_writable(folder, "--out")
     method, baseline = opened.method, opened.method_of(opened.cell.baseline())
-    lines = measure(method, replace(baseline, target=method.target), options.context, options.new, options.repeats)
+    baseline = replace(baseline, target=method.target)
+    lines = measure(method, baseline, options.context, options.new, options.repeats)
+    ids, limits = synthetic(method.target, options.context), Limits(options.new, frozenset())
+    arms = {"autoregressive": baseline, opened.cell.drafter.name: method}
+    lines += [*serving(arms, ids, limits), *batches(arms, ids, limits, options.batch)]
     write(opened, lines, options, overrides, folder)
     print(table(lines))
     print(f"written: {folder}")
@@ -196,6 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--context", default=512, help="tokens of the prompt")
     parser.add_argument("--new", default=64, help="new tokens of a timed run")
     parser.add_argument("--repeats", default=20, help="runs behind each median")
+    parser.add_argument("--batch", default=128, help="the largest batch")
     parser.add_argument("--out", help="folder of the table (results/measured/engine_<pair>)")
     given = vars(parser.parse_intermixed_args(argv))
     overrides = given.pop("overrides")

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from bench import microbench
 from bench.dry_run.memory import estimate
 from bench.microbench import NODES, bytes_per_token, composed, main
+from methods.decode import Generation, Limits, Request
 from methods.engine.loading import load_model
 from methods.engine.random_weights import nbytes
 
 
 def test_the_table_and_its_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["pair=synthetic_tiny", "engine.device=cpu", "drafter.total=12", "drafter.depth=2", "drafter.top_k=3"]
-    assert main([*given, "--context", "24", "--new", "8", "--repeats", "2", "--out", str(tmp_path)]) == 0
+    assert main([*given, "--context", "24", "--new", "8", "--repeats", "2", "--batch", "2",
+                 "--out", str(tmp_path)]) == 0
     printed, written = capsys.readouterr().out, (tmp_path / "README.md").read_text()
     for words in ("copy bandwidth", "of the copy bandwidth", "cycle: draft", "% of the cycle",
+                  "first token, eagle3", "between bursts, autoregressive", "GB", "batch 1 ", "batch 2 ",
                   *(f"verify {nodes} nodes" for nodes in NODES)):
         assert words in printed and words in written, words
     assert "total 12" in written and "1.00 of one node" in written
@@ -31,6 +36,21 @@ def test_a_wrong_command_is_one_line(overrides: list[str], words: str, capsys: p
     assert main(overrides) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and words in line
+
+
+@pytest.mark.parametrize(("rates", "gone"), [((2, 2, 2), None), ((2, 1, 0.5), 2.0), ((0.5, 2, 2), 1.0)])
+def test_the_batch_at_which_the_speedup_is_gone(rates: tuple[float, ...], gone: float | None,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second arm's speed is `rates` of the first's at batch 1, 2, 4."""
+    def decoded(arm: str, requests: list[Request], limits: Limits) -> list[Generation]:
+        speed = 1.0 if arm == "first" else rates[len(requests).bit_length() - 1]
+        return [Generation(committed=[3, 1], decode_s=1 / speed) for _ in requests]
+
+    monkeypatch.setattr(microbench, "generate", decoded)
+    arms: Any = {"autoregressive": "first", "eagle3": "second"}
+    lines = microbench.batches(arms, [1, 2], Limits(4, frozenset()), 4)
+    assert [line.value for line in lines[:3]] == [4 * rate for rate in rates]
+    assert [line.value for line in lines[3:]] == ([] if gone is None else [gone])
 
 
 def test_an_autoregressive_step_reads_all_but_the_input_embedding() -> None:
