@@ -83,6 +83,16 @@ class Cell(Section):
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Cell:
         """The cell of a composed configuration (its other keys are left alone). Raises ConfigError, one line."""
+        cell = cls.parsed(config)
+        cell.check()
+        if len(name := f"{cell.pair.name}-{cell.label}-{cell.task.name}") > LONGEST_LABEL:
+            raise ConfigError(f"{name[:60]}…: the names of pair, method and task are {len(name)} characters together; "
+                              f"at most {LONGEST_LABEL} name a folder")
+        return cell
+
+    @classmethod
+    def parsed(cls, config: Mapping[str, Any]) -> Cell:
+        """As `from_config`, without the checks of what can run on this machine. Raises ConfigError, one line."""
         found: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
         found |= {
             "pair": parse(Pair, config, "pair"),
@@ -101,12 +111,7 @@ class Cell(Section):
         if found["decoding"].max_new_tokens is None:
             limit = found["task"].options.max_new_tokens
             found["decoding"] = found["decoding"].model_copy(update={"max_new_tokens": limit})
-        cell = validated(cls, found, "")
-        cell.check()
-        if len(name := f"{cell.pair.name}-{cell.label}-{cell.task.name}") > LONGEST_LABEL:
-            raise ConfigError(f"{name[:60]}…: the names of pair, method and task are {len(name)} characters together; "
-                              f"at most {LONGEST_LABEL} name a folder")
-        return cell
+        return validated(cls, found, "")
 
     def check(self) -> None:
         """Refuse what cannot run together, before anything is loaded. Raises ConfigError."""

@@ -59,13 +59,14 @@ def sizes(cell: Cell) -> list[str]:
     return [*([] if cell.n is None else [f"n={cell.n}"]), f"timed={cell.timed}"]
 
 
-def write_page(folder: Path, items: Sequence[Item], environment: Mapping[str, Any], groups: Sequence[Group]) -> Path:
-    """Draw the overview of these cells and write <folder>/index.html. Returns its path."""
+def write_page(folder: Path, items: Sequence[Item], environment: Mapping[str, Any], groups: Sequence[Group],
+               listed: bool = False, live: bool = False) -> Path:
+    """Draw the overview of these cells and write <folder>/index.html. Returns its path. Arguments as `write_index`."""
     from plots.overview import render_overview  # matplotlib, as below
 
     figure = next((path for path in render_overview(groups, folder) if path.suffix == ".svg"), None)
     opening = overview(groups, environment, None if figure is None else inline_svg(figure, "overview", "Overview"))
-    return write_index(folder, items, environment, opening=opening, groups=groups)
+    return write_index(folder, items, environment, opening=opening, groups=groups, listed=listed, live=live)
 
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:

@@ -2,56 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from bench.config.cell import Cell
+from bench.config.errors import ConfigError
 from bench.config.paths import TINY
 from bench.run.progress import display_names
-from methods.engine.source import ModelError
+from methods.engine.source import ModelError, is_random
 from methods.engine.token_texts import token_texts
 from results.reports.viewer.cells import Group, Viewed
 from results.store.traces import TraceFolder
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
-    from bench.config.cell import Cell
     from results.reports.viewer.cells import Messages
     from results.reports.viewer.tokens import Texts
     from results.store.cells import Store
     from tasks.base import Prompt
 
+log = logging.getLogger(__name__)
 
-def groups_of(cells: Iterable[Cell], store: Store, commands: Mapping[str, str] | None = None) -> list[Group]:
-    """The cells that have answers, by their autoregressive twin, which stands first in its group whether or not it is
-    among them. `commands`: name of a cell -> the command that measures it. Raises StoreError."""
-    groups: dict[str, dict[str, Cell]] = {}
-    for cell in cells:
-        twin = cell if cell.is_autoregressive else cell.baseline()
-        groups.setdefault(twin.name, {twin.name: twin}).setdefault(cell.name, cell)
-    made = [_group(list(members.values()), store, commands or {}) for members in groups.values()]
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A cell and its place in the store.
+
+    cell      the cell; its name needs the models, which another machine may lack
+    key       its folder
+    baseline  the folder of its autoregressive twin
+    """
+
+    cell: Cell
+    key: str
+    baseline: str
+
+
+def groups_of(cells: Iterable[Cell], store: Store) -> list[Group]:
+    """The groups of these cells and of their autoregressive twins. Raises StoreError."""
+    twins = {cell.name: cell if cell.is_autoregressive else cell.baseline() for cell in cells}
+    both = [Stored(one, one.name, twin.name) for cell in cells for twin in [twins[cell.name]] for one in (twin, cell)]
+    return groups_of_stored(both, store)
+
+
+def stored_cells(store: Store) -> list[Stored]:
+    """Every cell of a store. One whose configuration this version cannot read is left out with a warning. Raises
+    StoreError."""
+    cells = []
+    for folder in store.cells():
+        config = folder.config() or {}
+        try:
+            cell = Cell.parsed({**config, "n": None, "timed": 0})
+        except ConfigError as error:
+            log.warning("%s is not shown: %s", folder.path, error)
+            continue
+        cells.append(Stored(cell, folder.key, str(config.get("baseline", folder.key))))
+    return cells
+
+
+def groups_of_stored(cells: Iterable[Stored], store: Store) -> list[Group]:
+    """The cells that have answers, by their autoregressive twin, which stands first. Raises StoreError."""
+    groups: dict[str, dict[str, Stored]] = {}
+    for one in sorted(cells, key=lambda one: not one.cell.is_autoregressive):
+        groups.setdefault(one.baseline, {}).setdefault(one.key, one)
+    made = [_group(key, list(members.values()), store) for key, members in groups.items()]
     return [group for group in made if group.cells]
 
 
-def _group(cells: Sequence[Cell], store: Store, commands: Mapping[str, str]) -> Group:
-    first = cells[0]
+def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
+    cells = [one.cell for one in members]
+    first, names = cells[0], display_names(cells)
     prompts = {prompt.id: prompt for prompt in _prompts(cells)}
-    names = display_names(cells)
     viewed = []
-    for cell, name in zip(cells, names, strict=True):
-        folder = store.cell(cell.name)
+    for one, name in zip(members, names, strict=True):
+        cell, folder = one.cell, store.cell(one.key)
         samples = [sample for sample in folder.good_samples() if sample.id in prompts or not prompts]
         if samples:
             label, _, settings = name.removeprefix(f"{cell.task.name} ").partition(" ")
-            viewed.append(Viewed(cell.name, f"{label} {settings}".strip(), "" if settings else _settings(cell),
+            viewed.append(Viewed(one.key, f"{label} {settings}".strip(), "" if settings else _settings(cell),
                                  cell.is_lossless, cell.is_autoregressive, samples, folder.timed(),
-                                 TraceFolder(folder), folder.summary(), commands.get(cell.name, "")))
+                                 TraceFolder(folder), folder.summary()))
     texts = _texts(first)
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
     about = [f"pair {first.pair.name}", f"T = {first.decoding.temperature:g}", f"seed {first.seed}",
+             f"≤ {first.max_new_tokens} tokens",
              *(["texts only: its tokenizer is not on this machine"] if texts is None else []),
              *(["without the prompts: the task cannot read them"] if not prompts else [])]
-    return Group(first.name, first.task.name, ", ".join(about), viewed, messages, texts)
+    return Group(key, first.task.name, ", ".join(about), viewed, messages, texts)
 
 
 def _settings(cell: Cell) -> str:
@@ -92,4 +132,4 @@ def _texts(cell: Cell) -> Texts | None:
 
 @cache
 def _tokenizer(source: str, revision: str | None) -> Callable[[Sequence[int]], list[str]]:
-    return token_texts(source, revision, TINY / "target").of
+    return token_texts(source, revision, TINY / "target" if is_random(source) else None).of

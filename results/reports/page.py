@@ -19,6 +19,8 @@ from results.reports.grid import Grid, Outcome, unmeasured
 from results.reports.layout import lay_out_all
 from results.reports.spec import Coords, FigureSpec, TableSpec
 from results.reports.viewer.cells import Group, parts_of
+from results.reports.viewer.listing import NAME as LISTING
+from results.reports.viewer.listing import listing, listing_facts
 from results.reports.viewer.parts import written
 from results.store.reasons import printable
 
@@ -78,17 +80,19 @@ class Item:
 
 def write_index(
     out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "Leeway",
-    opening: Markup | None = None, groups: Sequence[Group] = ()
+    opening: Markup | None = None, groups: Sequence[Group] = (), listed: bool = False, live: bool = False
 ) -> Path:
     """Write <out_dir>/index.html and return its path. It needs no network, and no other file unless the answers take
     more than 20 MB: these are in a folder beside it. `environment` is plain data; `opening` comes before the reports;
-    `groups` holds the cells whose answers it shows."""
+    `groups` holds the cells whose answers it shows; `listed`: a table of them comes before the answers; `live`: its
+    script asks the server that sent it how the store changes."""
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    parts = {"facts": {item.spec.name: item.facts for item in items}} | (parts_of(groups) if groups else {})
+    facts = {item.spec.name: item.facts for item in items} | ({LISTING: listing_facts(groups)} if listed else {})
+    parts = {"facts": facts} | (parts_of(groups) if groups else {})
     page = formats.TEMPLATES.get_template("index.html.j2").render(
         title=title, items=items, environment=list(_flat(environment)), metrics=_used_metrics(items), opening=opening,
-        groups=groups, parts=list(written(path.parent, parts)))
+        groups=groups, listing=listing(groups) if listed else None, live=live, parts=list(written(path.parent, parts)))
     path.write_text(printable(page), encoding="utf-8")
     return path
 

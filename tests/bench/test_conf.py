@@ -25,7 +25,7 @@ from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 
 OWN_COMMANDS = {"answers.yaml", "calibrate.yaml", "margins.yaml", "train_heads.yaml", "train_judge.yaml",
-                "train_pair.yaml"}
+                "train_pair.yaml", "view.yaml"}
 OWN_FOLDERS = {"recipe"}
 """Of commands beside bench."""
 FILES = sorted(path for path in CONF.rglob("*.yaml")

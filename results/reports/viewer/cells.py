@@ -38,7 +38,6 @@ class Viewed:
     timed     its timed prompts
     traces    its traces, if it has any
     summary   its metrics, if it is complete
-    command   the command that measures it
     """
 
     key: str
@@ -50,7 +49,6 @@ class Viewed:
     timed: Sequence[Timed]
     traces: TraceFolder | None = None
     summary: Summary | None = None
-    command: str = ""
 
     @property
     def label(self) -> str:
@@ -113,7 +111,7 @@ def parts_of(groups: Sequence[Group]) -> dict[str, Any]:
 
 def _entry(group: Group) -> dict[str, Any]:
     cells = [{"key": cell.key, "method": printable(cell.method), "settings": printable(cell.settings),
-              "lossless": cell.lossless, "baseline": cell.baseline, "command": printable(cell.command), **_replay(cell)}
+              "lossless": cell.lossless, "baseline": cell.baseline, **_replay(cell)}
              for cell in group.cells]
     scores = {sample.score for cell in group.cells for sample in cell.samples}
     return {"key": group.key, "task": printable(group.task), "about": printable(group.about), "cells": cells,
