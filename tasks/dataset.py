@@ -40,12 +40,16 @@ class DatasetOptions(Source, TaskOptions):
     history: Literal["own", "reference"] = "own"
     references: LocalFile | None = None
     samples: int = Field(1, ge=1, le=4096)
+    pass_at: int = Field(1, ge=1)
     scorer: AnyScorer
     judged: JudgeStyle | None = None
     max_new_tokens: int = Field(512, ge=1)
 
     @model_validator(mode="after")
     def _can_be_scored(self) -> DatasetOptions:
+        if self.pass_at > 1 and (self.scorer.metric != "pass@1" or self.pass_at > self.samples):
+            raise ValueError(f"pass_at={self.pass_at}: needs a score that is pass@1, and as many samples (there are "
+                             f"{self.samples})")
         self.scorer.check_options()  # here, for prompts that cost hours may be decoded before the first score
         return self
 
@@ -56,7 +60,8 @@ class Dataset(Task):
     def __init__(self, name: str, options: DatasetOptions) -> None:
         self.name, self.options = name, options
         self.version, self.stop = options.version, options.stop
-        self.metric, self.proportion = options.scorer.metric, options.scorer.proportion
+        self.metric = f"pass@{options.pass_at}" if options.pass_at > 1 else options.scorer.metric
+        self.proportion = options.scorer.proportion
         self.judged, self.path = options.judged, options.path
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:

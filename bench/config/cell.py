@@ -262,6 +262,7 @@ class Cell(Section):
                            "decoder": self.decoders()}
         plain["task"]["version"] = self.load_task().version
         del plain["n"], plain["half_width"], plain["timed"]  # more prompts extend a cell
+        plain["task"].pop("pass_at", None)  # how samples are scored changes none
         del plain["task"]["max_new_tokens"]  # decoding.max_new_tokens holds the limit that counts
         if self.pruning is None:
             del plain["pruning"]

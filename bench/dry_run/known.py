@@ -49,11 +49,22 @@ class Speed(BaseModel):
     tokens_per_s: float
 
 
+class Data(BaseModel):
+    """A data set on the hub: bytes of what a task downloads, rows of the split that it reads; None is not known."""
+
+    bytes: float | None = None
+    rows: int
+
+
 class Known(BaseModel):
     gpu: Gpu
     cpu: Speed
     models: dict[str, Model]
-    data: dict[str, float]
+    data: dict[str, Data]
+
+
+_ANSWERS: dict[tuple[str, int | None], int] = {}
+"""Task and n -> answers, of tasks whose rows are here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +105,11 @@ def cost(cell: Cell, tau: float | None) -> Cost | None:
     """Hours if every answer has max_new_tokens and every forward only reads its weights once; None where a model or the
     number of prompts is not known. A cycle is a forward of the target and one of the draft for each level."""
     memory, models = rough_estimate(cell), _models(cell)
-    if memory is None or models is None or cell.n is None:
+    if memory is None or models is None or (answers := answers_of(cell)) is None:
         return None
     gpu, size = known().gpu, BYTES[cell.engine.dtype]
     gpus = math.ceil(memory.total / (gpu.bytes * (1 - FREE)))
-    tokens = cell.n * cell.max_new_tokens
+    tokens = answers * cell.max_new_tokens
     passes = [size * model.read / gpu.bytes_per_s for model in models]
     levels = getattr(cell.drafter.options, "depth", cell.draft.length - 1) + 1
     cycle = passes[0] + levels * sum(passes[1:])
@@ -117,14 +128,29 @@ def hours(costs: Sequence[tuple[Cell, Cost]]) -> float:
 def cpu_seconds(cells: Sequence[Cell]) -> float | None:
     """Seconds on one core if every answer has max_new_tokens, decoded as quickly as by the target alone: all prompts
     once, plain decoding shared by the cells, and the timed ones again beside plain decoding. None for another pair."""
-    cpu = known().cpu
-    if not all(cell.pair.name == cpu.pair and cell.n is not None for cell in cells):
-        return None
-    plain = {(cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat): (cell.n or 0) * cell.max_new_tokens
-             for cell in cells}
-    own = sum((cell.n or 0) * cell.max_new_tokens for cell in cells if not cell.is_autoregressive)
-    timed = sum(2 * min(cell.n or 0, cell.timed_prompts) * cell.max_new_tokens for cell in cells)
+    cpu, plain, own, timed = known().cpu, {}, 0, 0
+    for cell in cells:
+        if cell.pair.name != cpu.pair or (answers := answers_of(cell)) is None:
+            return None
+        plain[cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat] = answers * cell.max_new_tokens
+        own += 0 if cell.is_autoregressive else answers * cell.max_new_tokens
+        timed += 2 * min(answers, cell.timed_prompts) * cell.max_new_tokens
     return (sum(plain.values()) + own + timed) / cpu.tokens_per_s
+
+
+def answers_of(cell: Cell) -> int | None:
+    """How many answers the cell decodes: a turn each of its prompts, several samples of one counted each. None for a
+    task whose rows are neither here nor known."""
+    task = cell.load_task()
+    if task.path is not None:
+        key = (cell.task.model_dump_json(), cell.n)
+        if key not in _ANSWERS:
+            _ANSWERS[key] = sum(len(prompt.turns) or 1 for prompt in task.prompts(cell.n))
+        return _ANSWERS[key]
+    options = cell.task.options.model_dump()
+    data = known().data.get(str(options.get("hub")))
+    rows = cell.n if cell.n is not None else None if data is None else data.rows
+    return None if rows is None else rows * int(options.get("samples", 1))
 
 
 def _models(cell: Cell) -> list[Model] | None:

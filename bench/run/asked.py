@@ -96,7 +96,7 @@ class AskedFolder(CellFolder):
         stored = self.stored_summary()
         if stored is None:
             return None
-        if stored.asked != self.cell.n:
+        if stored.asked != self.cell.n or stored.metric != self.cell.load_task().metric:
             records = self.compared()
             if len(records) < len(self.ids):
                 return None

@@ -7,6 +7,7 @@ is None. Shares, accuracies and recovery are fractions of 1.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
@@ -59,7 +60,7 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
         **modelled_speedup(pairs, autoregressive),
         **_ideal_speedup(cycles["tau"], speed["speedup"], phases, baseline_phases),
         **time_shares(speed["prefill_s"], speed["decode_s"], phases),
-        **_quality(pairs, proportion, autoregressive),
+        **_quality(pairs, metric, proportion, autoregressive),
         **_agreement(samples, base),
         **answer_costs(samples, samples if autoregressive else base),
         **answer_speeds(pairs, autoregressive),
@@ -123,38 +124,56 @@ def _ideal_speedup(tau: float | None, speedup: float | None, phases: Mapping[str
     return {"speedup_ideal": ideal, "efficiency": _optional_ratio(speedup, ideal), "phases": dict(phases)}
 
 
-def _quality(compared: Sequence[Compared], proportion: bool, autoregressive: bool) -> dict[str, Any]:
+def _quality(compared: Sequence[Compared], metric: str, proportion: bool, autoregressive: bool) -> dict[str, Any]:
     samples, base = [pair.sample for pair in compared], [pair.baseline for pair in compared]
     if any(sample.group is not None for sample in samples):
-        return _quality_of_groups(compared, samples, base)
+        return _quality_of_groups(compared, samples, base, tried_of(metric))
     pairs = [(own.score == 1, other.score == 1) for own, other in zip(samples, base, strict=True)
              if own.score is not None and other.score is not None]
     paired_test = proportion and not autoregressive
     return {
         **_accuracies([run.score for run in samples], [run.score for run in base], proportion),
-        **_change(compared),
+        **_change(score_pairs(compared)),
         "mcnemar_p": intervals.mcnemar_p([a for a, _ in pairs], [b for _, b in pairs]) if paired_test else None,
     }
 
 
 def _quality_of_groups(compared: Sequence[Compared], samples: Sequence[Sample],
-                       base: Sequence[Sample]) -> dict[str, Any]:
-    """Several samples per item: the mean over items of their mean scores (pass@1 for passed or not), and pass@k.
+                       base: Sequence[Sample], tried: int) -> dict[str, Any]:
+    """Several samples per item: the mean over items of their mean scores (pass@1 for passed or not) or, with `tried` of
+    them, of the chance that one of so many passes; and pass@k.
 
     Samples of one item depend on one another, so intervals are over items, and there is no paired test."""
-    scores, base_scores = _scores_by_item(samples, samples), _scores_by_item(samples, base)
+    by_item, base_by_item = _scores_by_item(samples, samples), _scores_by_item(samples, base)
+    scores, base_scores = list(by_item.values()), list(base_by_item.values())
+    passed, base_passed = _passed(by_item, tried), _passed(base_by_item, tried)
+    both = {item: (base_passed[item], passed[item]) for item in passed if item in base_passed}
     return {
-        **_accuracies([float(np.mean(item)) for item in scores], [float(np.mean(item)) for item in base_scores], False),
-        **_change(compared),
+        **_accuracies(list(passed.values()), list(base_passed.values()), False),
+        **_change(score_pairs(compared) if tried == 1 else both),
         "mcnemar_p": None,
         "pass_at_k": intervals.pass_at_k(scores),
         "baseline_pass_at_k": intervals.pass_at_k(base_scores),
     }
 
 
-def _change(pairs: Sequence[Compared]) -> dict[str, Any]:
+def tried_of(metric: str) -> int:
+    """k of a score called pass@k; 1 for every other."""
+    tried = metric.removeprefix("pass@")
+    return int(tried) if tried.isdigit() else 1
+
+
+def _passed(scores: Mapping[str, Sequence[float]], tried: int) -> dict[str, float]:
+    """Item -> its mean score or, for more than one try, 1 − C(n − c, k) ÷ C(n, k) of its n scores, c of them 1: the
+    chance that one of k passes. Items with fewer scores than k are left out."""
+    if tried == 1:
+        return {item: float(np.mean(own)) for item, own in scores.items()}
+    return {item: 1 - math.comb(sum(score < 1 for score in own), tried) / math.comb(len(own), tried)
+            for item, own in scores.items() if len(own) >= tried}
+
+
+def _change(scores: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
     """Accuracy minus the baseline's over the items that have both; None without any."""
-    scores = score_pairs(pairs)
     if not scores:
         return {"accuracy_change": None, "accuracy_change_ci95": None}
     base, own = np.array([scores[item] for item in sorted(scores)]).T
@@ -164,13 +183,13 @@ def _change(pairs: Sequence[Compared]) -> dict[str, Any]:
     }
 
 
-def _scores_by_item(samples: Sequence[Sample], runs: Sequence[Sample]) -> list[list[float]]:
-    """The known scores of `runs`, one list per item; `samples` say which item each run answers."""
+def _scores_by_item(samples: Sequence[Sample], runs: Sequence[Sample]) -> dict[str, list[float]]:
+    """Item -> the known scores of `runs`; `samples` say which item each run answers."""
     groups: dict[str, list[float]] = {}
     for sample, run in zip(samples, runs, strict=True):
         if run.score is not None:
             groups.setdefault(sample.item, []).append(run.score)
-    return list(groups.values())
+    return groups
 
 
 def _accuracies(scores: Sequence[float | None], base_scores: Sequence[float | None],

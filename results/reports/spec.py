@@ -68,6 +68,7 @@ class ReportSpec(Frozen):
     name         the report's name, that of its files.
     title        its heading.
     about        a paragraph under the heading.
+    not_printed  what the paper leaves out and what is taken here, for editions on its pairs.
     base         overrides that all points share.
     base_at      edition -> overrides of its own, in place of those of `base` with the same keys.
     axes         axis name -> entries.
@@ -81,6 +82,7 @@ class ReportSpec(Frozen):
     name: str
     title: str
     about: str = ""
+    not_printed: str = ""
     base: tuple[str, ...] = ()
     base_at: dict[Scale, tuple[str, ...]] = Field(default_factory=dict)
     axes: Annotated[Axes, Field(min_length=1), AfterValidator(check_axes)]
@@ -108,7 +110,9 @@ class ReportSpec(Frozen):
         if pairs:
             axes = {name: of_pairs(axis, pairs) for name, axis in axes.items()}
         name = "_".join([self.name, *(pairs or [scale])])
-        return self.model_copy(update={"axes": drop_impossible(axes), "name": name, "base": base})
+        told = f"{self.about} Not printed in the paper: {self.not_printed}" if self.not_printed else self.about
+        about = told if scale == "paper" else self.about
+        return self.model_copy(update={"axes": drop_impossible(axes), "name": name, "base": base, "about": about})
 
     def _scale_of(self, pairs: Sequence[str], known: Mapping[Scale, Sequence[str]]) -> Scale:
         """The scale that has all of these pairs. Raises ValueError."""

@@ -52,7 +52,8 @@ def _contest(n: int) -> dict[str, Any]:
 
 ROWS: Mapping[str, list[dict[str, Any]]] = {
     **dict.fromkeys(("gsm8k", "gsm8k_eagle", "gsm8k_mars", "gsm8k_arc", "gsm8k_dropmatch"), WORD_PROBLEMS),
-    **dict.fromkeys(("humaneval", "humaneval_completion", "humaneval_eagle", "humaneval_arc"), FUNCTIONS),
+    **dict.fromkeys(("humaneval", "humaneval_completion", "humaneval_eagle", "humaneval_arc", "humaneval_mars"),
+                    FUNCTIONS),
     "humaneval_plus": [{**row, "test": NUMPY_TEST.format(n)} for n, row in enumerate(FUNCTIONS, start=1)],
     "mbpp": PROBLEMS,
     "mbpp_plus": [

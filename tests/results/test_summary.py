@@ -104,6 +104,8 @@ def test_several_samples_of_an_item_give_pass_at_k():
     assert found.accuracy == 0.5 and found.mcnemar_p is None
     ten = summary([*of("a", *[1.0] * 3, *[0.0] * 7), *of("b", *[0.0] * 10)])
     assert ten.pass_at_k == pytest.approx({"1": 0.15, "4": (1 - 35 / 210) / 2, "10": 0.5})
+    scored = summary([*of("a", *[1.0] * 3, *[0.0] * 7), *of("b", *[0.0] * 10)], metric="pass@4")
+    assert scored.accuracy == pytest.approx(ten.pass_at_k["4"]) and scored.accuracy_change == 0.0
 
 
 def test_the_autoregressive_cell_is_its_own_baseline():
