@@ -54,7 +54,7 @@ MOST_POINTS = 10_000
 def composer(config_dir: str | None = None, name: str = "config") -> Iterator[Composer]:
     """Hydra, ready to compose conf/NAME.yaml; `config_dir` is a user's own folder of further YAMLs."""
     with session(config_dir) as loader:
-        yield Composer(loader, name)
+        yield Composer(loader, name, config_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,8 @@ class Composer:
     """Composes points. Hydra composes each set of group choices once, without the groups that stand apart; values are
     then set on copies of it, which makes a report of hundreds of points quick to check."""
 
-    def __init__(self, loader: ConfigLoaderImpl, name: str) -> None:
+    def __init__(self, loader: ConfigLoaderImpl, name: str, config_dir: str | None = None) -> None:
+        self.config_dir = config_dir
         self._loader, self._name = loader, name
         self._parser = OverridesParser.create(loader)  # glob() asks the loader for the choices of a group
         self._bases: dict[tuple[str, ...], _Base] = {}
@@ -130,7 +131,7 @@ class Composer:
         except NotInPair as error:
             return Candidate(None, absent=str(error))
         except ConfigError as error:
-            return Candidate(None, refused=str(error))
+            return Candidate(None, refused=str(error), lacks=getattr(error.__cause__, "key", ""))
 
     def settings(self, overrides: Sequence[str]) -> Settings:
         """The settings that the overrides give; those of cells are left aside. Raises ConfigError."""

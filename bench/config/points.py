@@ -59,11 +59,13 @@ class Candidate:
     cell     None where it is refused or absent.
     refused  why this machine cannot run the point.
     absent   which part of the pair the point needs but the pair lacks.
+    lacks    with `refused`: the file of the pair, pair.NAME, that the rule needs and that a command measures.
     """
 
     cell: Cell | None
     refused: str = ""
     absent: str = ""
+    lacks: str = ""
 
 
 @dataclass(frozen=True, slots=True)

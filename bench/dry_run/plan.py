@@ -192,8 +192,9 @@ def _show_downloads(cells: Sequence[Cell], session: Session) -> None:
         beside = f" and {unknown} models of unknown size" if unknown else ""
         session.print(f"download: {size(round(sum(sizes)))} in all{beside}")
     for source in dict.fromkeys(data for cell in cells if (data := _data_source(cell)) is not None):
-        data = known().data.get(source)
-        about = f"about {size(round(data.bytes))}" if data is not None and data.bytes is not None else "size unknown"
+        described = known().data.get(source)
+        expected = None if described is None else described.bytes
+        about = f"about {size(round(expected))}" if expected else "size unknown"
         session.print(f"download: data set {source}: {about}", soft_wrap=True)
 
 

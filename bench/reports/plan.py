@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bench.reports.overrides import Selection, key_of, of_points
+from bench.reports.steps import Step, with_files
 from results.metrics.catalog import JUDGED, TIMED
 from results.metrics.paired import by_item
 from results.metrics.trace_metrics import trace_metrics
@@ -32,12 +33,14 @@ class Plan:
     cells     coordinates of a point -> its cell.
     refused   coordinates -> why this machine cannot run the point.
     absent    coordinates -> which part of the pair the point needs but the pair lacks.
+    steps     coordinates -> the command that makes the file without which the point is refused.
     """
 
     spec: TableSpec | FigureSpec
     cells: dict[Coords, Cell]
     refused: dict[Coords, str]
     absent: dict[Coords, str] = field(default_factory=dict)
+    steps: dict[Coords, Step] = field(default_factory=dict)
 
     def groups(self, axis: str) -> list[list[Cell]]:
         """The cells that differ in this axis alone, together."""
@@ -79,7 +82,10 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
             continue
         entries = {key_of(line) for line in point.fixed} - {"pair"}
         own = [line for line in overrides if key_of(line) not in entries]
-        found = hydra.candidate([*untimed, *point.overrides, *own])
+        lines = [*untimed, *point.overrides, *own]
+        found, step = with_files(hydra, lines, hydra.candidate(lines))
+        if step is not None:
+            plan.steps[point.coords] = step
         if found.cell is not None:
             plan.cells[point.coords] = found.cell
         else:

@@ -14,6 +14,7 @@ from bench.reports.outlook import reachable, show_cells, show_reports
 from bench.reports.overrides import Selection, key_of, made_by
 from bench.reports.plan import Plan, needs_judge, plan_of
 from bench.reports.render import render_plans
+from bench.reports.steps import run_steps, show_steps
 from bench.reports.workload import run_workload
 from bench.run.session import Session
 from results.reports.figures import Agreement, Matrices
@@ -84,9 +85,13 @@ def run_reports(command: Command, hydra: Composer) -> int:
     specs = [report for report in reports.values() if not isinstance(report, Workload)]
     plans = {spec.name: plan_of(spec, hydra, request.overrides) for spec in specs}
     requested = [spec.name for spec in specs if request.names(spec)]
+    steps = [step for name in requested for step in plans[name].steps.values()]
     if session.settings.dry_run:
+        show_steps(steps, session)
         show_cells([plans[name] for name in runnable(requested, plans, request, session)], session)
         return 0
+    if run_steps(steps, session):
+        plans = {spec.name: plan_of(spec, hydra, request.overrides) for spec in specs}
     plans = reachable(plans)
     requested = runnable(requested, plans, request, session)
     shown = {name: plan for name, plan in plans.items() if plan.cells or name in requested}

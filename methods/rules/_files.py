@@ -10,6 +10,14 @@ from pydantic import AfterValidator, BaseModel, ValidationError
 Model = TypeVar("Model", bound=BaseModel)
 
 
+class FileMissing(ValueError):
+    """A rule without a file that is measured on its models. `key`: the file is that of `pair.KEY`."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
 def made_by(command: str) -> AfterValidator:
     """For `Annotated[Path, made_by("bench.calibrate")]`: the file must exist; `command` writes it."""
     def existing(path: Path) -> Path:

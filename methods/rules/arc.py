@@ -35,7 +35,7 @@ from torch import Tensor
 
 from methods.rules._arc_constants import Constants
 from methods.rules._arc_variants import VARIANTS, Bounds, Variant, score
-from methods.rules._files import made_by
+from methods.rules._files import FileMissing, made_by
 from methods.rules.base import DraftCapabilities, Rule, ThresholdView
 from methods.rules.lossless import QMode
 from methods.rules.verification import Verification
@@ -67,8 +67,8 @@ class Arc(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.constants is None:
-            raise ValueError("rule arc needs constants of its target: make them with `python -m bench.calibrate "
-                             "pair=...` and give rule.constants=FILE")
+            raise FileMissing("arc", "rule arc needs constants of its target: make them with `python -m "
+                                     "bench.calibrate pair=...` and give rule.constants=FILE")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Arc:
         assert self.constants is not None, "check() refuses a rule without constants"

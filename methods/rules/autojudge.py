@@ -25,7 +25,7 @@ from pydantic import Field, PrivateAttr
 from torch import Tensor
 
 from methods.rules._classifier import Linear
-from methods.rules._files import made_by
+from methods.rules._files import FileMissing, made_by
 from methods.rules.base import DraftCapabilities, Rule, ThresholdView
 from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
@@ -55,8 +55,8 @@ class Autojudge(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.classifier is None:
-            raise ValueError("rule autojudge needs a classifier for its pair: train one with `python -m "
-                             "bench.train_judge pair=...` and give rule.classifier=FILE")
+            raise FileMissing("autojudge", "rule autojudge needs a classifier for its pair: train one with `python -m "
+                                           "bench.train_judge pair=...` and give rule.classifier=FILE")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Autojudge:
         assert self.classifier is not None, "check() refuses a rule without a classifier"

@@ -86,7 +86,7 @@ def cell_texts(cell: Cell) -> list[Text]:
 
 def _number_text(cell: Cell, number: Number) -> Text:
     if cell.state == "absent" or number.absent:
-        return Text("", state="absent")
+        return Text("" if cell.state == "absent" else "–", state="absent")
     if cell.state in ("failed", "missing"):
         return Text(cell.state, "", number.published_text, False, cell.notes, cell.state, number.paper_notes)
     return Text(number.text, number.interval_text, number.published_text, number.best, (*cell.notes, *number.notes),

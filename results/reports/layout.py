@@ -57,7 +57,7 @@ def lay_out_all(spec: TableSpec, grid: Grid) -> list[Table]:
         known = tuple(column for column in other.values
                       if any(column.metric.value(summary) is not None for summary in summaries))
         others = [other.model_copy(update={"values": known})] if known else []
-    return [lay_out(table, grid) for table in (first, *others)]
+    return [block for table in (first, *others) for block in blocks(lay_out(table, grid))]
 
 
 class _Layout:
@@ -92,8 +92,9 @@ class _Layout:
         under = tuple(self._under(column) for column in columns) + ((spec.values,) if spec.mean else ())
         shows_gain = "tau_gain" in {column.metric.name for column in spec.values}
         marked = mark_best(rows)
-        return Table(spec, stub, headers, under, marked, caption(spec, self.grid, stub, marked),
-                     tuple(self.notes), tuple(self._findings()) if shows_gain else ())
+        table = Table(spec, stub, headers, under, marked, caption(spec, self.grid, stub, marked),
+                      tuple(self.notes), tuple(self._findings()) if shows_gain else ())
+        return in_lines(table) if spec.lines else table
 
     def _place(self, coords: Coords) -> tuple[Coords, Coords]:
         """(row labels, column labels) of a cell."""
@@ -204,6 +205,39 @@ class _Layout:
                 groups.setdefault(varying, []).append((row[-1], summary))
         return [": ".join([*([", ".join(labels)] if labels else []), sentence])
                 for labels, points in groups.items() for sentence in findings(points)]
+
+
+def in_lines(table: Table) -> Table:
+    """The table with each row as the lines of its report."""
+    lines = {label: set(names) for label, names in table.spec.lines.items()}
+    first = next(iter(lines.values()))
+    rows = [Row((*row.labels, label), row.baseline, tuple(
+                replace(cell, numbers=tuple(one for one in cell.numbers if one.column.metric.name in names))
+                for cell in row.cells))
+            for row in table.rows for label, names in lines.items()]
+    columns = tuple(tuple(one for one in under if one.metric.name in first) for under in table.columns)
+    return replace(table, stub=(*table.stub, ""), columns=columns, rows=tuple(rows))
+
+
+def blocks(table: Table) -> list[Table]:
+    """The table in parts whose rows share no column, if there are several; caption and footnotes are those of the
+    last."""
+    parts: list[tuple[set[int], set[int]]] = []  # rows, columns
+    for number, row in enumerate(table.rows):
+        taken = {place for place, cell in enumerate(row.cells) if cell.state != "absent"}
+        joined = [part for part in parts if part[1] & taken]
+        parts = [part for part in parts if part not in joined]
+        parts.append(({number}.union(*(rows for rows, _ in joined)), taken.union(*(places for _, places in joined))))
+    if len(parts) < 2:
+        return [table]
+    tables = [replace(
+        table, caption="", notes=(), findings=(),
+        headers=tuple(table.headers[place] for place in sorted(places)),
+        columns=tuple(table.columns[place] for place in sorted(places)),
+        rows=tuple(replace(table.rows[number], cells=tuple(table.rows[number].cells[place] for place in sorted(places)))
+                   for number in sorted(rows))) for rows, places in sorted(parts, key=lambda part: min(part[0]))]
+    tables[-1] = replace(tables[-1], caption=table.caption, notes=table.notes, findings=table.findings)
+    return tables
 
 
 def remarks(summary: Summary, with_speed: bool) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -170,6 +170,7 @@ class TableSpec(ReportSpec):
     columns     axes whose entries head the columns; without any, the metrics do.
     mean        header of a computed last column; none if None.
     values      the metrics shown under each header.
+    lines       each row as several lines, {label: metrics that stand in it}, under the headers of the first one.
     published   numbers of the paper, printed under ours.
     margin      loss of score that counts as none in verdicts on Δ accuracy, a fraction.
     """
@@ -179,6 +180,7 @@ class TableSpec(ReportSpec):
     columns: tuple[str, ...] = ()
     mean: str | None = None
     values: tuple[Column, ...] = Field(min_length=1)
+    lines: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     published: Published | None = None
     margin: float = Field(default=MARGIN, gt=0, lt=1)
 
@@ -191,6 +193,10 @@ class TableSpec(ReportSpec):
             raise ValueError("mean: needs columns without 'only', 'over' and 'minus'")
         if self.published and self.published.pair not in self.rows:
             raise ValueError(f"published.pair={self.published.pair!r} must be one of the rows' axes {self.rows}")
+        shown = [name for names in self.lines.values() for name in names]
+        if self.lines and (sorted(shown) != sorted(column.metric.name for column in self.values)
+                           or len(set(map(len, self.lines.values()))) > 1):
+            raise ValueError("lines: must have as many metrics each, and together all of the values, each once")
         return self
 
     def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:
@@ -210,7 +216,8 @@ class TableSpec(ReportSpec):
         shown = {column.metric.name for column in self.values}
         values = tuple(Column(metric=name) for name in (*ANSWER_COSTS, *(TRACED_COSTS if self.trace else ()))
                        if name not in shown)
-        layout = {"rows": (*self.columns, *self.rows), "columns": (), "mean": None, "published": None}
+        layout: dict[str, Any] = {"rows": (*self.columns, *self.rows), "columns": (), "mean": None, "published": None,
+                  "lines": {}}
         names = {"name": f"{self.name}_answers", "title": f"{self.title}: cost of an answer"}
         return [self, self.model_copy(update={**names, "values": values, **layout})]
 

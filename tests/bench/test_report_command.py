@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,37 @@ def test_pairs_that_are_out_of_reach(pair: list[str]) -> None:
     found = reachable({"paper": plan, "here": here})
     assert not found["paper"].cells and found["here"] == here
     assert "pair.target=lmsys/vicuna-13b-v1.3: hub not reachable" in found["paper"].absent.values()
+
+
+def test_constants_are_measured_before_a_report_that_needs_them(
+        command, own_conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for all its points, with the report's pair; the next run finds the file."""
+    (own_conf / "pair").mkdir()
+    (own_conf / "pair" / "own.yaml").write_text(
+        "defaults: [tiny, _self_]\nname: own\narc: null\n")
+    table = yaml.safe_load((own_conf / "report" / "own_table.yaml").read_text())
+    table["axes"]["Method"][1] = {"label": "ARC", "overrides": ["method=arc"]}
+    (own_conf / "report" / "own_table.yaml").write_text(yaml.safe_dump(table))
+    given = ["report=own_table", "pair=own", "n=1", "decoding.max_new_tokens=4"]
+    foretold = command(*given, "dry_run=true", flags=["-cd", str(own_conf)])
+    assert re.search(r"would run first, for 2 points that are not listed: python -m bench.calibrate .* pair=own",
+                     foretold.out)
+    ran = []
+
+    def calibrate(argv: tuple[str, ...]) -> int:
+        ran.append(argv)
+        out = next(word.removeprefix("out=") for word in argv if word.startswith("out="))
+        shutil.copy("models/tiny/arc.json", out)
+        return 0
+
+    monkeypatch.setattr("bench.reports.steps.run_module", calibrate)
+    for _ in range(2):
+        result = command(*given, flags=["-cd", str(own_conf)])
+        assert result.status == 0, result.err
+    [[module, *overrides]] = ran
+    assert module == "bench.calibrate" and "pair=own" in overrides
+    assert f"out={tmp_path / 'out' / 'calibration' / 'own.json'}" in overrides
+    assert len([cell for cell in result.cells if cell.config()["rule"]["name"] == "arc"]) == 2
 
 
 def test_the_list_of_reports(command, own_conf: Path) -> None:

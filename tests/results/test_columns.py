@@ -42,11 +42,11 @@ def test_a_header_has_the_columns_of_its_cells():
     assert html([table]).count('colspan="2"') == 2
 
 
-def test_nothing_stands_where_a_column_does_not_concern_the_row():
+def test_a_dash_stands_where_a_column_does_not_concern_the_row():
     spec = table_spec(**ONLY)
     table, grid = lay_out(spec, full_grid(spec)), full_grid(spec)
     plain = lines(markdown(table), " AR ")[0].strip("|").split("|")
-    assert plain[3].strip() == "" and plain[5].strip() == "" and plain[4].strip().startswith("50.0%")
+    assert plain[3].strip() == "–" and plain[5].strip() == "–" and plain[4].strip().startswith("50.0%")
     rows = list(csv.DictReader(io.StringIO(long_csv([table], grid))))
     assert not [row for row in rows if row["Method"] == "AR" and row["value_name"] == "tau"]
 

@@ -1,0 +1,93 @@
+"""What a report's cells need measured on their pair first: ARC's constants, AutoJudge's classifier."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.reports.overrides import key_of
+from results.reports.spec import OWN_MODELS
+
+if TYPE_CHECKING:
+    from bench.config.compose import Composer
+    from bench.config.points import Candidate
+    from bench.run.session import Session
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A file of a pair that a command makes.
+
+    command    the module that makes it.
+    file       where, in the output folder; {} stands for the pair.
+    overrides  of the command, for pairs other than the embedded one.
+    """
+
+    command: str
+    file: str
+    overrides: tuple[str, ...] = ()
+
+
+KINDS: Mapping[str, Kind] = {
+    "arc": Kind("bench.calibrate", "calibration/{}.json"),
+    "autojudge": Kind("bench.train_judge", "judge/{}_autojudge.json", ("task=gsm8k", "prompts=4000")),
+}
+"""pair.KEY -> how its file is made. Judge decoding's classifier needs labels made by people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command that makes a missing file; an interrupted one resumes."""
+
+    argv: tuple[str, ...]
+    file: Path
+
+    def __str__(self) -> str:
+        return " ".join(["python", "-m", *self.argv])
+
+
+def with_files(hydra: Composer, overrides: Sequence[str], found: Candidate) -> tuple[Candidate, Step | None]:
+    """A point that lacks a file of its pair, composed with the file that a step has made; or the step that makes it.
+    Models of the user's own get none: a file says on which models it was measured, its name does not."""
+    kind = KINDS.get(found.lacks)
+    if kind is None or (pair := hydra.pair(overrides).name) == OWN_MODELS:
+        return found, None
+    file = (hydra.settings(overrides).output.dir / kind.file.format(pair)).absolute()
+    if file.is_file():
+        return hydra.candidate([*overrides, f"pair.{found.lacks}={file}"]), None
+    given = {key_of(line): line for line in overrides if key_of(line).partition(".")[0] in ("pair", "engine")}
+    own = () if hydra.config_dir is None else ("--config-dir", hydra.config_dir)
+    return found, Step((kind.command, *own, *given.values(), *kind.overrides, f"out={file}",
+                        f"work={file.with_suffix('')}"), file)
+
+
+def show_steps(steps: Iterable[Step], session: Session) -> None:
+    """Print which commands would run before the cells, and how many points each one is for."""
+    for step, points in Counter(steps).items():
+        session.print(f"would run first, for {points} points that are not listed: {step}", markup=False, soft_wrap=True)
+
+
+def run_module(argv: Sequence[str]) -> int:
+    """The exit status of `python -m ARGV`, which prints to this terminal."""
+    return subprocess.run([sys.executable, "-m", *argv], check=False).returncode
+
+
+def run_steps(steps: Iterable[Step], session: Session) -> bool:
+    """Run each command, in a process of its own: its models leave the memory with it. A step that fails leaves out the
+    cells that need it. Returns whether there was one."""
+    steps = list(dict.fromkeys(steps))
+    for step in steps:
+        session.print(f"first: {step}", markup=False, soft_wrap=True)
+        step.file.parent.mkdir(parents=True, exist_ok=True)
+        status = run_module(step.argv)
+        if status:
+            log.error("%s: ended with status %d; its cells are left out", step, status)
+    return bool(steps)

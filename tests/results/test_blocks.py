@@ -1,0 +1,46 @@
+"""Rows in several lines, and tables in parts whose rows share no column."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from results.reports.formats import markdown
+from results.reports.layout import lay_out, lay_out_all
+from tests.helpers.synthetic_cells import full_grid, table_spec
+
+
+def test_a_row_in_two_lines_keeps_its_numbers() -> None:
+    """As DropMatch's Table 3: one line of each kind, the same headers over both."""
+    whole = table_spec(values=["speedup", "tau"], mean=None)
+    split = table_spec(values=["speedup", "tau"], mean=None, lines={"fast": ["speedup"], "long": ["tau"]})
+    one, two = (lay_out(spec, full_grid(spec)) for spec in (whole, split))
+    assert [row.labels for row in two.rows] == [(*row.labels, line) for row in one.rows for line in ("fast", "long")]
+    assert all(len(under) == 1 for under in two.columns)
+    before, after = ([number.text for row in table.rows for cell in row.cells for number in cell.numbers]
+                     for table in (one, two))
+    assert sorted(before) == sorted(after)
+    assert "| fast" in markdown(two)
+
+
+@pytest.mark.parametrize("lines", [{"a": ["speedup"]}, {"a": ["speedup", "tau"], "b": ["tau"]},
+                                   {"a": ["speedup"], "b": ["accuracy"]}])
+def test_lines_hold_every_value_once(lines: dict[str, list[str]]) -> None:
+    with pytest.raises(ValidationError, match="lines: must have as many metrics each"):
+        table_spec(values=["speedup", "tau"], lines=lines)
+
+
+def test_rows_without_a_common_column_are_tables_of_their_own() -> None:
+    """As DropMatch's Table 8, where speculative decoding has no threshold."""
+    axes = {"Method": [{"label": "SD"}, {"label": "Judge"}, {"label": "Judge + DM"}],
+            "Threshold": [{"label": "none", "only": {"Method": ["SD"]}},
+                          {"label": "0.1", "only": {"Method": ["Judge", "Judge + DM"]}},
+                          {"label": "0.2", "only": {"Method": ["Judge"]}}]}
+    spec = table_spec(axes=axes, rows=["Method"], columns=["Threshold"], values=["tau"], mean=None, published=None)
+    first, second = lay_out_all(spec, full_grid(spec))
+    assert first.headers == ("none",) and [row.labels for row in first.rows] == [("SD",)]
+    assert second.headers == ("0.1", "0.2") and [row.labels for row in second.rows] == [("Judge",), ("Judge + DM",)]
+    assert not first.caption and second.caption
+    axes["Threshold"][0] = {"label": "none"}
+    spec = table_spec(axes=axes, rows=["Method"], columns=["Threshold"], values=["tau"], mean=None, published=None)
+    assert len(lay_out_all(spec, full_grid(spec))) == 1
