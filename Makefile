@@ -10,7 +10,7 @@ LONG   := slow or cluster or latex
 BUDGET ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tables every reports plots test test-fast test-long attack lint structure golden engine-speed models heads derived real-model lock clean
+.PHONY: help setup demo tables every reports measured plots test test-fast test-long attack lint structure golden engine-speed models heads derived real-model lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +28,9 @@ every: $(READY)  ## write every table and figure, the long ones too (hours); an 
 
 reports: $(READY)  ## list every report: short or long, cells, time at most, what of it is in the store
 	$(RUN) -m bench report=list
+
+measured: $(READY)  ## time the short reports anew, keep their files in results/measured/embedded_cpu
+	$(RUN) -m bench report=all fresh=true output.keep=results/measured/embedded_cpu
 
 plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against its threshold
 	$(RUN) -m bench report=mars_fig4

@@ -27,8 +27,14 @@ class Folder(Section):
         return given
 
 
+class Output(Folder):
+    """Where files are written; `keep`: a folder for those files of reports that are kept beside the code."""
+
+    keep: Path | None = None
+
+
 class Settings(Section):
-    output: Folder
+    output: Output
     store: Folder
     data: Path
     summary: Literal["table", "json"]
@@ -37,6 +43,7 @@ class Settings(Section):
     quality_batch: int = Field(ge=1)
     replay: Literal["auto"] | float | tuple[float, ...] | None = None
     dry_run: bool
+    fresh: bool = False
     judge: Judge
     similarity: Similarity
     tracker: Named[tracking.Tracker]
@@ -51,7 +58,7 @@ class Settings(Section):
                 raise ConfigError(unknown_key(key, allowed))
         found = {name: config[name] for name in cls.model_fields if name in config}
         found |= {
-            "output": parse(Folder, config, "output"),
+            "output": parse(Output, config, "output"),
             "store": parse(Folder, config, "store"),
             "judge": parse(Judge, config, "judge"),
             "similarity": parse(Similarity, config, "similarity"),

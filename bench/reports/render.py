@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.reports.overrides import made_by
 from bench.reports.viewer import groups_of
+from results.reports.figure_data import render_data
 from results.reports.formats import render_table
 from results.reports.opening import overview
 from results.reports.page import Item, inline_svg, write_index
@@ -56,6 +57,9 @@ def cells_of(plan: Plan) -> dict[Coords, tuple[str, str]]:
 
 def sizes(cell: Cell) -> list[str]:
     """The overrides that ask for as many prompts and timed prompts as the cell does."""
+    if cell.half_width is not None:
+        widths = [f"half_width.{name}={width:g}" for name, width in cell.half_width if width is not None]
+        return ["n=auto", *widths, f"timed={cell.timed}"]
     return [*([] if cell.n is None else [f"n={cell.n}"]), f"timed={cell.timed}"]
 
 
@@ -75,7 +79,7 @@ def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
         return render_table(spec, grid, folder)
     from plots.render import render  # matplotlib, which a dry run or a refused command should not cost
 
-    return render(spec, grid, folder)
+    return [*render(spec, grid, folder), *render_data(spec, grid, folder)]
 
 
 def latest_environment(plans: Sequence[Plan], session: Session) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bench.config.compose import composer
 from bench.config.section import checked
 from bench.judging.grading import judge_cells
+from bench.reports.keep import keep_reports
 from bench.reports.outlook import reachable, show_cells, show_reports
 from bench.reports.overrides import Selection, key_of, made_by
 from bench.reports.plan import Plan, needs_judge, plan_of
@@ -62,8 +63,9 @@ class Request:
         return self.changes if report == self.name else ()
 
     def command(self, report: str) -> str:
-        """The command that makes this one report."""
-        return made_by(f"report={report}", *self.changes_to(report), *self.overrides)
+        """The command that makes this one report; where files are kept, and that it was timed anew, is left out."""
+        own = (line for line in self.overrides if key_of(line) not in ("fresh", "output.keep"))
+        return made_by(f"report={report}", *self.changes_to(report), *own)
 
 
 def run_reports(command: Command, hydra: Composer) -> int:
@@ -98,6 +100,9 @@ def run_reports(command: Command, hydra: Composer) -> int:
     session.check([cell for plan in shown.values() for cell in plan.all_cells()], "report")
     judged = run_plans([plans[name] for name in requested], session)
     render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session, "report")
+    if (kept := session.settings.output.keep) is not None:
+        own = {name: plans[name] for name in requested}
+        keep_reports(own, [request.command(name) for name in own], hydra.options("report"), kept, session)
     return max(judged, print_status([plans[name] for name in requested], session))
 
 

@@ -39,6 +39,8 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: Mod
     def is_traced(cell: Cell) -> bool:
         return settings.trace or cell.name in traced
 
+    if settings.fresh:
+        forget_times(cells, store)
     asked = list({(cell.name, cell.n, cell.half_width, cell.timed): cell for cell in cells}.values())
     remaining = asked
     while remaining := [cell for cell in remaining if not is_current(asked_folder(cell, store), is_traced(cell))]:
@@ -53,6 +55,14 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: Mod
         folder = asked_folder(cell, store)
         if (summary := folder.summary()) is not None:
             settings.tracker.options.log_cell(cell.name, folder.config() or {}, folder.compared(), summary)
+
+
+def forget_times(cells: Sequence[Cell], store: Store) -> None:
+    """Forget what the clock said of these cells, so that one measuring session times them all."""
+    for name in {cell.name for cell in cells if cell.timed}:
+        if (folder := store.cell(name)).path.exists():
+            with folder.lock(wait=True):
+                folder.forget_times()
 
 
 def _at_look(cell: Cell, store: Store) -> Cell:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-FIELDS = ("pair", "temperature", "seed", "repeats", "theta", "machine", "date", "session")
+FIELDS = ("cell", "pair", "temperature", "seed", "repeats", "theta", "machine", "date", "session")
 """The conditions as columns of a CSV file."""
 DRIFT = 0.1
 """Relative change of the baseline's tokens/s within a session above which a table says so."""
@@ -46,6 +46,7 @@ class Conditions:
     baseline      name of the cell of autoregressive decoding beside it
     sessions      the sessions of its timed prompts
     stopping      the rule that chose the number of prompts, in words; empty for a fixed number
+    cell          name of the cell, which says what was measured
     """
 
     pair: str
@@ -59,12 +60,13 @@ class Conditions:
     baseline: str = ""
     sessions: tuple[Session, ...] = ()
     stopping: str = ""
+    cell: str = ""
 
     def plain(self) -> dict[str, Any]:
         """`FIELDS` -> value."""
         sessions = " + ".join(session.text for session in self.sessions)
-        values = (self.pair, self.temperature, self.seed, self.repeats, self.theta, self.machine, self.date)
-        return dict(zip(FIELDS, (*values, sessions or None), strict=True))
+        named = (self.cell or None, self.pair, self.temperature, self.seed, self.repeats, self.theta)
+        return dict(zip(FIELDS, (*named, self.machine, self.date, sessions or None), strict=True))
 
 
 def machine(environment: dict[str, Any]) -> str:

@@ -217,6 +217,13 @@ class CellFolder:
         """Forget the last failed run."""
         remove(self.path / "failure.json")
 
+    def forget_times(self) -> None:
+        """Remove what the clock said, and the summaries of it; the samples stay. Raises StoreError without the lock."""
+        if not self._locked:
+            raise StoreError(f"{self.path}: times are only forgotten inside `with cell.lock():`")
+        for name in ("summary.json", "timed.jsonl"):
+            remove(self.path / name)
+
     def write_record(self, name: str, data: Mapping[str, Any]) -> None:
         """Write a further measurement of the cell to <name>.json."""
         self._write_json(f"{name}.json", data)

@@ -56,6 +56,31 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
 
 
 @pytest.mark.slow
+def test_reports_are_kept_from_one_store_and_one_session(command, own_conf: Path, tmp_path: Path) -> None:
+    kept, flags = tmp_path / "kept", ["-cd", str(own_conf)]
+    kept.mkdir()
+    for stale in ("own_figure.csv", "mars_table1.md", "README.md"):
+        (kept / stale).write_text("of an earlier store")
+    given = ("report=own_table", "n=2", "decoding.max_new_tokens=6", f"output.keep={kept}")
+    first = command(*given, flags=flags)
+    assert first.status == 0, first.err
+    files = {file.name for file in kept.iterdir()}
+    own = {f"own_table.{ending}" for ending in ("md", "csv", "tex", "environment.json")}
+    assert own | {"TABLES.md", "README.md"} <= files and not files & {"own_figure.csv", "mars_table1.md"}
+    assert (kept / "README.md").read_text() == "of an earlier store", "files of no report stay"
+    rows = list(csv.DictReader((kept / "own_table.csv").open()))
+    assert {row["cell"] for row in rows} <= {cell.key for cell in first.store.cells()} and rows
+    samples = {cell.key: (cell.samples(), cell.timed()) for cell in first.cells}
+    again = command(*given, "fresh=true", flags=flags)
+    assert again.status == 0
+    for cell in again.cells:
+        before, times = samples[cell.key]
+        assert cell.samples() == before, "samples do not depend on a clock"
+        assert len(cell.timed()) == len(times) == 2
+        assert [row.own.decode_s for row in cell.timed()] != [row.own.decode_s for row in times]
+
+
+@pytest.mark.slow
 def test_figure_joins_the_page(command, own_conf: Path, tmp_path: Path) -> None:
     flags = ["-cd", str(own_conf)]
     assert command("report=own_table", "n=2", "decoding.max_new_tokens=6", flags=flags).status == 0

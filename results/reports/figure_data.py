@@ -1,0 +1,75 @@
+"""The numbers behind a figure as CSV: one line per point and metric, per cycle length, or per traced position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from results.metrics.catalog import metric
+from results.metrics.trace_metrics import quantities
+from results.reports.conditions import FIELDS
+from results.reports.figures import Histogram, Traced
+from results.reports.formats import spreadsheet_text
+from results.reports.grid import Grid, Outcome, outcome
+from results.reports.spec import FigureSpec
+from results.store.reasons import printable
+
+DIGITS = "%.5g"
+"""Of traced quantities: logits of float32 models have not many more."""
+
+
+def render_data(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
+    """Write <name>.csv into `out_dir` and return its path. Numbers are in the summary's units. A figure of the meaning
+    of answers has none: its numbers are drawn as they are."""
+    if not (spec.figure.metrics() or isinstance(spec.figure, Traced | Histogram)):
+        return []
+    path = Path(out_dir) / f"{spec.name}.csv"
+    if isinstance(spec.figure, Traced):
+        frame = _positions(spec, grid, spec.figure)
+    else:
+        frame = pd.DataFrame([line for point in spec.points() for line in _lines(spec, point.coords, grid)])
+        frame = frame.astype(dict.fromkeys(frame.columns.intersection(["n", "seed", "repeats"]), "Int64"))
+    texts = {str(name): frame[name].map(spreadsheet_text) for name in frame.select_dtypes(exclude="number")}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = frame.assign(**texts).rename(columns=spreadsheet_text)
+    path.write_text(printable(plain.to_csv(index=False, float_format=DIGITS if spec.trace else None)), encoding="utf-8")
+    return [path]
+
+
+def _lines(spec: FigureSpec, coords: tuple[str, ...], grid: Grid) -> Iterator[dict[str, Any]]:
+    """The metrics of one point; without any, how many of its cycles accepted so many draft tokens."""
+    held = outcome(grid, coords)
+    summary, fixed = held.summary, {"report": spec.name, **spec.labels(coords)}
+    if summary is None:
+        yield {**fixed, "state": held.state, "reason": held.reason}
+        return
+    known = {name: value for name, value in _conditions(held).items() if name not in spec.axes}  # an axis may be theta
+    around = {"n": summary.n, **known, "state": held.state}
+    for name in spec.figure.metrics():
+        low, high = metric(name).interval(summary) or (None, None)
+        yield {**fixed, "value_name": name, "value": metric(name).value(summary), "ci_low": low, "ci_high": high,
+               **around}
+    if not spec.figure.metrics():
+        for accepted, cycles in enumerate(summary.accept_histogram):
+            yield {**fixed, "value_name": f"cycles with {accepted} accepted", "value": cycles, **around}
+
+
+def _positions(spec: FigureSpec, grid: Grid, traced: Traced) -> pd.DataFrame:
+    """The positions of each view, those outside its range included."""
+    frames = []
+    for point in spec.points():
+        held = outcome(grid, point.coords)
+        for view in traced.views:
+            if held.trace is None or not held.trace.exists():
+                continue
+            names = (view.x,) if view.y is None else (view.x, view.y)
+            frame = quantities(held.trace, names, view.points == "tested")
+            frames.append(frame.assign(report=spec.name, view=view.title or view.x, **spec.labels(point.coords)))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"report": []})
+
+
+def _conditions(held: Outcome) -> dict[str, Any]:
+    return dict.fromkeys(FIELDS) if held.conditions is None else held.conditions.plain()
