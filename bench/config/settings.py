@@ -19,7 +19,7 @@ from bench.config.similarity_options import Similarity
 class Folder(Section):
     dir: Path
 
-    @field_validator("dir", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
     def _named(cls, given: Any) -> Any:
         if given == "":  # Path would take it for the checkout

@@ -21,6 +21,7 @@ from bench.run.session import Session
 from results.reports.figures import Agreement, Matrices
 from results.reports.kinds import parse_report, report_keys
 from results.reports.workload import Workload
+from results.store.files import check_writable
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -98,9 +99,11 @@ def run_reports(command: Command, hydra: Composer) -> int:
     requested = runnable(requested, plans, request, session)
     shown = {name: plan for name, plan in plans.items() if plan.cells or name in requested}
     session.check([cell for plan in shown.values() for cell in plan.all_cells()], "report")
+    if (kept := session.settings.output.keep) is not None:
+        check_writable(kept, "output.keep")
     judged = run_plans([plans[name] for name in requested], session)
     render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session, "report")
-    if (kept := session.settings.output.keep) is not None:
+    if kept is not None:
         own = {name: plans[name] for name in requested}
         keep_reports(own, [request.command(name) for name in own], hydra.options("report"), kept, session)
     return max(judged, print_status([plans[name] for name in requested], session))
