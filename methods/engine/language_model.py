@@ -185,9 +185,9 @@ class LanguageModel:
         cache.reserve(tokens.shape[1])
         causal = ancestors is None and not any(cache.lengths)
         arguments = (self, tokens, cache, causal, ancestors, depth, keep, hidden, features)
-        if causal or self.lean is None or self.lean.rotary.by_length:  # these are no graphs
+        if cache.graphs is None or causal or self.lean is None or self.lean.rotary.by_length:  # not a graph
             return LanguageModel._forward(*arguments)
-        return cache.run(LanguageModel._forward, *arguments)
+        return cache.graphs.run(LanguageModel._forward, *arguments)
 
     def _forward(self, tokens: Tensor, cache: SlotCache, causal: bool, ancestors: Tensor | None, depth: Tensor | None,
                  keep: Tensor | int, hidden: bool, features: tuple[int, ...]) -> Output:
