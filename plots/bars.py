@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 
 from plots.data import Measured, measured, panels, summary
 from plots.style import INK, SOFT, look, panel_grid
+from results.metrics.catalog import JUDGED
 from results.reports.columns import Column
 from results.reports.figures import Bars
-from results.reports.grid import Grid
+from results.reports.grid import Grid, outcome
 from results.reports.layout import mean_interval
 from results.reports.spec import FigureSpec
 
@@ -24,7 +25,7 @@ def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
     `series`. A missing value is marked with a cross, so that it is not read as zero; where the report asks for no cell,
     nothing stands."""
     places = [(title, at, column) for title, at in panels(spec, bars.panels) for column in bars.y]
-    series = spec.axes[bars.series]
+    series = list(dict.fromkeys(entry.label for entry in spec.axes[bars.series]))
     widest = max(len(_clusters(bars, spec, column)) for column in bars.y)
     width = max(3.2, 0.9 + 0.28 * widest * (len(series) + 1))
     figure, axes = panel_grid(len(places), columns=max(1, int(12 // width)), inches=(width, 3.2))
@@ -36,9 +37,15 @@ def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
         ax.tick_params(axis="x", length=0)
         if column.metric.name in _REFERENCE:
             ax.axhline(column.metric.shown(1), color=INK, lw=0.8, zorder=1.5)
-        for i, entry in enumerate(series):
-            _draw_series(ax, bars, column, spec, grid, {**at, bars.series: entry.label}, i)
-    handles, labels = axes[0].get_legend_handles_labels()
+        asked = [label for label in series if any(_cells(bars, spec, {**at, bars.series: label, bars.clusters: cluster})
+                                                  for cluster in clusters)]
+        for i, label in enumerate(asked):
+            place = -0.4 + 0.8 / len(asked) * (i + 0.5)
+            _draw_series(ax, bars, column, spec, grid, {**at, bars.series: label}, series.index(label), place,
+                         0.7 / len(asked))
+        _say_unjudged(ax, bars, column, spec, grid, at)
+    held = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    handles, labels = list(held.values()), list(held)
     widest_label = 0.7 + 0.08 * max(map(len, labels))  # inches, with its patch and the gap
     figure.legend(handles, labels, loc="outside upper left",
                   ncols=min(len(labels), max(1, int(figure.get_figwidth() / widest_label))))
@@ -47,20 +54,30 @@ def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
 
 def _clusters(bars: Bars, spec: FigureSpec, column: Column) -> list[str]:
     """The labels of the clusters in the panel of a metric."""
-    return [entry.label for entry in spec.axes[bars.clusters] if column.allows({bars.clusters: entry.label})]
+    labels = dict.fromkeys(entry.label for entry in spec.axes[bars.clusters])
+    return [label for label in labels if column.allows({bars.clusters: label})]
+
+
+def _say_unjudged(ax: Axes, bars: Bars, column: Column, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
+    """Say in the panel of an LLM judge's grades why there are none."""
+    places = [point.coords for point in spec.points() if column.allows(spec.labels(point.coords))
+              and at.items() <= spec.labels(point.coords).items()]
+    reasons = {outcome(grid, coords).unjudged for coords in places} - {""}
+    if column.metric.name in JUDGED and reasons and not ax.patches:
+        ax.text(0.5, 0.5, ", ".join(sorted(reasons)), ha="center", transform=ax.transAxes, color=SOFT)
 
 
 def _draw_series(ax: Axes, bars: Bars, column: Column, spec: FigureSpec, grid: Grid, at: Mapping[str, str],
-                 index: int) -> None:
-    label, count, series_look = at[bars.series], len(spec.axes[bars.series]), look(index)
-    step, clusters = 0.8 / count, _clusters(bars, spec, column)
-    places = np.arange(len(clusters)) - 0.4 + step * (index + 0.5)
+                 index: int, place: float, width: float) -> None:
+    """Draw the bars of one entry of `series`, at `place` beside the middle of each cluster, in the index-th look."""
+    label, series_look, clusters = at[bars.series], look(index), _clusters(bars, spec, column)
+    places = np.arange(len(clusters)) + place
     cells = [_cells(bars, spec, {**at, bars.clusters: cluster}) for cluster in clusters]
     points = [_mean(column, spec, grid, asked) for asked in cells]
     drawn = [(x, point) for x, point in zip(places, points, strict=True) if point is not None]
     xs, ys = [x for x, _ in drawn], [point.value for _, point in drawn]
     arms = np.array([point.below_above for _, point in drawn]).reshape(-1, 2).T
-    ax.bar(xs, ys, step * 0.88, color=series_look.colour, hatch=series_look.hatch, edgecolor="white", lw=0, label=label)
+    ax.bar(xs, ys, width, color=series_look.colour, hatch=series_look.hatch, edgecolor="white", lw=0, label=label)
     ax.errorbar(xs, ys, yerr=arms, color=INK, linestyle="none", elinewidth=0.8)
     empty = [x for x, point, asked in zip(places, points, cells, strict=True) if asked and point is None]
     if empty:

@@ -63,8 +63,14 @@ def _draw_scale(
     for i, line in enumerate(_lines(sweep, spec)):
         here = {**at, sweep.lines: line.label} if sweep.lines and line else at
         cells = {place: summary(spec, grid, {**here, sweep.x: label}) for place, label in _places(sweep, spec)}
-        found += [cell for cell in cells.values() if cell is not None]
         _draw_line(ax, scale, MARKERS[i], {x: measured(cell, scale.metric) or GAP for x, cell in cells.items()})
+        known = [cell for cell in cells.values() if cell is not None]
+        if len(_baselines(known, scale.metric)) > 1:  # it depends on x, such as the speed on the batch size
+            levels = [measured(cell, _BASELINE_OF[scale.metric]) or GAP for cell in cells.values()]
+            ax.plot(list(cells), [level.value for level in levels], color=scale.colour, lw=1, ls=_BASELINE_DASH,
+                    zorder=1.5)
+        else:
+            found += known
     for level in _baselines(found, scale.metric):
         ax.axhline(level, color=scale.colour, lw=1, ls=_BASELINE_DASH, zorder=1.5)
     ax.set_ylabel(metric(scale.metric).axis, color=scale.colour)

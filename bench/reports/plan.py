@@ -165,5 +165,6 @@ def conditions_of(cell: Cell, summary: Summary, session: Session) -> Conditions:
     return Conditions(
         pair=cell.pair.name, temperature=cell.decoding.temperature, seed=cell.seed, repeats=summary.repeats,
         theta=getattr(cell.rule.options, "theta", None), machine=machine(environment),
-        date=str(environment.get("since", ""))[:10], lock=environment.get("lock"), baseline=cell.baseline().name,
+        date=str(environment.get("since", ""))[:10], lock=environment.get("lock"),
+        baseline=f"{cell.baseline().name} in batches of {cell.batch}",
         sessions=tuple(sorted(sessions)), stopping=folder.stated_rule, cell=cell.name)

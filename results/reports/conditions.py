@@ -43,7 +43,7 @@ class Conditions:
     machine       model of processor or accelerator, and threads
     date          day of the measurement, ISO 8601
     lock          digest of the dependency lock, `sha256:…`; None if unknown
-    baseline      name of the cell of autoregressive decoding beside it
+    baseline      name of the cell of autoregressive decoding beside it, and the size of its batches
     sessions      the sessions of its timed prompts
     stopping      the rule that chose the number of prompts, in words; empty for a fixed number
     cell          name of the cell, which says what was measured

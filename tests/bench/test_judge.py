@@ -260,3 +260,29 @@ def test_torn_and_foreign_lines(tmp_path):
     with pytest.raises(StoreError, match="line 1 is not a verdict"):
         verdicts.read()
     assert question_key({"a": 1, "b": 2}) == question_key({"b": 2, "a": 1}) != question_key({"a": 1, "b": 3})
+
+
+@pytest.mark.slow
+def test_a_report_asks_for_the_grades_that_it_shows(command, server, templates, tmp_path):
+    table = {"name": "graded", "title": "Graded", "kind": "table", "base": ["n=2", "method=sps"],
+             "axes": {"Method": [{"label": "SpS"}],
+                      "Task": [{"label": "MT", "overrides": ["task=mt_bench", "task.system=null",
+                                                             f"task.path={write_rows(tmp_path, 'mt_bench')}"]},
+                               {"label": "mini", "overrides": ["task=mini_gsm"]}]},
+             "rows": ["Method"], "columns": ["Task"], "values": ["judge_score", "tau"]}
+    (tmp_path / "conf" / "report").mkdir(parents=True)
+    (tmp_path / "conf" / "report" / "graded.yaml").write_text(json.dumps(table))  # JSON is YAML
+    words, flags = ["report=graded", "n=2", "timed=0"], ["-cd", str(tmp_path / "conf")]
+    file = tmp_path / "out" / "report" / "graded.md"
+    assert command(*words, flags=flags).status == 0
+    assert "needs judge.base_url" in file.read_text() and file.read_text().count("needs judge") == 1
+    references = [{"question_id": q["question_id"], "choices": [{"turns": ["Rhine.", "Germany."]}]} for q in QUESTIONS]
+    judged = [*words, f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={templates}",
+              f"judge.references={write_rows(tmp_path, 'gpt4', references)}", "judge.retries=0"]
+    unreachable = command(*judged, flags=flags)
+    assert unreachable.status == 1 and "no reply from own" in unreachable.err and "not judged" in file.read_text()
+    server.start()
+    assert command(*judged, flags=flags).status == 0
+    text, asked = file.read_text(), len(server.asked())
+    assert asked == 4 and "judged by own: 2 prompts" in text and "needs judge" not in text
+    assert command(*judged, flags=flags).status == 0 and len(server.asked()) == asked

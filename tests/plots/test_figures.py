@@ -287,3 +287,16 @@ def test_matrices_and_distributions_show_what_was_compared():
     assert sum(patch.get_data().values.sum() for patch in first.patches) == pytest.approx(200)
     assert sorted(line.get_xdata()[0] for line in first.lines) == pytest.approx([0.7, 0.7])
     assert [text.get_text() for text in second.texts] == ["needs similarity.sentence=MODEL"]
+
+
+def test_a_baseline_that_depends_on_x_is_a_line_through_its_levels():
+    figure = {"kind": "sweep", "x": "theta", "left": "tokens_per_s", "log": True}
+    spec = FigureSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": {"theta": THETAS},
+                                      "figure": figure})
+    grid = {coords: replace(held, summary=held.summary.with_values(baseline_tokens_per_s=100.0 * (i + 1)))
+            for i, (coords, held) in enumerate(full_grid(spec).items())}
+    with style():
+        [ax] = sweep.draw(spec.figure, spec, grid).axes
+    _, baseline = lines(ax, 2)
+    assert list(baseline.get_ydata()) == [100, 200, 300, 400] and ax.get_xscale() == "log"
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0.84", "0.88", "0.92", "0.96"]
