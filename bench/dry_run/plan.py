@@ -95,7 +95,7 @@ def duration(points: Sequence[tuple[Cell, float | None]]) -> str:
     if points and (seconds := cpu_seconds([cell for cell, _ in points])) is not None:
         return f"{max(1, round(seconds / 60))} min"
     costs = [(cell, found) for cell, tau in points if (found := cost(cell, tau)) is not None]
-    return f"{hours(costs):.2g} GPU h" if len(costs) == len(points) and costs else "–"
+    return f"{rounded(hours(costs))} GPU h" if len(costs) == len(points) and costs else "–"
 
 
 def _unhashed(cell: Cell, role: str, folder: Path) -> str | None:
@@ -125,12 +125,17 @@ def config_folder(source: str, revision: str | None) -> Path | str:
         return one_line(error)
 
 
+def rounded(number: float) -> str:
+    """Two significant digits, or whole hours: 0.74, 5.9, 332."""
+    return f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
+
+
 def _cost_texts(found: Cost | None) -> list[str]:
     """GPUs and hours, with `at most` where no τ of a paper is known."""
     if found is None:
         return ["–", "–"]
     bound = "" if found.tau or not found.own else "at most "
-    return [str(found.gpus), f"{bound}{found.own or found.baseline:.2g}"]
+    return [str(found.gpus), f"{bound}{rounded(found.own or found.baseline)}"]
 
 
 def _show_point(found: DryRunEntry, session: Session) -> None:
@@ -160,7 +165,7 @@ def _show_sums(entries: Sequence[DryRunEntry], session: Session) -> None:
                     highlight=False)
     if costs := [(found.cell, found.cost) for found in entries if found.cost is not None]:
         gpu = known().gpu
-        session.print(f"GPU hours: {hours(costs):.2g} on {gpu.name}, plain decoding included and shared, if each "
+        session.print(f"GPU hours: {rounded(hours(costs))} on {gpu.name}, plain decoding included and shared, if each "
                       f"forward reads its weights once at {gpu.bytes_per_s / 1e12:.2f} TB/s and each answer has "
                       "max_new_tokens; τ of the paper, or 1", highlight=False)
     held = [(found.memory.total, found.cell) for found in entries if found.memory is not None]
@@ -189,7 +194,7 @@ def _show_downloads(cells: Sequence[Cell], session: Session) -> None:
     if len(found) > 1:
         sizes = [(download(source) or 0) if files.problem else files.size for (source, _), files in found.items()]
         unknown = sum(bool(files.problem) and download(source) is None for (source, _), files in found.items())
-        beside = f" and {unknown} models of unknown size" if unknown else ""
+        beside = f" and {unknown} model{'s' if unknown > 1 else ''} of unknown size" if unknown else ""
         session.print(f"download: {size(round(sum(sizes)))} in all{beside}")
     for source in dict.fromkeys(data for cell in cells if (data := _data_source(cell)) is not None):
         described = known().data.get(source)
