@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from bench.reports.choice import chosen_rows
 from bench.reports.overrides import Selection, key_of, of_points
 from bench.reports.steps import Step, with_files
 from results.metrics.catalog import JUDGED, TIMED
@@ -56,13 +57,15 @@ class Plan:
                 for i in range(self.spec.repeats) for cell in self.cells.values()]
 
     def grid(self, session: Session) -> dict[Coords, Outcome]:
-        """What the store holds for each point."""
+        """What the store holds for each point; where rows choose among settings, also for each row, at its coordinates
+        without those of the settings."""
         measured = {coords: outcome(cell, session, self.spec) for coords, cell in self.cells.items()}
         if models_of(self.spec):
             names = {cell.name: " / ".join(coords) for coords, cell in self.cells.items()}
             measured = {coords: replace(held, agreement=named(session.agreement(self.cells[coords]), names))
                         for coords, held in measured.items()}
-        return measured | {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
+        measured |= {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
+        return measured | chosen_rows(self, measured, session)
 
 
 def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[str]) -> Plan:
@@ -135,7 +138,7 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec) -> Outco
             tokens = {pair.id: len(pair.sample.output_ids) for pair in pairs}
             audited = {name: value for name, value in session.audit_record(cell).items()
                        if name in Summary.model_fields and name != "asked"}
-            summary = summary.with_values(**trace_metrics(traces, tokens, cell.decoding.temperature), **audited)
+            summary = summary.with_values(**trace_metrics([traces], tokens, cell.decoding.temperature), **audited)
         if summary.judge is not None:
             summary = summary.with_values(**summary.judge.metrics())
         return Outcome.measured(summary, traces if spec.trace else None, conditions_of(cell, summary, session), items,

@@ -62,7 +62,8 @@ class Metric:
 _INTERVALS = {
     "Wilson": ("accuracy", "baseline_accuracy", "precision", "cap_hit_share", "loop_share", "no_answer_share",
                "coverage", "coverage_differing"),
-    "Learned-Miller and Thomas": ("accuracy_change", "cap_hit_change", "loop_change", "quality_loss"),
+    "Learned-Miller and Thomas": ("accuracy_change", "cap_hit_change", "loop_change", "quality_loss",
+                                  "over_best_accuracy"),
 }
 """How intervals are made where it is not a bootstrap over prompts."""
 _SPEED = (
@@ -193,6 +194,9 @@ _ANSWER = (
            "The same over all prompts: target passes and prefills at their median times in the timed pass. A single "
            "runaway among few timed answers decides the direct number. Interval: bootstrap over the prompts of both "
            "passes."),
+    Metric("length_adjusted_speedup", "Length-adjusted speedup", "×", 2, "higher",
+           "Modelled speedup over length ratio: speed per answer without the prefill, as arXiv 2607.08690 defines it, "
+           "but with measured cycles. Interval as for the modelled answer speedup."),
     Metric("length_ratio", "Length ratio", "×", 2, None,
            "Emitted tokens over those of autoregressive decoding of the same prompts, sum over sum: above 1, faster "
            "tokens are spent on longer answers. Interval: paired bootstrap over prompts, as for all ratios here."),
@@ -227,6 +231,21 @@ _ANSWER = (
            "numbers and whose probability is below a fifth of the largest (processed; at temperature 0, at temperature "
            "1). Rules that lengthen answers commit these. Interval: bootstrap over prompts."),
 )
+_OVER_BEST = (
+    Metric("over_best_tau", "Δτ", "", 2, None,
+           "τ minus that of the best lossless row, over the common prompts; its two parts are as for Δτ over the "
+           "lossless rule. Interval: paired bootstrap over prompts.", True),
+    Metric("over_best_tau_relaxed", "relaxation", "", 2, None,
+           "Part of Δτ beyond the gain of an equally greedy lossless decoder.", True),
+    Metric("over_best_tau_greedier", "greedier", "", 2, None, "Part of Δτ due to greedier decoding.", True),
+    Metric("over_best_length", "Length", "×", 2, None,
+           "Emitted tokens over those of the best lossless row, sum over sum."),
+    Metric("over_best_answer", "Answer speedup", "×", 2, "higher",
+           "Modelled answer speedup over that of the best lossless row. Interval: both resampled together."),
+    Metric("over_best_accuracy", "Δ accuracy", "pp", 1, "higher",
+           "Accuracy minus that of the best lossless row, items paired. Interval and verdict as for Δ accuracy over "
+           "autoregressive decoding.", True),
+)
 _TRACED = (
     Metric("coverage", "JS ≤ U_min", "%", 1, "higher",
            "Accepted draft tokens for which ARC-Decode's bound holds: the JS divergence between the target's next "
@@ -248,11 +267,11 @@ _TRACED = (
       for case in ("dispersed", "concentrated")),
 )
 METRICS: dict[str, Metric] = {
-    metric.name: metric for metric in (*_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_ANSWER, *_TRACED)}
+    metric.name: metric for metric in (*_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_ANSWER, *_OVER_BEST, *_TRACED)}
 
 JUDGED = ("judge_score", "win_rate")
 """The metrics that an LLM judge gives."""
-TIMED = frozenset({*(metric.name for metric in _SPEED), "greedy_speedup", "other_q_speedup"})
+TIMED = frozenset({*(metric.name for metric in _SPEED), "greedy_speedup", "other_q_speedup", "over_best_answer"})
 """The metrics that need a timed pass."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -62,6 +62,17 @@ def score_pairs(pairs: Sequence[Compared]) -> Pairs:
     """Scores of plain decoding and of the method, of the items that have both."""
     return _means((pair.sample, pair.baseline.score, pair.sample.score) for pair in _two_cells(pairs)
                   if pair.baseline.score is not None and pair.sample.score is not None)
+
+
+def score_change(scores: Pairs) -> dict[str, Any]:
+    """Accuracy minus the baseline's over the items that have both; None without any."""
+    if not scores:
+        return {"accuracy_change": None, "accuracy_change_ci95": None}
+    base, own = np.array([scores[item] for item in sorted(scores)]).T
+    return {
+        "accuracy_change": float(own.mean() - base.mean()),
+        "accuracy_change_ci95": intervals.difference_interval(base, own),
+    }
 
 
 def agreement(pairs: Sequence[Compared]) -> dict[str, float]:

@@ -53,29 +53,41 @@ def speeds(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
 def modelled_speedup(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
     """τ over all prompts × the time of an autoregressive token ÷ the time of a cycle, both medians over the timed
     prompts of seconds per cycle; the interval carries the uncertainty of both passes."""
-    rows = [pair.timed for pair in pairs if pair.timed is not None]
-    cycle_s, token_s = cycle_seconds(rows)
+    cycle_s, token_s = cycle_seconds([pair.timed for pair in pairs if pair.timed is not None])
     drafted = [pair.sample for pair in pairs if pair.sample.committed]
-    known = bool(len(cycle_s) and drafted)
     committed, cycles = [sum(sample.committed) for sample in drafted], [len(sample.committed) for sample in drafted]
-    value = None
-    if known:
-        value = 1.0 if autoregressive else float(sum(committed) / sum(cycles) * np.median(token_s) / np.median(cycle_s))
+    value = modelled_value(pairs)
+    known = value is not None
     return {
         "token_ms": 1e3 * float(np.median(token_s)) if known else None,
         "timed_cycle_ms": 1e3 * float(np.median(cycle_s)) if known else None,
-        "speedup_modelled": value,
+        "speedup_modelled": 1.0 if known and autoregressive else value,
         "speedup_modelled_ci95": None if autoregressive or not known else intervals.modelled_interval(
             committed, cycles, token_s, cycle_s),
     }
 
 
+def modelled_value(pairs: Sequence[Compared]) -> float | None:
+    """`speedup_modelled` alone; None without a clock or a cycle."""
+    cycle_s, token_s = cycle_seconds([pair.timed for pair in pairs if pair.timed is not None])
+    drafted = [pair.sample for pair in pairs if pair.sample.committed]
+    if not len(cycle_s) or not drafted:
+        return None
+    tau = sum(sum(sample.committed) for sample in drafted) / sum(len(sample.committed) for sample in drafted)
+    return float(tau * np.median(token_s) / np.median(cycle_s))
+
+
 def cycle_seconds(rows: Sequence[Timed]) -> tuple[Floats, Floats]:
     """Seconds of a cycle of the cell and of the baseline (of an autoregressive token), each [prompts], for the timed
     prompts on which both took a cycle."""
-    arms = [row.arms for row in rows if all(run.cycles and run.decode_s > 0 for run in row.arms)]
+    arms = [row.arms for row in rated(rows)]
     own = np.array([own.decode_s / own.cycles for own, _ in arms])
     return own, np.array([base.decode_s / base.cycles for _, base in arms])
+
+
+def rated(rows: Sequence[Timed]) -> list[Timed]:
+    """The timed prompts on which both took a cycle."""
+    return [row for row in rows if all(run.cycles and run.decode_s > 0 for run in row.arms)]
 
 
 def _timing(runs: Sequence[TimedRun]) -> tuple[Floats, Floats, Floats]:

@@ -21,7 +21,7 @@ from results.metrics.answer_cost import answer_costs
 from results.metrics.answer_speed import answer_speeds
 from results.metrics.intervals import Interval
 from results.metrics.phases import time_shares
-from results.metrics.quality_loss import score_pairs
+from results.metrics.quality_loss import score_change, score_pairs
 from results.metrics.speed import modelled_speedup, speeds
 from results.store.compared import Compared
 from results.store.sample import FailedSample, Sample
@@ -133,7 +133,7 @@ def _quality(compared: Sequence[Compared], metric: str, proportion: bool, autore
     paired_test = proportion and not autoregressive
     return {
         **_accuracies([run.score for run in samples], [run.score for run in base], proportion),
-        **_change(score_pairs(compared)),
+        **score_change(score_pairs(compared)),
         "mcnemar_p": intervals.mcnemar_p([a for a, _ in pairs], [b for _, b in pairs]) if paired_test else None,
     }
 
@@ -150,7 +150,7 @@ def _quality_of_groups(compared: Sequence[Compared], samples: Sequence[Sample],
     both = {item: (base_passed[item], passed[item]) for item in passed if item in base_passed}
     return {
         **_accuracies(list(passed.values()), list(base_passed.values()), False),
-        **_change(score_pairs(compared) if tried == 1 else both),
+        **score_change(score_pairs(compared) if tried == 1 else both),
         "mcnemar_p": None,
         "pass_at_k": intervals.pass_at_k(scores),
         "baseline_pass_at_k": intervals.pass_at_k(base_scores),
@@ -170,17 +170,6 @@ def _passed(scores: Mapping[str, Sequence[float]], tried: int) -> dict[str, floa
         return {item: float(np.mean(own)) for item, own in scores.items()}
     return {item: 1 - math.comb(sum(score < 1 for score in own), tried) / math.comb(len(own), tried)
             for item, own in scores.items() if len(own) >= tried}
-
-
-def _change(scores: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Accuracy minus the baseline's over the items that have both; None without any."""
-    if not scores:
-        return {"accuracy_change": None, "accuracy_change_ci95": None}
-    base, own = np.array([scores[item] for item in sorted(scores)]).T
-    return {
-        "accuracy_change": float(own.mean() - base.mean()),
-        "accuracy_change_ci95": intervals.difference_interval(base, own),
-    }
 
 
 def _scores_by_item(samples: Sequence[Sample], runs: Sequence[Sample]) -> dict[str, list[float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -73,10 +73,11 @@ def quantities(traces: TraceFolder, names: tuple[str, ...], tested: bool = False
     return pd.DataFrame(known)
 
 
-def trace_metrics(traces: TraceFolder, tokens: Mapping[str, int], temperature: float) -> dict[str, Any]:
+def trace_metrics(traces: Sequence[TraceFolder], tokens: Mapping[str, int], temperature: float) -> dict[str, Any]:
     """Metrics of a cell that only its trace holds, each with `_ci95`, a bootstrap over prompts; empty without a trace,
     without those that the rule does not record.
 
+    traces       of the cells that decoded the prompts: one, or several that have different prompts
     tokens       prompt -> emitted tokens
     temperature  that of the decoding
 
@@ -87,9 +88,10 @@ def trace_metrics(traces: TraceFolder, tokens: Mapping[str, int], temperature: f
     js_dispersed_draft, js_dispersed_heads, js_concentrated_…   mean JS of the draft, and of the heads, to the centroid
                                where eq. 6 keeps the token (dispersed) and where eq. 7 alone does (Table 3), nats
     """
+    columns = ["prompt", "clause", "rank", "majority", "majority_p", "votes", "js_centroid", "js_heads",
+               "js_heads_max", "token", "strict", "p0", "p", "p1"]
     try:
-        frame = traces.frame(["prompt", "clause", "rank", "majority", "majority_p", "votes", "js_centroid", "js_heads",
-                              "js_heads_max", "token", "strict", "p0", "p", "p1"])
+        frame = pd.concat([folder.frame(columns) for folder in traces], ignore_index=True)
     except StoreError:
         return {}
     prompts = frame["prompt"]

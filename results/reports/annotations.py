@@ -43,7 +43,7 @@ class Annotator:
         if name in JUDGED and summary.judge is not None:
             notes.append(summary.judge.told)
         decided = ""
-        if name == "accuracy_change" and number.interval is not None:
+        if name in ("accuracy_change", "over_best_accuracy") and number.interval is not None:
             decided = verdict(number.value, number.interval, summary.n, self.margin).text
         items = {} if number.column.reference else result.items.get(name, {})  # rows may have different references
         return replace(number, verdict=decided, items=(items,),

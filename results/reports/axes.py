@@ -11,10 +11,27 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 Scale = Literal["embedded", "real", "paper"]
 """An edition: on the embedded pair, on a real model that needs no hub, on the pairs of a paper."""
 SCALES: tuple[Scale, ...] = ("embedded", "real", "paper")
+SETTING, AS_GIVEN = "Setting", "as given"
+"""The axis that the variants of entries make, and its entry for those without."""
 
 
 def _as_tuple(given: Any) -> Any:
     return (given,) if isinstance(given, str) else given
+
+
+def _spell_out(axis: Any) -> Any:
+    """Expand `{override: "rule.theta={}", values: [0.8, 0.9], label: "θ = {}"}` into a list of entries."""
+    if not isinstance(axis, Mapping):
+        return axis
+    unknown = set(axis) - {"override", "values", "label"}
+    if unknown or not {"override", "values"} <= set(axis):
+        raise ValueError("an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' (optional)}")
+    label, override = axis.get("label", "{}"), axis["override"]
+    return [
+        {"label": label.format(value), "overrides": [override.format(value)],
+         "value": value if isinstance(value, int | float) else None}
+        for value in dict.fromkeys(axis["values"])
+    ]
 
 
 class Frozen(BaseModel):
@@ -33,6 +50,7 @@ class Entry(Frozen):
     only        limits the entry to some entries of other axes: {axis: labels}.
     scale       the editions that have the entry, one or several; all of them unless given.
     no_cell     why the project cannot run what the paper has here: the cell stays in the table with this reason.
+    variants    forms of the entry, written like an axis; they make up the axis "Setting" (`spell_variants`).
     """
 
     label: str
@@ -44,6 +62,7 @@ class Entry(Frozen):
     only: dict[str, tuple[str, ...]] = {}
     scale: Annotated[tuple[Scale, ...], BeforeValidator(_as_tuple)] = ()
     no_cell: str = ""
+    variants: Annotated[tuple[Entry, ...], BeforeValidator(_spell_out)] = ()
 
     @property
     def published_label(self) -> str:
@@ -62,23 +81,33 @@ class Entry(Frozen):
         return any(set(self.only[axis]).isdisjoint(other.only[axis]) for axis in shared)
 
 
-def _spell_out(axis: Any) -> Any:
-    """Expand `{override: "rule.theta={}", values: [0.8, 0.9], label: "θ = {}"}` into a list of entries."""
-    if not isinstance(axis, Mapping):
-        return axis
-    unknown = set(axis) - {"override", "values", "label"}
-    if unknown or not {"override", "values"} <= set(axis):
-        raise ValueError("an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' (optional)}")
-    label, override = axis.get("label", "{}"), axis["override"]
-    return [
-        {"label": label.format(value), "overrides": [override.format(value)],
-         "value": value if isinstance(value, int | float) else None}
-        for value in dict.fromkeys(axis["values"])
-    ]
-
-
 Axis = Annotated[tuple[Entry, ...], BeforeValidator(_spell_out), Field(min_length=1)]
 Axes = dict[str, Axis]
+
+
+def spell_variants(axes: Axes) -> Axes:
+    """The axes with one more, "Setting", where entries have variants: each goes with its own entry, "as given"
+    with those that have none. Raises ValueError for variants on several axes."""
+    varied = [name for name, axis in axes.items() if any(entry.variants for entry in axis)]
+    if not varied:
+        return axes
+    if len(varied) > 1 or SETTING in axes:
+        raise ValueError(f"'variants' make up the axis {SETTING!r}: give them on one axis, and name no other so")
+    [name] = varied
+    settings = [variant.model_copy(update={"only": variant.only | {name: (entry.label,)},
+                                           "scale": variant.scale or entry.scale})
+                for entry in axes[name] for variant in entry.variants]
+    if plain := tuple(entry.label for entry in axes[name] if not entry.variants):
+        settings.append(Entry(label=AS_GIVEN, only={name: plain}))
+    entries = tuple(entry.model_copy(update={"variants": ()}) for entry in axes[name])
+    return {**axes, name: entries, SETTING: tuple(settings)}
+
+
+def without_axes(axes: Axes, names: Collection[str]) -> Axes:
+    """The other axes, with entries that are not limited to entries of those left out."""
+    return {name: tuple(entry.model_copy(update={"only": {axis: labels for axis, labels in entry.only.items()
+                                                          if axis not in names}}) for entry in axis)
+            for name, axis in axes.items() if name not in names}
 
 
 def check_axes(axes: Axes) -> Axes:

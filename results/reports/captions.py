@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from results.reports.choice import Choice
 from results.reports.conditions import stated
 from results.reports.grid import Grid, conditions, outcome, sizes
 from results.reports.spec import TableSpec
@@ -19,7 +20,7 @@ def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row
     numbers = [number for row in rows for cell in row.cells for number in cell.numbers]
     named = {column.metric.name for column in spec.values}
     parts = [spec.axes[axis][0].label for axis in (*spec.rows, *spec.columns) if _is_untold(spec, axis, stub)]
-    parts += [sizes(grid)]
+    parts += [sizes(grid), "" if spec.choice is None else selection(spec.choice)]
     if any(number.interval_text for number in numbers):
         parts += [f"{BRACKETS}, {methods(spec)}"]
     if any(number.verdict for number in numbers):
@@ -33,6 +34,13 @@ def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row
 def _is_untold(spec: TableSpec, axis: str, stub: Sequence[str]) -> bool:
     """Whether the label of an axis with one entry is shown neither in the rows nor in the headers."""
     return len(spec.axes[axis]) == 1 and axis in spec.rows and axis not in stub
+
+
+def selection(choice: Choice) -> str:
+    """How rows chose their setting."""
+    which = ("two halves of the prompts, each for the other" if choice.prompts is None else
+             f"{choice.prompts} prompts that are not reported")
+    return f"{', '.join(choice.axes)} of each row: the largest modelled speedup on {which}"
 
 
 def methods(spec: TableSpec) -> str:

@@ -25,6 +25,7 @@ class Outcome:
     items        metric -> the sums of each prompt that rows are compared by.
     unjudged     why an LLM judge has not graded it; empty where its task is not judged.
     agreement    measure -> series -> numbers, where answers were compared by models of meaning.
+    notes        what a reader must know of it, each a footnote.
     """
 
     state: Literal["measured", "failed", "missing"]
@@ -35,6 +36,7 @@ class Outcome:
     items: Mapping[str, ByItem] = field(default_factory=dict)
     unjudged: str = ""
     agreement: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def measured(cls, summary: Summary, trace: TraceFolder | None = None, conditions: Conditions | None = None,

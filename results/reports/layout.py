@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from results.metrics import over_best
 from results.metrics.catalog import JUDGED
 from results.metrics.intervals import NORMAL_95
 from results.metrics.paired import relative
@@ -50,14 +51,14 @@ def lay_out(spec: TableSpec, grid: Grid) -> Table:
 
 
 def lay_out_all(spec: TableSpec, grid: Grid) -> list[Table]:
-    """The tables of a report. The second one leaves out what was measured in no cell."""
+    """The tables of a report. All but the first leave out what was measured in no cell."""
     summaries = [held.summary for held in grid.values() if held.summary is not None]
     first, *others = spec.tables()
-    for other in others:
-        known = tuple(column for column in other.values
-                      if any(column.metric.value(summary) is not None for summary in summaries))
-        others = [other.model_copy(update={"values": known})] if known else []
-    return [block for table in (first, *others) for block in blocks(lay_out(table, grid))]
+    known = [(other, tuple(column for column in other.values
+                           if any(column.metric.value(summary) is not None for summary in summaries)))
+             for other in others]
+    rest = [other.model_copy(update={"values": columns}) for other, columns in known if columns]
+    return [block for table in (first, *rest) for block in blocks(lay_out(table, grid))]
 
 
 class _Layout:
@@ -90,10 +91,9 @@ class _Layout:
         rows = tuple(self._row(row, columns, stub) for row in in_order)
         headers = (*(" · ".join(column) for column in columns), *([spec.mean] if spec.mean else []))
         under = tuple(self._under(column) for column in columns) + ((spec.values,) if spec.mean else ())
-        shows_gain = "tau_gain" in {column.metric.name for column in spec.values}
         marked = mark_best(rows)
         table = Table(spec, stub, headers, under, marked, caption(spec, self.grid, stub, marked),
-                      tuple(self.notes), tuple(self._findings()) if shows_gain else ())
+                      tuple(self.notes), tuple(self._findings()))
         return in_lines(table) if spec.lines else table
 
     def _place(self, coords: Coords) -> tuple[Coords, Coords]:
@@ -127,7 +127,8 @@ class _Layout:
             return Cell(result.state, labels, blanks, reason=result.reason, notes=(note,))
         numbers = tuple(blank if blank.absent else self.annotator.annotated(self._measured(blank, coords), result)
                         for blank in blanks)
-        notes = tuple(self._note(text) for text in remarks(summary, "speedup" in self.spec.metrics()))
+        notes = tuple(self._note(text) for text in (
+            *result.notes, *remarks(summary, "speedup" in {column.metric.name for column in columns})))
         return Cell("measured", labels, numbers, summary.n, summary.failed, notes=notes)
 
     def _measured(self, blank: Number, coords: Coords) -> Number:
@@ -194,7 +195,11 @@ class _Layout:
         return self.notes.index(text)
 
     def _findings(self) -> list[str]:
-        """Sentences on what each relaxed rule gains, by groups of rows that share all labels but the last."""
+        """Sentences on what each relaxed rule gains, by groups of rows that share all labels but the last; none in a
+        table that shows no gain."""
+        shown = {column.metric.name for column in self.spec.values}
+        if not shown & {"tau_gain", "over_best_tau"}:
+            return []
         groups: dict[Coords, list[tuple[str, Summary]]] = {}
         axes = (*self.spec.rows[:-1], *self.spec.columns)
         for (row, column), coords in self.coords.items():
@@ -204,7 +209,8 @@ class _Layout:
                 varying = tuple(label for axis, label in labels if len(self.spec.axes[axis]) > 1)
                 groups.setdefault(varying, []).append((row[-1], summary))
         return [": ".join([*([", ".join(labels)] if labels else []), sentence])
-                for labels, points in groups.items() for sentence in findings(points)]
+                for labels, points in groups.items() for sentence in (
+                    findings(points) if "tau_gain" in shown else over_best.findings(points, self.spec.margin))]
 
 
 def in_lines(table: Table) -> Table:

@@ -15,7 +15,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from results.metrics.non_inferiority import MARGIN
 from results.reports.axes import (
+    AS_GIVEN,
     SCALES,
+    SETTING,
     Axes,
     Entry,
     Frozen,
@@ -25,7 +27,10 @@ from results.reports.axes import (
     drop_impossible,
     of_pairs,
     pairs_of,
+    spell_variants,
+    without_axes,
 )
+from results.reports.choice import OVER_BEST, SETTINGS, Choice
 from results.reports.columns import Column
 from results.reports.figures import Figure
 
@@ -85,7 +90,7 @@ class ReportSpec(Frozen):
     not_printed: str = ""
     base: tuple[str, ...] = ()
     base_at: dict[Scale, tuple[str, ...]] = Field(default_factory=dict)
-    axes: Annotated[Axes, Field(min_length=1), AfterValidator(check_axes)]
+    axes: Annotated[Axes, Field(min_length=1), AfterValidator(spell_variants), AfterValidator(check_axes)]
     on_request: bool = False
     trace: bool = False
     audit: bool = False
@@ -173,6 +178,7 @@ class TableSpec(ReportSpec):
     lines       each row as several lines, {label: metrics that stand in it}, under the headers of the first one.
     published   numbers of the paper, printed under ours.
     margin      loss of score that counts as none in verdicts on Δ accuracy, a fraction.
+    choice      axes that each row chooses from, in neither rows nor columns, and the row it is compared with.
     """
 
     kind: Literal["table"]
@@ -183,10 +189,15 @@ class TableSpec(ReportSpec):
     lines: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     published: Published | None = None
     margin: float = Field(default=MARGIN, gt=0, lt=1)
+    choice: Choice | None = None
 
     @model_validator(mode="after")
     def _is_laid_out(self) -> Self:
-        self._check_layout([*self.rows, *self.columns])
+        self._check_layout([*self.rows, *self.columns, *(self.choice.axes if self.choice else ())])
+        if self.choice:
+            labels = {entry.label for axis in self.rows for entry in self.axes[axis]}
+            if unknown := {self.choice.lossless, self.choice.lossless_greedy or self.choice.lossless} - labels:
+                raise ValueError(f"choice: no row is labelled {', '.join(sorted(unknown))}")
         for column in self.values:
             column.check(self.axes)
         if self.mean and any(column.only or column.reference for column in self.values):
@@ -210,16 +221,38 @@ class TableSpec(ReportSpec):
         return [column.metric.name for table in self.tables() for column in table.values]
 
     def tables(self) -> list[TableSpec]:
-        """This table and, under one that shows accuracy, what an answer costs: a row for each cell."""
-        if "accuracy" not in {column.metric.name for column in self.values}:
-            return [self]
-        shown = {column.metric.name for column in self.values}
-        values = tuple(Column(metric=name) for name in (*ANSWER_COSTS, *(TRACED_COSTS if self.trace else ()))
-                       if name not in shown)
+        """This table and, under one that shows accuracy, what an answer costs: a row for each cell. Rows that choose
+        are also compared with the best lossless one, and every setting is listed."""
+        first = self if self.choice is None else self.chosen()
+        shown, tables = {column.metric.name for column in self.values}, [first]
+        if "accuracy" in shown:
+            costs = [name for name in (*ANSWER_COSTS, *(TRACED_COSTS if self.trace else ())) if name not in shown]
+            tables.append(first._listed("answers", "cost of an answer", costs))
+        if self.choice is not None:
+            tables.append(first._listed("over_best", "over the best lossless method", OVER_BEST))
+            tables += [table for table in [self._every_setting(self.choice)] if table.points()]
+        return tables
+
+    def chosen(self) -> TableSpec:
+        """The table with the axes that rows choose from left out."""
+        axes = without_axes(self.axes, self.choice.axes if self.choice else ())
+        return self.model_copy(update={"axes": axes})
+
+    def _every_setting(self, choice: Choice) -> TableSpec:
+        """A row for each setting of the rows that have several."""
+        axes = dict(self.axes)
+        if choice.axes == (SETTING,):
+            axes[SETTING] = tuple(entry for entry in axes[SETTING] if entry.label != AS_GIVEN)
+        full = self.model_copy(update={"axes": axes, "choice": None, "rows": (*self.rows, *choice.axes)})
+        return full._listed("settings", "every setting, on all prompts", SETTINGS)
+
+    def _listed(self, name: str, title: str, metrics: Sequence[str]) -> TableSpec:
+        """A further table of the report, with a row for each cell."""
         layout: dict[str, Any] = {"rows": (*self.columns, *self.rows), "columns": (), "mean": None, "published": None,
-                  "lines": {}}
-        names = {"name": f"{self.name}_answers", "title": f"{self.title}: cost of an answer"}
-        return [self, self.model_copy(update={**names, "values": values, **layout})]
+                                  "lines": {}}
+        values = tuple(Column.model_validate(metric) for metric in metrics)
+        return self.model_copy(update={"name": f"{self.name}_{name}", "title": f"{self.title}: {title}",
+                                       "values": values, **layout})
 
 
 class FigureSpec(ReportSpec):

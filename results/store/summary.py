@@ -126,6 +126,8 @@ class Summary(BaseModel):
     answer_speedup_ci95: Interval | None = None
     answer_speedup_modelled: float | None = None
     answer_speedup_modelled_ci95: Interval | None = None
+    length_adjusted_speedup: float | None = None
+    length_adjusted_speedup_ci95: Interval | None = None
     length_ratio: float | None = None
     length_ratio_ci95: Interval | None = None
     length_ratio_median: float | None = None
@@ -182,6 +184,18 @@ class Summary(BaseModel):
     judge_score_ci95: Interval | None = None
     win_rate: float | None = None
     win_rate_ci95: Interval | None = None
+    over_best_tau: float | None = None
+    over_best_tau_ci95: Interval | None = None
+    over_best_tau_relaxed: float | None = None
+    over_best_tau_relaxed_ci95: Interval | None = None
+    over_best_tau_greedier: float | None = None
+    over_best_tau_greedier_ci95: Interval | None = None
+    over_best_length: float | None = None
+    over_best_length_ci95: Interval | None = None
+    over_best_answer: float | None = None
+    over_best_answer_ci95: Interval | None = None
+    over_best_accuracy: float | None = None
+    over_best_accuracy_ci95: Interval | None = None
     quality_loss: float | None = None
     quality_loss_ci95: Interval | None = None
     out_of_head_1k: float | None = None

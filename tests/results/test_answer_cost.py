@@ -190,11 +190,11 @@ OUT = {"turn": 0, "cycle": 0, "node": [1, 2, 3, 4, -1], "parent": [0, 1, 2, 3, 4
 def test_out_of_head_by_hand(tmp_path):
     traces = TraceFolder(Store(tmp_path).cell("cell"))
     traces.write(0, ["a", "b"], [{"prompt": "a", **OUT}, {"prompt": "b", **OUT, "clause": "drawn"}], None)
-    found = trace_metrics(traces, {"a": 6, "b": 4, "c": 10}, 1.0)
+    found = trace_metrics([traces], {"a": 6, "b": 4, "c": 10}, 1.0)
     assert found["out_of_head_1k"] == pytest.approx(1000 / 20), "the first: 0.125 of the largest; the second is in it"
     assert found["out_of_head_1k_ci95"] == pytest.approx((0, 1000 / 6))
-    assert trace_metrics(traces, {"a": 6, "b": 4}, 0.5)["out_of_head_1k"] == pytest.approx(1000 / 10)
-    assert trace_metrics(traces, {"a": 6, "b": 4}, 0.4)["out_of_head_1k"] == pytest.approx(2000 / 10), "0.5 ** 2.5"
+    assert trace_metrics([traces], {"a": 6, "b": 4}, 0.5)["out_of_head_1k"] == pytest.approx(1000 / 10)
+    assert trace_metrics([traces], {"a": 6, "b": 4}, 0.4)["out_of_head_1k"] == pytest.approx(2000 / 10), "0.5 ** 2.5"
 
 
 def test_relative_probability_is_that_of_the_processed_distribution():

@@ -31,7 +31,7 @@ KEYS = {
     "speedup_mean_of_ratios_ci95", "e2e_tokens_per_s_ci95", "precision_ci95", "edit_similarity_ci95",
     "accuracy_change", "accuracy_change_ci95", "baseline_cap_hit_share", "baseline_loop_share", *NAMES,
     *(f"{name}{end}" for end in ("", "_ci95") for name in (
-        "answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median",
+        "answer_speedup", "answer_speedup_modelled", "length_adjusted_speedup", "length_ratio", "length_ratio_median",
         "pass_ratio", "pass_ratio_median", "cap_hit_share", "cap_hit_change",
         "loop_share", "loop_change", "no_answer_share")),
 }

@@ -73,7 +73,7 @@ def test_quantities_and_table_numbers_by_hand(traces) -> None:
     with pytest.raises(ValueError, match="js, z1: one panel cannot show both"):
         quantities(traces, ("js", "z1"))
     traces.part(1).unlink()
-    found = trace_metrics(traces, {"a": 10, "b": 10}, 1.0)
+    found = trace_metrics([traces], {"a": 10, "b": 10}, 1.0)
     assert (found["majority_5"], found["majority_3"], found["majority_4"]) == (0.5, 0.5, 0.0)
     assert found["majority_p_3"] == pytest.approx(0.4) and found["majority_p_4"] is None
     assert found["js_dispersed_share"] == pytest.approx(2 / 3)

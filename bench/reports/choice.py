@@ -1,0 +1,166 @@
+"""Rows that choose among settings: which cell each of their prompts is reported from, and what the row then shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from results.metrics.answer_speed import modelled_answers
+from results.metrics.over_best import Row, over_best
+from results.metrics.paired import by_item
+from results.metrics.selection import Chosen, choose, reported
+from results.metrics.summary import summarise
+from results.metrics.trace_metrics import trace_metrics
+from results.reports.axes import AS_GIVEN
+from results.reports.grid import Outcome
+from results.store.compared import Compared
+from results.store.traces import TraceFolder
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.reports.plan import Plan
+    from bench.run.session import Session
+    from results.reports.choice import Choice
+    from results.reports.grid import Grid
+    from results.reports.spec import Coords, TableSpec
+    from results.store.sample import FailedSample
+
+
+def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcome]:
+    """The outcome of each row of a report whose rows choose; empty for any other report."""
+    choice = getattr(plan.spec, "choice", None)
+    if choice is None:
+        return {}
+    spec: TableSpec = plan.spec  # type: ignore[assignment]  # only tables have a choice
+    points: dict[Coords, dict[str, Coords]] = {}
+    for coords in grid:
+        row, setting = split(spec, choice, coords)
+        points.setdefault(row, {})[setting] = coords
+    rows = {coords: ChosenRow(spec, choice, settings, plan.cells, grid, session)
+            for coords, settings in points.items()}
+    return {coords: row.outcome(*(rows.get(reference(spec, coords, label)) if label else None
+                                  for label in compared_with(choice, row))) for coords, row in rows.items()}
+
+
+def split(spec: TableSpec, choice: Choice, coords: Coords) -> tuple[Coords, str]:
+    """The coordinates of a point's row, and its setting in words: `block, K = 10`; "" where there is none."""
+    labels = spec.labels(coords)
+    setting = [labels[axis] for axis in choice.axes if labels[axis] != AS_GIVEN]
+    return tuple(label for axis, label in labels.items() if axis not in choice.axes), ", ".join(setting)
+
+
+def compared_with(choice: Choice, row: ChosenRow) -> list[str]:
+    """Labels of the row that a row is compared with and of the one that shows what greedier decoding gains; "" for
+    none."""
+    if row.is_greedy and choice.lossless_greedy:
+        return [choice.lossless_greedy, ""]
+    return [choice.lossless, choice.lossless_greedy]
+
+
+def reference(spec: TableSpec, coords: Coords, label: str) -> Coords:
+    """The coordinates of a row with the label of one of its axes replaced: the axis that has the label."""
+    axes = spec.chosen().axes
+    return tuple(label if axis in spec.rows and any(entry.label == label for entry in axes[axis]) else own
+                 for axis, own in zip(axes, coords, strict=True))
+
+
+@dataclass
+class ChosenRow:
+    """One row and its settings.
+
+    settings   setting in words -> coordinates of its point.
+    cells      coordinates -> cell, of all points of the report.
+    grid       the outcomes of all points.
+    """
+
+    spec: TableSpec
+    choice: Choice
+    settings: Mapping[str, Coords]
+    cells: Mapping[Coords, Cell]
+    grid: Grid
+    session: Session
+
+    @cached_property
+    def measured(self) -> dict[str, Cell]:
+        """The cells of the settings that were measured."""
+        return {name: self.cells[coords] for name, coords in self.settings.items()
+                if coords in self.cells and self.grid[coords].summary is not None}
+
+    @cached_property
+    def records(self) -> dict[str, list[Compared | FailedSample]]:
+        return {name: self.session.folder(cell).compared() for name, cell in self.measured.items()}
+
+    @cached_property
+    def chosen(self) -> list[Chosen]:
+        """Raises ValueError where nothing can be chosen."""
+        ids = self.session.folder(next(iter(self.measured.values()))).ids
+        return choose(self.records, ids, self.choice.prompts)
+
+    @cached_property
+    def row(self) -> Row | None:
+        """The reported prompts; None where nothing was measured or could be chosen."""
+        try:
+            chosen = self.chosen if self.measured else []
+        except ValueError:
+            return None
+        pairs = [record for record in reported(self.records, chosen) if isinstance(record, Compared)]
+        several = len({one.setting for one in chosen}) > 1
+        return Row(pairs, {name: one.setting for one in chosen for name in one.reported} if several else {})
+
+    @property
+    def is_greedy(self) -> bool:
+        return all(cell.decoding.sampling.greedy for cell in self.measured.values())
+
+    def outcome(self, best: ChosenRow | None, greedy: ChosenRow | None) -> Outcome:
+        """The row beside the rows that it is compared with."""
+        if not self.measured:
+            return next(self.grid[coords] for coords in self.settings.values())
+        try:
+            chosen = self.chosen
+        except ValueError as error:
+            return Outcome.missing(str(error))
+        outcome = self._single(chosen) or self._mixed(chosen)
+        assert outcome.summary is not None
+        values: dict[str, Any] = {}
+        if best is not None and best is not self and best.row is not None and self.row is not None:
+            values = over_best(self.row, best.row, None if greedy is None else greedy.row)
+        return replace(outcome, summary=outcome.summary.with_values(**values), notes=self._notes(chosen))
+
+    def _single(self, chosen: Sequence[Chosen]) -> Outcome | None:
+        """The outcome of the cell that holds all prompts of the row; None where none does."""
+        if self.choice.prompts is not None or len({one.setting for one in chosen}) > 1:
+            return None
+        return self.grid[self.settings[chosen[0].setting]]
+
+    def _mixed(self, chosen: Sequence[Chosen]) -> Outcome:
+        """The prompts of several cells as one row."""
+        cells = {one.setting: self.measured[one.setting] for one in chosen}
+        task, row = next(iter(cells.values())).load_task(), self.row
+        assert row is not None  # `chosen` was made
+        summary = summarise(reported(self.records, chosen), metric=task.metric, proportion=task.proportion)
+        if row.settings:
+            summary = summary.with_values(**modelled_answers(row.pairs, row.settings))
+        items = {name: by_item(name, row.pairs) for name in self.spec.metrics()}
+        if self.spec.trace:
+            traces = [TraceFolder(self.session.folder(cells[one.setting]), one.reported) for one in chosen]
+            tokens = {pair.id: len(pair.sample.output_ids) for pair in row.pairs}
+            temperature = next(iter(cells.values())).decoding.temperature
+            summary = summary.with_values(**trace_metrics(traces, tokens, temperature))
+        known = [held for name in cells if (held := self.grid[self.settings[name]].conditions) is not None]
+        conditions = None if not known else replace(
+            known[0], sessions=tuple(sorted({one for held in known for one in held.sessions})))
+        return Outcome.measured(summary, conditions=conditions, items=items)
+
+    def _notes(self, chosen: Sequence[Chosen]) -> tuple[str, ...]:
+        """Which setting the row shows, chosen on how many prompts."""
+        if len(self.settings) < 2:
+            return ()
+        tried, missing = len(self.settings), len(self.settings) - len(self.measured)
+        lacking = f"; {missing} of them not measured" if missing else ""
+        if len(chosen) > 1 and len({one.setting for one in chosen}) == 1:
+            sizes = " and ".join(str(one.selection) for one in chosen)
+            return (f"{chosen[0].setting}: of {tried} settings, by either half of the prompts ({sizes}){lacking}",)
+        parts = [f"{one.setting}, on {len(one.reported)} prompts, selected by {one.selection} others" for one in chosen]
+        return (f"{'; '.join(parts)}; of {tried} settings{lacking}",)

@@ -1,0 +1,157 @@
+"""What a row gains over the best lossless one on the same prompts, and whether that remains a gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from results.metrics import intervals
+from results.metrics.answer_speed import Drawn, Floats, Priced
+from results.metrics.non_inferiority import verdict
+from results.metrics.quality_loss import score_change, score_pairs
+from results.metrics.speed import rated
+from results.metrics.tau_gain import gains
+from results.store.compared import Compared
+from results.store.summary import Summary
+
+TAU_PARTS = {"tau_gain": "over_best_tau", "tau_gain_relaxed": "over_best_tau_relaxed",
+             "tau_gain_greedier": "over_best_tau_greedier"}
+Kind = Literal["gain", "gain at a price", "greedier", "no gain", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The reported prompts of a row.
+
+    pairs      each beside autoregressive decoding.
+    settings   prompt id -> the setting that decoded it; empty where one setting decoded all.
+    """
+
+    pairs: Sequence[Compared]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def over_best(own: Row, best: Row, greedy: Row | None = None) -> dict[str, Any]:
+    """The metrics `over_best_…` of a row, each with `_ci95`, over the prompts that both rows answered.
+
+        over_best_tau            difference of τ; its parts …_relaxed and …_greedier as in `tau_gain`
+        over_best_length         Σ own tokens ÷ Σ tokens of the best lossless row
+        over_best_answer         ratio of `answer_speedup_modelled`, over the same resampled prompts
+        over_best_accuracy       difference of the scores
+
+    `greedy`: the best lossless row at temperature 0, with which the part of τ due to greedier decoding is
+    estimated."""
+    own, best = _common(own, best)
+    if not own.pairs:
+        return {}
+    runs = {"own": own.pairs, "lossless": best.pairs}
+    if greedy is not None:
+        runs |= {"exact": own.pairs, "lossless_greedy": greedy.pairs}
+    parts = gains({name: [pair.sample for pair in pairs] for name, pairs in runs.items()})
+    values: dict[str, Any] = {f"{new}{end}": parts[f"{old}{end}"] for old, new in TAU_PARTS.items() if old in parts
+                              for end in ("", "_ci95")}
+    beside = [Compared(mine.sample, replace(other.sample)) for mine, other in zip(own.pairs, best.pairs, strict=True)]
+    change = score_change(score_pairs(beside))
+    values |= {f"over_best_accuracy{end}": change[f"accuracy_change{end}"] for end in ("", "_ci95")}
+    lengths = [[len(run.output_ids) for run in (pair.sample, pair.baseline)] for pair in beside]
+    mine, others = np.array(lengths, float).T
+    values |= {"over_best_length": float(mine.sum() / others.sum()) if others.sum() else None,
+               "over_best_length_ci95": intervals.ratio_interval(mine[others > 0], others[others > 0])}
+    return values | _answers(own, best)
+
+
+def _answers(own: Row, best: Row) -> dict[str, Any]:
+    mine, other = Priced(own.pairs, own.settings), Priced(best.pairs, best.settings)
+
+    def ratio(at: Drawn) -> Floats:
+        return np.asarray(mine.answer_speedup(at) / other.answer_speedup(at))
+
+    if not (mine.sizes[1] and mine.is_known and other.is_known):
+        return {"over_best_answer": None, "over_best_answer_ci95": None}
+    return {"over_best_answer": float(ratio(mine.everything())), "over_best_answer_ci95": mine.resampled([ratio])[0]}
+
+
+def _common(own: Row, best: Row) -> tuple[Row, Row]:
+    """Both rows over the prompts that both answered, sorted by id; timed are those that both were timed on."""
+    mine, others = ({pair.id: pair for pair in row.pairs} for row in (own, best))
+    ids = sorted(mine.keys() & others.keys())
+    clocks = [{row.id for row in rated([pair.timed for pair in pairs.values() if pair.timed is not None])}
+              for pairs in (mine, others)]
+    timed = clocks[0] & clocks[1]
+    rows = [replace(row, pairs=[pairs[name] if name in timed else replace(pairs[name], timed=None) for name in ids])
+            for row, pairs in ((own, mine), (best, others))]
+    return rows[0], rows[1]
+
+
+def findings(cells: Sequence[tuple[str, Summary]], margin: float) -> list[str]:
+    """A sentence on each row of one task that was compared with the best lossless one: does a gain remain after
+    length, greediness and the best K are taken out? `margin`: loss of score that counts as none."""
+    sentences = [sentence for name, summary in cells if (sentence := _finding(name, summary, margin))]
+    if len(sentences) > 1:
+        by_chance = len(sentences) * (1 - intervals.LEVEL) / 2
+        sentences.append(f"Intervals hold at 95% for each of these {len(sentences)} rows alone: of as many rows "
+                         f"without any difference, about {by_chance:.1g} would look faster by chance.")
+    return sentences
+
+
+def _finding(name: str, summary: Summary, margin: float) -> str:
+    kind = remains(summary, margin)
+    if kind is None or summary.over_best_answer is None:
+        return ""
+    answer = f"{summary.over_best_answer:.2f}×{_interval(summary.over_best_answer_ci95, '{:.2f}')}"
+    length = "" if summary.over_best_length is None else f", with answers {summary.over_best_length:.2f}× as long"
+    score = _score(summary, margin)
+    if kind == "gain":
+        return f"{name} remains a gain: answers {answer} as fast as the best lossless method's{length}{score}."
+    if kind == "gain at a price":
+        return f"{name} is faster, {answer} per answer{length}, and worse{score}."
+    if kind == "greedier":
+        return (f"{name} is faster, {answer} per answer{length}, but shows no gain in τ beyond that of greedier "
+                f"decoding: relaxation {_signed(summary.over_best_tau_relaxed)}"
+                f"{_interval(summary.over_best_tau_relaxed_ci95, '{:+.2f}')}.")
+    if kind == "no gain":
+        return f"{name} is no gain: answers {answer} as fast as the best lossless method's{length}."
+    return (f"{name} is undecided after {summary.n} prompts: answers {answer} as fast as the best lossless method's"
+            f"{length}{score}.")
+
+
+def remains(summary: Summary, margin: float) -> Kind | None:
+    """Whether a row's gain over the best lossless one remains; None without a comparison.
+
+    gain             answers are faster, the interval excludes 1; so is the part of τ that is no greedier decoding,
+                     where it was estimated; and the score is not shown to be worse
+    gain at a price  faster, and the score is worse
+    greedier         faster, but the interval of τ's other part does not exclude 0
+    no gain          answers are not faster: the interval ends at or below 1
+    undecided        the interval holds 1
+    """
+    speed, score = summary.over_best_answer_ci95, summary.over_best_accuracy_ci95
+    if speed is None:
+        return None
+    if speed[0] <= 1:
+        return "no gain" if speed[1] <= 1 else "undecided"
+    change = summary.over_best_accuracy
+    if change is not None and score is not None and verdict(change, score, summary.n, margin).kind == "worse":
+        return "gain at a price"
+    relaxed = summary.over_best_tau_relaxed_ci95
+    return "greedier" if relaxed is not None and relaxed[0] <= 0 else "gain"
+
+
+def _score(summary: Summary, margin: float) -> str:
+    if summary.over_best_accuracy is None or summary.over_best_accuracy_ci95 is None:
+        return ""
+    change, interval = summary.over_best_accuracy, summary.over_best_accuracy_ci95
+    ends = ", ".join(_signed(100 * end, 1) for end in interval)
+    decided = verdict(change, interval, summary.n, margin).text
+    return f"; accuracy {_signed(100 * change, 1)} pp [{ends}], {decided}"
+
+
+def _interval(interval: tuple[float, float] | None, form: str) -> str:
+    return "" if interval is None else f" [{', '.join(form.format(end) for end in interval)}]".replace("-", "−")
+
+
+def _signed(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:+.{digits}f}".replace("-", "−")

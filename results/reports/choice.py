@@ -1,0 +1,32 @@
+"""Rows that choose among settings, so that relaxed and lossless rules are compared at their best alike."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from results.reports.axes import SETTING, Frozen
+
+OVER_BEST = ("over_best_tau", "over_best_tau_relaxed", "over_best_tau_greedier", "over_best_length",
+             "over_best_answer", "over_best_accuracy")
+"""The metrics of the table that compares rows with the best lossless one."""
+SETTINGS = ("tau", "speedup", "speedup_modelled", "length_ratio", "length_adjusted_speedup", "answer_speedup_modelled",
+            "accuracy")
+"""The metrics of the table of every setting."""
+
+
+class Choice(Frozen):
+    """What a row chooses, on which prompts, and which row it is compared with.
+
+    The setting of a row is the one with the largest `speedup_modelled` on selection prompts, which are not reported.
+
+    axes              axes that are chosen and not shown: draft length, tree, threshold.
+    prompts           prompts that select, spread evenly over the cell's; the others are reported. None: each half
+                      selects for the other, and all are reported.
+    lossless          label of the row over lossless methods, "best lossless".
+    lossless_greedy   that row at temperature 0, with which rows at temperature 0 are compared; "": none.
+    """
+
+    axes: tuple[str, ...] = Field(default=(SETTING,), min_length=1)
+    prompts: int | None = Field(default=None, ge=1)
+    lossless: str
+    lossless_greedy: str = ""

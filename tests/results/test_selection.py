@@ -1,0 +1,176 @@
+"""Rows that choose their setting: on prompts that they do not report, and compared prompt by prompt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from results.metrics.answer_speed import modelled_answers
+from results.metrics.over_best import Row, findings, over_best, remains
+from results.metrics.selection import choose, reported
+from results.metrics.speed import modelled_speedup
+from results.metrics.summary import summarise
+from results.reports.choice import OVER_BEST
+from results.reports.layout import lay_out_all
+from results.reports.spec import TableSpec
+from results.store.compared import Compared
+from tests.helpers.synthetic_cells import compared, full_grid, made_up, sample, table_spec
+
+IDS = [f"p{i:02}" for i in range(12)]
+
+
+def cell(tau: int = 4, cycle_s: float = 0.1, passes: int = 10, score: float = 1.0, group: bool = False,
+         ids: list[str] = IDS) -> list[Compared]:
+    """Prompts of `passes` cycles with `tau` tokens each; the baseline has as many tokens at 0.1 s each."""
+    pairs = []
+    for i, name in enumerate(ids):
+        more = {"group": f"item{i // 3}"} if group else {}
+        own = sample(name, range(tau * passes + 1), committed=[tau] * passes, accepted=[tau - 1] * passes, score=score,
+                     nll=1.0 + i, **more)
+        base = sample(name, range(41), committed=[1] * 40, accepted=[0] * 40, **more)
+        pairs.append(compared(own, base, decode_s=cycle_s * passes, base_decode_s=4.0))
+    return pairs
+
+
+def test_each_half_selects_for_the_other() -> None:
+    even, odd = IDS[::2], IDS[1::2]
+    slow, fast = {name: pair for name, pair in zip(IDS, cell(cycle_s=0.2), strict=True)}, cell(cycle_s=0.1)
+    quick = dict(zip(IDS, fast, strict=True))
+    on_even = [quick[name] if name in even else slow[name] for name in IDS]
+    on_odd = [quick[name] if name in odd else slow[name] for name in IDS]
+    chosen = choose({"A": on_even, "B": on_odd}, IDS)
+    assert [(one.setting, list(one.reported), one.selection) for one in chosen] == [("B", even, 6), ("A", odd, 6)]
+    assert all(pair.timed.own.decode_s == 2.0 for pair in reported({"A": on_even, "B": on_odd}, chosen)), (
+        "what was fast on the prompts that selected it is slow where it is reported: no prompt does both")
+
+
+@given(scale=st.lists(st.floats(0.5, 2), min_size=12, max_size=12), prompts=st.none() | st.integers(1, 11))
+@settings(max_examples=50, deadline=None)
+def test_reported_prompts_have_no_say(scale: list[float], prompts: int | None) -> None:
+    def scaled(pairs: list[Compared], only: set[str]) -> list[Compared]:
+        owns = [replace(pair.timed.own, decode_s=pair.timed.own.decode_s * factor)
+                for pair, factor in zip(pairs, scale, strict=True)]
+        return [replace(pair, timed=replace(pair.timed, own=own)) if pair.id in only else pair
+                for pair, own in zip(pairs, owns, strict=True)]
+
+    cells = {"A": cell(4, 0.1), "B": cell(5, 0.12), "C": cell(3, 0.09)}
+    for number, one in enumerate(choose(cells, IDS, prompts)):
+        changed = {name: scaled(pairs, set(one.reported)) for name, pairs in cells.items()}
+        assert choose(changed, IDS, prompts)[number].setting == one.setting
+        assert one.selection + len(one.reported) == len(IDS)
+
+
+def test_samples_of_an_item_stay_together() -> None:
+    chosen = choose({"A": cell(group=True), "B": cell(group=True)}, IDS)
+    assert [one.reported for one in chosen] == [(*IDS[0:3], *IDS[6:9]), (*IDS[3:6], *IDS[9:12])]
+
+
+def test_a_single_setting_needs_no_clock_and_several_do() -> None:
+    untimed = [replace(pair, timed=None) for pair in cell()]
+    assert [one.selection for one in choose({"A": untimed}, IDS)] == [0, 0]
+    with pytest.raises(ValueError, match="timed=2"):
+        choose({"A": untimed, "B": untimed}, IDS)
+    with pytest.raises(ValueError, match="none is left to report"):
+        choose({"A": cell(), "B": cell()}, IDS, 12)
+
+
+def test_cycles_of_each_setting_have_their_own_price() -> None:
+    """Half of the prompts by K = 3, half by a K with cycles three times as long: by hand, 4 s of the baseline each."""
+    short, long = cell(4, 0.1, 10), cell(8, 0.3, 5)
+    pairs = [short[i] if i % 2 else long[i] for i in range(12)]
+    mixed = {name: "short" if i % 2 else "long" for i, name in enumerate(IDS)}
+    seconds = (10 * 0.1 + 5 * 0.3) / 2
+    found = modelled_answers(pairs, mixed)
+    assert found["answer_speedup_modelled"] == pytest.approx((4.0 + 0.5) / (seconds + 0.5))
+    assert found["speedup_modelled"] == pytest.approx(40 * 0.1 / seconds)
+    assert found["length_adjusted_speedup"] == pytest.approx(4.0 / seconds * 41 / 41)
+    low, high = found["answer_speedup_modelled_ci95"]
+    assert low < found["answer_speedup_modelled"] < high
+    alone = modelled_answers(short, dict.fromkeys(IDS, "short"))
+    assert alone["speedup_modelled"] == pytest.approx(modelled_speedup(short, False)["speedup_modelled"])
+
+
+def test_a_row_beside_itself_gains_nothing() -> None:
+    own = Row(cell())
+    values = over_best(own, own, own)
+    assert values["over_best_answer"] == values["over_best_length"] == 1.0
+    assert values["over_best_answer_ci95"] == (1.0, 1.0) and values["over_best_tau_ci95"] == (0.0, 0.0)
+    assert values["over_best_accuracy"] == values["over_best_tau"] == 0.0
+
+
+def test_gains_are_over_the_best_row_and_its_own_prices() -> None:
+    best, own = Row(cell(4, 0.1, 10)), Row(cell(5, 0.1, 10, score=0.5))
+    values = over_best(own, best)
+    assert values["over_best_tau"] == pytest.approx(1.0) and "over_best_tau_relaxed" not in values
+    assert values["over_best_answer"] == pytest.approx(1.0), "as many passes of the same price: longer, not sooner"
+    assert values["over_best_length"] == pytest.approx(51 / 41)
+    assert values["over_best_accuracy"] == pytest.approx(-0.5)
+    half = over_best(Row(cell(5, 0.1, 10, ids=IDS[:6])), best)
+    assert half["over_best_tau"] == pytest.approx(1.0), "over the prompts that both answered"
+
+
+@pytest.mark.parametrize(("speed", "relaxed", "score", "kind"), [
+    ((1.1, 1.2), None, None, "gain"), ((1.1, 1.2), (0.1, 0.3), (-0.01, 0.01), "gain"),
+    ((1.1, 1.2), (-0.1, 0.3), (-0.01, 0.01), "greedier"), ((1.1, 1.2), (0.1, 0.3), (-0.3, -0.1), "gain at a price"),
+    ((0.9, 1.1), (0.1, 0.3), None, "undecided"), ((0.8, 0.9), (0.1, 0.3), None, "no gain"), (None, None, None, None)])
+def test_what_remains_a_gain(speed, relaxed, score, kind) -> None:
+    values = {"over_best_answer_ci95": speed, "over_best_tau_relaxed_ci95": relaxed, "over_best_accuracy_ci95": score}
+    values |= {name.removesuffix("_ci95"): float(np.mean(ends)) for name, ends in values.items() if ends is not None}
+    summary = made_up().summary.with_values(**values)
+    assert remains(summary, 0.02) == kind
+    sentences = findings([("lossy", summary), ("cactus", summary)], 0.02)
+    assert len(sentences) == (3 if kind else 0) and all("lossy" in one or "cactus" in one for one in sentences[:2])
+
+
+def chosen_spec(**changes) -> TableSpec:
+    rules = [{"label": "best lossless", "variants": [{"label": "standard", "overrides": ["rule=lossless"]},
+                                                      {"label": "block", "overrides": ["rule=block"]}]},
+             {"label": "lossy", "overrides": ["rule=lossy"],
+              "variants": {"override": "rule.alpha={}", "values": [0.3, 0.7], "label": "α = {}"}},
+             {"label": "ears", "overrides": ["rule=ears"]}]
+    spec = {"axes": {"Rule": rules, "K": {"override": "draft.length={}", "values": [3, 10], "label": "K = {}"}},
+            "rows": ["Rule"], "columns": [], "mean": None, "values": ["tau", "accuracy"],
+            "choice": {"axes": ["Setting", "K"], "lossless": "best lossless"}}
+    return table_spec(**(spec | changes))
+
+
+def test_variants_make_an_axis_of_their_own() -> None:
+    points = {point.coords: point.overrides[1:] for point in chosen_spec().points()}
+    assert list(points) == [(rule, k, setting) for rule, settings in (
+        ("best lossless", ["standard", "block"]), ("lossy", ["α = 0.3", "α = 0.7"]), ("ears", ["as given"]))
+        for k in ("K = 3", "K = 10") for setting in settings]
+    assert points["lossy", "K = 3", "α = 0.7"] == ("rule=lossy", "draft.length=3", "rule.alpha=0.7")
+    assert TableSpec.model_validate(chosen_spec().model_dump()).points() == chosen_spec().points()
+
+
+def test_a_report_with_a_choice_has_four_tables() -> None:
+    spec = chosen_spec()
+    rows = {(rule,): replace(made_up(), notes=("standard, K = 3",), summary=made_up().summary.with_values(
+        over_best_answer=1.2, over_best_answer_ci95=(1.1, 1.3), over_best_tau=0.5, over_best_tau_ci95=(0.2, 0.8)))
+        for rule in ("best lossless", "lossy", "ears")}
+    first, costs, over, every = lay_out_all(spec, full_grid(spec) | rows)
+    assert [row.labels for row in first.rows] == [("best lossless",), ("lossy",), ("ears",)]
+    assert "largest modelled speedup on two halves" in first.caption and "standard, K = 3" in first.notes
+    assert costs.rows and {column.metric.name for column in over.spec.values} <= set(OVER_BEST)
+    assert any("lossy remains a gain" in sentence for sentence in over.findings) and not first.findings
+    assert len(every.rows) == 10, "every setting of every row"
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"choice": {"axes": ["K", "Setting"], "lossless": "best"}}, "no row is labelled best"),
+    ({"choice": {"axes": ["K"], "lossless": "best lossless"}}, "use each once"),
+    ({"choice": None}, "use each once")])
+def test_choices_that_cannot_be_laid_out(changes, said) -> None:
+    with pytest.raises(ValueError, match=said):
+        chosen_spec(**changes)
+
+
+def test_a_mixed_row_is_summarised_over_the_reported_prompts() -> None:
+    cells = {"A": cell(4), "B": cell(6)}
+    chosen = choose(cells, IDS)
+    summary = summarise(reported(cells, chosen), metric="exact_match", proportion=True)
+    assert (summary.n, summary.tau) == (12, 6.0), "B is faster on either half"
