@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,12 +20,11 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from tasks.base import LocalFile, TaskError
 from tasks.jsonl import parse_json
+from tasks.unpacked import check_unpacked_size
 
 DATA = Path(__file__).parent / "data"
 """The rows that are shipped: see its ATTRIBUTION.md."""
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
-GZIP_RATIO, MOST_RATIO, LEAST_LIMIT = 1032, 200, 64 << 20
-"""gzip packs 1032 bytes into one at best; text that repeats itself about 50. Below 64 MiB no ratio matters."""
 SUFFIXES = tuple(sorted([*READERS, ".jsonl.gz", ".json.gz"]))
 
 
@@ -62,11 +62,13 @@ class Source(BaseModel):
             raise TaskError(f"{key}={self.path}: no such file or folder; give {wanted} as {', '.join(SUFFIXES)}")
         files = self._files(path, key) if path.is_dir() else [path]
         kind = _reader(files[0])
-        if kind is None:
+        if kind is None or (kind != "json" and any(file.suffix not in (".gz", *READERS) for file in files)):
             raise TaskError(f"{key}={self.path}: not a file of rows; give one of {', '.join(SUFFIXES)}")
         if kind == "json":
             rows = [row for file in files for row in _json_rows(file)]
         else:
+            for file in files:
+                self._read(key, partial(check_unpacked_size, file))
             # Streaming leaves no converted copy of the file behind that could go stale.
             where = {"path": kind, "data_files": {self.split: list(map(str, files))}}
             rows = self._read(key, lambda: list(_datasets().load_dataset(**where, split=self.split, streaming=True)))
@@ -85,6 +87,8 @@ class Source(BaseModel):
     def _read(self, key: str, read: Callable[[], Any]) -> Any:
         try:
             return read()
+        except TaskError:
+            raise
         except Exception as error:  # pyarrow, datasets and the decompressors each raise their own kinds
             raise TaskError(f"{key}={self.path}: cannot be read: {_line(error)}") from error
 
@@ -129,20 +133,6 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
             return [_object(path, number, line) for number, line in enumerate(file, start=1) if line.strip()]
     except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         raise TaskError(f"{path}: cannot be read as UTF-8 text: {_line(error)}") from error
-
-
-def check_unpacked_size(path: Path) -> None:
-    """Raises TaskError for a gzip file that unpacks to far more than rows of text do, before it fills the memory."""
-    most = max(LEAST_LIMIT, MOST_RATIO * path.stat().st_size)
-    if path.suffix != ".gz" or most > GZIP_RATIO * path.stat().st_size:
-        return
-    with gzip.open(path, "rb") as file:
-        unpacked = 0
-        while part := file.read(1 << 20):
-            unpacked += len(part)
-            if unpacked > most:
-                raise TaskError(f"{path}: {path.stat().st_size} bytes unpack to more than {most}, which no file of "
-                                "rows does; unpack it and give what it holds")
 
 
 def _whole(path: Path, text: str) -> list[dict[str, Any]] | None:

@@ -263,8 +263,9 @@ PROMPTS = [
 DATASETS = [
     *((f"task=dataset task.prompt=x task.path=%{name}%", name, *says) for name, *says in (
         ("empty.jsonl",), ("torn.jsonl", "line 2"), ("number.jsonl",), ("deep.json",), ("rows.json",), ("rows.csv",),
-        ("rows.parquet",), ("rows.jsonl.gz",), ("rows.txt",), ("folder",), ("latin.jsonl", "UTF-8"), 
-        ("turns.jsonl", "turns"), ("loop",), ("bomb.jsonl.gz",))),
+        ("rows.parquet",), ("rows.jsonl.gz",), ("rows.txt",), ("folder",), ("latin.jsonl", "UTF-8"),
+        ("turns.jsonl", "turns"), ("loop",), ("bomb.jsonl.gz",), ("bomb.csv.gz",),
+        ("bomb.parquet",))),
     *((f"task=dataset task.path=%rows.jsonl% task.prompt=x {words}", *says) for words, *says in (
         ("task.where=1/0", "1/0"),
         ("task.where=missing", "missing"),

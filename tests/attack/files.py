@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -133,6 +135,11 @@ def _bomb(path: Path) -> None:
             file.write(member)
 
 
+def _run(path: Path) -> None:
+    """A table of 100 million rows in a few bytes."""
+    pq.write_table(pa.table({"question": pa.repeat(pa.scalar(True), 100_000_000)}), path)
+
+
 def _wide(path: Path) -> None:
     """A prompt of 50 MB on one line."""
     _write(path, json.dumps({"id": "a", "prompt": "word " * 10_000_000}) + "\n")
@@ -153,6 +160,8 @@ MAKERS: Mapping[str, Callable[[Path], Any]] = {
     "dangling": lambda path: path.symlink_to("nowhere-at-all"),
     "wide.jsonl": _wide,
     "bomb.jsonl.gz": _bomb,
+    "bomb.csv.gz": _bomb,
+    "bomb.parquet": _run,
     "config_brace": _with("config.json", "{"),
     "config_list": _with("config.json", "[]"),
     "config_null": _with("config.json", "null"),

@@ -5,8 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bench.run.console import console
@@ -82,6 +86,48 @@ def test_a_file_that_unpacks_without_end(tmp_path: Path) -> None:
     with gzip.open(bomb, "wt") as file:
         file.writelines(json.dumps({"id": number, "question": "How many apples?"}) + "\n" for number in range(100_000))
     assert sum(1 for _ in Source(path=bomb).rows("rows")) == 100_000, "rows that repeat themselves are rows"
+
+
+def gzipped(path: Path) -> None:
+    with gzip.open(path, "wb") as file:
+        file.write(b"question\n")
+        for _ in range(96):
+            file.write(b"x" * (1 << 20))
+
+
+def in_one_run(path: Path) -> None:
+    """One value in 80 million rows."""
+    pq.write_table(pa.table({"question": pa.repeat(pa.scalar(True), 80_000_000)}), path)
+
+
+def of_one_word(path: Path) -> None:
+    """One word of 100,000 letters in every row."""
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * 100_000]))
+    pq.write_table(pa.table({"question": words}), path, store_schema=False)
+
+
+@pytest.mark.parametrize(("name", "make"), [("csv.gz", gzipped), ("parquet", in_one_run), ("parquet", of_one_word)])
+def test_a_table_that_unpacks_without_end(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+    bomb = tmp_path / f"rows.{name}"
+    make(bomb)
+    assert bomb.stat().st_size < 1 << 20
+    with pytest.raises(TaskError, match="which no file of rows does"):
+        list(Source(path=bomb).rows("rows"))
+
+
+def test_tables_that_repeat_themselves_are_rows(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": range(50_000), "question": "How many apples?"})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    frame.to_csv(tmp_path / "rows.csv.gz", index=False)
+    for name in ("rows.parquet", "rows.csv.gz"):
+        rows = list(Source(path=tmp_path / name).rows("rows"))
+        assert len(rows) == 50_000 and rows[7] == {"id": 7, "question": "How many apples?"}
+
+
+def test_a_table_is_packed_by_gzip_alone(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv.xz").write_bytes(b"x")
+    with pytest.raises(TaskError, match="not a file of rows"):
+        list(Source(path=tmp_path / "rows.csv.xz").rows("rows"))
 
 
 def test_a_prompt_of_50_megabytes_is_not_tokenised(command, tmp_path: Path) -> None:
