@@ -82,6 +82,8 @@ def is_current(folder: AskedFolder, is_traced: bool) -> bool:
             return False
         if folder.config() is None:  # removed: the cell is invisible to whoever lists the store
             return False
+        if not {record.id for record in folder.samples()} <= {record.id for record in folder.baseline.samples()}:
+            return False
         return not is_traced or {sample.id for sample in folder.good_samples()} <= TraceFolder(folder).covered()
     except StoreError:  # the pass that reads the file records why
         return False

@@ -44,14 +44,18 @@ class Session:
         return ModelPool()
 
     def check(self, cells: Sequence[Cell], output: str | None = None) -> None:
-        """Raises StoreError for a file of these cells that cannot be read; where one of them is incomplete, for a store
-        that cannot be written; and for the folder `output` of output.dir, if the command writes one."""
-        incomplete = False
+        """Raises StoreError for a file of these cells or of their baselines that cannot be read; where one of them is
+        incomplete, for a store that cannot be written; and for the folder `output` of output.dir, if the command writes
+        one."""
+        incomplete, baselines = False, set[str]()
         for cell in {(cell.name, cell.n): cell for cell in cells}.values():
             folder = self.store.cell(cell.name)
             folder.check()
+            baselines.add(cell.baseline().name)
             summary = folder.summary()
             incomplete |= summary is None or summary.failed > 0 or summary.asked != self.folder(cell).cell.n
+        for name in baselines - {cell.name for cell in cells}:
+            self.store.cell(name).check()
         if incomplete:
             check_writable(self.store.root, "store.dir")
         if output is not None:

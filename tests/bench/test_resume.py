@@ -148,6 +148,20 @@ def test_a_changed_sample_is_refused_until_its_line_is_removed(command, caplog: 
     assert command("method=sps").status == 0 and samples_of(Store(first.store.root)) == before
 
 
+@pytest.mark.parametrize("change", ["damaged", "removed"])
+def test_a_complete_cell_notices_what_became_of_its_baseline(command, change: str) -> None:
+    first = command("method=sps")
+    [twin] = [cell for cell in first.store.cells() if cell.key == first.cell.config()["baseline"]]
+    file, before = twin.path / "samples.jsonl", samples_of(first.store)
+    if change == "damaged":
+        file.write_bytes(b"[]\n" + file.read_bytes())
+        refused = command("method=sps")
+        [line] = refused.err.splitlines()
+        assert refused.status == 2 and f"{file} line 1 is not a sample" in line
+    file.unlink()
+    assert command("method=sps").status == 0 and samples_of(Store(first.store.root)) == before
+
+
 @pytest.mark.parametrize("change", ["removed", "emptied", "a line removed", "the last line torn"])
 def test_a_complete_cell_notices_samples_removed_behind_it(command, caplog: pytest.LogCaptureFixture,
                                                            change: str) -> None:
