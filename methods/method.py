@@ -52,11 +52,12 @@ def _capabilities(drafter: Drafter, name: str, sampling: Sampling, full_vocabula
 
 def build_method(target: LanguageModel, model: LanguageModel | Head | None, drafter: Drafter, rule: Rule,
                  sampling: Sampling, draft_length: int, pruning: Pruning | None = None) -> Method:
-    """Put a method together. Raises ModelError when the drafter cannot work on the target, when target and draft do not
-    share a vocabulary, or when a head drafts from a part of it only and the rule needs all of it."""
+    """Put a method together. Raises ModelError when the drafter cannot work on target and model, when target and draft
+    do not share a vocabulary, or when a head drafts from a part of it only and the rule needs all of it."""
     from methods.engine.source import ModelError
 
     drafter.check_target(target)
+    drafter.check_model(model)
     if model is not None and model.vocab_size != target.vocab_size:
         raise ModelError(f"pair.{drafter.model_role}={model.source}: its vocabulary has {model.vocab_size} entries, "
                          f"the target's {target.vocab_size}; draft and target must share one vocabulary")

@@ -137,6 +137,8 @@ class Pair(Section):
     def check(self, role: str) -> None:
         """Raises ConfigError for a role that is not set, and for a source that looks like a folder and is none."""
         source = self.checkpoint(role).source
+        if not source:
+            raise ConfigError(f"pair.{role}='': empty; give a folder, a hub name org/model or a GGUF file")
         if is_random(source):
             if not (folder_of(source) / "config.json").is_file():
                 raise ConfigError(f"pair.{role}={source}: no config.json in this folder; random: needs the shape")

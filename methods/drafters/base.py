@@ -119,6 +119,9 @@ class Drafter(BaseModel, ABC):
     def check_target(self, target: LanguageModel) -> None:
         """Raise ModelError, one line, if this drafter cannot run on the target."""
 
+    def check_model(self, model: Any) -> None:
+        """Raise ModelError, one line, if this drafter cannot run with its own model, as `start` receives it."""
+
     @abstractmethod
     def start(self, target: LanguageModel, model: Any, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:

@@ -45,15 +45,17 @@ class MedusaDrafter(Drafter):
     def nodes(self, length: int) -> int:
         return static.load(self.tree).nodes
 
-    def start(self, target: LanguageModel, model: Medusa, settings: DraftSettings, rows: list[list[int]],
-              slots: int) -> Proposer:
+    def check_model(self, model: Medusa) -> None:
         tree = static.load(self.tree)
         if tree.max_depth > len(model.model):
             from methods.engine.source import ModelError
 
             raise ModelError(f"drafter.tree={self.tree} is {tree.max_depth} tokens deep and {model.source} has "
                              f"{len(model.model)} heads; use a tree that is no deeper")
-        return _Heads(model, tree, settings, target.device)
+
+    def start(self, target: LanguageModel, model: Medusa, settings: DraftSettings, rows: list[list[int]],
+              slots: int) -> Proposer:
+        return _Heads(model, static.load(self.tree), settings, target.device)
 
 
 class _Heads(Proposer):

@@ -14,7 +14,7 @@ from results.store.cells import Store
 from tests.attack import warm
 from tests.attack.part import Field, Trial
 
-N, LIMIT = 3, 600.0
+N, LIMIT = 3, 1800.0
 TEMPERATURES = (0, 1)
 CHANGES = {"batch": f"batch={N}", "threads": "engine.threads=2", "workers": "workers=2",
            "quality batch": "quality_batch=2"}
