@@ -20,7 +20,7 @@ from bench.config.command import run_command, run_yaml_command
 from bench.reports.run import report_grid
 from bench.training import margin_page
 from bench.training.cards import render
-from bench.training.margins import Margins, answers, margin_table, margins, substitution_table
+from bench.training.margins import Margins, answers, certainty, margins, substitution_table
 from bench.vs_transformers import assisted, load_stock_model, stock_generate
 from methods import registry
 from methods.decode import Limits
@@ -98,7 +98,8 @@ def measure(n: int, scores: dict[str, Any]) -> dict[str, Any]:
     every = [position for _, positions in measured.values() for position in positions]
     training_curves.margins([p.z1 for p in every], [p.ratio for p in every], [p.p2 / p.p1 for p in every], THETA,
                             TINY / "margins.png")
-    return {"new": NEW, "parts": parts(), "scores": scores, "margins": margin_table(measured, THETA), "margins_n": n,
+    return {"new": NEW, "parts": parts(), "scores": scores, "margins_n": n,
+            "margins": [{"task": name, **certainty(positions, THETA)} for name, (_, positions) in measured.items()],
             "theta": THETA, "substitution": substitution_table(method, measured, THETA, limits, SUBSTITUTIONS),
             "assisted": assisted_table(ASSISTED_PROMPTS)}
 

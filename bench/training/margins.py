@@ -107,13 +107,6 @@ def _last_turn(answered: Answer) -> list[int]:
     return answered.output_ids[-answered.turn_tokens[-1]:]
 
 
-def margin_table(measured: Margins, theta: float) -> list[dict[str, Any]]:
-    """For each task: positions, share with z2/z1 above theta, count with z1 <= 0, smallest z1."""
-    return [{"task": name, "positions": len(positions), "smallest_z1": min(p.z1 for p in positions),
-             "low": sum(p.ratio > theta for p in positions) / len(positions),
-             "negative": sum(p.z1 <= 0 for p in positions)} for name, (_, positions) in measured.items()]
-
-
 def certainty(positions: Sequence[TokenMargin], theta: float) -> dict[str, float]:
     """Means over positions (z1, std of the logits, p1, entropy in nats) and shares of those with a low margin.
 

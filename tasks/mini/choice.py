@@ -17,10 +17,12 @@ from tasks.mini.words import COLOURS, FOODS, NAMES
 
 METRIC = "accuracy"
 PROPORTION = True
-VERSION = 3
+VERSION = 4
 
 LETTERS = "ABCDE"
 STATEMENT_SHARE = 0.25
+SHARED = 0.5
+"""Share of the questions that ask which other town has the same value: two facts, one of them looked up backwards."""
 
 WORLD: Mapping[str, Mapping[str, str]] = {
     "Alder": {"leader": "Clara", "flag": "brown", "dish": "salad"},
@@ -53,7 +55,9 @@ VALUES = {
 def draw(rng: random.Random) -> Example:
     """A question (`reference` {"kind": "question", "answer": letter}) or, for training only, a statement of facts."""
     town = rng.choice(TOWNS)
-    return _statement(rng, town) if rng.random() < STATEMENT_SHARE else _question(rng, town)
+    if rng.random() < STATEMENT_SHARE:
+        return _statement(rng, town)
+    return _shared(rng) if rng.random() < SHARED else _question(rng, town)
 
 
 def _statement(rng: random.Random, town: str) -> Example:
@@ -71,15 +75,29 @@ def _fact(rng: random.Random, town: str, about: str) -> str:
 def _question(rng: random.Random, town: str) -> Example:
     about = rng.choice(sorted(VALUES))
     value = WORLD[town][about]
-    options = rng.sample([other for other in VALUES[about] if other != value], len(LETTERS) - 1) + [value]
+    wrong = [other for other in VALUES[about] if other != value]
+    return _asked(rng, phrases.QUESTIONS[about], town, wrong, value, _fact(rng, town, about))
+
+
+def _shared(rng: random.Random) -> Example:
+    about = rng.choice(sorted(VALUES))
+    values = {town: WORLD[town][about] for town in TOWNS}
+    town, other = rng.choice([(a, b) for a in TOWNS for b in TOWNS if a != b and values[a] == values[b]])
+    wrong = [one for one in TOWNS if values[one] != values[town]]
+    facts = f"{_fact(rng, town, about)}. {_fact(rng, other, about)}"
+    return _asked(rng, phrases.SHARED_QUESTIONS[about], town, wrong, other, facts)
+
+
+def _asked(rng: random.Random, questions: Sequence[str], town: str, wrong: Sequence[str], right: str, facts: str) -> Example:
+    """A question about a town with four wrong options; `facts` is the phrase that answers it."""
+    options = [*rng.sample(wrong, len(LETTERS) - 1), right]
     rng.shuffle(options)
-    letter = LETTERS[options.index(value)]
-    asked = rng.choice(phrases.QUESTIONS[about]).format(x=town)
+    letter = LETTERS[options.index(right)]
+    asked = rng.choice(questions).format(x=town)
     *others, last = (f"{option} ({mark})" for mark, option in zip(LETTERS, options, strict=True))
     listed = f"{', '.join(others)} or {last}"
     prompt = rng.choice(phrases.FRAMES).format(question=asked, options=listed)
-    fact = _fact(rng, town, about)
-    phrase = either(rng.choice(phrases.ANSWERS), phrases.ANSWERS).format(fact=fact, letter=letter, v=value)
+    phrase = either(rng.choice(phrases.ANSWERS), phrases.ANSWERS).format(fact=facts, letter=letter, v=right)
     return Example("", (prompt,), (plain(phrase),), {"kind": "question", "answer": letter}, (phrase,))
 
 

@@ -42,6 +42,24 @@ QUESTIONS = {
     ),
 }
 
+SHARED_QUESTIONS = {
+    "leader": (
+        "Which town has the same mayor as {x}?",
+        "The mayor of {x} also leads one other town. Which one?",
+        "Which of these towns has the mayor of {x}?",
+    ),
+    "flag": (
+        "Which town has a flag in the same colour as {x}?",
+        "The flag of {x} has the same colour as the flag of one other town. Which one?",
+        "Which of these towns has the flag colour of {x}?",
+    ),
+    "dish": (
+        "Which town has the same best food as {x}?",
+        "The people of {x} and of one other town love the same food. Which town is it?",
+        "Which of these towns has the favourite food of {x}?",
+    ),
+}
+
 FRAMES = (
     "{question} Is it {options}?",
     "{question} Choose one option: {options}.",
