@@ -25,7 +25,7 @@ DRAWN = {
     "mini_instruct": "df06a90dad09", "mini_sum": "aab172a072d2", "mini_choice": "319febdca179",
     "recall": "f9cd1725fd9b",
 }  # fmt: skip
-"""Digests of 300 examples of each generator as they were before answers had free wording (mini_choice: of version 4)."""
+"""Digests of 300 examples of each generator, as before answers had free wording (mini_choice: in version 4)."""
 
 
 def drawn(benchmark, seed: int):
