@@ -54,6 +54,8 @@ def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys, m
     monkeypatch.setattr("bench.training.self_distillation.ENDED", {"eos", "length"})
     folders = f"target={pair_folder / 'target'}", f"out={tmp_path / 'out'}", f"work={tmp_path / 'work'}"
     config = config_of(*SMALL, *folders)
+    (tmp_path / "out" / "draft").mkdir(parents=True)  # of bench.train_pair, beside the heads of models/tiny
+    (tmp_path / "out" / "draft" / "training.json").write_text('{"recipe": {}, "loss": [{"step": 1, "loss": 2.0}]}')
     run(config)
     shown = capsys.readouterr().out
     assert "medusa: held-out agreement" in shown and "draft token 2: top-1" in shown
@@ -67,6 +69,7 @@ def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys, m
     row = next(line for line in card.splitlines() if line.startswith("| Medusa |") and "/" in line)
     first = record["rank_share"][0]
     assert row.startswith(f"| Medusa | {100 * first[0]:.1f}% / {100 * sum(first[:5]):.1f}% |") and row.count("|") == 4
+    assert "draft model" not in card
     assert (tmp_path / "out" / "heads.png").stat().st_size > 5000
     run(config)
     assert "complete" in capsys.readouterr().out
