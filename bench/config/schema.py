@@ -233,7 +233,7 @@ class HalfWidth(Section):
     @property
     def is_given(self) -> bool:
         """Whether a width is asked for."""
-        return self != HalfWidth()
+        return self.tau is not None or self.accuracy is not None
 
 
 class DraftLength(Section):
