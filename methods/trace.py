@@ -8,7 +8,8 @@ past the end of an answer are left out. Columns:
                       parent the last kept node
   rank                siblings before the node
   token               token id
-  top1, top2, z1, z2, p1, p2   the target's two likeliest tokens in the context, their raw logits and probabilities
+  top1 … top5, p1 … p5   the target's likeliest tokens in the context and their raw probabilities; z1, z2: logits of two
+  draft_top1 … draft_top5, draft_q1 … draft_q5   the same of the draft; −1 and NaN where it has no distribution
   p0, p, q            probability of the token: raw under the target, processed (a point mass at temperature 0), and
                       under the draft as `Draft.q`
   js, js_released, kl, tv   divergence of target and draft in the context, raw softmax, as `methods.rules.fsd` (nats; tv
@@ -46,6 +47,8 @@ from methods.rules.walk import Decision, Walk
 
 DIVERGENCES: tuple[Literal["js", "js_released", "kl", "tv"], ...] = ("js", "js_released", "kl", "tv")
 
+TOP = 5
+"""So many of the likeliest tokens of target and draft are recorded."""
 Columns = dict[str, npt.NDArray[Any]]
 
 
@@ -161,6 +164,9 @@ def _target_columns(v: Verification, last: Tensor, token: Tensor) -> dict[str, T
     (z, ids), log_mass = v.top2, v.logits.logsumexp(-1)
     contexts = {"top1": ids[..., 0], "top2": ids[..., 1], "z1": z[..., 0], "z2": z[..., 1],
                 "p1": (z[..., 0] - log_mass).exp(), "p2": (z[..., 1] - log_mass).exp()}
+    further, tokens = v.logits.topk(min(TOP, v.logits.shape[-1]))
+    for place in range(2, tokens.shape[-1]):
+        contexts |= {f"top{place + 1}": tokens[..., place], f"p{place + 1}": (further[..., place] - log_mass).exp()}
     columns = {name: _with_drawn(v.at_parent(x), v.at(x, last)) for name, x in contexts.items()}
     drawn_logit = v.at(v.logits, last).gather(1, token[:, None])[:, 0]
     columns["token"] = _with_drawn(v.draft.tokens, token)
@@ -174,14 +180,21 @@ def _draft_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
     """NaN without a draft distribution, and in contexts that the drafter did not expand."""
     unknown = torch.full_like(v.u, torch.nan)
     columns = {"q": _with_drawn(unknown if v.draft.q is None else v.draft.q.to(v.u.dtype))}
+    places = range(1, min(TOP, v.logits.shape[-1]) + 1)
     if v.draft.logits is None or v.draft.nodes == 1:
-        return columns | dict.fromkeys(DIVERGENCES, unknown)
+        columns |= {f"draft_top{place}": torch.full_like(v.draft.tokens, -1) for place in places}
+        return columns | dict.fromkeys((*DIVERGENCES, *(f"draft_q{place}" for place in places)), unknown)
     p, q = v.logits.softmax(-1), v.draft.logits.softmax(-1)
     expanded = v.children_of(last).any(1)
     for kind in DIVERGENCES:
         per_context = divergence(kind, p, q)
         columns[kind] = _with_drawn(v.at_parent(per_context),
                                     torch.where(expanded, v.at(per_context, last), torch.nan))
+    shares, tokens = q.topk(len(places))
+    for place in places:
+        for name, x, none in (("top", tokens, -1), ("q", shares, torch.nan)):
+            columns[f"draft_{name}{place}"] = _with_drawn(
+                v.at_parent(x[..., place - 1]), torch.where(expanded, v.at(x[..., place - 1], last), none))
     return columns
 
 

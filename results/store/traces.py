@@ -30,7 +30,8 @@ from results.store.reasons import one_line
 META = b"leeway"
 BOOLS = ("accept", "strict", "argmax", "by_threshold", "inside", "outside")
 WORDS = ("prompt", "clause")
-WHOLE = ("turn", "cycle", "node", "parent", "depth", "rank", "token", "top1", "top2")
+WHOLE = ("turn", "cycle", "node", "parent", "depth", "rank", "token", "top1", "top2",
+         *(f"top{place}" for place in range(3, 6)), *(f"draft_top{place}" for place in range(1, 6)))
 
 
 @dataclass(frozen=True, slots=True)

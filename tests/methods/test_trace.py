@@ -30,7 +30,7 @@ from methods.rules.threshold import Threshold
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, walk
 from methods.sampling import Sampling
-from methods.trace import traced
+from methods.trace import TOP, traced
 from methods.trees.draft import Draft
 from tests.helpers.rule_cases import random_case
 from tests.helpers.tiny_models import language_model, prompts
@@ -177,6 +177,10 @@ def test_divergences_and_bounds_are_what_plain_forwards_say(tmp_path: Path) -> N
         "js_released": ((m * (m / p).log()).sum(-1) + (m * (m / q).log()).sum(-1)) / 2,
         "kl": (p * (p / q).log()).sum(-1), "tv": (p - q).abs().sum(-1) / 2,
         "u_emb": 0.02 * (moved**2).sum(-1), "u_logit": 0.1 * margin**2,
+        **{f"{name}{i + 1}": numbers.topk(TOP, -1).values[:, i] for name, numbers in (("p", p), ("draft_q", q))
+           for i in range(TOP)},
+        **{f"{name}{i + 1}": numbers.topk(TOP, -1).indices[:, i] for name, numbers in (("top", p), ("draft_top", q))
+           for i in range(TOP)},
     }
     for name, numbers in expected.items():
         found = columns[name][on_path][drafted]
