@@ -43,6 +43,7 @@ SHAPES = {
     "meta-llama/Llama-3.3-70B-Instruct": Shape(128256, 8192, 28672, 80, 64, 8, 128),
     "lmsys/vicuna-13b-v1.3": Shape(32000, 5120, 13824, 40, 40, 40, 128),
     "double7/vicuna-68m": Shape(32000, 768, 3072, 2, 12, 12, 64),
+    "Qwen/Qwen3-0.6B": Shape(151936, 1024, 3072, 28, 16, 8, 128, tied=True, qk_norm=True),
     "Qwen/Qwen3-4B": Shape(151936, 2560, 9728, 36, 32, 8, 128, tied=True, qk_norm=True),
     "Qwen/Qwen3-8B": Shape(151936, 4096, 12288, 36, 32, 8, 128, qk_norm=True),
     "Qwen/Qwen3-32B": Shape(151936, 5120, 25600, 64, 64, 8, 128, qk_norm=True),
