@@ -179,10 +179,12 @@ class Composer:
 
     def _config(self, structural: Sequence[str]) -> DictConfig:
         """A copy of the points' part of that composition. The options of SEPARATE groups are composed once each and put
-        in their place, so that a report composes its methods and its tasks, not every pair of them."""
+        in their place, so that a report composes its methods and its tasks, not every pair of them; but not those to
+        which keys are added, or from which some are deleted."""
+        changed = {line.lstrip("+~").partition("=")[0].partition(".")[0] for line in structural if line[0] in "+~"}
         chosen = (line.partition("=") for line in structural if self._name == "config")
         separate = {group: option for group, _, option in chosen
-                    if group in SEPARATE and option in self.options(group)}
+                    if group in SEPARATE and group not in changed and option in self.options(group)}
         rest = [line for line in structural if line.partition("=")[0] not in separate]
         config = self._base(rest).config()
         with open_dict(config):

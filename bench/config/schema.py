@@ -63,7 +63,7 @@ class Pair(Section):
 
     causal_roles: ClassVar[tuple[str, ...]] = ("target", "draft")
     """The roles of causal LMs; the others are heads of the target."""
-    name: str = Field(pattern=r"^[\w.-]+$", max_length=LONGEST_NAME)
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=LONGEST_NAME)
     target: Checkpoint
     draft: Checkpoint | None = None
     eagle3: Checkpoint | None = None

@@ -299,7 +299,6 @@ DATASETS = [
     ("n=2 task=dataset task.prompt=x task.path=%ids.jsonl%", "row 2"),
     ("task=dataset task.prompt=x", "task.path"),
     ("task=gsm8k task.path=nowhere.jsonl", "nowhere.jsonl"),
-    ("task=alpaca", "alpaca", "task.path"),
 ]
 
 MODELS = [
@@ -358,6 +357,7 @@ LOADED = [
     ("drafter=eagle3 rule=autojudge rule.classifier=models/tiny/autojudge.json", "models/tiny/draft", "bench.train_judge"),
     ("method=sps task=prompts task.path=%wide.jsonl%", "50000000 characters", "1024"),
     ("task=spec_bench", "task.path"),
+    ("task=alpaca", "alpaca", "task.path"),
     ("pair.draft=%draft_other_words% method=sps", "draft_other_words", "vocabulary"),
     ("pair.draft=models/tiny/eagle3 method=sps", "models/tiny/eagle3"),
     ("pair.eagle3=%head_garbage% method=eagle3", "head_garbage"),

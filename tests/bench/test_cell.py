@@ -27,6 +27,14 @@ def cell_of(pair_folder: Path):
         yield lambda *overrides: Cell.from_config(hydra.point([*pair, "method=mars", "n=3", *overrides]).config)
 
 
+def test_keys_added_to_a_chosen_task_count(cell_of, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"question": "a", "answer": "b"}\n')
+    cell = cell_of("task=dataset", f"task.path={rows}", "task.prompt=x", "+task.keep.said=answer")
+    assert cell.task.options.keep == {"said": "answer"}
+    assert [prompt.reference["said"] for prompt in cell.load_task().prompts(1, 0)] == ["b"]
+
+
 def test_name_is_readable_and_repeats(cell_of) -> None:
     assert cell_of().name == cell_of().name
     assert cell_of().name.startswith("local-mars-mini_gsm-") and len(cell_of().name.rsplit("-", 1)[1]) == 10
