@@ -16,6 +16,8 @@ from results.store.reasons import one_line
 
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 COMPARISONS = {"greater than or equal to": "≥", "less than or equal to": "≤", "greater than": ">", "less than": "<"}
+NEAREST = 3
+"""Names that an error proposes where it does not give all."""
 
 
 class ConfigError(ValueError):
@@ -27,9 +29,13 @@ class NotInPair(ConfigError):
 
 
 def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:
-    """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`. All keys are given in full."""
+    """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`. All keys are given in full; of
+    names that a choice lists, as report=list does, only the nearest."""
     tails = {re.split("[.=]", full)[-1]: full for full in sorted(allowed)}
-    near = [tails[tail] for tail in get_close_matches(re.split("[.=]", key)[-1], tails, n=1)]
+    near = [tails[tail] for tail in get_close_matches(re.split("[.=]", key)[-1], tails, n=NEAREST)]
+    if "=" in key and (listing := tails.get("list")):
+        hint = f"; did you mean {' or '.join(near)}? " if near else "; "
+        return f"{key}: {what}{hint}{listing} shows all"
     hint = f"; did you mean {near[0]}? Allowed: " if near else "; allowed: "
     return f"{key}: {what}{hint}{', '.join(tails.values()) or 'none'}"
 

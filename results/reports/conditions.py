@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,12 @@ class Conditions:
         sessions = " + ".join(session.text for session in self.sessions)
         named = (self.cell or None, self.pair, self.temperature, self.seed, self.repeats, self.theta)
         return dict(zip(FIELDS, (*named, self.machine, self.date, sessions or None), strict=True))
+
+
+def columns_of(held: Conditions | None, axes: Collection[str]) -> dict[str, Any]:
+    """`FIELDS` -> value as columns of a CSV file; an axis of one of these names, such as theta, takes its column."""
+    known = dict.fromkeys(FIELDS) if held is None else held.plain()
+    return {name: value for name, value in known.items() if name not in axes}
 
 
 def machine(environment: dict[str, Any]) -> str:

@@ -10,10 +10,10 @@ import pandas as pd
 
 from results.metrics.catalog import metric
 from results.metrics.trace_metrics import quantities
-from results.reports.conditions import FIELDS
+from results.reports.conditions import columns_of
 from results.reports.figures import Histogram, Traced
 from results.reports.formats import spreadsheet_text
-from results.reports.grid import Grid, Outcome, outcome
+from results.reports.grid import Grid, outcome
 from results.reports.spec import FigureSpec
 from results.store.reasons import printable
 
@@ -46,8 +46,7 @@ def _lines(spec: FigureSpec, coords: tuple[str, ...], grid: Grid) -> Iterator[di
     if summary is None:
         yield {**fixed, "state": held.state, "reason": held.reason}
         return
-    known = {name: value for name, value in _conditions(held).items() if name not in spec.axes}  # an axis may be theta
-    around = {"n": summary.n, **known, "state": held.state}
+    around = {"n": summary.n, **columns_of(held.conditions, spec.axes), "state": held.state}
     for name in spec.figure.metrics():
         low, high = metric(name).interval(summary) or (None, None)
         yield {**fixed, "value_name": name, "value": metric(name).value(summary), "ci_low": low, "ci_high": high,
@@ -69,7 +68,3 @@ def _positions(spec: FigureSpec, grid: Grid, traced: Traced) -> pd.DataFrame:
             frame = quantities(held.trace, names, view.points == "tested")
             frames.append(frame.assign(report=spec.name, view=view.title or view.x, **spec.labels(point.coords)))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"report": []})
-
-
-def _conditions(held: Outcome) -> dict[str, Any]:
-    return dict.fromkeys(FIELDS) if held.conditions is None else held.conditions.plain()

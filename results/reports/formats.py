@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from results.reports.conditions import FIELDS
+from results.reports.conditions import columns_of
 from results.reports.grid import Grid, outcome
 from results.reports.layout import lay_out_all
 from results.reports.spec import TableSpec
@@ -227,12 +227,11 @@ def spreadsheet_text(value: Any) -> Any:
 def _csv_line(table: Table, cell: Cell, number: Number, grid: Grid) -> dict[str, Any]:
     low, high = number.interval or (None, None)
     held = outcome(grid, tuple(cell.labels[axis] for axis in table.spec.axes)).conditions
-    conditions = dict.fromkeys(FIELDS) if held is None else held.plain()
     return {
         "report": table.spec.name, **cell.labels, "value_name": number.column.value_name, "value": number.value,
         "ci_low": low, "ci_high": high, "interval": number.column.measure.interval_kind if number.interval else None,
         "relative_half_width": number.half_width, "best": number.best, "verdict": number.verdict or None, "n": cell.n,
-        "failed_prompts": cell.failed_prompts, **conditions, "state": cell.state,
+        "failed_prompts": cell.failed_prompts, **columns_of(held, cell.labels), "state": cell.state,
         "reason": cell.reason or number.reason,
         "notes": " | ".join(table.notes[i] for i in (*cell.notes, *number.notes)) or None,
         "published": number.published, "difference": number.difference, "printed": number.printed,

@@ -160,6 +160,14 @@ def test_the_conditions_stand_in_every_format(spec, grid):
     assert (line.pair, line.temperature, line.theta, line.session) == ("tiny", 1, 0.9, "2026-11-21 08:00 on host")
 
 
+def test_an_axis_that_has_the_name_of_a_condition_keeps_its_column():
+    spec = table_spec(axes={"theta": [{"label": "strict"}, {"label": "θ = 0.8"}], "Method": [{"label": "MARS"}]},
+                      rows=["theta", "Method"], columns=[], mean=None)
+    grid = {(label, "MARS"): replace(made_up(), conditions=HERE) for label in ("strict", "θ = 0.8")}
+    lines = pd.read_csv(io.StringIO(long_csv([lay_out(spec, grid)], grid)))
+    assert lines.theta.unique().tolist() == ["strict", "θ = 0.8"] and set(lines.pair) == {"tiny"}
+
+
 def test_speeds_of_two_sessions_are_marked_and_ratios_are_not(grid):
     spec = table_spec(values=["tokens_per_s", "speedup"])
     later = replace(HERE, sessions=(Session("2026-11-21T09:00:00", "host", "b1"),))
