@@ -80,7 +80,7 @@ def is_current(folder: AskedFolder, is_traced: bool) -> bool:
         summary, stored = folder.summary(), folder.stored_summary()
         if summary is None or summary.failed or stored is None or stored.asked != folder.cell.n or folder.failure():
             return False
-        if folder.config() is None:  # removed: the cell is invisible to whoever lists the store
+        if None in (folder.config(), folder.baseline.config()):  # removed: invisible to whoever lists the store
             return False
         if not {record.id for record in folder.samples()} <= {record.id for record in folder.baseline.samples()}:
             return False
@@ -119,10 +119,10 @@ class Completion:
         return {(twin.name, twin.n): twin for twin in twins}.values()
 
     def _lacks(self, cell: Cell) -> bool:
-        """Whether prompts of the cell were not answered yet."""
+        """Whether prompts of the cell were not answered yet, or its configuration was removed."""
         folder = asked_folder(cell, self._store)
         try:
-            return not set(folder.ids) <= {sample.id for sample in folder.good_samples()}
+            return folder.config() is None or not set(folder.ids) <= {sample.id for sample in folder.good_samples()}
         except StoreError:  # the pass that reads the file records why
             return True
 

@@ -148,17 +148,21 @@ def test_a_changed_sample_is_refused_until_its_line_is_removed(command, caplog: 
     assert command("method=sps").status == 0 and samples_of(Store(first.store.root)) == before
 
 
-@pytest.mark.parametrize("change", ["damaged", "removed"])
+@pytest.mark.parametrize("change", ["damaged", "removed", "its configuration removed"])
 def test_a_complete_cell_notices_what_became_of_its_baseline(command, change: str) -> None:
     first = command("method=sps")
     [twin] = [cell for cell in first.store.cells() if cell.key == first.cell.config()["baseline"]]
     file, before = twin.path / "samples.jsonl", samples_of(first.store)
+    whole = file.read_bytes()
     if change == "damaged":
         file.write_bytes(b"[]\n" + file.read_bytes())
         refused = command("method=sps")
         [line] = refused.err.splitlines()
         assert refused.status == 2 and f"{file} line 1 is not a sample" in line
     file.unlink()
+    if change == "its configuration removed":
+        file.write_bytes(whole)
+        (twin.path / "cell.yaml").unlink()
     assert command("method=sps").status == 0 and samples_of(Store(first.store.root)) == before
 
 
