@@ -59,7 +59,7 @@ def run_command(body: Callable[[], int | None]) -> int:
     Relative paths start at the checkout. An error of the project itself (ConfigError, ModelError, TaskError,
     StoreError, …), a ValueError that its code raises, or a file that cannot be read or written is a wrong command: one
     line on stderr. Any other error is a bug and keeps its traceback."""
-    _log_to_stderr()
+    log_to_stderr()
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
     try:
@@ -104,9 +104,24 @@ class _Formatter(logging.Formatter):
         return printable(super().format(record))
 
 
-def _log_to_stderr() -> None:
-    """Let warnings of this process go to stderr, where nothing has set up logging before."""
+class _Once(logging.Filter):
+    """Each text once: many cells may share a cause."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        first = text not in self._shown
+        self._shown.add(text)
+        return first
+
+
+def log_to_stderr() -> None:
+    """Let warnings of this process go to stderr, each text once, where nothing has set up logging before."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_Once())
     handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
 

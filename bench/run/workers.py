@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from bench.config.command import log_to_stderr
 from bench.run.decoding import Decoder, Done, Job
 from bench.run.model_pool import DEFAULT_THREADS, ModelPool
 from results.store.sample import FailedSample
@@ -178,7 +179,7 @@ class Workers:
 def work(connection: Connection, number: int, threads: int) -> None:
     """A worker: decode jobs until the other end of the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    log_to_stderr()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     decoder = Decoder(ModelPool())

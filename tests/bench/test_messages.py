@@ -195,3 +195,10 @@ def loaded_by(override: str, *modules: str) -> list[str]:
     status, *loaded = done.stdout.split()
     assert status == "2" and len(done.stderr.splitlines()) == 1, done.stderr
     return loaded
+
+
+def test_a_warning_that_many_cells_give_is_shown_once() -> None:
+    code = ("import logging; from bench.config.command import log_to_stderr; log_to_stderr(); "
+            "[logging.getLogger('methods').warning('tau = %s', x) for x in (2, 2, 3)]")
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines() == ["WARNING: tau = 2", "WARNING: tau = 3"]
