@@ -88,7 +88,8 @@ def _shared(rng: random.Random) -> Example:
     return _asked(rng, phrases.SHARED_QUESTIONS[about], town, wrong, other, facts)
 
 
-def _asked(rng: random.Random, questions: Sequence[str], town: str, wrong: Sequence[str], right: str, facts: str) -> Example:
+def _asked(rng: random.Random, questions: Sequence[str], town: str, wrong: Sequence[str], right: str,
+           facts: str) -> Example:
     """A question about a town with four wrong options; `facts` is the phrase that answers it."""
     options = [*rng.sample(wrong, len(LETTERS) - 1), right]
     rng.shuffle(options)
