@@ -95,7 +95,7 @@ def _lines(sweep: Sweep, spec: FigureSpec) -> Iterable[Entry | None]:
 
 def _baselines(found: list[Summary], name: str) -> list[float]:
     """The baseline's level on a metric's scale: one level, or several where the baselines of the cells differ."""
-    if name in ("speedup", "recovery"):
+    if name in ("speedup", "answer_speedup_modelled", "recovery"):
         return [metric(name).shown(1.0)] if found else []
     other = _BASELINE_OF.get(name)
     levels = {metric(other).value(cell) for cell in found} if other else set()

@@ -16,6 +16,7 @@ from results.metrics.intervals import together
 from results.metrics.quality_loss import (
     Estimate,
     agreement_pairs,
+    answer_speed_estimate,
     baseline_right,
     fewest_right,
     quality_measure,
@@ -89,8 +90,9 @@ def setting_results(plan: Plan, prompts: Mapping[Coords, list[Compared]], qualit
         if summary is None:
             continue
         loss = estimate_loss(cell, own, lossless, quality.measure, len(prompts))
-        speedup, items = speedup_estimate(own, summary.speedup, len(prompts))
-        candidate = Candidate(", ".join(coords[1:]), cell.is_lossless, summary.tau, speedup, loss, items)
+        by_token, items = speedup_estimate(own, summary.speedup, len(prompts))
+        candidate = Candidate(", ".join(coords[1:]), cell.is_lossless, summary.tau,
+                              answer_speed_estimate(own, len(prompts)), loss, items, by_token, summary.length_ratio)
         results.append(SettingResult(coords, overrides[coords], cell.name, summary, candidate))
     return results
 
@@ -124,6 +126,8 @@ def basis(workload: Workload, plan: Plan, quality: Quality, results: Sequence[Se
     lines = [
         f"Measured on {cell.pair.name}, {cell.task.name}{f' ({path})' if path else ''}, temperature "
         f"{cell.decoding.temperature:g}, batch {cell.batch}, at most {cell.decoding.max_new_tokens} tokens per turn.",
+        "Speed is that of whole answers: the target passes of all prompts at the median times of the timed ones, "
+        "prefill included.",
         f"Quality is {MEASURES[quality.measure]}. The limit is a loss of {limit:.0%}.",
     ]
     if quality.measure == "agreement" and quality.right is not None:

@@ -30,8 +30,8 @@ FOLDER = "workload"
 
 def print_findings(findings: Findings, session: Session) -> None:
     """Print the settings, the parts of a cycle, the basis, the advice and its command."""
-    table = Table("setting", "speedup", "τ", "quality loss", "identical", "tokens/s", "n", title="settings",
-                  title_justify="left")
+    table = Table("setting", "answer speedup", "by the token", "τ", "quality loss", "identical", "tokens/s", "n",
+                  title="settings", title_justify="left")
     for result in findings.results:
         table.add_row(*setting_row(result))
     session.print(table)
@@ -55,7 +55,7 @@ def setting_row(result: SettingResult) -> list[str]:
     summary, candidate = result.summary, result.candidate
     return [
         candidate.label,
-        times(candidate.speedup.by_itself()) if candidate.speedup.value else "–",
+        *(times(speedup.by_itself()) if speedup.value else "–" for speedup in (candidate.speedup, candidate.by_token)),
         "–" if candidate.tau is None else f"{candidate.tau:.2f}",
         "none (lossless)" if candidate.exact else share(candidate.loss.by_itself()),
         "–" if summary.precision is None else f"{summary.precision:.0%}",

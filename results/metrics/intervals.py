@@ -145,13 +145,18 @@ def speedup_t_interval(
     n = len(arms[0])
     if n < 2:
         return None
-    from scipy.stats import t
-
     rate, took, base_rate, base_took = (arm / arm.mean() for arm in arms)
-    error = np.std(rate - took - base_rate + base_took, ddof=1) / np.sqrt(n)
-    factor = np.exp(t.ppf((1 + level) / 2, n - 1) * error)
-    ratio = float(_pooled_ratio(arms[0], arms[1], arms[2], arms[3], axis=0))
-    return float(ratio / factor), float(ratio * factor)
+    error = float(np.std(rate - took - base_rate + base_took, ddof=1) / np.sqrt(n))
+    return log_t_interval(float(_pooled_ratio(arms[0], arms[1], arms[2], arms[3], axis=0)), error, n - 1, level)
+
+
+def log_t_interval(ratio: float, error: float, freedom: int, level: float = LEVEL) -> Interval:
+    """Interval of a ratio whose logarithm has Student's t distribution with this standard error and so many degrees of
+    freedom."""
+    from scipy.stats import t  # takes half a second, which a dry run should not cost
+
+    factor = float(np.exp(t.ppf((1 + level) / 2, freedom) * error))
+    return ratio / factor, ratio * factor
 
 
 def loss_intervals(reference: Sequence[float], own: Sequence[float], levels: Sequence[float],

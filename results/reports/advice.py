@@ -1,15 +1,16 @@
 """Advice on a workload: is speculative decoding worth it for these prompts, and with which setting?
 
-Two questions are decided by intervals, never by point estimates: is a setting faster than plain decoding, and is its
-quality loss within the limit. If an interval allows both answers, the advice says so. The best of many settings looks
-good by chance, so the intervals hold for all settings together. (A setting is wrongly called a gain only if a deciding
-answer is wrong, so each question may spend the whole 5%.)"""
+Two questions are decided by intervals, never by point estimates: are answers of a setting complete sooner than those of
+plain decoding, and is its quality loss within the limit. Faster tokens that longer answers use up are no gain. If an
+interval allows both answers, the advice says so. The best of many settings looks good by chance, so the intervals hold
+for all settings together. (A setting is wrongly called a gain only if a deciding answer is wrong, so each question may
+spend the whole 5%.)"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from results.metrics.intervals import Interval, fewest_to_show, together
@@ -28,9 +29,11 @@ class Candidate:
     label     its name.
     exact     its method is lossless, so there is no loss to measure.
     tau       tokens committed per cycle.
-    speedup   over plain decoding of the same prompts.
+    speedup   how much sooner answers are complete than with plain decoding of the same prompts: it decides.
     loss      fraction of plain decoding's quality that is lost; negative if it is better.
     n         prompts.
+    by_token  tokens/s over those of plain decoding.
+    length    tokens of its answers over those of plain decoding's.
     """
 
     label: str
@@ -39,6 +42,8 @@ class Candidate:
     speedup: Estimate
     loss: Estimate
     n: int
+    by_token: Estimate = field(default_factory=Estimate)
+    length: float | None = None
 
     @property
     def speed(self) -> float:
@@ -67,6 +72,11 @@ class Candidate:
         low, high = self.loss.interval
         return "above" if low > limit else "within" if high <= limit else "open"
 
+    def only_longer(self, min_prompts: int) -> bool:
+        """Whether it is shown faster by the token but not by the answer, and its answers are longer."""
+        is_faster = self.by_token.interval is not None and self.by_token.interval[0] > 1
+        return is_faster and self.gain(min_prompts) != "faster" and self.length is not None and self.length > 1
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:
@@ -94,6 +104,12 @@ def advise(candidates: Sequence[Candidate], limit: float, min_prompts: int) -> A
     known = [one for one in candidates if one.speedup.value is not None]
     if not known:
         return Advice("undecided", "Undecided: no setting was measured.", ())
+    advice = _decided(known, limit, min_prompts)
+    return replace(advice, reasons=(*advice.reasons, *_only_longer(known, min_prompts)))
+
+
+def _decided(known: Sequence[Candidate], limit: float, min_prompts: int) -> Advice:
+    """The advice on settings that have a speedup."""
     quality = {one.label: one.quality(limit, min_prompts) for one in known}
     gain = {one.label: one.gain(min_prompts) for one in known}
     allowed = [one for one in known if quality[one.label] != "above"]
@@ -109,10 +125,11 @@ def advise(candidates: Sequence[Candidate], limit: float, min_prompts: int) -> A
         head = (f"Only at a price: {best.label} is {times(best.speedup)} as fast as plain decoding, but it loses "
                 f"{share(best.loss)} of quality, above the limit of {limit:.0%}. No setting within the limit gains.")
     elif allowed:
-        head = f"No: even the fastest setting, {best.label}, runs at {times(best.speedup)} the speed of plain decoding."
+        head = (f"No: even the fastest setting, {best.label}, answers at {times(best.speedup)} the speed of plain "
+                "decoding.")
     else:
         head = (f"No: every setting loses more than the limit of {limit:.0%}, and none is shown to be faster. "
-                f"{best.label} runs at {times(best.speedup)} and loses {share(best.loss)}.")
+                f"{best.label} answers at {times(best.speedup)} and loses {share(best.loss)}.")
     kind: Kind = "gain above the limit" if costly else "no gain"
     return Advice(kind, head, _thumb(best, False), best.label, None, thumb(best.tau))
 
@@ -123,7 +140,7 @@ def _gain(best: Candidate, gaining: Sequence[Candidate], unclear: Sequence[Candi
     exact = _fastest(lossless) if lossless else None
     cost = ("without loss: the rule is lossless" if best.exact else
             f"and loses {share(best.loss)} of quality, within the limit of {limit:.0%}")
-    head = f"Yes: {best.label} decodes these prompts {times(best.speedup)} as fast as plain decoding, {cost}."
+    head = f"Yes: {best.label} answers these prompts {times(best.speedup)} as fast as plain decoding, {cost}."
     reasons = list(_thumb(best, True))
     if exact is not None and exact is not best:
         reasons.append(f"Fastest lossless setting: {exact.label}, {times(exact.speedup)}.")
@@ -146,12 +163,13 @@ def _undecided(best: Candidate, costly: Sequence[Candidate], tried: int, limit: 
     reasons = list(_thumb(best, None))
     few = f"Undecided after {_count(best.n, 'prompt')}: {best.label}"
     if best.gain(min_prompts) == "open":
-        head = f"{few} runs at {times(best.speedup)} the speed of plain decoding, which may or may not be a gain."
+        head = f"{few} answers at {times(best.speedup)} the speed of plain decoding, which may or may not be a gain."
         more = needed(best)
         if more is not None and more > 10_000:
             reasons.append("Showing so small a gain would take more than ten thousand prompts.")
         elif more is not None:
-            reasons.append(f"About {max(more, min_prompts):,} prompts would show a gain of this size.")
+            reasons.append(f"About {max(more, min_prompts):,} prompts, timed in proportion, would show a gain of this "
+                           "size.")
     else:
         head = (f"{few} is {times(best.speedup)} as fast as plain decoding, but its loss, {share(best.loss)}, is "
                 f"not shown to be within the limit of {limit:.0%}.{_takes(best, tried, limit)}")
@@ -162,6 +180,13 @@ def _undecided(best: Candidate, costly: Sequence[Candidate], tried: int, limit: 
         reasons.append(f"A gain is shown only above the limit: {other.label}, {times(other.speedup)}, loses "
                        f"{share(other.loss)}.")
     return Advice("undecided", head, tuple(reasons), best.label, None, thumb(best.tau))
+
+
+def _only_longer(known: Sequence[Candidate], min_prompts: int) -> tuple[str, ...]:
+    """A sentence on the settings whose gain by the token longer answers use up."""
+    told = [f"{one.label} ({one.by_token.value:.2f}× by the token, {one.speed:.2f}× by the answer, answers "
+            f"{one.length:.2f}× as long)" for one in known if one.only_longer(min_prompts)]
+    return (f"Faster by the token, but not shown to answer sooner: {', '.join(told)}.",) if told else ()
 
 
 def _takes(one: Candidate, tried: int, limit: float) -> str:

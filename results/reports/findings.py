@@ -9,7 +9,9 @@ from results.reports.advice import Advice, Candidate
 from results.reports.spec import Coords
 from results.store.summary import Summary
 
-SHOWN = ("n", "failed", "tau", "tau_ci95", "speedup", "precision", "edit_similarity", "accuracy", "accuracy_ci95",
+SHOWN = ("n", "failed", "tau", "tau_ci95", "speedup", "answer_speedup",
+         "answer_speedup_modelled", "length_ratio", "length_ratio_ci95", "cap_hit_share",
+         "no_answer_share", "precision", "edit_similarity", "accuracy", "accuracy_ci95",
          "baseline_accuracy", "nll", "baseline_nll", "tokens_per_s", "baseline_tokens_per_s")
 """Fields of the summary that workload.json repeats."""
 
@@ -49,16 +51,18 @@ class SettingResult:
 
     def estimates(self) -> dict[str, Any]:
         """The loss, and the intervals over items for this setting alone, as fields of a summary."""
-        loss, speedup = self.candidate.loss, self.candidate.speedup
-        return {"quality_loss": loss.value, "quality_loss_ci95": loss.alone, "speedup_ci95": speedup.alone}
+        loss, answer, by_token = self.candidate.loss, self.candidate.speedup, self.candidate.by_token
+        return {"quality_loss": loss.value, "quality_loss_ci95": loss.alone, "speedup_ci95": by_token.alone,
+                "answer_speedup_modelled_ci95": answer.alone}
 
     def plain(self) -> dict[str, Any]:
         """The setting as JSON holds it; `together`: intervals that hold for all settings at once."""
         candidate, metrics = self.candidate, self.summary.plain()
         return {"label": candidate.label, "overrides": list(self.overrides), "cell": self.cell,
                 "exact": candidate.exact, **{name: metrics.get(name) for name in SHOWN}, **self.estimates(),
-                "items": candidate.n, "together": {"speedup": candidate.speedup.interval,
-                                                   "quality_loss": candidate.loss.interval}}
+                "items": candidate.n, "together": {
+                    "answer_speedup_modelled": candidate.speedup.interval, "speedup": candidate.by_token.interval,
+                    "quality_loss": candidate.loss.interval}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from pydantic import Field, PositiveInt, model_validator
 from results.reports.axes import Frozen
 from results.reports.spec import FigureSpec, TableSpec
 
-FIGURE = {"kind": "sweep", "x": "K", "x_label": "draft length K", "left": "speedup", "panels": ["Method"]}
+FIGURE = {"kind": "sweep", "x": "K", "x_label": "draft length K", "left": "answer_speedup_modelled",
+          "panels": ["Method"]}
 MEASURES = {
     "score": "the task's score on the same prompts; the loss is a fraction of plain decoding's score (20% correct with "
              "it and 16% with the method: a loss of 20%)",
@@ -72,7 +73,8 @@ class Workload(Frozen):
     def table(self, scored: bool = False) -> TableSpec:
         """All settings as a table; `scored`: the task scores answers."""
         score = ["accuracy"] if scored else []
-        values = ["speedup", "tau", "quality_loss", "precision", *score, "nll", "baseline_nll", "tokens_per_s"]
+        values = ["answer_speedup_modelled", "speedup", "length_ratio", "tau", "quality_loss", "precision",
+                  *score, "nll", "baseline_nll", "tokens_per_s"]
         return TableSpec.model_validate(self._common() | {
             "kind": "table", "rows": ["Method", "K"], "columns": ["Workload"], "values": values})
 
@@ -81,8 +83,8 @@ class Workload(Frozen):
         axes = {name: axis for name, axis in self._axes().items() if name != "Workload"}
         about = "Bands are 95% intervals; the dotted line is plain decoding."
         return FigureSpec.model_validate(self._common() | {
-            "name": f"{self.name}_lengths", "title": "Speedup against draft length", "kind": "figure", "about": about,
-            "axes": axes, "figure": FIGURE})
+            "name": f"{self.name}_lengths", "title": "Speedup of an answer against draft length", "kind": "figure",
+            "about": about, "axes": axes, "figure": FIGURE})
 
     def _axes(self) -> dict[str, Any]:
         lengths = list(dict.fromkeys(self.lengths))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -80,6 +82,19 @@ def test_a_certain_gain_above_the_limit_does_not_hide_that_the_rest_is_open() ->
 def test_no_gain_where_all_lose_too_much() -> None:
     found = advise([one("MARS", 0.9, 1.5, loss=(0.1, 0.3))], LIMIT, MIN)
     assert found.kind == "no gain" and "every setting loses more than the limit of 5%" in found.headline
+
+
+def test_a_gain_that_is_only_longer_text_is_none() -> None:
+    long = Candidate("MARS", False, 3.5, Estimate(0.95, (0.93, 0.97)), Estimate(0.0, (-0.01, 0.01)), 40,
+                     Estimate(1.7, (1.6, 1.8)), 1.8)
+    found = advise([long], LIMIT, MIN)
+    assert found.kind == "no gain"
+    assert found.reasons[-1] == ("Faster by the token, but not shown to answer sooner: MARS (1.70× by the token, 0.95× "
+                                 "by the answer, answers 1.80× as long).")
+    beside = advise([one("SpS", 1.4, 1.6), long], LIMIT, MIN)
+    assert (beside.kind, beside.best) == ("gain", "SpS") and "MARS" in beside.reasons[-1]
+    for other in (replace(long, length=0.9), replace(long, by_token=Estimate(1.1, (0.9, 1.3)))):
+        assert "by the token" not in " ".join(advise([other], LIMIT, MIN).reasons)
 
 
 def test_nothing_measured() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
 from results.metrics import intervals
-from results.metrics.quality_loss import Estimate, relative_loss
+from results.metrics.quality_loss import Estimate, answer_speed_estimate, relative_loss
 from results.reports.advice import Candidate, advise
+from results.store.compared import Compared
+from tests.helpers.synthetic_cells import compared, sample
 
 LIMIT, MIN, TRIED = 0.05, 20, 12
 
@@ -70,6 +74,39 @@ def at_par(label: str, rng: np.random.Generator, n: int, easy: np.ndarray) -> Ca
     seconds = seconds * np.exp(-easy)
     interval = intervals.speedup_t_interval(tokens, seconds, tokens, plain, intervals.together(TRIED))
     return Candidate(label, True, 2.0, Estimate(float(plain.sum() / seconds.sum()), interval), Estimate(0.0), n)
+
+
+def test_the_interval_of_the_speed_of_answers_covers_par() -> None:
+    """Twenty answers of equally many passes on average, twelve of them timed, at 1.00×."""
+    rng, missed = np.random.default_rng(5), 0
+    for _ in range(60):
+        pairs = [answered(i, rng, timed=i < 12) for i in range(20)]
+        estimate = answer_speed_estimate(pairs, 1)
+        low, high = estimate.interval
+        missed += not low <= 1 <= high
+        assert estimate.interval == estimate.alone and low < estimate.value < high
+    assert missed / 60 <= 0.1
+
+
+def test_more_settings_widen_it_and_repeats_do_not_narrow_it() -> None:
+    rng = np.random.default_rng(6)
+    pairs = [answered(i, rng, timed=True) for i in range(12)]
+    one, many = answer_speed_estimate(pairs, 1), answer_speed_estimate(pairs, 12)
+    assert many.interval[0] < one.interval[0] < one.value == many.value < one.interval[1] < many.interval[1]
+    again = [replace(pair, sample=replace(pair.sample, id=f"{pair.id}/{j}", group=pair.id), timed=pair.timed)
+             for pair in pairs for j in range(4)]
+    repeated = answer_speed_estimate(again, 1)
+    assert repeated.value == pytest.approx(one.value)
+    assert repeated.interval[1] - repeated.interval[0] > 0.8 * (one.interval[1] - one.interval[0])
+    assert answer_speed_estimate(pairs[:1], 1).interval is None
+
+
+def answered(i: int, rng: np.random.Generator, timed: bool) -> Compared:
+    own, base = rng.poisson(40, 2)
+    arms = [sample(f"p{i}", range(cycles + 1), committed=[1] * cycles, accepted=[0] * cycles) for cycles in (own, base)]
+    seconds = [cycles * float(np.exp(0.1 * rng.standard_normal())) for cycles in (own, base)]
+    pair = compared(*arms, decode_s=seconds[0], base_decode_s=seconds[1])
+    return pair if timed else replace(pair, timed=None)
 
 
 @pytest.mark.parametrize(("loss", "right", "tried"), [(0.1, 20, 1), (0.1, 160, 1), (0.051, 300, 1), (0.1, 160, 6)])
