@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.reports.choice import chosen_rows
 from bench.reports.overrides import Selection, key_of, of_points
+from bench.reports.own_rule import lacking_rule, taken_by, takes_rule, with_rule
 from bench.reports.steps import Step, with_files
 from results.metrics.catalog import JUDGED, TIMED
 from results.metrics.paired import by_item
@@ -73,10 +74,10 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
     `base`, and those of the pair also over its axes. A report without a speed needs no timed pass.
 
     Raises ValueError for any other override of an axis: it would show one point under several labels."""
-    spec = Selection.from_overrides(overrides).edition(spec)
+    spec = with_rule(Selection.from_overrides(overrides).edition(spec), hydra, overrides)
     overrides = of_points(overrides)
     check_overrides(spec, overrides)
-    lacking = lacking_models(spec, hydra, overrides)
+    lacking = lacking_models(spec, hydra, overrides) or lacking_rule(spec, overrides)
     plan, untimed = Plan(spec, {}, {}), [] if TIMED & set(spec.metrics()) else ["timed=0"]
     for point in spec.points():
         no_cell = next((entry.no_cell for entry in spec.entries(point.coords).values() if entry.no_cell), "")
@@ -84,7 +85,7 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
             plan.absent[point.coords] = reason
             continue
         entries = {key_of(line) for line in point.fixed} - {"pair"}
-        own = [line for line in overrides if key_of(line) not in entries]
+        own = [line for line in overrides if taken_by(entries, key_of(line), spec)]
         lines = [*untimed, *point.overrides, *own]
         found, step = with_files(hydra, lines, hydra.candidate(lines))
         if step is not None:
@@ -119,8 +120,10 @@ def named(agreement: Mapping[str, Mapping[str, Sequence[float]]],
 
 
 def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:
-    """Raises ValueError for an override of a key that an axis of the report sets, except those of the pair."""
+    """Raises ValueError for an override of a key that an axis of the report sets, except those of the pair, and of the
+    rule where a row takes it."""
     axis_keys = {key_of(line) for entries in spec.axes.values() for entry in entries for line in entry.overrides}
+    axis_keys -= {"rule"} if takes_rule(spec) else set()
     for line in overrides:
         if key_of(line) in axis_keys and key_of(line).partition(".")[0] != "pair":
             raise ValueError(f"{line}: an axis of report={spec.name}; change conf/report/{spec.name}.yaml, or run the "

@@ -13,6 +13,7 @@ from bench.judging.grading import judge_cells
 from bench.reports.keep import keep_reports
 from bench.reports.outlook import reachable, show_cells, show_reports
 from bench.reports.overrides import Selection, key_of, made_by
+from bench.reports.own_rule import takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of
 from bench.reports.render import render_plans
 from bench.reports.steps import run_steps, show_steps
@@ -63,6 +64,11 @@ class Request:
     def changes_to(self, report: str) -> tuple[str, ...]:
         return self.changes if report == self.name else ()
 
+    def overrides_of(self, spec: TableSpec | FigureSpec) -> list[str]:
+        """The overrides of a report's cells: those of the rule only where it takes one or is asked for."""
+        return [line for line in self.overrides
+                if takes_rule(spec) or self.names(spec) or key_of(line).partition(".")[0] != "rule"]
+
     def command(self, report: str) -> str:
         """The command that makes this one report; where files are kept, and that it was timed anew, is left out."""
         own = (line for line in self.overrides if key_of(line) not in ("fresh", "output.keep"))
@@ -86,7 +92,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if isinstance(workload := reports.get(request.name), Workload):
         return run_workload(workload, hydra, request.overrides, session)
     specs = [report for report in reports.values() if not isinstance(report, Workload)]
-    plans = {spec.name: plan_of(spec, hydra, request.overrides) for spec in specs}
+    plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
     requested = [spec.name for spec in specs if request.names(spec)]
     steps = [step for name in requested for step in plans[name].steps.values()]
     if session.settings.dry_run:
@@ -94,7 +100,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
         show_cells([plans[name] for name in runnable(requested, plans, request, session)], session)
         return 0
     if run_steps(steps, session):
-        plans = {spec.name: plan_of(spec, hydra, request.overrides) for spec in specs}
+        plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
     plans = reachable(plans)
     requested = runnable(requested, plans, request, session)
     shown = {name: plan for name, plan in plans.items() if plan.cells or name in requested}

@@ -33,6 +33,7 @@ from results.reports.axes import (
 from results.reports.choice import OVER_BEST, SETTINGS, Choice
 from results.reports.columns import Column
 from results.reports.figures import Figure
+from results.reports.swept import Sweep
 
 ANSWER_COSTS = ("answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median", "pass_ratio",
                 "pass_ratio_median", "pass_ratio_strict", "cap_hit_share", "cap_hit_change", "loop_share",
@@ -179,6 +180,7 @@ class TableSpec(ReportSpec):
     published   numbers of the paper, printed under ours.
     margin      loss of score that counts as none in verdicts on Δ accuracy, a fraction.
     choice      axes that each row chooses from, in neither rows nor columns, and the row it is compared with.
+    sweep       rows whose rule the command line names.
     """
 
     kind: Literal["table"]
@@ -190,6 +192,7 @@ class TableSpec(ReportSpec):
     published: Published | None = None
     margin: float = Field(default=MARGIN, gt=0, lt=1)
     choice: Choice | None = None
+    sweep: Sweep | None = None
 
     @model_validator(mode="after")
     def _is_laid_out(self) -> Self:

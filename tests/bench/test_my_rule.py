@@ -1,0 +1,93 @@
+"""report=my_rule: the rule of docs/adding_a_rule.md, added as that page says, beside the best lossless method."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import methods.rules
+from bench.config.compose import composer
+from bench.reports.plan import plan_of
+from methods import registry
+from results.reports.kinds import parse_report
+from results.reports.swept import Sweep, spread
+
+PAGE = Path(__file__).parents[2] / "docs" / "adding_a_rule.md"
+
+
+@pytest.fixture
+def floor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The page's rule in folders of the user's own; the flags that add its YAML."""
+    python, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    config, *_ = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    rules, conf = tmp_path / "rules", tmp_path / "conf" / "rule"
+    for folder, file, text in ((rules, "floor.py", python), (conf, "floor.yaml", config)):
+        folder.mkdir(parents=True)
+        (folder / file).write_text(text)
+    monkeypatch.setattr(methods.rules, "__path__", [*methods.rules.__path__, str(rules)])
+    registry.names.cache_clear()
+    yield ["-cd", str(conf.parent)]
+    registry.names.cache_clear()
+    registry._find.cache_clear()
+
+
+def test_the_rule_of_the_page(command, floor: list[str], tmp_path: Path) -> None:
+    result = command("report=my_rule", "rule=floor", "report.sweep.values=[0.2,0.8]", "n=4", "timed=4",
+                     "decoding.max_new_tokens=6", flags=floor)
+    assert result.status == 0, result.err
+    out = tmp_path / "out" / "report"
+    rows = list(csv.DictReader((out / "my_rule_floor.csv").open()))
+    assert {row["Rule"] for row in rows} == {"best lossless", "floor", "best lossless, T = 0", "floor, T = 0"}
+    settings = {row["Setting"] for row in rows if row["Rule"] == "floor"} - {None, ""}
+    assert settings == {"floor = 0.2", "floor = 0.8"}
+    assert {cell.config()["rule"].get("floor") for cell in result.cells} == {None, 0.2, 0.8}
+    text = (out / "my_rule_floor.md").read_text()
+    assert "### floor beside the best lossless method" in text
+    assert re.search(r"floor.* (remains a gain|is faster|is no gain|is undecided)", text), "the verdict in words"
+    metrics = {row["value_name"] for row in rows}
+    assert {"over_best_tau", "over_best_tau_greedier", "over_best_answer", "over_best_length"} <= metrics
+
+
+@pytest.mark.parametrize(("given", "complaint"), [
+    (("rule=threshold",), "rule=threshold: which of single, acc is to be swept"),
+    (("rule=ears", "report.sweep.option=tau"), "option=tau: rule=ears has no such option; it has tolerance"),
+    (("rule=earz",), "rule=earz"),
+    ((), "needs a rule: report=my_rule rule=NAME"),
+    (("rule=ears", "decoding.temperature=0.5"), "decoding.temperature=0.5: an axis of report=my_rule")])
+def test_what_cannot_be_swept_is_refused_in_a_line(command, given: tuple[str, ...], complaint: str) -> None:
+    result = command("report=my_rule", *given)
+    [line] = result.err.splitlines()
+    assert result.status == 2 and complaint in line
+
+
+def test_an_option_that_is_given_is_not_swept(pair: list[str]) -> None:
+    with composer() as hydra:
+        spec = parse_report(hydra.section("report", "my_rule"))
+        plan = plan_of(spec, hydra, [*pair, "rule=ears", "rule.tolerance=0.5"])
+    rules = {coords[1]: cell.rule for coords, cell in plan.cells.items()}
+    assert rules["ears"].options.tolerance == rules["ears, T = 0"].options.tolerance == 0.5
+    assert rules["best lossless, T = 0"].name == "lossless"
+    assert not plan.refused and len(plan.cells) == 6 + 2 + 4 + 2
+
+
+@given(st.floats(1e-3, 100))
+def test_values_spread_around_the_default(value: float) -> None:
+    values = spread(value)
+    assert list(values) == sorted(set(values)) and values[2] == float(f"{value:.3g}") and values[0] > 0
+    assert values[-1] < 1 or value > 0.99
+
+
+def test_the_swept_option_is_the_only_fraction() -> None:
+    sweep = Sweep(rows=("RULE",))
+    assert sweep.threshold(yaml.safe_load("{name: mars, variant: sampling, theta: 0.9, k: 3}"))[0] == "theta"
+    assert sweep.threshold({"name": "block"}) == ("", ())
+    assert Sweep(rows=("RULE",), option="k", values=(1, 2)).threshold({"name": "x", "k": 3}) == ("k", (1, 2))
+    with pytest.raises(ValueError, match=r"rule\.t=0\.0: no value to spread others around"):
+        sweep.threshold({"name": "x", "t": 0.0})
