@@ -19,7 +19,7 @@ LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS = 200, 64, 4
 CENSORED_ABOVE = 0.1
 """Share of the lossless answers at the length limit above which lengths cannot be compared."""
 CENSORED = ("answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median", "pass_ratio",
-            "pass_ratio_median", "pass_ratio_strict", "loop_share", "loop_change", "no_answer_share",
+            "pass_ratio_median", "pass_ratio_strict", "loop_share", "loop_change", "no_answer_share", "no_answer_change",
             "length_adjusted_speedup", "over_best_length", "over_best_answer")
 """Metrics that a length limit censors."""
 LENGTH = "length"
@@ -35,7 +35,7 @@ def answer_costs(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str,
     …_median                     median over prompts of the ratio of each
     cap_hit_share                answers of which a turn ended at the length limit, over all
     loop_share                   answers of which a turn ends in a loop (`ends_in_loop`), over all
-    no_answer_share              scored answers in which the scorer found no answer, over all scored
+    no_answer_share              scored answers in which the scorer found no answer, over those scored in both
     …_change                     the share minus the baseline's, prompts paired; None in the autoregressive cell
     """
     is_own_baseline = samples is base
@@ -48,9 +48,11 @@ def answer_costs(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str,
     for name, event in (("cap_hit", is_capped), ("loop", loops)):
         own, other = [event(run) for run in samples], [event(run) for run in base]
         shares |= _share(name, own, None if is_own_baseline else other) | {f"baseline_{name}_share": _mean(other)}
-    unanswered = [sample.answer is None for sample in samples if sample.score is not None]
-    return ratios | shares | {"no_answer_share": _mean(unanswered),
-                              "no_answer_share_ci95": intervals.proportion_interval(sum(unanswered), len(unanswered))}
+    unanswered = [(own.answer is None, other.answer is None) for own, other in zip(samples, base, strict=True)
+                  if own.score is not None and other.score is not None]
+    missing, base_missing = [own for own, _ in unanswered], [other for _, other in unanswered]
+    shares |= _share("no_answer", missing, None if is_own_baseline else base_missing)
+    return ratios | shares | {"baseline_no_answer_share": _mean(base_missing)}
 
 
 def strict_pass_ratio(samples: Sequence[Sample], lossless: Sequence[Sample]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Metric:
 _INTERVALS = {
     "Wilson": ("accuracy", "baseline_accuracy", "precision", "cap_hit_share", "loop_share", "no_answer_share",
                "coverage", "coverage_differing"),
-    "Learned-Miller and Thomas": ("accuracy_change", "cap_hit_change", "loop_change", "quality_loss",
+    "Learned-Miller and Thomas": ("accuracy_change", "cap_hit_change", "loop_change", "no_answer_change", "quality_loss",
                                   "over_best_accuracy"),
 }
 """How intervals are made where it is not a bootstrap over prompts."""
@@ -226,6 +226,10 @@ _ANSWER = (
     Metric("baseline_loop_share", "Baseline loops", "%", 1, None, "Loops of autoregressive decoding."),
     Metric("no_answer_share", "No answer", "%", 1, "lower",
            "Scored answers in which the scorer found no answer, over all scored. Interval: Wilson."),
+    Metric("no_answer_change", "Δ no answer", "pp", 1, "lower",
+           "No answer minus that of autoregressive decoding. Interval as for Δ cap hits.", True),
+    Metric("baseline_no_answer_share", "Baseline without answer", "%", 1, None,
+           "Answers of autoregressive decoding in which the scorer found no answer."),
     Metric("out_of_head_1k", "Out of head / 1k", "", 1, "lower",
            "Per 1,000 emitted tokens, the accepted draft tokens that the lossless test rejects with the same random "
            "numbers and whose probability is below a fifth of the largest (processed; at temperature 0, at temperature "

@@ -37,7 +37,8 @@ from results.reports.swept import Sweep
 
 ANSWER_COSTS = ("answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median", "pass_ratio",
                 "pass_ratio_median", "pass_ratio_strict", "cap_hit_share", "cap_hit_change", "loop_share",
-                "loop_change", "no_answer_share", "accuracy_change")
+                "loop_change", "no_answer_share", "no_answer_change",
+                "accuracy_change")
 TRACED_COSTS = ("out_of_head_1k",)
 """The metrics of the second table of a report that shows accuracy."""
 OWN_MODELS = "local"

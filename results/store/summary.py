@@ -146,8 +146,11 @@ class Summary(BaseModel):
     loop_change_ci95: Interval | None = None
     no_answer_share: float | None = None
     no_answer_share_ci95: Interval | None = None
+    no_answer_change: float | None = None
+    no_answer_change_ci95: Interval | None = None
     baseline_cap_hit_share: float | None = None
     baseline_loop_share: float | None = None
+    baseline_no_answer_share: float | None = None
 
     nll: float | None
     nll_ci95: Interval | None

@@ -43,6 +43,7 @@ def test_by_hand():
     assert found["cap_hit_share"] == found["baseline_cap_hit_share"] == pytest.approx(1 / 3)
     assert found["cap_hit_change"] == 0 and found["cap_hit_change_ci95"][0] < 0 < found["cap_hit_change_ci95"][1]
     assert found["no_answer_share"] == pytest.approx(1 / 3) and found["loop_share"] == 0
+    assert found["baseline_no_answer_share"] == 1 and found["no_answer_change"] == pytest.approx(-2 / 3)
     low, high = found["length_ratio_ci95"]
     assert (low, high) == pytest.approx((10 / 11, 90 / 21)), "all a or all b"
     assert set(answer_costs([], []).values()) == {None}

@@ -142,7 +142,7 @@ def test_lengths_at_the_limit_are_marked(grid):
     numbers = [number for r in costs.rows for cell in r.cells for number in cell.numbers]
     marked = {number.column.metric.name for number in numbers if number.notes}
     assert marked == {"answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median", "pass_ratio",
-                      "pass_ratio_median", "loop_share", "loop_change", "no_answer_share"}
+                      "pass_ratio_median", "loop_share", "loop_change", "no_answer_share", "no_answer_change"}
 
 
 HERE = Conditions("tiny", 1.0, 0, 1, 0.9, "A processor, 1 thread", "2026-11-21", "sha256:0123456789abcdef", "ar",
