@@ -19,8 +19,8 @@ LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS = 200, 64, 4
 CENSORED_ABOVE = 0.1
 """Share of the lossless answers at the length limit above which lengths cannot be compared."""
 CENSORED = ("answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median", "pass_ratio",
-            "pass_ratio_median", "pass_ratio_strict", "loop_share", "loop_change", "no_answer_share", "no_answer_change",
-            "length_adjusted_speedup", "over_best_length", "over_best_answer")
+            "pass_ratio_median", "pass_ratio_strict", "loop_share", "loop_change", "no_answer_share",
+            "no_answer_change", "length_adjusted_speedup", "over_best_length", "over_best_answer")
 """Metrics that a length limit censors."""
 LENGTH = "length"
 """How a turn ended at the length limit."""

@@ -62,8 +62,8 @@ class Metric:
 _INTERVALS = {
     "Wilson": ("accuracy", "baseline_accuracy", "precision", "cap_hit_share", "loop_share", "no_answer_share",
                "coverage", "coverage_differing"),
-    "Learned-Miller and Thomas": ("accuracy_change", "cap_hit_change", "loop_change", "no_answer_change", "quality_loss",
-                                  "over_best_accuracy"),
+    "Learned-Miller and Thomas": ("accuracy_change", "cap_hit_change", "loop_change", "no_answer_change",
+                                  "quality_loss", "over_best_accuracy"),
 }
 """How intervals are made where it is not a bootstrap over prompts."""
 _SPEED = (

@@ -29,8 +29,8 @@ KEYS = {
     "baseline_nll", "baseline_nll_ci95", "distinct_2", "distinct_2_ci95", "self_agreement", "self_agreement_ci95",
     "repeats", "draft_share_ci95", "relaxed_share_ci95", "greedier_share_ci95", "baseline_tokens_per_s_ci95",
     "speedup_mean_of_ratios_ci95", "e2e_tokens_per_s_ci95", "precision_ci95", "edit_similarity_ci95",
-    "accuracy_change", "accuracy_change_ci95", "baseline_cap_hit_share", "baseline_loop_share", "baseline_no_answer_share",
-    *NAMES,
+    "accuracy_change", "accuracy_change_ci95", "baseline_cap_hit_share", "baseline_loop_share",
+    "baseline_no_answer_share", *NAMES,
     *(f"{name}{end}" for end in ("", "_ci95") for name in (
         "answer_speedup", "answer_speedup_modelled", "length_adjusted_speedup", "length_ratio", "length_ratio_median",
         "pass_ratio", "pass_ratio_median", "cap_hit_share", "cap_hit_change",
