@@ -10,6 +10,7 @@ from pydantic import Field
 
 from bench.config.errors import ConfigError
 from bench.config.section import Section
+from results.store.judge_summary import Opponent
 from results.store.reasons import one_line
 from tasks.base import LocalFile, TaskError
 from tasks.dataset import answers
@@ -26,7 +27,7 @@ class Judge(Section):
     references: LocalFile | None
     mode: Literal["single", "pairwise"] | None
     language_penalty: bool | None
-    against: Literal["reference", "baseline"]
+    against: Opponent | None
     temperature: float = Field(ge=0)
     max_tokens: int = Field(ge=1)
     timeout_s: float = Field(gt=0)

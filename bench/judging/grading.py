@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from bench.config.judge_options import Judge
     from bench.run.session import Session
     from results.store.cells import CellFolder
-    from results.store.judge_summary import JudgeSummary
+    from results.store.judge_summary import JudgeSummary, Opponent
     from results.store.sample import Sample
 
 
-def judge_cells(cells: Sequence[Cell], session: Session) -> int:
-    """Judge every measured cell whose task is graded by an LLM, and add the scores to its summary.
+def judge_cells(cells: Sequence[Cell], session: Session, against: Opponent = "reference") -> int:
+    """Judge every measured cell whose task is graded by an LLM, and add the scores to its summary. `against` is what
+    win rates compare with where the command gives no `judge.against`.
 
     Prints one line per cell. Returns 0 when every cell was judged, else 1."""
     status = 0
@@ -40,7 +41,7 @@ def judge_cells(cells: Sequence[Cell], session: Session) -> int:
             continue  # a cell without answers is listed among the failures
         try:
             with folder.lock(wait=True):
-                scores = judge_cell(cell, task, task.judged, folder, session)
+                scores = judge_cell(cell, task, task.judged, folder, session, against)
                 folder.write_summary(summary.with_values(judge=scores))
             session.print(f"judged: {cell.name}: {format_judge_summary(scores)}", soft_wrap=True)
         except (JudgeError, TaskError, StoreError) as error:
@@ -52,7 +53,7 @@ def judge_cells(cells: Sequence[Cell], session: Session) -> int:
 
 
 def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder,
-               session: Session) -> JudgeSummary:
+               session: Session, against: Opponent) -> JudgeSummary:
     """Ask every question that has no reply yet, and score all replies. Raises JudgeError, TaskError, StoreError."""
     judge = session.settings.judge
     mode = judge.mode or MODES[style]
@@ -63,7 +64,7 @@ def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder,
     if mode == "single":
         questions = _single(samples, by_id, prompts, task, judge)
     else:
-        others = _other_answers(cell, session, by_id)
+        others = _other_answers(cell, session, by_id, judge.against or against)
         questions = [question for sample in samples
                      for question in prompts.pairwise(by_id[sample.id], sample.texts, others[sample.id])]
     replies = JudgeReplies(folder.path)
@@ -82,10 +83,11 @@ def _single(samples: Sequence[Sample], by_id: Mapping[str, Prompt], prompts: Jud
             for question in prompts.single(by_id[sample.id], sample.texts, references.get(sample.id))]
 
 
-def _other_answers(cell: Cell, session: Session, by_id: Mapping[str, Prompt]) -> Mapping[str, Sequence[str]]:
+def _other_answers(cell: Cell, session: Session, by_id: Mapping[str, Prompt],
+                   against: Opponent) -> Mapping[str, Sequence[str]]:
     """Prompt id -> the answers to compare with. Raises TaskError where one is missing."""
     others: dict[str, Sequence[str]]
-    if session.settings.judge.against == "baseline":
+    if against == "baseline":
         baseline = cell.baseline()
         others = {sample.id: sample.texts for sample in session.folder(baseline).good_samples()}
         remedy = f"judge.against=baseline: {baseline.name} has no answer to it; run method=ar with the same settings"

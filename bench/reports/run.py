@@ -184,8 +184,11 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
     status = max((compare_meanings(plan, session) for plan in plans), default=0)
     if session.settings.judge.base_url is None:
         return status
-    judged = {cell.name: cell for plan in plans if needs_judge(plan.spec) for cell in plan.cells.values()}
-    return max(status, judge_cells(list(judged.values()), session))
+    for against in sorted({plan.spec.against for plan in plans}):
+        judged = {cell.name: cell for plan in plans if plan.spec.against == against and needs_judge(plan.spec)
+                  for cell in plan.cells.values()}
+        status = max(status, judge_cells(list(judged.values()), session, against))
+    return status
 
 
 def compare_meanings(plan: Plan, session: Session) -> int:

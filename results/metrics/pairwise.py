@@ -8,8 +8,6 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats as scipy_stats
-from statsmodels.stats.contingency_tables import mcnemar
 
 from results.metrics.intervals import LEVEL
 from results.store.sample import Sample
@@ -84,6 +82,8 @@ def compare_cells(left: Answers, right: Answers) -> Comparison:
 @cache
 def mcnemar_of(lost: int, won: int) -> float:
     """p-value of the exact two-sided McNemar test from the prompts on which the cells disagree."""
+    from statsmodels.stats.contingency_tables import mcnemar  # takes a second, which a dry run should not cost
+
     return float(min(1.0, mcnemar([[0, lost], [won, 0]], exact=True).pvalue))
 
 
@@ -101,7 +101,9 @@ def difference(pairs: Sequence[tuple[float, float]]) -> Difference | None:
 
 @cache
 def _t(n: int) -> float:
-    return float(scipy_stats.t.ppf((1 + LEVEL) / 2, n - 1))
+    from scipy.stats import t  # as above
+
+    return float(t.ppf((1 + LEVEL) / 2, n - 1))
 
 
 def _clocks(left: Answers, right: Answers) -> list[tuple[float, float]]:

@@ -34,6 +34,7 @@ from results.reports.choice import OVER_BEST, SETTINGS, Choice
 from results.reports.columns import Column
 from results.reports.figures import Figure
 from results.reports.swept import Sweep
+from results.store.judge_summary import Opponent
 
 ANSWER_COSTS = ("answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median", "pass_ratio",
                 "pass_ratio_median", "pass_ratio_strict", "cap_hit_share", "cap_hit_change", "loop_share",
@@ -82,6 +83,7 @@ class ReportSpec(Frozen):
     on_request   left out of report=all.
     trace        every point is traced.
     audit        ARC-Decode's bounds are checked on the traces.
+    against      what answers are compared with for a win rate, where the command gives no `judge.against`.
     repeats      how often each point is measured, each time with other random streams. The first run is shown, with
                  the diversity over all of them.
     """
@@ -96,6 +98,7 @@ class ReportSpec(Frozen):
     on_request: bool = False
     trace: bool = False
     audit: bool = False
+    against: Opponent = "reference"
     repeats: int = Field(default=1, ge=1)
 
     def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
+
+Opponent = Literal["reference", "baseline"]
+"""What an LLM judge compares an answer with: the answer in the data, or that of autoregressive decoding."""
 
 
 class JudgeSummary(BaseModel):

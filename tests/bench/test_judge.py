@@ -241,6 +241,24 @@ def test_the_win_rate_swaps_places(command, server, templates, tmp_path):
     assert (found.win_rate, found.replies) == (0.5, 6), "greedy answers are the baseline's own"
 
 
+@pytest.mark.slow
+def test_a_report_says_what_its_win_rates_are_against(command, server, templates, tmp_path):
+    server.start()
+    path = write_rows(tmp_path, "alpaca", [{"instruction": f"Name {n} birds.", "output": "FIRST"} for n in (2, 3)])
+    overrides = [f"task.path={path}", "task=alpaca", "task.system=null"]
+    table = {"name": "won", "title": "Won", "kind": "table", "base": ["n=2", "method=sps"], "against": "baseline",
+             "axes": {"Method": [{"label": "SpS"}], "Task": [{"label": "Alpaca", "overrides": overrides}]},
+             "rows": ["Method"], "columns": ["Task"], "values": ["win_rate"]}
+    (tmp_path / "conf" / "report").mkdir(parents=True)
+    (tmp_path / "conf" / "report" / "won.yaml").write_text(json.dumps(table))  # JSON is YAML
+    words = ["report=won", f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={templates}"]
+    for given, won in (([], 0.5), (["judge.against=reference"], 0.0)):
+        result = command(*words, *given, flags=["-cd", str(tmp_path / "conf")])
+        assert result.status == 0, result.err
+        [judged] = [found for cell in result.cells if (found := cell.summary().judge) is not None]
+        assert judged.win_rate == won
+
+
 @pytest.mark.parametrize("reply", [7, ["[[7]]"], None])
 def test_a_stored_reply_that_is_not_text_is_one_line(tmp_path, reply):
     (tmp_path / "verdicts.jsonl").write_text(json.dumps({"key": "k", "reply": reply}) + "\n")
