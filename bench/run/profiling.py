@@ -42,15 +42,17 @@ class Phases:
 
     @contextmanager
     def watching(self, lm_head: nn.Module) -> Iterator[None]:
-        """Also note, as "head", the part of each verify phase that the target's LM head takes."""
+        """Also note, as "head", the part of each verify phase that the target's LM head takes. A forward that is
+        replayed as a CUDA graph runs no hooks, and one that is recorded must not wait: both note nothing."""
         began = 0.0
 
         def enter(*_: object) -> None:
             nonlocal began
-            began = now(self.device)
+            if not _recording(self.device):
+                began = now(self.device)
 
         def leave(*_: object) -> None:
-            if self.current == "verify":
+            if self.current == "verify" and not _recording(self.device):
                 self.times["head"].append(now(self.device) - began)
 
         hooks = [lm_head.register_forward_pre_hook(enter), lm_head.register_forward_hook(leave)]
@@ -75,12 +77,17 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
+def _recording(device: torch.device) -> bool:
+    """Whether a CUDA graph is being recorded."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def profiles(methods: Sequence[Method], prompts: Sequence[Prompt], limits: Limits,
              stream: Callable[[Prompt, int], str]) -> list[dict[str, float] | None]:
     """Of each method the median seconds of each phase of a cycle, of the prefill and of the whole cycle, over the first
-    turns of the prompts; `head` is the LM head's part of `verify`. The methods take turns prompt by prompt, so that
-    whatever else the machine does meets all of them. None where no cycle was needed. On a GPU also `memory_peak`, the
-    bytes allocated at most."""
+    turns of the prompts; `head` is the LM head's part of `verify`, absent where graphs replay it. The methods take
+    turns prompt by prompt, so that whatever else the machine does meets all of them. None where no cycle was needed. On
+    a GPU also `memory_peak`, the bytes allocated at most."""
     short = replace(limits, max_new_tokens=min(limits.max_new_tokens, NEW_TOKENS))
     runs: list[list[Phases]] = [[] for _ in methods]
     for prompt in prompts:
@@ -109,7 +116,7 @@ def _medians(runs: Sequence[Phases]) -> dict[str, float] | None:
     if not any(run.cycles for run in runs):
         return None
     times = {name: [seconds for run in runs for seconds in run.times[name]] for name in (*PHASES, "head", "prefill")}
-    found = {name: statistics.median(seconds) for name, seconds in times.items()}
+    found = {name: statistics.median(seconds) for name, seconds in times.items() if seconds}
     found["cycle"] = statistics.median(map(sum, zip(*(times[name] for name in PHASES), strict=True)))
     peaks = [run.memory_peak for run in runs if run.memory_peak is not None]
     return found | ({"memory_peak": max(peaks)} if peaks else {})

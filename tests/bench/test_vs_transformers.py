@@ -1,0 +1,76 @@
+"""The clocks that stand in for functions of the decoder, and the hooks on the LM head, with whatever runs a forward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.run.profiling import PHASES, Phases, _medians, profiles
+from bench.vs_transformers import ForwardClock, VsTransformers, eagle3_head, forward_of, main, overhead
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.engine.loading import load_model
+from methods.method import Method, build_method
+from methods.sampling import Sampling
+from tasks.mini import MiniTask
+
+RUNS = [("lean", "float32"), ("lean", "bfloat16"), ("transformers", "float32")]
+"""Decoder and numeric type: oneDNN multiplies in float32 alone."""
+NEW = 6
+
+
+def methods_of(folder: Path, decoder: str, dtype: str) -> dict[str, tuple[Method, list[tuple[object, str]]]]:
+    """Drafter -> a method with it, and what drafts in it, as the command clocks it."""
+    target, draft = (load_model(str(folder / role), dtype=dtype, decoder=decoder) for role in ("target", "draft"))
+    options = VsTransformers(target="", draft="", eagle3=Path("none"), n=1, length=3, new=NEW, dtype=dtype, threads=1,
+                             before=None)
+    head = eagle3_head(options, target)
+    drafting = {"model": [forward_of(draft)],
+                "eagle3": [(head, "step"), (head.model, "fuse"), (head, "logits")]}
+    return {name: (build_method(target, model, registry.drafter(name)(), registry.rule("greedy")(), Sampling(0.0), 3),
+                   drafting[name]) for name, model in (("model", draft), ("eagle3", head))}
+
+
+@pytest.mark.parametrize(("decoder", "dtype"), RUNS)
+def test_every_clocked_function_takes_time_and_changes_no_token(pair_folder: Path, decoder: str, dtype: str) -> None:
+    prompt = [5, 6, 7, 8, 5, 6]
+    for name, (method, drafting) in methods_of(pair_folder, decoder, dtype).items():
+        limits, request = Limits(NEW, frozenset()), Request(prompt, "speed")
+        plain = generate(method, [request], limits)[0].output_ids
+        for place in (forward_of(method.target), *drafting):
+            clock = ForwardClock(place)
+            assert generate(method, [request], limits)[0].output_ids == plain
+            clock.remove()
+            assert clock.seconds > 0, (name, place[1])
+        assert 0 < overhead(method, [prompt], NEW, drafting) < 1
+        assert generate(method, [request], limits)[0].output_ids == plain
+
+
+@pytest.mark.parametrize(("decoder", "dtype"), RUNS)
+def test_every_phase_takes_time_and_the_head_is_part_of_verify(pair_folder: Path, decoder: str, dtype: str) -> None:
+    methods = [method for method, _ in methods_of(pair_folder, decoder, dtype).values()]
+    prompts = list(MiniTask("mini_gsm").prompts(1))
+    for found in profiles(methods, prompts, Limits(NEW, frozenset()), lambda prompt, turn: "phases"):
+        assert found is not None and set(found) == {*PHASES, "head", "prefill", "cycle"}
+        assert min(found.values()) > 0 and found["head"] < found["verify"] < found["cycle"]
+
+
+def test_a_replayed_forward_has_no_share_of_the_head() -> None:
+    """The hooks on the head are not part of a replay."""
+    run = Phases(torch.device("cpu"))
+    for name in (*PHASES, "prefill"):
+        run.times[name].append(0.5)
+    assert _medians([run]) == {**dict.fromkeys((*PHASES, "prefill"), 0.5), "cycle": 2.0}
+
+
+def test_the_command_on_a_checkout_against_itself(pair_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = {"target": pair_folder / "target", "draft": pair_folder / "draft", "eagle3": pair_folder / "none",
+                 "n": 2, "new": NEW, "length": 3, "threads": 1, "before": Path()}
+    assert main([word for key, value in arguments.items() for word in (f"--{key}", str(value))]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for words in ("transformers.generate", "this engine, autoregressive", "transformers, assisted", "before, SpS",
+                  "this engine, EAGLE-3", "SpS ÷ transformers assisted: ", "autoregressive ÷ before: ",
+                  "outside model forwards: "):
+        assert words in printed, words
