@@ -8,7 +8,8 @@ The overrides are those of `python -m bench`; the default is pair=synthetic_8b m
   cycle       of the method: drafting, verifying, and the rest (decision, walk, bookkeeping)
   serving     time to the first token, p50 and p95 of the time between bursts of tokens (one a cycle), the most memory
   batch       tokens/s of both at batch 1, 2, 4 … --batch, and the first batch at which the method is no faster
-The table and its environment are written to results/measured/engine_<pair>."""
+The table, its environment and the roofline of the target (tokens/s against tokens of one forward, beside what copies
+and matrix products allow) are written to results/measured/engine_<pair>."""
 
 from __future__ import annotations
 
@@ -32,9 +33,10 @@ from pydantic import PositiveInt
 
 from bench.config.command import Options, run_command
 from bench.run.open_cell import OpenCell
-from bench.run.profiling import Phases, now
+from bench.run.profiling import Phases
 from methods.decode import Limits, Request, generate
-from methods.engine.random_weights import nbytes
+from methods.engine.clock import now
+from methods.engine.roofline import measured_bandwidth, measured_flops, step_bytes
 from methods.trees.draft import Draft
 from results.store.files import check_writable
 from results.store.reasons import Arguments
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 
 NODES = (1, 8, 32, 60)
 DEFAULTS = {"pair": "synthetic_8b", "method": "eagle3"}
-COPY_BYTES = {"cuda": 4 << 30, "cpu": 256 << 20}
 
 
 class Microbench(Options):
@@ -91,13 +92,6 @@ def median_seconds(work: Callable[[], object], device: torch.device, repeats: in
     return statistics.median(times[2:])
 
 
-def bandwidth(device: torch.device, repeats: int) -> float:
-    """Bytes per second of a copy, read and written."""
-    source = torch.zeros(COPY_BYTES[device.type] // 4, dtype=torch.float32, device=device)
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / median_seconds(lambda: target.copy_(source), device, repeats)
-
-
 @torch.inference_mode()
 def verify_seconds(target: LanguageModel, ids: list[int], repeats: int) -> dict[int, float]:
     """Number of nodes -> seconds of one forward of that many siblings after the context `ids`. Nothing is committed."""
@@ -114,15 +108,6 @@ def verify_seconds(target: LanguageModel, ids: list[int], repeats: int) -> dict[
     return seconds
 
 
-def bytes_per_token(target: LanguageModel, context: int) -> int:
-    """Bytes one autoregressive step must read: the weights, without an untied input embedding, and the cache."""
-    model: Any = target.model
-    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    unread = 0 if embedding is head else int(embedding.nbytes)
-    cache = target.new_cache(1, context)
-    return nbytes(target.model) - unread + cache.keys.nbytes + cache.values.nbytes
-
-
 def synthetic(target: LanguageModel, context: int) -> list[int]:
     """A prompt of `context` tokens without meaning."""
     return [1 + i % (target.vocab_size - 1) for i in range(context)]
@@ -133,13 +118,14 @@ def measure(method: Method, baseline: Method, context: int, new: int, repeats: i
     target, device = method.target, method.target.device
     ids = synthetic(target, context)
     limits = Limits(new, frozenset())
-    copy = bandwidth(device, repeats)
+    copy = measured_bandwidth(device)
+    weights, entry = step_bytes(target)
     lines = [Line("copy bandwidth", copy / 1e9, "GB/s")]
     for arm in (baseline, method):  # warm up
         generate(arm, [Request(ids, "engine")], limits)
     step = generate(baseline, [Request(ids, "engine")], limits)[0]
     token = step.decode_s / sum(step.committed)
-    rate = bytes_per_token(target, context + new // 2) / token
+    rate = (weights + entry * (context + new // 2)) / token
     lines += [Line("autoregressive token", token * 1e3, "ms", f"{1 / token:.1f} tokens/s"),
               Line("autoregressive reads", rate / 1e9, "GB/s", f"{rate / copy:.0%} of the copy bandwidth")]
     verify = verify_seconds(target, ids, repeats)
@@ -192,19 +178,45 @@ def serving(arms: Mapping[str, Method], ids: list[int], limits: Limits) -> list[
     return [*lines, Line("most memory", used / 1e9, "GB", whose)]
 
 
-def batches(arms: Mapping[str, Method], ids: list[int], limits: Limits, largest: int) -> list[Line]:
-    """Tokens/s of both arms at each batch, the prompts alike; the first batch at which the second is no faster."""
-    lines, gone = [], None
+def batch_rates(arms: Mapping[str, Method], ids: list[int], limits: Limits,
+                largest: int) -> dict[int, tuple[float, ...]]:
+    """Rows of a batch -> tokens/s of each arm, the prompts alike."""
+    rates = {}
     for rows in (1 << power for power in range(largest.bit_length())):
-        rates = []
-        for arm in arms.values():
-            answers = generate(arm, [Request(ids, str(row)) for row in range(rows)], limits)
-            rates.append(sum(sum(one.committed) for one in answers) / sum(one.decode_s for one in answers))
-        if gone is None and rates[1] <= rates[0]:
-            gone = rows
-        lines.append(Line(f"batch {rows}", rates[1], "tokens/s",
-                          f"{rates[1] / rates[0]:.2f} of {rates[0]:.4g} autoregressive"))
+        requests = [Request(ids, str(row)) for row in range(rows)]
+        answers = [generate(arm, requests, limits) for arm in arms.values()]
+        rates[rows] = tuple(sum(sum(one.committed) for one in each) / sum(one.decode_s for one in each)
+                            for each in answers)
+    return rates
+
+
+def batch_lines(rates: Mapping[int, tuple[float, ...]]) -> list[Line]:
+    """Tokens/s of the second arm at each batch; the first batch at which it is no faster than the first arm."""
+    lines = [Line(f"batch {rows}", own, "tokens/s", f"{own / base:.2f} of {base:.4g} autoregressive")
+             for rows, (base, own) in rates.items()]
+    gone = next((rows for rows, (base, own) in rates.items() if own <= base), None)
     return lines if gone is None else [*lines, Line("speedup is gone", gone, "rows")]
+
+
+def write_roofline(target: LanguageModel, lines: Sequence[Line], rates: Mapping[int, tuple[float, ...]], context: int,
+                   folder: Path) -> None:
+    """Draw roofline.png, .pdf and .svg into `folder` from the measured lines and batches."""
+    from plots.render import save  # matplotlib, which a refused command should not cost
+    from plots.roofline import draw
+    from plots.style import style
+    from results.metrics.roofline import Limits as Allowed
+
+    values = {line.what: line.value for line in lines}
+    weights, entry = step_bytes(target)
+    dtype, bandwidth = target.model.dtype, 1e9 * values["copy bandwidth"]
+    flops = measured_flops(target.device, dtype)
+    allowed = Allowed(bandwidth, flops * dtype.itemsize / (2 * weights), weights, entry * context)
+    points = {"nodes of a tree": {nodes: 1e3 * nodes / values[f"verify {nodes} nodes"] for nodes in NODES},
+              "rows of a batch": {rows: base for rows, (base, _) in rates.items()}}
+    caption = (f"a context of {context} tokens; copy {bandwidth / 1e9:.3g} GB/s, matrix product {flops / 1e12:.3g} "
+               "TFLOP/s, both measured; a point above its limit reads from the processor's caches")
+    with style(salt="roofline"):
+        save(draw(points, allowed, caption), folder / "roofline")
 
 
 def table(lines: Sequence[Line]) -> str:
@@ -234,6 +246,7 @@ def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, override
         f"# What a cycle costs: {cell.pair.name}\n\n{machine}, {cell.engine.dtype}; a context of {options.context} "
         f"tokens, {options.new} new tokens, batch 1 where none is named; {cell.drafter.name} ({drafter}), rule "
         f"{cell.rule.name}.\n`python -m bench.microbench {' '.join(overrides)}`\n\n{table(lines)}\n\n"
+        "![roofline](roofline.png)\n\n"
         "The parts of a cycle are timed in a separate pass that synchronises with the device at every phase. All rows "
         "of a batch have the same synthetic prompt: what a cycle accepts, and so the speedup, is that of no task.\n",
         encoding="utf-8")
@@ -249,8 +262,10 @@ def run(options: Microbench, overrides: Sequence[str]) -> None:
     lines = measure(method, baseline, options.context, options.new, options.repeats)
     ids, limits = synthetic(method.target, options.context), Limits(options.new, frozenset())
     arms = {"autoregressive": baseline, opened.cell.drafter.name: method}
-    lines += [*serving(arms, ids, limits), *batches(arms, ids, limits, options.batch)]
+    rates = batch_rates(arms, ids, limits, options.batch)
+    lines += [*serving(arms, ids, limits), *batch_lines(rates)]
     write(opened, lines, options, overrides, folder)
+    write_roofline(method.target, lines, rates, options.context, folder)
     print(table(lines))
     print(f"written: {folder}")
 

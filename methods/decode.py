@@ -4,7 +4,6 @@ Autoregressive decoding is the same loop with an empty draft, so a speedup never
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from methods.acceptance import settle
 from methods.engine.cache import SlotCache
+from methods.engine.clock import now
 from methods.method import Method
 from methods.prompt_rng import PromptRng
 from methods.rules.verification import State, Verification
@@ -106,7 +106,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     rng = PromptRng([r.key for r in requests], nodes + 1 + uniforms, target.device)
     generations = [Generation() for _ in rows]
 
-    start = _clock(target.device)
+    start = now(target.device)
     cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(target)
     first = target.prefill(rows, cache, features=wanted)
     token = draw(method.sampling.probs(first.logits[:, 0]), rng.cycle()[:, -1])
@@ -118,7 +118,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     for row, generation, new in zip(rows, generations, token.tolist(), strict=True):
         _emit(row, generation, [new], limits, target)
     state = method.rule.start(rows, target.device)
-    began = _clock(target.device)
+    began = now(target.device)
 
     while not all(g.finish for g in generations):
         u = rng.cycle()
@@ -140,7 +140,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
                 proposer.on_features(features, kept)
             if draft.extra_nodes:
                 proposer.on_extra_outputs([outcome.extra_argmax for outcome in outcomes])
-    seconds = (began - start) / len(rows), (_clock(target.device) - began) / len(rows)
+    seconds = (began - start) / len(rows), (now(target.device) - began) / len(rows)
     for index, generation in enumerate(generations):
         generation.prefill_s, generation.decode_s = seconds
         generation.drafted, generation.pruned = proposer.pruning_counts(index, len(generation.committed))
@@ -283,9 +283,3 @@ def _slots(method: Method, rows: list[list[int]], limits: Limits) -> int:
     longest = max(map(len, rows))
     check_fit(method, longest, limits)
     return longest + limits.max_new_tokens + method.drafter.nodes(method.draft.length) + 1
-
-
-def _clock(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from results.store.timed import Timed
 
 PROFILE = "profile"
-"""The record of a cell's phases: median seconds of each part of a cycle, its own and the baseline's."""
+"""The record of a cell's phases: median seconds of each part of a cycle, its own and the baseline's; and what a step of
+the baseline reads (`methods.engine.roofline.reads`)."""
 
 
 def asked_folder(cell: Cell, store: Store) -> AskedFolder:
@@ -115,7 +116,7 @@ class AskedFolder(CellFolder):
         """The summary of these records, with the phases of the profile."""
         task, profile = self.cell.load_task(), self.record(PROFILE) or {}
         summary = summarise(records, metric=task.metric, proportion=task.proportion, phases=profile.get("own"),
-                            baseline_phases=profile.get("baseline"))
+                            baseline_phases=profile.get("baseline"), reads=profile.get("reads"))
         return summary.with_values(asked=self.cell.n)
 
     def shown(self, summary: Summary) -> Summary:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from torch import nn
 
 from bench.run.conversation import answer
 from methods.decode import Limits, generate
+from methods.engine.clock import now
 
 if TYPE_CHECKING:
     from methods.method import Method
@@ -69,12 +69,6 @@ class Phases:
     def per_cycle(self, *names: str) -> float:
         """Mean seconds of these phases together."""
         return sum(sum(self.times[name]) for name in names) / self.cycles
-
-
-def now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 def _recording(device: torch.device) -> bool:

@@ -17,6 +17,7 @@ from bench.run.model_pool import ModelPool, use_threads
 from bench.run.profiling import PROMPTS, profiles
 from bench.run.progress import Bars, Row, display_names
 from bench.run.repeatable import NotRepeatable, check_share, parting
+from methods.engine.roofline import reads
 from results.store.timed import Timed, TimedRun
 
 if TYPE_CHECKING:
@@ -134,13 +135,14 @@ class Rotation:
 
     def _check_and_profile(self) -> None:
         """Check how many prompts parted, and record the phases of a cycle, of the baseline and of every arm, on the
-        first prompts that were timed."""
+        first prompts that were timed, and what the baseline reads."""
         methods = [arm.method for arm in self.arms if not arm.cell.is_autoregressive]
         base, *others = profiles([self.baseline, *methods], self.prompts[:PROMPTS], self.limits, self._stream)
-        phases = iter(others)
+        phases, machine = iter(others), f"{self.stamp.host}, {self.stamp.boot}"
+        bytes_read = reads(self.baseline.target, self.cell.batch, machine)
         for arm in self.arms:
             own = base if arm.cell.is_autoregressive else next(phases)
-            arm.claim.folder.write_record(PROFILE, {"own": own, "baseline": base})
+            arm.claim.folder.write_record(PROFILE, {"own": own, "baseline": base, "reads": bytes_read})
             try:
                 check_share(arm.cell, arm.claim.folder.timed())
             except NotRepeatable as error:

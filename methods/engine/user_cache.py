@@ -4,6 +4,7 @@
     packages/NAME==VERSION/       an unpacked wheel
     gguf/SHA256/                  a GGUF file, converted
     sha256/HASH-OF-PATH.json      the SHA-256 of a file, for as long as its size, times and inode stay the same
+    measured/HASH-OF-NAME.json    a number that was measured once
 
 Several processes may use it at once, and each may be killed at any time."""
 
@@ -84,6 +85,18 @@ def known_sha256(file: Path) -> str | None:
         return str(noted["sha256"]) if noted["state"] == _state(file) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def noted(name: str, measure: Callable[[], float]) -> float:
+    """The number called `name`: measured once, and kept where the cache can be written."""
+    file = cache_folder() / "measured" / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
+    try:
+        return float(json.loads(file.read_text(encoding="utf-8"))["value"])
+    except (OSError, ValueError, KeyError, TypeError):
+        value = measure()
+    with suppress(OSError):
+        _write(file, json.dumps({"name": name, "value": value}))
+    return value
 
 
 def _state(file: Path) -> list[int]:

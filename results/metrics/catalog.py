@@ -92,6 +92,9 @@ _SPEED = (
            "τ times the time of an autoregressive token, over the time of drafting and verifying: the speedup if all "
            "other work were free. Times are medians of a profiling pass."),
     Metric("efficiency", "Efficiency", "%", 0, "higher", "Speedup over ideal speedup."),
+    Metric("roofline", "Baseline's bandwidth", "%", 0, None,
+           "Bytes that a token of autoregressive decoding must read, weights and cache, times its tokens/s, over the "
+           "bandwidth of a plain copy on the same machine."),
     Metric("prefill_share", "Prefill", "%", 1, None, "Prefill over prefill and decode wall time."),
     Metric("draft_time_share", "Draft", "%", 1, None,
            "Drafting and pruning over prefill and decode wall time. Decode time is split in the proportions of a "

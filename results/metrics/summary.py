@@ -22,6 +22,7 @@ from results.metrics.answer_speed import answer_speeds
 from results.metrics.intervals import Interval
 from results.metrics.phases import time_shares
 from results.metrics.quality_loss import score_change, score_pairs
+from results.metrics.roofline import roofline
 from results.metrics.speed import modelled_speedup, speeds
 from results.store.compared import Compared
 from results.store.sample import FailedSample, Sample
@@ -30,7 +31,8 @@ from results.store.summary import Summary
 Floats = NDArray[np.float64]
 
 def summarise(records: Sequence[Compared | FailedSample], *, metric: str, proportion: bool,
-              phases: Mapping[str, float] | None = None, baseline_phases: Mapping[str, float] | None = None) -> Summary:
+              phases: Mapping[str, float] | None = None, baseline_phases: Mapping[str, float] | None = None,
+              reads: Mapping[str, float] | None = None) -> Summary:
     """The summary of a cell.
 
     records          its prompts in any order, each once; failed ones are counted and left out
@@ -39,6 +41,7 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
     phases           median seconds of the parts of a cycle (draft, verify, accept, commit) and of the whole (cycle),
                      from a profiling pass
     baseline_phases  the same of the baseline
+    reads            what a step of the baseline reads (`results.metrics.roofline`)
 
     The autoregressive cell is its own baseline, with speedup 1 and no interval. Raises ValueError for repeated prompts
     and for a cell where only some samples are their own baseline."""
@@ -59,6 +62,7 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
         **speed,
         **modelled_speedup(pairs, autoregressive),
         **_ideal_speedup(cycles["tau"], speed["speedup"], phases, baseline_phases),
+        roofline=roofline(base, speed["baseline_tokens_per_s"], reads),
         **time_shares(speed["prefill_s"], speed["decode_s"], phases),
         **_quality(pairs, metric, proportion, autoregressive),
         **_agreement(samples, base),

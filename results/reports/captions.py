@@ -27,8 +27,24 @@ def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row
         parts += [f"verdicts: loss of up to {100 * spec.margin:g} pp counts as none"]
     parts += [f"score: {scores(spec, grid)}"] if named & {"accuracy", "recovery", "accuracy_change"} else []
     parts += [BOLD] if any(number.best for number in numbers) else []
+    parts += engine(grid) if any("speedup" in name for name in named) else []
     parts += [widths(spec, rows), *stated(conditions(grid))]
     return "; ".join(part for part in parts if part)
+
+
+def engine(grid: Grid) -> list[str]:
+    """`efficiency 71% to 88% of the ideal speedup`, `baseline at 41% of the copy bandwidth`: what a speedup is worth,
+    as far as it was measured."""
+    summaries = [held.summary for held in grid.values() if held.summary is not None]
+    efficiencies = [one.efficiency for one in summaries if one.efficiency is not None and one.accept_len]
+    shares = [one.roofline for one in summaries if one.roofline is not None]
+    parts = [f"efficiency {_span(efficiencies)} of the ideal speedup"] if efficiencies else []
+    return parts + ([f"baseline at {_span(shares)} of the copy bandwidth"] if shares else [])
+
+
+def _span(shares: Sequence[float]) -> str:
+    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _is_untold(spec: TableSpec, axis: str, stub: Sequence[str]) -> bool:

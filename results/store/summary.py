@@ -97,6 +97,7 @@ class Summary(BaseModel):
 
     speedup_ideal: float | None
     efficiency: float | None
+    roofline: float | None = None
     phases: dict[str, float] | None
     prefill_share: float | None
     draft_time_share: float | None

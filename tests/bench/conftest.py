@@ -13,6 +13,7 @@ from bench.__main__ import main
 from bench.dry_run.downloads import listing
 from bench.dry_run.plan import config_folder
 from bench.run import machine
+from methods.engine import roofline
 from results.store.cells import CellFolder, Store
 from tests.helpers.judging import Server
 
@@ -57,6 +58,12 @@ def pair(pair_folder: Path) -> list[str]:
 def machine_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that run beside each other need not wait until they are alone on the machine."""
     monkeypatch.setattr(machine, "LOCK", tmp_path / "machine.lock")
+
+
+@pytest.fixture(autouse=True)
+def bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy bandwidth that takes no time and leaves no note in the user's cache."""
+    monkeypatch.setattr(roofline, "copy_bandwidth", lambda device, machine, threads: 1e10)
 
 
 @pytest.fixture

@@ -11,10 +11,13 @@ import torch
 
 from bench import microbench
 from bench.dry_run.memory import estimate
-from bench.microbench import NODES, bytes_per_token, composed, main
+from bench.microbench import NODES, composed, main
 from methods.decode import Generation, Limits, Request
+from methods.engine import roofline
 from methods.engine.loading import load_model
 from methods.engine.random_weights import nbytes
+from methods.engine.roofline import copy_bandwidth, reads, step_bytes
+from tests.helpers.tiny_models import language_model
 
 
 def test_the_table_and_its_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,6 +29,7 @@ def test_the_table_and_its_environment(tmp_path: Path, capsys: pytest.CaptureFix
                   "first token, eagle3", "between bursts, autoregressive", "GB", "batch 1 ", "batch 2 ",
                   *(f"verify {nodes} nodes" for nodes in NODES)):
         assert words in printed and words in written, words
+    assert "](roofline.png)" in written and (tmp_path / "roofline.png").stat().st_size > 10_000
     assert "total 12" in written and "1.00 of one node" in written
     assert set(json.loads((tmp_path / "environment.json").read_text())["models"]) == {"target", "eagle3"}
 
@@ -48,7 +52,7 @@ def test_the_batch_at_which_the_speedup_is_gone(rates: tuple[float, ...], gone: 
 
     monkeypatch.setattr(microbench, "generate", decoded)
     arms: Any = {"autoregressive": "first", "eagle3": "second"}
-    lines = microbench.batches(arms, [1, 2], Limits(4, frozenset()), 4)
+    lines = microbench.batch_lines(microbench.batch_rates(arms, [1, 2], Limits(4, frozenset()), 4))
     assert [line.value for line in lines[:3]] == [4 * rate for rate in rates]
     assert [line.value for line in lines[3:]] == ([] if gone is None else [gone])
 
@@ -56,7 +60,34 @@ def test_the_batch_at_which_the_speedup_is_gone(rates: tuple[float, ...], gone: 
 def test_an_autoregressive_step_reads_all_but_the_input_embedding() -> None:
     """2048 x 64 entries of the embedding are not read; 2 x 8 layers x 2 heads x 16 x 4 bytes a cached token are."""
     target = load_model("random:models/shapes/tiny", dtype="float32")
-    assert bytes_per_token(target, 10) == nbytes(target.model) - 2048 * 64 * 4 + 10 * 2 * 8 * 2 * 16 * 4
+    assert step_bytes(target) == (nbytes(target.model) - 2048 * 64 * 4, 2 * 8 * 2 * 16 * 4)
+
+
+def test_the_copy_bandwidth_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """and noted in the user's cache; an unreadable note is measured again."""
+    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path))
+    values = iter([3.0, 4.0, 5.0])
+    monkeypatch.setattr(roofline, "measured_bandwidth", lambda device: next(values))
+    found = []
+    for threads in (1, 1, 2):
+        copy_bandwidth.cache_clear()
+        found.append(copy_bandwidth(torch.device("cpu"), "host, boot", threads))
+    assert found == [3.0, 3.0, 4.0]
+    for note in (tmp_path / "measured").iterdir():
+        note.write_text("{")
+    copy_bandwidth.cache_clear()
+    assert copy_bandwidth(torch.device("cpu"), "host, boot", 1) == 5.0
+    copy_bandwidth.cache_clear()
+
+
+def test_the_copy_bandwidth_is_that_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roofline, "COPY_BYTES", {"cpu": 8 << 20})
+    assert 1e8 < roofline.measured_bandwidth(torch.device("cpu")) < 1e13
+
+
+def test_a_model_that_reads_a_part_of_its_weights_has_no_share() -> None:
+    assert reads(language_model("mixtral"), 1, "") is None and reads(language_model("gemma2"), 1, "") is None
+    assert reads(language_model("llama"), 4, "") is not None
 
 
 def test_a_random_head_is_one_of_its_shape_and_the_estimate_knows_it() -> None:

@@ -25,7 +25,7 @@ KEYS = {
     "speedup_modelled", "speedup_modelled_ci95", "token_ms", "timed_cycle_ms", "repeatable", "timed",
     "speedup_mean_of_ratios", "e2e_tokens_per_s", "accuracy", "accuracy_ci95", "baseline_accuracy",
     "baseline_accuracy_ci95", "recovery", "mcnemar_p", "precision", "edit_similarity", "metric", "n", "failed",
-    "tokens", "cycles", "prefill_s", "decode_s", "speedup_ideal", "efficiency", "phases", "nll", "nll_ci95",
+    "tokens", "cycles", "prefill_s", "decode_s", "speedup_ideal", "efficiency", "phases", "roofline", "nll", "nll_ci95",
     "baseline_nll", "baseline_nll_ci95", "distinct_2", "distinct_2_ci95", "self_agreement", "self_agreement_ci95",
     "repeats", "draft_share_ci95", "relaxed_share_ci95", "greedier_share_ci95", "baseline_tokens_per_s_ci95",
     "speedup_mean_of_ratios_ci95", "e2e_tokens_per_s_ci95", "precision_ci95", "edit_similarity_ci95",

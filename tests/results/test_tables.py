@@ -239,6 +239,17 @@ def test_the_caption_says_n_the_interval_and_the_scores(grid):
     assert score == "score: exact_match (GSM8K), pass@1 (mini_code)"
 
 
+def test_the_caption_says_what_a_speedup_is_worth(grid):
+    for index, (coords, held) in enumerate(grid.items()):
+        values = {"efficiency": 0.7 + index / 100, "roofline": 0.412}
+        grid[coords] = replace(held, summary=held.summary.with_values(**values))
+    shown = [0.7 + index / 100 for index, coords in enumerate(grid) if coords[1] != "AR"]
+    words = (f"efficiency {min(shown):.0%} to {max(shown):.0%} of the ideal speedup; "
+             "baseline at 41% of the copy bandwidth")
+    assert words in lay_out(table_spec(values=["speedup"]), grid).caption
+    assert "bandwidth" not in lay_out(table_spec(values=["tau"]), grid).caption
+
+
 def test_an_axis_of_one_entry_is_told_in_the_caption():
     axes = table_spec().model_dump()["axes"]
     axes["Model"] = axes["Model"][:1]

@@ -1,0 +1,54 @@
+"""The share of the copy bandwidth that autoregressive decoding reaches, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from results.metrics.roofline import Limits, roofline
+from tests.helpers.synthetic_cells import sample
+
+READS = {"weights": 1000.0, "entry": 10.0, "rows": 1, "bandwidth": 1e6}
+
+
+def answer(prompt: int, tokens: int, turns: int = 1):
+    one = sample("a", list(range(tokens)), committed=[1] * (tokens - 1), accepted=[0] * (tokens - 1))
+    return replace(one, prompt_tokens=prompt, turn_tokens=[tokens // turns] * turns)
+
+
+def test_one_answer() -> None:
+    """20 tokens behind 40: the mean context is 50, a token reads 1000 + 500 bytes, 100 times a second."""
+    assert roofline([answer(40, 20)], 100.0, READS) == pytest.approx(0.15)
+
+
+def test_a_batch_shares_the_weights_and_turns_have_contexts_of_their_own() -> None:
+    assert roofline([answer(40, 20)], 100.0, READS | {"rows": 4}) == pytest.approx(0.075)
+    assert roofline([answer(80, 40, turns=2)], 100.0, READS) == pytest.approx(0.15)
+
+
+def test_long_answers_weigh_more() -> None:
+    """20 tokens in a context of 50, 60 in one of 130: 110 on average."""
+    assert roofline([answer(40, 20), answer(100, 60)], 100.0, READS) == pytest.approx(0.21)
+
+
+@given(st.floats(1, 1e4), st.floats(1.1, 10))
+def test_a_faster_baseline_is_nearer(speed: float, factor: float) -> None:
+    slow, fast = (roofline([answer(40, 20)], rate, READS) for rate in (speed, factor * speed))
+    assert fast == pytest.approx(factor * slow)
+
+
+@pytest.mark.parametrize(("samples", "speed", "reads"), [
+    ([answer(4, 2)], None, READS), ([answer(4, 2)], 1.0, None), ([], 1.0, READS)])
+def test_what_is_not_known_is_none(samples, speed, reads) -> None:
+    assert roofline(samples, speed, reads) is None
+
+
+@given(st.integers(1, 512), st.integers(1, 64))
+def test_the_limit_is_the_lower_of_the_two(tokens: int, rows: int) -> None:
+    allowed = Limits(bandwidth=1e6, compute=5000.0, weights=1000.0, cached=500.0)
+    [got] = allowed.tokens_per_s(np.array([float(tokens)]), np.array([float(rows)]))
+    assert got == pytest.approx(min(5000.0, 1e6 * tokens / (1000 + 500 * rows)))
