@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -210,8 +211,10 @@ def long_csv(tables: Sequence[Table], grid: Grid) -> str:
     half-width, whether it is best, the verdict; n and the conditions of the measurement; state, reason, footnotes,
     published, difference, printed (the published number as the paper prints it), published_notes. Numbers are in the
     summary's units (shares and accuracies as fractions)."""
+    noted = [replace(table, notes=next((later.notes for later in tables[i:] if later.notes), ()))
+             for i, table in enumerate(tables)]  # a table in parts has its footnotes under the last one
     lines = [_csv_line(table, cell, number, grid)
-             for table in tables for row in table.rows for cell in row.cells if cell.state != "absent"
+             for table in noted for row in table.rows for cell in row.cells if cell.state != "absent"
              for number in cell.numbers if not number.absent]
     frame = pd.DataFrame(lines).astype({"n": "Int64", "failed_prompts": "Int64"})
     texts = {str(name): frame[name].map(spreadsheet_text) for name in frame.select_dtypes(exclude="number")}

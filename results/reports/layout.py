@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 
 from results.metrics import over_best
 from results.metrics.catalog import JUDGED
@@ -226,8 +227,8 @@ def in_lines(table: Table) -> Table:
 
 
 def blocks(table: Table) -> list[Table]:
-    """The table in parts whose rows share no column, if there are several; caption and footnotes are those of the
-    last."""
+    """The table in parts whose rows share no column, if there are several, each without the metrics that none of its
+    rows shows; caption and footnotes are those of the last."""
     parts: list[tuple[set[int], set[int]]] = []  # rows, columns
     for number, row in enumerate(table.rows):
         taken = {place for place, cell in enumerate(row.cells) if cell.state != "absent"}
@@ -242,8 +243,19 @@ def blocks(table: Table) -> list[Table]:
         columns=tuple(table.columns[place] for place in sorted(places)),
         rows=tuple(replace(table.rows[number], cells=tuple(table.rows[number].cells[place] for place in sorted(places)))
                    for number in sorted(rows))) for rows, places in sorted(parts, key=lambda part: min(part[0]))]
+    tables = [without_empty(part) for part in tables]
     tables[-1] = replace(tables[-1], caption=table.caption, notes=table.notes, findings=table.findings)
     return tables
+
+
+def without_empty(table: Table) -> Table:
+    """The table without the metrics that stand in no row."""
+    shown = [[any(row.cells[i].state != "absent" and not row.cells[i].numbers[j].absent for row in table.rows)
+              for j in range(len(under))] for i, under in enumerate(table.columns)]
+    columns = tuple(tuple(compress(under, kept)) for under, kept in zip(table.columns, shown, strict=True))
+    rows = tuple(replace(row, cells=tuple(replace(cell, numbers=tuple(compress(cell.numbers, kept)))
+                                          for cell, kept in zip(row.cells, shown, strict=True))) for row in table.rows)
+    return replace(table, columns=columns, rows=rows)
 
 
 def remarks(summary: Summary, with_speed: bool) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pydantic import ValidationError
 
-from results.reports.formats import markdown
+from results.reports.formats import long_csv, markdown
 from results.reports.layout import lay_out, lay_out_all
 from tests.helpers.synthetic_cells import full_grid, table_spec
 
@@ -41,6 +43,13 @@ def test_rows_without_a_common_column_are_tables_of_their_own() -> None:
     assert first.headers == ("none",) and [row.labels for row in first.rows] == [("SD",)]
     assert second.headers == ("0.1", "0.2") and [row.labels for row in second.rows] == [("Judge",), ("Judge + DM",)]
     assert not first.caption and second.caption
+    relative = {"metric": "tau", "label": "over", "over": {"Method": "Judge"}, "only": {"Method": ["Judge + DM"]}}
+    ratios = table_spec(axes=axes, rows=["Method"], columns=["Threshold"], values=["speedup", relative], mean=None,
+                        published=None)
+    grid = full_grid(ratios)
+    first, second = lay_out_all(ratios, {place: replace(held, notes=("noted",)) for place, held in grid.items()})
+    assert [len(table.columns[0]) for table in (first, second)] == [1, 2], "no empty columns"
+    assert "noted" in long_csv([first, second], grid).splitlines()[1], "footnotes stand under the last part"
     axes["Threshold"][0] = {"label": "none"}
     spec = table_spec(axes=axes, rows=["Method"], columns=["Threshold"], values=["tau"], mean=None, published=None)
     assert len(lay_out_all(spec, full_grid(spec))) == 1
