@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -52,7 +53,7 @@ def _limit() -> None:
 
 def _answer(kind: str, text: str, row: dict[str, Any]) -> dict[str, Any]:
     try:
-        value = _template(text).render(row) if kind == "render" else _value(text, row)
+        value = _template(text).render(_names(row)) if kind == "render" else _value(text, row)
         if isinstance(value, str) and len(value) > LONGEST:
             raise ValueError(f"more than {LONGEST} characters")
         return {"value": wire.encode(value, _refuse)}
@@ -67,10 +68,15 @@ def _answer(kind: str, text: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(text: str, row: dict[str, Any]) -> Any:
-    value = _expression(text)(row)
+    value = _expression(text)(_names(row))
     if isinstance(value, StrictUndefined):
         str(value)  # raises
     return value
+
+
+def _names(row: dict[str, Any]) -> dict[str, Any]:
+    """The row's fields, and `row` for those whose name is no identifier; a field of that name wins."""
+    return {"row": row} | row
 
 
 def _refuse(value: Any) -> Any:
@@ -81,7 +87,7 @@ def _refuse(value: Any) -> Any:
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
-    environment.filters["after"] = _after
+    environment.filters |= {"after": _after, "shuffled": _shuffled}
     return environment
 
 
@@ -90,6 +96,11 @@ def _after(text: str, mark: str) -> str:
     if mark not in text:
         raise ValueError(f"no {mark!r} in {text[-60:]!r}")
     return text.rpartition(mark)[2].strip()
+
+
+def _shuffled(values: list[Any], seed: str) -> list[Any]:
+    """The values in an order that only their number and the seed decide."""
+    return Random(seed).sample(values, len(values))
 
 
 @cache

@@ -1,12 +1,13 @@
-"""Exact match as in lm-eval, computed with the filters and the metric of one of its tasks.
+"""Exact match as in lm-eval, computed with the filters and the metric, or the function, of one of its tasks.
 
 `rules` is a task file of lm-eval (below lm_eval/tasks): `filter_list` extracts the answer, `metric_list` compares it.
-`filters` adds filters in the same notation. The scores of all filters are recorded; `filter` selects the main one.
+`filters` adds filters in the same notation. The scores of all filters are recorded; `filter` selects the main one. A
+task whose `process_results` compares has no filters: `filter` is then left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from runpy import run_path
@@ -26,14 +27,20 @@ class Harness(Scorer):
 
     name: Literal["lm_eval"]
     rules: str
-    filter: str
+    filter: str | None = None
     filters: dict[str, Steps] = Field(default_factory=dict)
 
     def check_options(self) -> None:
-        self._filters()
+        if self.filter is None:
+            own_comparison(self.rules)
+        else:
+            self._filters()
 
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-        """1 if the answer extracted by `filter` equals the target; the details hold the score of each filter."""
+        """1 if the answer extracted by `filter` equals the target; the details hold the score of each filter. Without
+        `filter` the score that the task's own function gives."""
+        if self.filter is None:
+            return Score(float(own_comparison(self.rules)({"answer": reference["target"]}, [texts[0]])["exact_match"]))
         extracted = {name: extract(steps, texts[0], reference) for name, steps in self._filters().items()}
         options = rules(self.rules)["metric"]
         right = {name: exact_match(answer, reference["target"], options) for name, answer in extracted.items()}
@@ -64,6 +71,18 @@ def exact_match(answer: str, target: str, options: Mapping[str, Any]) -> float:
     from lm_eval.api.metrics import exact_match_hf_evaluate
 
     return float(exact_match_hf_evaluate([answer], [target], **options)["exact_match"])
+
+
+@cache
+def own_comparison(name: str) -> Callable[[dict[str, Any], list[str]], Mapping[str, float]]:
+    """`process_results` of one of lm-eval's tasks. Raises TaskError where it has none."""
+    given = task_file(name, "task.scorer.rules=").get("process_results")
+    if given is None:
+        raise TaskError(f"task.scorer.rules={name}: its task compares by filters; give task.scorer.filter=, one of "
+                        f"{', '.join(rules(name)['filters'])}")
+    file, _, function = str(given).rpartition(".")
+    compare: Callable[[dict[str, Any], list[str]], Mapping[str, float]] = run_path(f"{file}.py")[function]
+    return compare
 
 
 @cache

@@ -50,6 +50,7 @@ def _contest(n: int) -> dict[str, Any]:
             "private_test_cases": _hidden([form]), "metadata": json.dumps({"func_name": "total"} if by_call else {})}
 
 
+CONTESTS = [_contest(n) for n in range(5)]
 ROWS: Mapping[str, list[dict[str, Any]]] = {
     **dict.fromkeys(("gsm8k", "gsm8k_eagle", "gsm8k_mars", "gsm8k_arc", "gsm8k_dropmatch"), WORD_PROBLEMS),
     **dict.fromkeys(("humaneval", "humaneval_completion", "humaneval_eagle", "humaneval_arc", "humaneval_mars"),
@@ -80,7 +81,12 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
                    (["detectable_format:number_highlighted_sections"], [{"num_highlights": 1}]),
                    (["change_case:english_lowercase"], [{}]),
                    (["startend:quotation"], [{}])])],
-    "livecodebench": [_contest(n) for n in range(5)],
+    **dict.fromkeys(("livecodebench", "livecodebench_v6"), CONTESTS),
+    "aime24": [{"ID": f"2024-I-{n}", "Problem": f"Find ${n}+1$.", "Solution": rf"$\\boxed{{{n + 1}}}$", "Answer": n + 1}
+               for n in range(1, 6)],
+    "gpqa_diamond": [
+        {"Record ID": f"rec{n}", "Question": f"What is {n} + 1?", "Correct Answer": f"{n + 1}\n",
+         **{f"Incorrect Answer {i}": f" {n + 1 + i}" for i in (1, 2, 3)}, "Subdomain": "arithmetic"} for n in range(5)],
 }
 """Task -> five rows."""
 

@@ -44,7 +44,8 @@ PUBLISHED = {
     "gsm8k_eagle": "eagle/gsm8k/question.jsonl", "humaneval_eagle": "eagle/humaneval/question.jsonl",
     "komt_bench": "komt_bench/question_ko.jsonl", "mbpp": "mbpp/mbpp.jsonl", "spec_bench": "spec_bench/question.jsonl",
 }
-NOT_PUBLISHED_HERE = {"humaneval_plus", "livecodebench", "mbpp_plus", "mmlu", "mmlu_pro", "mmlu_pro_arc"}
+NOT_PUBLISHED_HERE = {"aime24", "gpqa_diamond", "humaneval_plus", "livecodebench", "livecodebench_v6", "mbpp_plus",
+                      "mmlu", "mmlu_pro", "mmlu_pro_arc"}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def load(hydra):
 def yamls() -> set[str]:
     """The tasks whose YAML builds on conf/task/dataset.yaml, or on one that does."""
     texts = {path.stem: path.read_text() for path in (ROOT / "conf" / "task").glob("*.yaml")}
-    return {name for name, text in texts.items() if re.search(r"\n  - (dataset|humaneval)\n", text)}
+    return {name for name, text in texts.items() if re.search(r"\n  - (dataset|humaneval|livecodebench)\n", text)}
 
 
 def test_every_yaml_is_tried():
@@ -103,6 +104,25 @@ def test_shipped_rows_need_no_path(name, load):
     prompts = load(name).prompts()
     assert len({prompt.group or prompt.id for prompt in prompts}) == SHIPPED[name]
     assert all(prompt.text or prompt.turns[0] for prompt in prompts)
+
+
+def test_boxed_answers_are_compared_by_the_function_of_lm_eval(load, tmp_path):
+    task = load("aime24", path=str(write_rows(tmp_path, "aime24")))
+    prompt = task.prompts(1)[0]
+    assert (prompt.group, prompt.reference["target"]) == ("2024-I-1", "2")
+    texts = (r"so $x$ is \boxed{2}.", r"\boxed{02}", r"\boxed{3}", "no box")
+    assert [task.score(prompt, [text]).value for text in texts] == [1, 0, 0, 0]
+
+
+def test_choices_are_shuffled_by_the_question(load, tmp_path):
+    task = load("gpqa_diamond", path=str(write_rows(tmp_path, "gpqa_diamond")))
+    prompts = task.prompts()[::6]
+    for n, prompt in enumerate(prompts):
+        right = prompt.reference["target"]
+        assert f"{right} {n + 1}\n" in prompt.turns[0], "the target is the letter before the correct answer"
+        assert [task.score(prompt, [f"(A) or (B)? The answer is {letter}"]).value
+                for letter in ("(A)", "(B)", "(C)", "(D)")].index(1) == "ABCD".index(right[1])
+    assert len({prompt.reference["target"] for prompt in prompts}) > 1
 
 
 def test_both_splits_of_gsm8k_are_shipped(load):
