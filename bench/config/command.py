@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ from typing import Any, Self
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import Section, validated
-from results.store.reasons import OWN_PACKAGES, USAGE_ERROR, is_own, one_line, printable
+from results.store.reasons import OWN_PACKAGES, USAGE_ERROR, is_own, log_to_stderr, one_line, printable
 
 FAILED, INTERRUPTED = 1, 130
 OF_FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR,
@@ -95,35 +94,6 @@ def run_yaml_command(name: str, run: Callable[[Mapping[str, Any]], int | None],
         return compose_command(name, given, lambda command, _: run(command.only_point().config))
 
     return run_command(body)
-
-
-class _Formatter(logging.Formatter):
-    """`WARNING: text`, without what would steer the terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
-
-
-class _Once(logging.Filter):
-    """Each text once: many cells may share a cause."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._shown: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        first = text not in self._shown
-        self._shown.add(text)
-        return first
-
-
-def log_to_stderr() -> None:
-    """Let warnings of this process go to stderr, each text once, where nothing has set up logging before."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(_Once())
-    handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
 def _raised_here(error: BaseException) -> bool:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bench.config.command import log_to_stderr
 from bench.run.decoding import Decoder, Done, Job
 from bench.run.model_pool import DEFAULT_THREADS, ModelPool
+from results.store.reasons import log_to_stderr
 from results.store.sample import FailedSample
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import sys
 import traceback
@@ -49,3 +50,32 @@ class Arguments(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         print(f"error: {printable(one_line(message))}; see --help", file=sys.stderr)
         sys.exit(USAGE_ERROR)
+
+
+class _Formatter(logging.Formatter):
+    """`WARNING: text`, without what would steer the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+class _Once(logging.Filter):
+    """Each text once: many cells may share a cause."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        first = text not in self._shown
+        self._shown.add(text)
+        return first
+
+
+def log_to_stderr() -> None:
+    """Let warnings of this process go to stderr, each text once, where nothing has set up logging before."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_Once())
+    handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])

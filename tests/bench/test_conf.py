@@ -17,6 +17,7 @@ from bench.config.paths import CONF
 from bench.config.schema import Pair
 from bench.config.settings import Settings
 from bench.reports.plan import plan_of
+from bench.reports.run import ALL, EVERY, LIST
 from bench.reports.sweep import plans_of
 from methods import registry
 from results.reports.kinds import parse_report
@@ -82,11 +83,13 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
     if "pair=local" not in overrides:
         overrides = [word for word in overrides if not word.startswith("pair=")] + pair
     command = hydra.command(overrides, multirun="-m" in words)
+    if command.report == LIST:
+        return  # it names every report
     if command.report is not None:
         measured = [*(stand_ins[f"pair.{file}=FILE"] for file in ("arc", "autojudge", "judge")), stand_ins["data=DIR"]]
-        for name in set(hydra.options("report") if command.report == "all" else [command.report]) - composed:
+        for name in set(hydra.options("report") if command.report in (ALL, EVERY) else [command.report]) - composed:
             spec = parse_report(hydra.section("report", name))
-            if isinstance(spec, Workload) and command.report == "all":
+            if isinstance(spec, Workload) and command.report in (ALL, EVERY):
                 continue  # no part of it: it needs a user's prompts
             table = spec.table() if isinstance(spec, Workload) else spec
             plan = plan_of(table, hydra, [*command.overrides, *measured])

@@ -47,7 +47,8 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
     assert result.store.cell(key).samples() == known, "what was there is used as it is"
     out = tmp_path / "out" / "report"
     files = {file.name for file in out.iterdir()}
-    assert files == {"index.html", "own_table.md", "own_table.tex", "own_table.csv", "own_table.html"}
+    assert files == {"index.html", "own_table.md", "own_table.tex", "own_table.csv", "own_table.html",
+                     "overview.png", "overview.pdf", "overview.svg"}
     rows = list(csv.DictReader((out / "own_table.csv").open()))
     measured = {row["Method"]: row for row in rows if row["value_name"] == "tau" and row["Task"] == "gsm"}
     assert float(measured["AR"]["value"]) == 1.0 and float(measured["SpS"]["value"]) > 1
@@ -225,9 +226,9 @@ def test_constants_are_measured_before_a_report_that_needs_them(
     assert len([cell for cell in result.cells if cell.config()["rule"]["name"] == "arc"]) == 2
 
 
-def test_the_list_of_reports(command, own_conf: Path) -> None:
-    known = command("report=nothing", flags=["-cd", str(own_conf)]).err
-    assert all(f"report={name}" in known for name in ("own_table", "own_figure", "mars_table1", "all", "every", "list"))
+def test_an_unknown_report_names_its_neighbours_and_the_list(command, own_conf: Path) -> None:
+    result = command("report=own_tabel", flags=["-cd", str(own_conf)])
+    assert result.status == 2 and "report=own_table" in result.err and "report=list" in result.err
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def test_accuracies_are_shares_of_the_cycles_that_could_ask():
 
 
 @pytest.mark.parametrize("argv,said", [
-    (["--nodes", "0", "drafter=medusa"], "nodes=0: must be > 0"),
+    (["--nodes", "0", "drafter=medusa"], "nodes=0: must be ≥ 1"),
     (["--nodes", "5", "drafter=model"], "drafter.tree"),
 ])
 def test_a_wrong_command_is_one_line(argv, said, capsys):
