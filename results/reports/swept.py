@@ -45,10 +45,11 @@ class Sweep(Frozen):
 
 
 def spread(value: float) -> tuple[float, ...]:
-    """Five values around a default: below 1 in thirds towards 0 and 1, else by factors of 2."""
+    """Five values around a default, fewer where three digits do not tell them apart: below 1 in thirds towards 0 and 1,
+    else by factors of 2."""
     if 0 < value < 1:
         values = [value / 3, 2 * value / 3, value, 1 - 2 * (1 - value) / 3, 1 - (1 - value) / 3]
-        return tuple(float(f"{one:.3g}") for one in values)
+        return tuple(dict.fromkeys(float(f"{one:.3g}") for one in values))
     return tuple(float(f"{factor * value:.3g}") for factor in (0.25, 0.5, 1, 2, 4))
 
 
