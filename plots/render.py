@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from plots import agreement, bars, histogram, pareto, sweep, traced
 from plots.style import note, style
+from results.metrics.catalog import CLOCKED
 from results.reports.conditions import stated
 from results.reports.grid import Grid, conditions, sizes, unmeasured
 from results.reports.spec import FigureSpec
@@ -45,7 +46,8 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 def _caption(spec: FigureSpec, grid: Grid) -> str:
     """Prompts, conditions and bands; then what was not measured."""
     bands = "bands and bars: 95% interval" if spec.figure.metrics() and conditions(grid) else ""
-    parts, absent = [sizes(grid), bands, *stated(conditions(grid))], unmeasured(spec, grid)
+    size = sizes(grid, bool(CLOCKED & set(spec.figure.metrics())))
+    parts, absent = [size, bands, *stated(conditions(grid))], unmeasured(spec, grid)
     if absent:
         first, missing = absent[0]
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from results.store.timed import Timed
 
 PROFILE = "profile"
-"""The record of a cell's phases: median seconds of each part of a cycle, its own and the baseline's; and what a step of
-the baseline reads (`methods.engine.roofline.reads`)."""
+"""The record of a cell's phases: seconds of each part of a cycle, its own, those of each prompt and the baseline's
+(`bench.run.profiling.Profile`); and what a step of the baseline reads (`methods.engine.roofline.reads`)."""
 
 
 def asked_folder(cell: Cell, store: Store) -> AskedFolder:
@@ -116,7 +116,8 @@ class AskedFolder(CellFolder):
         """The summary of these records, with the phases of the profile."""
         task, profile = self.cell.load_task(), self.record(PROFILE) or {}
         summary = summarise(records, metric=task.metric, proportion=task.proportion, phases=profile.get("own"),
-                            baseline_phases=profile.get("baseline"), reads=profile.get("reads"))
+                            prompt_phases=profile.get("prompts") or (), baseline_phases=profile.get("baseline"),
+                            reads=profile.get("reads"))
         return summary.with_values(asked=self.cell.n)
 
     def shown(self, summary: Summary) -> Summary:

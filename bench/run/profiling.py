@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from methods.method import Method
     from tasks.base import Prompt
 
-PROMPTS, NEW_TOKENS = 3, 48
-"""Enough cycles for medians, few enough to cost little."""
+PROMPTS, NEW_TOKENS = 6, 48
+"""Enough prompts for intervals and cycles for medians, few enough to cost little."""
 PHASES = ("draft", "verify", "accept", "commit")
 
 
@@ -71,24 +71,36 @@ class Phases:
         return sum(sum(self.times[name]) for name in names) / self.cycles
 
 
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Where the time of a method's cycles goes, in seconds.
+
+    phases   of each part of a cycle, of the prefill and of the whole cycle: the mean over prompts; `head` is the LM
+             head's part of `verify`, absent where graphs replay it. On a GPU also `memory_peak`, the bytes allocated at
+             most.
+    prompts  of each prompt, the medians over its cycles.
+    """
+
+    phases: dict[str, float]
+    prompts: list[dict[str, float]]
+
+
 def _recording(device: torch.device) -> bool:
     """Whether a CUDA graph is being recorded."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def profiles(methods: Sequence[Method], prompts: Sequence[Prompt], limits: Limits,
-             stream: Callable[[Prompt, int], str]) -> list[dict[str, float] | None]:
-    """Of each method the median seconds of each phase of a cycle, of the prefill and of the whole cycle, over the first
-    turns of the prompts; `head` is the LM head's part of `verify`, absent where graphs replay it. The methods take
-    turns prompt by prompt, so that whatever else the machine does meets all of them. None where no cycle was needed. On
-    a GPU also `memory_peak`, the bytes allocated at most."""
+             stream: Callable[[Prompt, int], str]) -> list[Profile | None]:
+    """The profile of each method, over the first turns of the prompts. The methods take turns prompt by prompt, so that
+    whatever else the machine does meets all of them. None where no cycle was needed."""
     short = replace(limits, max_new_tokens=min(limits.max_new_tokens, NEW_TOKENS))
     runs: list[list[Phases]] = [[] for _ in methods]
     for prompt in prompts:
         for method, own in zip(methods, runs, strict=True):
             if phases := _run(method, prompt, short, stream):
                 own.append(phases)
-    return [_medians(own) for own in runs]
+    return [profile_of(own) for own in runs]
 
 
 def _run(method: Method, prompt: Prompt, limits: Limits, stream: Callable[[Prompt, int], str]) -> Phases | None:
@@ -106,11 +118,17 @@ def _run(method: Method, prompt: Prompt, limits: Limits, stream: Callable[[Promp
     return phases
 
 
-def _medians(runs: Sequence[Phases]) -> dict[str, float] | None:
-    if not any(run.cycles for run in runs):
+def profile_of(runs: Sequence[Phases]) -> Profile | None:
+    """The profile of a method from its runs, one a prompt."""
+    prompts = [_medians(run) for run in runs if run.cycles]
+    if not prompts:
         return None
-    times = {name: [seconds for run in runs for seconds in run.times[name]] for name in (*PHASES, "head", "prefill")}
-    found = {name: statistics.median(seconds) for name, seconds in times.items() if seconds}
-    found["cycle"] = statistics.median(map(sum, zip(*(times[name] for name in PHASES), strict=True)))
+    names = [name for name in prompts[0] if all(name in one for one in prompts)]
+    phases = {name: statistics.fmean(one[name] for one in prompts) for name in names}
     peaks = [run.memory_peak for run in runs if run.memory_peak is not None]
-    return found | ({"memory_peak": max(peaks)} if peaks else {})
+    return Profile(phases | ({"memory_peak": max(peaks)} if peaks else {}), prompts)
+
+
+def _medians(run: Phases) -> dict[str, float]:
+    medians = {name: statistics.median(run.times[name]) for name in (*PHASES, "head", "prefill") if run.times[name]}
+    return medians | {"cycle": statistics.median(map(sum, zip(*(run.times[name] for name in PHASES), strict=True)))}

@@ -1,8 +1,9 @@
 """The timed pass: cells that differ only in their method run in rotation over the same prompts, beside one baseline.
 
 For each prompt (or batch of prompts) the autoregressive baseline runs once, then every cell that still lacks the
-prompt, in an order that rotates from prompt to prompt: drift of the machine hits all of them alike. A row is on disk
-before the next method starts, and carries the baseline it was timed beside."""
+prompt, in an order that rotates from prompt to prompt: drift of the machine hits all of them alike. What the machine
+stalls is timed again at once (`bench.run.stalls`). A row is on disk before the next method starts, and carries the
+baseline it was timed beside."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from bench.run.model_pool import ModelPool, use_threads
 from bench.run.profiling import PROMPTS, profiles
 from bench.run.progress import Bars, Row, display_names
 from bench.run.repeatable import NotRepeatable, check_share, parting
+from bench.run.stalls import Attempt, StallWatch
 from methods.engine.roofline import reads
-from results.store.timed import Timed, TimedRun
+from results.store.timed import Parting, Stalled, Timed, TimedRun
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -110,7 +112,7 @@ def time_rotation(claims: Sequence[Claim], store: Store, pool: ModelPool, stamp:
 class Rotation:
     """Times the arms over the prompts that at least one of them lacks."""
 
-    def __init__(self, arms: list[Arm], baseline: Method, expected: dict[str, Sample], stamp: Stamp):
+    def __init__(self, arms: list[Arm], baseline: Method, expected: dict[str, Sample], stamp: Stamp) -> None:
         self.arms, self.baseline, self.expected, self.stamp = arms, baseline, expected, stamp
         self.cell = max((arm.cell for arm in arms), key=lambda cell: float("inf") if cell.n is None else cell.n)
         self.task = self.cell.load_task()
@@ -118,17 +120,19 @@ class Rotation:
         wanted = {prompt for arm in arms for prompt in arm.wanted}
         self.rows: dict[str, Row] = {}
         self.prompts = [prompt for prompt in self.task.prompts(self.cell.n, self.cell.seed) if prompt.id in wanted]
+        self.chunks = [self.prompts[i:i + self.cell.batch] for i in range(0, len(self.prompts), self.cell.batch)]
+        runs = len(self.chunks) * (1 + sum(not arm.cell.is_autoregressive for arm in arms))
+        self.watch = StallWatch(runs, judges=baseline.target.device.type == "cpu")
 
     def run(self) -> None:
-        chunks = [self.prompts[i:i + self.cell.batch] for i in range(0, len(self.prompts), self.cell.batch)]
-        if not chunks:
+        if not self.chunks:
             return
-        self._warm_up(chunks[0])
+        self._warm_up(self.chunks[0])
         with Bars() as bars:
             names = display_names([arm.cell for arm in self.arms])
             self.rows = {arm.cell.name: bars.row(f"timed pass: {name}", len(arm.wanted))
                          for arm, name in zip(self.arms, names, strict=True)}
-            for index, chunk in enumerate(chunks):
+            for index, chunk in enumerate(self.chunks):
                 if arms := self._pending(chunk):
                     self._measure(chunk, arms[index % len(arms):] + arms[:index % len(arms)])
         self._check_and_profile()
@@ -142,7 +146,9 @@ class Rotation:
         bytes_read = reads(self.baseline.target, self.cell.batch, machine)
         for arm in self.arms:
             own = base if arm.cell.is_autoregressive else next(phases)
-            arm.claim.folder.write_record(PROFILE, {"own": own, "baseline": base, "reads": bytes_read})
+            arm.claim.folder.write_record(PROFILE, {
+                "own": own and own.phases, "prompts": own and own.prompts, "baseline": base and base.phases,
+                "reads": bytes_read})
             try:
                 check_share(arm.cell, arm.claim.folder.timed())
             except NotRepeatable as error:
@@ -175,14 +181,25 @@ class Rotation:
              expected: dict[str, Sample]) -> dict[str, tuple[Answer, TimedRun]]:
         """Prompt id -> the answer and what the clock said of it, for the prompts that the quality pass could answer.
         Raises TimedPassError, NotRepeatable."""
-        answers = {}
-        for run in answer(method, [prompt for prompt in chunk if prompt.id in expected], self.limits, self._stream):
+        answers, known = {}, [prompt for prompt in chunk if prompt.id in expected]
+        attempts = self.watch.attempts(cell.name, lambda: answer(method, known, self.limits, self._stream))
+        for row, run in enumerate(attempts[-1].result):
             if run.error is not None:
                 raise TimedPassError(f"{run.prompt.id}: {run.error}")
             parted = parting(method.target, cell, run, expected[run.prompt.id])
-            answers[run.prompt.id] = run, TimedRun(len(run.output_ids), len(run.committed), run.prefill_s, run.decode_s,
-                                                   parted)
+            answers[run.prompt.id] = run, timed_run(attempts, row, parted)
         return answers
 
     def _stream(self, prompt: Prompt, turn: int) -> str:
         return stream_name(self.cell, self.task, prompt, turn)
+
+
+def timed_run(attempts: Sequence[Attempt[list[Answer]]], row: int, parted: Parting | None) -> TimedRun:
+    """What the clock said of one row of a batch: the last attempt, and those before it that the machine stalled."""
+    *before, last = attempts
+    run, share = last.result[row], 1 / len(last.result)
+    stalled = tuple(Stalled(one.result[row].prefill_s, one.result[row].decode_s, one.spent.wall_s * share,
+                            one.spent.cpu_s * share) for one in before if one.spent.cpu_s is not None)
+    cpu_s = None if last.spent.cpu_s is None else last.spent.cpu_s * share
+    return TimedRun(len(run.output_ids), len(run.committed), run.prefill_s, run.decode_s, parted,
+                    last.spent.wall_s * share, cpu_s, last.stalled, stalled)

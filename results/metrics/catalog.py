@@ -90,7 +90,7 @@ _SPEED = (
            "Emitted tokens over prefill and decode wall time."),
     Metric("speedup_ideal", "Ideal speedup", "×", 2, "higher",
            "τ times the time of an autoregressive token, over the time of drafting and verifying: the speedup if all "
-           "other work were free. Times are medians of a profiling pass."),
+           "other work were free. Times are those of a profiling pass."),
     Metric("efficiency", "Efficiency", "%", 0, "higher", "Speedup over ideal speedup."),
     Metric("roofline", "Baseline's bandwidth", "%", 0, None,
            "Bytes that a token of autoregressive decoding must read, weights and cache, times its tokens/s, over the "
@@ -98,17 +98,20 @@ _SPEED = (
     Metric("prefill_share", "Prefill", "%", 1, None, "Prefill over prefill and decode wall time."),
     Metric("draft_time_share", "Draft", "%", 1, None,
            "Drafting and pruning over prefill and decode wall time. Decode time is split in the proportions of a "
-           "profiling pass, which synchronises with the device after every phase of a cycle."),
+           "profiling pass, which synchronises with the device after every phase of a cycle. Interval: bootstrap over "
+           "the prompts of the timed and of the profiling pass."),
     Metric("verify_share", "Verify", "%", 1, None,
            "The target's forward over the draft, as a share of prefill and decode wall time, split as for drafting."),
     Metric("accept_share", "Accept", "%", 1, None,
            "The rule's decision, the walk, the next token and the bookkeeping, as a share of prefill and decode wall "
            "time, split as for drafting."),
-    Metric("cycle_ms", "Cycle", "ms", 2, "lower", "Median time of a draft–verify cycle in the profiling pass."),
+    Metric("cycle_ms", "Cycle", "ms", 2, "lower",
+           "Time of a draft–verify cycle in the profiling pass: the median of each of its prompts, mean over these. "
+           "Interval: bootstrap over its prompts."),
     Metric("forward_ms", "Total", "ms", 2, "lower",
-           "Median time per cycle of the target's forward and the decision on the draft, in the profiling pass."),
+           "Time per cycle of the target's forward and the decision on the draft, in the profiling pass."),
     Metric("head_ms", "Head", "ms", 2, "lower",
-           "Median time per cycle of all work after the target's last layer: products with the LM head, the rule's "
+           "Time per cycle of all work after the target's last layer: products with the LM head, the rule's "
            "included, and the decision on the draft."),
     Metric("head_share", "Head / Total", "%", 1, "lower",
            "Head over Total: share of the target's forward and the decision spent after the last layer."),
@@ -280,6 +283,8 @@ JUDGED = ("judge_score", "win_rate")
 """The metrics that an LLM judge gives."""
 TIMED = frozenset({*(metric.name for metric in _SPEED), "greedy_speedup", "other_q_speedup", "over_best_answer"})
 """The metrics that need a timed pass."""
+CLOCKED = TIMED | {metric.name for metric in _ANSWER if "speedup" in metric.name}
+"""The metrics that the clock has a part in: those of answers ask for no timed pass, but use one."""
 
 
 def metric(name: str) -> Metric:

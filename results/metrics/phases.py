@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from results.metrics.intervals import LEVEL, RESAMPLES, SEED, Interval, mean_interval
+from results.store.timed import TimedRun
+
+Floats = NDArray[np.float64]
 NAMES = ("prefill_share", "draft_time_share", "verify_share", "accept_share", "cycle_ms", "forward_ms", "head_ms",
          "head_share")
 
 
-def time_shares(prefill_s: float, decode_s: float, phases: Mapping[str, float] | None) -> dict[str, Any]:
-    """Shares of prefill and decode time together, and milliseconds of the parts of a cycle; `NAMES` are the keys.
+def time_shares(runs: Sequence[TimedRun], phases: Mapping[str, float] | None,
+                prompts: Sequence[Mapping[str, float]] = ()) -> dict[str, Any]:
+    """Shares of prefill and decode time together, and milliseconds of the parts of a cycle; `NAMES` are the keys, each
+    with `_ci95`. Without phases every value is None.
 
-    `phases` are median seconds per cycle: draft, verify, accept, commit and, where the pass measured it, head, the
-    LM head's part of verify. Without phases every value is None.
+    runs     the timed runs, which give prefill and decode time.
+    phases   seconds per cycle: draft, verify, accept, commit and, where the pass measured it, head, the LM head's part
+             of verify; means over the prompts of the profiling pass.
+    prompts  the same of each of these prompts. The intervals resample them and, independently, the runs; None for fewer
+             than two of either.
 
     forward_ms   verify and accept: the target's forward and the decision on the draft
-    head_ms      of that, head and accept; head_share is its share of forward_ms"""
-    if phases is None or prefill_s + decode_s <= 0:
-        return dict.fromkeys(NAMES)
-    draft, verify, accept, commit = (phases[name] for name in ("draft", "verify", "accept", "commit"))
+    head_ms      of that, head and accept; head_share is its share of forward_ms
+
+    `phases_ci95` holds the intervals of the parts of a cycle themselves, in seconds; other: accept and commit."""
+    prefill_s, decode_s = np.array([run.prefill_s for run in runs]), np.array([run.decode_s for run in runs])
+    if phases is None or prefill_s.sum() + decode_s.sum() <= 0:
+        return dict.fromkeys((*NAMES, *(f"{name}_ci95" for name in NAMES)))
+    values = _values(prefill_s.sum(), decode_s.sum(), {name: np.asarray(phases[name]) for name in phases})
+    intervals: dict[str, Interval | None] = dict.fromkeys(values)
+    parts = {name: np.array([one[name] for one in prompts]) for name in phases if all(name in one for one in prompts)}
+    if min(len(runs), len(prompts)) > 1:
+        rng = np.random.default_rng(SEED)
+        timed, profiled = (rng.integers(size, size=(RESAMPLES, size)) for size in (len(runs), len(prompts)))
+        drawn = _values(prefill_s[timed].sum(-1), decode_s[timed].sum(-1),
+                        {name: seconds[profiled].mean(-1) for name, seconds in parts.items()})
+        intervals = {name: None if number is None else _quantiles(number) for name, number in drawn.items()}
+    return {
+        **{name: None if number is None else float(number) for name, number in values.items()},
+        **{f"{name}_ci95": interval for name, interval in intervals.items()},
+        "phases_ci95": _part_intervals(parts),
+    }
+
+
+def _values(prefill_s: Floats, decode_s: Floats, parts: Mapping[str, Floats]) -> dict[str, Floats | None]:
+    """`NAMES` -> value, for single numbers or for resamples."""
+    draft, verify, accept, commit = (parts[name] for name in ("draft", "verify", "accept", "commit"))
     cycle, decoding = draft + verify + accept + commit, decode_s / (prefill_s + decode_s)
-    head = None if "head" not in phases else phases["head"] + accept
+    head = None if "head" not in parts else parts["head"] + accept
     return {
         "prefill_share": 1.0 - decoding,
         "draft_time_share": decoding * draft / cycle,
@@ -32,3 +65,14 @@ def time_shares(prefill_s: float, decode_s: float, phases: Mapping[str, float] |
         "head_ms": None if head is None else 1e3 * head,
         "head_share": None if head is None else head / (verify + accept),
     }
+
+
+def _part_intervals(parts: Mapping[str, Floats]) -> dict[str, Interval]:
+    other = {"other": parts["accept"] + parts["commit"]} if parts else {}
+    known = {name: mean_interval(seconds) for name, seconds in (*parts.items(), *other.items())}
+    return {name: interval for name, interval in known.items() if interval is not None}
+
+
+def _quantiles(values: Floats) -> Interval:
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)

@@ -16,8 +16,8 @@ Floats = NDArray[np.float64]
 
 
 def speeds(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
-    """What the clock said of the timed prompts: pooled tokens/s of both arms, their ratio with a paired interval, and
-    the share of timed prompts whose tokens equal those of the quality pass."""
+    """What the clock said of the timed prompts: pooled tokens/s of both arms, their ratio with a paired interval, the
+    share of timed prompts whose tokens equal those of the quality pass, and how many the machine stalled."""
     rows = [pair.timed for pair in pairs if pair.timed is not None]
     own, base = _timing([row.arms[0] for row in rows]), _timing([row.arms[1] for row in rows])
     (tokens, seconds, prefill), (base_tokens, base_seconds, _) = own, base
@@ -34,6 +34,8 @@ def speeds(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
     lasting = prefill + seconds > 0
     return {
         "timed": len(rows),
+        "retimed": sum(any(run.repeated for run in row.arms) for row in rows),
+        "stalled": sum(any(run.stalled for run in row.arms) for row in rows),
         "repeatable": float(np.mean([row.own.parted is None for row in rows])) if rows else None,
         "tokens_per_s": rate,
         "tokens_per_s_ci95": intervals.ratio_interval(arms[0], arms[1]),

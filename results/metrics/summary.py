@@ -31,16 +31,17 @@ from results.store.summary import Summary
 Floats = NDArray[np.float64]
 
 def summarise(records: Sequence[Compared | FailedSample], *, metric: str, proportion: bool,
-              phases: Mapping[str, float] | None = None, baseline_phases: Mapping[str, float] | None = None,
-              reads: Mapping[str, float] | None = None) -> Summary:
+              phases: Mapping[str, float] | None = None, prompt_phases: Sequence[Mapping[str, float]] = (),
+              baseline_phases: Mapping[str, float] | None = None, reads: Mapping[str, float] | None = None) -> Summary:
     """The summary of a cell.
 
     records          its prompts in any order, each once; failed ones are counted and left out
     metric           name of the task's score
     proportion       is the score 0 or 1?
-    phases           median seconds of the parts of a cycle (draft, verify, accept, commit) and of the whole (cycle),
-                     from a profiling pass
-    baseline_phases  the same of the baseline
+    phases           seconds of the parts of a cycle (draft, verify, accept, commit) and of the whole (cycle), from a
+                     profiling pass: mean over its prompts of their medians
+    prompt_phases    these medians, one mapping for each of its prompts
+    baseline_phases  as phases, of the baseline
     reads            what a step of the baseline reads (`results.metrics.roofline`)
 
     The autoregressive cell is its own baseline, with speedup 1 and no interval. Raises ValueError for repeated prompts
@@ -63,7 +64,7 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
         **modelled_speedup(pairs, autoregressive),
         **_ideal_speedup(cycles["tau"], speed["speedup"], phases, baseline_phases),
         roofline=roofline(base, speed["baseline_tokens_per_s"], reads),
-        **time_shares(speed["prefill_s"], speed["decode_s"], phases),
+        **time_shares([pair.timed.own for pair in pairs if pair.timed is not None], phases, prompt_phases),
         **_quality(pairs, metric, proportion, autoregressive),
         **_agreement(samples, base),
         **answer_costs(samples, samples if autoregressive else base),

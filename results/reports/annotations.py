@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from results.metrics.answer_cost import CENSORED, censoring
-from results.metrics.catalog import JUDGED
+from results.metrics.catalog import CLOCKED, JUDGED
 from results.metrics.non_inferiority import verdict
 from results.reports.conditions import Conditions, Session, drifts
 from results.reports.grid import Grid, Outcome, conditions
 from results.reports.spec import TableSpec
 from results.reports.table import Number
+from results.store.summary import Summary
 
 ABSOLUTE = ("tok/s", "ms")
 """Units of the clock: such numbers of different sessions do not compare."""
@@ -39,7 +40,9 @@ class Annotator:
             return number
         notes = [censoring(summary.baseline_cap_hit_share)] if name in CENSORED else []
         if number.column.measure.unit in ABSOLUTE and result.conditions is not None:
-            notes += [self._session(result.conditions), self._drift(result.conditions)]
+            notes.append(self._session(result.conditions))
+        if name in CLOCKED:
+            notes += [self._drift(result.conditions), *stalls(summary)]
         if name in JUDGED and summary.judge is not None:
             notes.append(summary.judge.told)
         decided = ""
@@ -59,6 +62,14 @@ class Annotator:
     def _named(self, session: Session) -> str:
         return f"{self.sessions.index(session) + 1} ({session.text})"
 
-    def _drift(self, held: Conditions) -> str:
-        change = self.drifts.get(held.baseline)
+    def _drift(self, held: Conditions | None) -> str:
+        change = None if held is None else self.drifts.get(held.baseline)
         return "" if change is None else f"the speed of the baseline drifted by {change:.0%} within the session"
+
+
+def stalls(summary: Summary) -> list[str]:
+    """What the machine did to the timed prompts of a cell and its baseline."""
+    notes = [f"{summary.retimed} of {summary.timed} timed prompts were timed again after the machine had stalled"]
+    notes += [f"{summary.stalled} of {summary.timed} timed prompts were stalled in every repeat: the machine was not "
+              "free"]
+    return [note for count, note in zip((summary.retimed, summary.stalled), notes, strict=True) if count]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from results.metrics.catalog import CLOCKED
 from results.reports.choice import Choice
 from results.reports.conditions import stated
 from results.reports.grid import Grid, conditions, outcome, sizes
@@ -20,7 +21,7 @@ def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row
     numbers = [number for row in rows for cell in row.cells for number in cell.numbers]
     named = {column.metric.name for column in spec.values}
     parts = [spec.axes[axis][0].label for axis in (*spec.rows, *spec.columns) if _is_untold(spec, axis, stub)]
-    parts += [sizes(grid), "" if spec.choice is None else selection(spec.choice)]
+    parts += [sizes(grid, bool(named & CLOCKED)), "" if spec.choice is None else selection(spec.choice)]
     if any(number.interval_text for number in numbers):
         parts += [f"{BRACKETS}, {methods(spec)}"]
     if any(number.verdict for number in numbers):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from results.reports.advice import Advice, Candidate
 from results.reports.spec import Coords
-from results.store.summary import Summary
+from results.store.summary import Interval, Summary
 
 SHOWN = ("n", "failed", "tau", "tau_ci95", "speedup", "answer_speedup",
          "answer_speedup_modelled", "length_ratio", "length_ratio_ci95", "cap_hit_share",
@@ -75,6 +76,7 @@ class CycleCost:
     prefill_ms                      the prefill.
     speedup                         the measured speedup.
     speedup_ideal                   the speedup if only drafts and forwards took time.
+    intervals                       name of a part -> its interval, in seconds.
     """
 
     draft_ms: float
@@ -85,6 +87,7 @@ class CycleCost:
     prefill_ms: float
     speedup: float | None
     speedup_ideal: float
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     @classmethod
     def from_summary(cls, summary: Summary) -> CycleCost | None:
@@ -94,15 +97,23 @@ class CycleCost:
             return None
         draft, verify = 1e3 * phases["draft"], 1e3 * phases["verify"]
         return cls(draft, verify, 1e3 * (phases["accept"] + phases["commit"]), 1e3 * phases["cycle"],
-                   ideal * (draft + verify) / tau, 1e3 * phases["prefill"], summary.speedup, ideal)
+                   ideal * (draft + verify) / tau, 1e3 * phases["prefill"], summary.speedup, ideal,
+                   summary.phases_ci95)
 
     def texts(self) -> list[str]:
         """The cost as a row of `COST_HEADER`, without the label."""
-        parts = [f"{part:.2f} ms ({part / self.cycle_ms:.0%})"
-                 for part in (self.draft_ms, self.verify_ms, self.other_ms)]
-        whole = [f"{part:.2f} ms" for part in (self.cycle_ms, self.token_ms, self.prefill_ms)]
+        parts = [f"{self._timed(part, name)} ({part / self.cycle_ms:.0%})"
+                 for part, name in ((self.draft_ms, "draft"), (self.verify_ms, "verify"), (self.other_ms, "other"))]
+        whole = [self._timed(part, name) for part, name in (
+            (self.cycle_ms, "cycle"), (self.token_ms, ""), (self.prefill_ms, "prefill"))]
         speedups = ["–" if speedup is None else f"{speedup:.2f}×" for speedup in (self.speedup, self.speedup_ideal)]
         return [*parts, *whole, *speedups]
+
+    def _timed(self, milliseconds: float, name: str) -> str:
+        """`1.20 ms [1.10, 1.30]`, with the interval where one is known."""
+        interval = self.intervals.get(name)
+        ends = "" if interval is None else f" [{', '.join(f'{1e3 * end:.2f}' for end in interval)}]"
+        return f"{milliseconds:.2f} ms{ends}"
 
 
 COST_HEADER = ["Setting", "draft", "verify", "other", "cycle", "plain token", "prefill", "speedup", "ideal"]

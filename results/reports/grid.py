@@ -61,13 +61,23 @@ def outcome(grid: Grid, coords: Coords) -> Outcome:
     return grid.get(coords, Outcome.missing())
 
 
-def sizes(grid: Grid) -> str:
-    """`n = 24 prompts per cell`, or the range if cells differ; empty without a measured cell."""
-    counts = sorted({held.summary.n for held in grid.values() if held.summary is not None})
-    if not counts:
+def sizes(grid: Grid, clocked: bool) -> str:
+    """`n = 24 prompts per cell`, or the range if cells differ; where the clock has a part in what is shown, `, 12 of
+    them timed`, with the number of measuring sessions. Empty without a measured cell."""
+    summaries = [held.summary for held in grid.values() if held.summary is not None]
+    if not summaries:
         return ""
-    size = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"n = {size} prompt{'' if size == '1' else 's'} per cell"
+    size, timed = _span([one.n for one in summaries]), _span([one.timed for one in summaries])
+    said = f"n = {size} prompt{'' if size == '1' else 's'} per cell"
+    if not clocked or timed == "0":
+        return said
+    count = len({session for held in conditions(grid) for session in held.sessions})
+    return f"{said}, {timed} of them timed" + (f" in {count} session{'s' * (count > 1)}" if count else "")
+
+
+def _span(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def conditions(grid: Grid) -> list[Conditions]:

@@ -36,12 +36,15 @@ class Summary(BaseModel):
     samples              the samples file that it is about; set when it is written
     n, failed            prompts measured, prompts that failed and are left out
     timed                prompts timed
+    retimed, stalled     of these, prompts timed again after a stall of the machine, in the cell or its baseline; those
+                         whose last repeat was stalled too
     metric               name of the task's score
     tokens, cycles       emitted tokens, draft–verify cycles
     prefill_s, decode_s  seconds, summed over the timed prompts
     accept_histogram     [i]: cycles with i accepted draft tokens
     accept_by_position   [i]: share of cycles in which the draft token at position i (from 0) was accepted
-    phases               median seconds of the parts of a cycle, from the profiling pass
+    phases               seconds of the parts of a cycle, from the profiling pass: mean over prompts of their medians;
+                         phases_ci95: their intervals, and that of `other`, accept and commit together
     events               how often each flag of the rule was set on an emitted token
     pass_at_k            k -> pass@k, where items have several samples; baseline_pass_at_k that of the baseline
     repeats              most answers to one prompt
@@ -57,6 +60,8 @@ class Summary(BaseModel):
     n: int
     failed: int
     timed: int
+    retimed: int = 0
+    stalled: int = 0
     metric: str
     tokens: int
     cycles: int
@@ -99,14 +104,23 @@ class Summary(BaseModel):
     efficiency: float | None
     roofline: float | None = None
     phases: dict[str, float] | None
+    phases_ci95: dict[str, Interval] = {}
     prefill_share: float | None
+    prefill_share_ci95: Interval | None = None
     draft_time_share: float | None
+    draft_time_share_ci95: Interval | None = None
     verify_share: float | None
+    verify_share_ci95: Interval | None = None
     accept_share: float | None
+    accept_share_ci95: Interval | None = None
     cycle_ms: float | None
+    cycle_ms_ci95: Interval | None = None
     forward_ms: float | None
+    forward_ms_ci95: Interval | None = None
     head_ms: float | None
+    head_ms_ci95: Interval | None = None
     head_share: float | None
+    head_share_ci95: Interval | None = None
 
     accuracy: float | None
     accuracy_ci95: Interval | None

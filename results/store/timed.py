@@ -27,6 +27,17 @@ class Parting:
 
 
 @dataclass(frozen=True, slots=True)
+class Stalled:
+    """A run that the machine stalled and that was timed again; fields as in `TimedRun`."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    prefill_s: float
+    decode_s: float
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class TimedRun:
     """One timed answer.
 
@@ -35,6 +46,10 @@ class TimedRun:
     prefill_s  seconds of the prefill, all turns
     decode_s   seconds of decoding, prefill and tokenisation excluded; in a batch, the batch's divided by its rows
     parted     None where its tokens equal those of the quality pass
+    wall_s     seconds of the whole answer, tokenisation included; in a batch as decode_s; None if not recorded
+    cpu_s      CPU seconds of all threads of the process meanwhile; None on an accelerator, where they mean nothing
+    stalled    whether the machine stalled this run too, after as many repeats as are allowed
+    repeated   the runs that were stalled before it
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -43,6 +58,10 @@ class TimedRun:
     prefill_s: float
     decode_s: float
     parted: Parting | None = None
+    wall_s: float | None = None
+    cpu_s: float | None = None
+    stalled: bool = False
+    repeated: tuple[Stalled, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from huggingface_hub.errors import DryRunError
 from bench.__main__ import main
 from bench.dry_run.downloads import listing
 from bench.dry_run.plan import config_folder
-from bench.run import machine
+from bench.run import machine, stalls
 from methods.engine import roofline
 from results.store.cells import CellFolder, Store
 from tests.helpers.judging import Server
@@ -56,8 +56,9 @@ def pair(pair_folder: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def machine_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that run beside each other need not wait until they are alone on the machine."""
+    """Tests that run beside each other need not wait until they are alone on the machine, and stall each other."""
     monkeypatch.setattr(machine, "LOCK", tmp_path / "machine.lock")
+    monkeypatch.setattr(stalls, "MOST_IDLE", 1.0)
 
 
 @pytest.fixture(autouse=True)

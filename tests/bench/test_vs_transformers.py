@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.run.profiling import PHASES, Phases, _medians, profiles
+from bench.run.profiling import PHASES, Phases, profile_of, profiles
 from bench.vs_transformers import ForwardClock, VsTransformers, eagle3_head, forward_of, main, overhead
 from methods import registry
 from methods.decode import Limits, Request, generate
@@ -53,16 +53,31 @@ def test_every_phase_takes_time_and_the_head_is_part_of_verify(pair_folder: Path
     methods = [method for method, _ in methods_of(pair_folder, decoder, dtype).values()]
     prompts = list(MiniTask("mini_gsm").prompts(1))
     for found in profiles(methods, prompts, Limits(NEW, frozenset()), lambda prompt, turn: "phases"):
-        assert found is not None and set(found) == {*PHASES, "head", "prefill", "cycle"}
-        assert min(found.values()) > 0 and found["head"] < found["verify"] < found["cycle"]
+        assert found is not None and found.prompts == [found.phases], "one prompt"
+        phases = found.phases
+        assert set(phases) == {*PHASES, "head", "prefill", "cycle"}
+        assert min(phases.values()) > 0 and phases["head"] < phases["verify"] < phases["cycle"]
 
 
 def test_a_replayed_forward_has_no_share_of_the_head() -> None:
     """The hooks on the head are not part of a replay."""
+    found = profile_of([phases_of(0.5)])
+    assert found is not None and found.phases == {**dict.fromkeys((*PHASES, "prefill"), 0.5), "cycle": 2.0}
+
+
+def phases_of(*seconds: float) -> Phases:
+    """A prompt whose cycles took so many seconds in each phase."""
     run = Phases(torch.device("cpu"))
     for name in (*PHASES, "prefill"):
-        run.times[name].append(0.5)
-    assert _medians([run]) == {**dict.fromkeys((*PHASES, "prefill"), 0.5), "cycle": 2.0}
+        run.times[name] += seconds
+    return run
+
+
+def test_a_profile_is_the_mean_over_prompts_of_their_medians() -> None:
+    found = profile_of([phases_of(1.0, 1.0, 9.0), phases_of(2.0), Phases(torch.device("cpu"))])
+    assert found is not None and [one["draft"] for one in found.prompts] == [1.0, 2.0]
+    assert (found.phases["draft"], found.phases["cycle"]) == (1.5, 6.0), "a prompt without a cycle has no phases"
+    assert profile_of([Phases(torch.device("cpu"))]) is None
 
 
 def test_the_command_on_a_checkout_against_itself(pair_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ KEYS = {
     "accept_histogram",
     "accept_by_position", "tokens_per_s", "tokens_per_s_ci95", "baseline_tokens_per_s", "speedup", "speedup_ci95",
     "speedup_modelled", "speedup_modelled_ci95", "token_ms", "timed_cycle_ms", "repeatable", "timed",
+    "retimed", "stalled",
     "speedup_mean_of_ratios", "e2e_tokens_per_s", "accuracy", "accuracy_ci95", "baseline_accuracy",
     "baseline_accuracy_ci95", "recovery", "mcnemar_p", "precision", "edit_similarity", "metric", "n", "failed",
     "tokens", "cycles", "prefill_s", "decode_s", "speedup_ideal", "efficiency", "phases", "roofline", "nll", "nll_ci95",
@@ -30,7 +31,7 @@ KEYS = {
     "repeats", "draft_share_ci95", "relaxed_share_ci95", "greedier_share_ci95", "baseline_tokens_per_s_ci95",
     "speedup_mean_of_ratios_ci95", "e2e_tokens_per_s_ci95", "precision_ci95", "edit_similarity_ci95",
     "accuracy_change", "accuracy_change_ci95", "baseline_cap_hit_share", "baseline_loop_share",
-    "baseline_no_answer_share", *NAMES,
+    "baseline_no_answer_share", *NAMES, *(f"{name}_ci95" for name in NAMES),
     *(f"{name}{end}" for end in ("", "_ci95") for name in (
         "answer_speedup", "answer_speedup_modelled", "length_adjusted_speedup", "length_ratio", "length_ratio_median",
         "pass_ratio", "pass_ratio_median", "cap_hit_share", "cap_hit_change",

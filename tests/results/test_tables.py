@@ -181,11 +181,28 @@ def test_speeds_of_two_sessions_are_marked_and_ratios_are_not(grid):
     assert not lay_out(spec, alone).notes
 
 
-def test_a_drifting_baseline_is_said(grid):
-    spec = table_spec(values=["tokens_per_s"])
+@pytest.mark.parametrize("value", ["tokens_per_s", "speedup", "answer_speedup_modelled"])
+def test_a_drifting_baseline_is_said(grid, value: str):
     held = {coords: replace(one, conditions=HERE, summary=one.summary.with_values(baseline_tokens_per_s=speed))
             for (coords, one), speed in zip(grid.items(), [100, 111] * 6, strict=True)}
-    assert lay_out(spec, held).notes == ("the speed of the baseline drifted by 11% within the session",)
+    assert lay_out(table_spec(values=[value]), held).notes == (
+        "the speed of the baseline drifted by 11% within the session",)
+    assert not lay_out(table_spec(values=["tau"]), held).notes
+
+
+def test_stalled_prompts_are_said_where_the_clock_has_a_part(grid):
+    held = {coords: replace(one, summary=one.summary.with_values(retimed=3, stalled=2)) for coords, one in grid.items()}
+    assert lay_out(table_spec(values=["speedup"]), held).notes == (
+        "3 of 4 timed prompts were timed again after the machine had stalled",
+        "2 of 4 timed prompts were stalled in every repeat: the machine was not free")
+    assert not lay_out(table_spec(values=["tau"]), held).notes
+
+
+def test_the_caption_says_how_many_prompts_were_timed_and_in_how_many_sessions(grid):
+    later = replace(HERE, sessions=(Session("2026-11-21T09:00:00", "host", "b1"),))
+    held = {coords: replace(one, conditions=later if coords[1] == "SpS" else HERE) for coords, one in grid.items()}
+    assert "n = 4 prompts per cell, 4 of them timed in 2 sessions;" in lay_out(table_spec(), held).caption
+    assert "n = 4 prompts per cell;" in lay_out(table_spec(values=["tau"]), held).caption
 
 
 def test_published_numbers_only_beside_the_papers_pair(grid):
