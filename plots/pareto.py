@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from plots.data import GAP, Measured, measured, panels, summary
 from plots.style import SOFT, look, panel_grid
@@ -21,20 +22,29 @@ from results.store.summary import Summary
 def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:
     """Draw one panel per entry of `panels`; error bars are 95% intervals. A thin line joins the series of `connect`, or
     the points of each entry of `lines`."""
-    places = panels(spec, pareto.panels)
+    places = [(", ".join(filter(None, (title, group))), at, left_out)
+              for group, left_out in pareto.left_out().items() for title, at in panels(spec, pareto.panels)]
     figure, axes = panel_grid(len(places), columns=2)
-    for ax, (title, at) in zip(axes, places, strict=True):
+    for ax, (title, at, left_out) in zip(axes, places, strict=True):
         ax.set_title(title)
         ax.set_xlabel(metric(pareto.x).axis)
         ax.set_ylabel(metric(pareto.y).axis)
-        _panel(ax, pareto, spec, grid, at)
+        if pareto.log:
+            ax.set_xscale("log")
+            ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+            ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            ax.minorticks_off()
+        _panel(ax, pareto, spec, grid, at, left_out)
     handles, labels = _legend(axes)
     figure.legend(handles, labels, loc="outside right upper")
     return figure
 
 
-def _panel(ax: Axes, pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
-    cells_of = _cells_by_label(pareto, spec, grid, at)
+def _panel(
+    ax: Axes, pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[str, str], left_out: set[str]
+) -> None:
+    cells_of = {label: [] if label in left_out else cells
+                for label, cells in _cells_by_label(pareto, spec, grid, at).items()}
     if pareto.allocation:
         draft, target = (next((cell for cell in cells_of[label] if cell), None) for label in pareto.allocation)
         if draft and target and {pareto.x, pareto.y} <= set(_MIXED):
@@ -52,9 +62,11 @@ def _panel(ax: Axes, pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[s
         for number, (x, y) in enumerate(group):
             if x is not None and y is not None:
                 _draw_point(ax, x, y, i, label)
-                if label in names and len(group) > 1:  # such as its threshold
-                    ax.annotate(names[label][number], (x.value, y.value), xytext=(3, 3), textcoords="offset points",
-                                fontsize=8, color=look(i).colour)
+                if label in names and len(group) > 1:  # such as its threshold; neighbours write to different corners
+                    right, above = _CORNERS[i % len(_CORNERS)]
+                    ax.annotate(names[label][number], (x.value, y.value), xytext=(4 * right, 4 * above),
+                                textcoords="offset points", fontsize=8, color=look(i).colour,
+                                ha="left" if right > 0 else "right", va="bottom" if above > 0 else "top")
 
 
 def _names(pareto: Pareto, spec: FigureSpec, at: Mapping[str, str]) -> dict[str, list[str]]:
@@ -90,6 +102,7 @@ def _draw_point(ax: Axes, x: Measured, y: Measured, index: int, label: str) -> N
                 linestyle="none", elinewidth=0.9, label=label)
 
 
+_CORNERS = ((1, 1), (1, -1), (-1, 1), (-1, -1))
 _MIXED = ("accuracy", "tokens_per_s")
 
 

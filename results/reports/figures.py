@@ -91,6 +91,9 @@ class Pareto(_Figure):
                  in the order of `series`.
     allocation   two entries with markers, the draft alone and the target alone: a dotted line shows the result of
                  answering each prompt by one of them, chosen at random.
+    groups       {title: entries with markers}: each panel is drawn once for each group, so that its lines stay apart;
+                 entries of no group stand in all.
+    log          whether x is logarithmic.
     """
 
     kind: Literal["pareto"]
@@ -100,6 +103,8 @@ class Pareto(_Figure):
     connect: tuple[str, ...] = ()
     lines: str | None = None
     allocation: tuple[str, str] | None = None
+    groups: dict[str, tuple[str, ...]] = {}
+    log: bool = False
 
     def axes(self) -> list[str]:
         return [self.series, *self.panels, *([self.lines] if self.lines else [])]
@@ -112,8 +117,14 @@ class Pareto(_Figure):
             raise ValueError("'lines' already joins points: leave out 'connect'")
         marked = self.lines or self.series
         known = {entry.label for entry in axes.get(marked, ())}
-        if unknown := sorted({*self.connect, *(self.allocation or ())} - known):
-            raise ValueError(f"'connect' and 'allocation' name {unknown}, but {marked!r} has {sorted(known)}")
+        grouped = {label for labels in self.groups.values() for label in labels}
+        if unknown := sorted({*self.connect, *(self.allocation or ()), *grouped} - known):
+            raise ValueError(f"the figure's options name {unknown}, but {marked!r} has {sorted(known)}")
+
+    def left_out(self) -> dict[str, set[str]]:
+        """Title of a group -> the entries that it leaves out; one group without a title if there are none."""
+        grouped = {label for labels in self.groups.values() for label in labels}
+        return {title: grouped - set(labels) for title, labels in self.groups.items()} or {"": set()}
 
 
 class Bars(_Figure):
