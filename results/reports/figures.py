@@ -103,7 +103,7 @@ class Pareto(_Figure):
     connect: tuple[str, ...] = ()
     lines: str | None = None
     allocation: tuple[str, str] | None = None
-    groups: dict[str, tuple[str, ...]] = {}
+    groups: dict[str, tuple[str, ...]] = Field({})
     log: bool = False
 
     def axes(self) -> list[str]:

@@ -160,6 +160,14 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
     assert joined == [[grid[rule, level].summary.tokens_per_s for level in ("low", "high")] for rule in ("a", "b")]
     markers = [line.get_marker() for line in ax.lines if len(line.get_xdata()) == 1 and line.get_marker() != "None"]
     assert sorted(map(markers.count, set(markers))) == [1, 2, 2], "a marker for each line"
+    grouped = spec.figure.model_copy(update={"groups": {"first": ("a",), "second": ("b",)}, "log": True})
+    with style():
+        first, second = pareto.draw(grouped, spec, grid).axes
+    assert (first.get_title("left"), second.get_title("left"), first.get_xscale()) == ("first", "second", "log")
+    for ax, entry in ((first, "a"), (second, "b")):
+        [line] = [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2]
+        assert line == [grid[entry, level].summary.tokens_per_s for level in ("low", "high")]
+        assert len([line for line in ax.lines if line.get_marker() != "None"]) == 3, "the target stands in both"
     with pytest.raises(ValueError, match="leave out 'connect'"):
         FigureSpec.model_validate(spec.model_dump() | {"figure": spec.figure.model_dump() | {"connect": ["a"]}})
 
