@@ -31,6 +31,10 @@ class TokenTexts:
         stream = DecodeStream(skip_special_tokens=False)
         return [stream.step(self._tokenizer, token) or "" for token in ids]
 
+    def count(self, text: str) -> int:
+        """Tokens of a text, those that the tokenizer puts around it included."""
+        return len(self._tokenizer.encode(text).ids)
+
     def alone(self, token: int) -> str:
         """The text of a token out of context."""
         if token not in self._alone:

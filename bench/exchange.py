@@ -1,0 +1,152 @@
+"""`python -m bench.exchange to=FORMAT|from=FORMAT`: files that other programs read and write (conf/exchange.yaml)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+from rich.table import Table
+from rich.text import Text
+
+from bench.config.command import Options, run_yaml_command
+from bench.config.settings import Folder
+from bench.run.console import console
+from results.exchange.imported import bring_in, imported_folders
+from results.exchange.measured import measured_sources
+from results.exchange.registry import converter, names
+from results.store.cells import Store
+from results.store.files import check_writable
+from results.store.reasons import printable
+
+if TYPE_CHECKING:
+    from results.exchange.base import Prompts, Source
+    from results.exchange.cells import ImportedCell
+    from results.exchange.imported import Count
+
+
+class Exchange(Options):
+    """conf/exchange.yaml, which explains every field."""
+
+    to: str | None
+    from_: str | None = Field(alias="from")
+    store: Folder
+    cells: str
+    prompts: Literal["all", "timed"] | None
+    out: Path | None
+    file: Path | None
+    baseline: Path | None
+    tokenizer: str | None
+    into: Path
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Write the cells of a store, or read a file. Raises ValueError, StoreError, ModelError, one line."""
+    settings = Exchange.from_args(config)
+    if (settings.to is None) == (settings.from_ is None):
+        raise ValueError(f"give to=FORMAT or from=FORMAT; formats: {', '.join(names())}")
+    name = str(settings.to or settings.from_)
+    if name not in names():
+        raise ValueError(f"{'to' if settings.to else 'from'}={name}: no such format; there are {', '.join(names())}")
+    if settings.to is not None:
+        write(settings, name)
+    else:
+        read(settings, name)
+
+
+def write(settings: Exchange, name: str) -> None:
+    """Write the cells of a store, and name each file."""
+    root = settings.store.dir
+    if not root.is_dir():
+        raise ValueError(f"store.dir={root}: no such folder; give the store of a run, or the folder of imported files")
+    out = Path("outputs", "exchange", name) if settings.out is None else settings.out
+    check_writable(out, "out")
+    chosen, files = converter(name), 0
+    for file in chosen.write(sources(settings, settings.prompts or chosen.prompts), out):
+        left = f", {file.left_out} left out: the format takes what they lack" if file.left_out else ""
+        print(printable(f"{file.path}: {file.answers}{left}"))
+        files += 1
+    if not files:
+        raise ValueError(f"store.dir={root}: no cell with answers matches cells={settings.cells}")
+
+
+def sources(settings: Exchange, prompts: Prompts) -> Iterator[Source]:
+    """The cells to write: measured ones, then imported files."""
+    measured = measured_sources(Store(settings.store.dir), prompts)
+    imported = (folder.source() for folder in imported_folders(settings.store.dir))
+    return (source for source in chain(measured, imported) if fnmatchcase(source.name, settings.cells))
+
+
+def read(settings: Exchange, name: str) -> None:
+    """Read a file, and print its numbers."""
+    if settings.file is None:
+        raise ValueError(f"from={name}: give the file to read, file=FILE")
+    check_writable(settings.into, "into")
+    count = None if settings.tokenizer is None else counter(settings.tokenizer)
+    about = bring_in(settings.into, name, converter(name), settings.file, settings.baseline, count)
+    print(printable(f"{about.file}: imported from {about.format}, not measured here"))
+    terminal = console()
+    terminal.print(table(about.cells))
+    if any(cell.speed_script for cell in about.cells):
+        print("What the benchmark's own script computes (docs/exchange.md):")
+        terminal.print(script_table(about.cells))
+    for reason, times in about.failed.items():
+        print(printable(f"left out: {times} × {reason}"))
+    print(f"imported: {settings.into / about.key}")
+
+
+def counter(source: str) -> Count:
+    """Counts the tokens of a text with a checkpoint's tokenizer. Raises ModelError."""
+    from methods.engine.token_texts import token_texts  # only the restated speed script takes it
+
+    return token_texts(source).count
+
+
+def table(cells: Sequence[ImportedCell]) -> Table:
+    """The numbers of an imported file with their intervals."""
+    rows = []
+    for cell in cells:
+        numbers: dict[str, tuple[float | None, Sequence[float] | None, str]] = {
+            "τ": (cell.tau, cell.tau_ci95, ".2f"), "tokens/s": (cell.tokens_per_s, cell.tokens_per_s_ci95, ".1f"),
+            "baseline": (cell.baseline_tokens_per_s, cell.baseline_tokens_per_s_ci95, ".1f"),
+            "speedup": (cell.speedup, cell.speedup_ci95, ".2f"),
+            **{name: (value[0], value[1:3], ".3f") for name, value in cell.scores.items()}}
+        known = {name: text for name, number in numbers.items() if (text := _text(*number))}
+        rows.append({"task": cell.task, "prompts": f"{cell.n:,}", **known})
+    return drawn(rows)
+
+
+def script_table(cells: Sequence[ImportedCell]) -> Table:
+    """What the format's own script computes."""
+    return drawn([{"task": cell.task} | {name.replace("_per_s", "/s").replace("_", " "): f"{value:.2f}"
+                                         for name, value in cell.speed_script.items()} for cell in cells])
+
+
+def drawn(rows: Sequence[Mapping[str, str]]) -> Table:
+    """A table with the columns that a row has."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    made = Table()
+    for column in columns:
+        made.add_column(Text(column), justify="left" if column == "task" else "right")
+    for row in rows:
+        made.add_row(*(Text(row.get(column, "–")) for column in columns))
+    return made
+
+
+def _text(value: float | None, interval: Sequence[float] | None, form: str) -> str:
+    """A number with its interval; empty for None."""
+    shown = "" if interval is None else f" [{interval[0]:{form}}, {interval[1]:{form}}]"
+    return "" if value is None else f"{value:{form}}{shown}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 2 the command or a file is wrong."""
+    return run_yaml_command("exchange", run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""A store as a Parquet dataset with a card, for `datasets.load_dataset(FOLDER, "samples")` or a hub.
+
+    README.md                      the card: YAML front matter with the configs samples, cells and traces
+    data/cells.parquet             a row per cell: its configuration, machine and every metric of its summary
+    data/samples/<cell>.parquet    a row per answer, with what the clock said of it and of the baseline
+    data/traces/<cell>-00000.parquet  a row per verified position, where the cell was traced
+
+Names of the machine and paths on it are left out. Cells are written one after another; a file holds one cell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path, PurePath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from results.exchange.base import Converter, ExchangeError, Read, Source, Written
+from results.store.cells import CellFolder
+from results.store.errors import StoreError
+from results.store.files import replace_text, replacing
+from results.store.reasons import one_line
+from results.store.sample import Sample
+from results.store.summary import Interval, Summary
+from results.store.timed import Timed
+from results.store.traces import TraceFolder
+
+TEMPLATES = Environment(loader=PackageLoader("results.exchange"), undefined=StrictUndefined, trim_blocks=True,
+                        lstrip_blocks=True, autoescape=False)  # a card is Markdown, its names are folder names
+ROWS = 1000
+"""Rows of a row group: what a writer holds at once."""
+_TEXTS, _WHOLE = pa.list_(pa.string()), pa.list_(pa.int32())
+SAMPLES = pa.schema({
+    "cell": pa.string(), "id": pa.string(), "group": pa.string(), "text": pa.string(), "texts": _TEXTS,
+    "output_ids": _WHOLE, "turn_tokens": _WHOLE, "committed": _WHOLE, "accepted": _WHOLE, "relaxed": pa.int64(),
+    "greedier": pa.int64(), "drafted": pa.int64(), "pruned": pa.int64(), "finish": _TEXTS, "score": pa.float64(),
+    "answer": pa.string(), "details": pa.string(), "flags": pa.string(), "seed": pa.int64(), "nll": pa.float64(),
+    "prompt_tokens": pa.int64(), "timed_tokens": pa.int64(), "timed_cycles": pa.int64(), "prefill_s": pa.float64(),
+    "decode_s": pa.float64(), "baseline_tokens": pa.int64(), "baseline_cycles": pa.int64(),
+    "baseline_prefill_s": pa.float64(), "baseline_decode_s": pa.float64(), "session": pa.string()})
+"""Names as in samples.jsonl and timed.jsonl; `details` and `flags` are JSON texts."""
+_SETTINGS = ("pair", "drafter", "rule", "task")
+
+
+def _column(annotation: Any) -> pa.DataType:
+    """The column type of a field of `Summary`: a number, an interval, a text, else a JSON text."""
+    if annotation in (int, int | None):
+        return pa.int64()
+    if annotation in (float, float | None):
+        return pa.float64()
+    return pa.list_(pa.float64()) if annotation == Interval | None else pa.string()
+
+
+METRICS = {name: _column(field.annotation) for name, field in Summary.model_fields.items() if name != "samples"}
+CELLS = pa.schema({
+    "cell": pa.string(), "baseline": pa.string(), **{name: pa.string() for name in _SETTINGS},
+    "temperature": pa.float64(), "draft_length": pa.int64(), "seed": pa.int64(), "config": pa.string(),
+    "environment": pa.string(), "failure": pa.string(), "answers": pa.int64(), **METRICS})
+
+
+class Parquet(Converter):
+    about = "a Parquet dataset with a card, for a hub"
+
+    def read(self, file: Path) -> Iterator[Read]:
+        raise ExchangeError(f"{file}: parquet is only written; read it with datasets.load_dataset")
+
+    def write(self, sources: Iterable[Source], folder: Path) -> Iterator[Written]:
+        data, rows, traced = folder / "data", list[dict[str, Any]](), list[CellFolder]()
+        for source in sources:
+            if source.folder is None:
+                continue  # the dataset is of measured cells; an imported file has its own publisher
+            yield _write_samples(source.folder, data / "samples")
+            rows.append(_cell(source.folder))
+            if TraceFolder(source.folder).exists():
+                traced.append(source.folder)
+        if not rows:
+            raise ExchangeError(f"{folder}: nothing to write: the store holds no measured cell with answers")
+        _write_table(data / "cells.parquet", CELLS, rows)
+        yield Written(data / "cells.parquet", len(rows))
+        yield from _write_traces(traced, data / "traces")
+        replace_text(folder / "README.md", card(rows, bool(traced)))
+        yield Written(folder / "README.md", 1)
+
+
+def card(rows: list[dict[str, Any]], traced: bool) -> str:
+    """The dataset card: front matter as a hub reads it, and what the columns are."""
+    files = {"samples": "data/samples/*.parquet", "cells": "data/cells.parquet", "traces": "data/traces/*.parquet"}
+    configs = [{"config_name": name, "data_files": path, **({"default": True} if name == "samples" else {})}
+               for name, path in files.items() if traced or name != "traces"]
+    front = yaml.safe_dump({"pretty_name": "Leeway: relaxed speculative decoding, measured", "configs": configs,
+                            "tags": ["speculative-decoding", "benchmark", "leeway"]}, sort_keys=False)
+    names = {name: sorted({str(row[name]) for row in rows}) for name in _SETTINGS}
+    return TEMPLATES.get_template("dataset_card.md.j2").render(
+        front=front, cells=len(rows), answers=sum(row["answers"] for row in rows), traced=traced, names=names)
+
+
+def _write_samples(folder: CellFolder, into: Path) -> Written:
+    """The answers of a cell, `ROWS` at a time."""
+    timed = {one.id: one for one in folder.timed()}
+    samples = folder.good_samples()
+    path = into / f"{folder.key}.parquet"
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, SAMPLES, compression="zstd") as writer:
+        for start in range(0, len(samples), ROWS):
+            part = samples[start:start + ROWS]
+            writer.write_table(pa.Table.from_pylist(
+                [_sample(folder.key, sample, timed.get(sample.id)) for sample in part], SAMPLES))
+    return Written(path, len(samples))
+
+
+def _sample(cell: str, sample: Sample, timed: Timed | None) -> dict[str, Any]:
+    row = {"cell": cell, **asdict(sample), "details": json.dumps(sample.details), "flags": json.dumps(sample.flags)}
+    if timed is not None:
+        own, base = timed.arms
+        row |= {"timed_tokens": own.tokens, "timed_cycles": own.cycles, "prefill_s": own.prefill_s,
+                "decode_s": own.decode_s, "baseline_tokens": base.tokens, "baseline_cycles": base.cycles,
+                "baseline_prefill_s": base.prefill_s, "baseline_decode_s": base.decode_s, "session": timed.started}
+    return row
+
+
+def _cell(folder: CellFolder) -> dict[str, Any]:
+    """A row of cells.parquet."""
+    config, environment, summary = folder.config() or {}, folder.environment() or {}, folder.summary()
+    metrics = {} if summary is None else summary.plain()
+    decoding, draft = config.get("decoding") or {}, config.get("draft") or {}
+    values = {name: value if METRICS[name] != pa.string() or value is None or isinstance(value, str)
+              else json.dumps(value) for name, value in metrics.items() if name in METRICS}
+    return {
+        "cell": folder.key, "baseline": config.get("baseline"),
+        **{name: (config.get(name) or {}).get("name") for name in _SETTINGS},
+        "temperature": decoding.get("temperature"), "draft_length": draft.get("length"), "seed": config.get("seed"),
+        "config": json.dumps(public(config)), "environment": json.dumps(public(environment)),
+        "failure": folder.failure(), "answers": len(folder.good_samples()), **values}
+
+
+def public(data: Any) -> Any:
+    """Plain data in which an absolute path is its last part: paths name users and machines."""
+    if isinstance(data, Mapping):
+        return {name: public(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [public(value) for value in data]
+    return PurePath(data).name if isinstance(data, str) and data.startswith(("/", "~")) else data
+
+
+def _write_traces(folders: Iterable[CellFolder], into: Path) -> Iterator[Written]:
+    """The traces of each cell, one file per traced batch, all with the columns of all."""
+    parts = [(folder.key, part) for folder in folders for part in sorted((folder.path / "trace").glob("*.parquet"))]
+    schemas = [_schema(part) for _, part in parts]
+    if not schemas:
+        return
+    schema = pa.unify_schemas([pa.schema({"cell": pa.string()}), *schemas], promote_options="permissive")
+    for key, part in parts:
+        source, path, rows = pq.ParquetFile(part), into / f"{key}-{part.stem}.parquet", 0
+        with source, replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            for batch in source.iter_batches():
+                table = pa.Table.from_batches([batch])
+                table = table.cast(_plain(table.schema)).append_column("cell", pa.array([key] * len(table)))
+                missing = [name for name in schema.names if name not in table.column_names]
+                for name in missing:
+                    table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
+                writer.write_table(table.select(schema.names).cast(schema))
+                rows += len(table)
+        yield Written(path, rows)
+
+
+def _schema(part: Path) -> pa.Schema:
+    try:
+        return _plain(pq.read_schema(part))
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{part} is no trace ({one_line(error)}): remove it to trace its prompts again") from error
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """The schema without metadata, its categories as texts."""
+    return pa.schema([pa.field(field.name, pa.string() if pa.types.is_dictionary(field.type) else field.type)
+                      for field in schema])
+
+
+def _write_table(path: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
+    with replacing(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows, schema), temporary, compression="zstd")

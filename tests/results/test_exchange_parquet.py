@@ -1,0 +1,112 @@
+"""The Parquet dataset of a store, read back as its users do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from results.exchange import registry
+from results.exchange.base import ExchangeError
+from results.exchange.measured import measured_sources
+from results.exchange.parquet import METRICS
+from results.store.cells import Store
+from results.store.traces import TraceFolder
+from tests.helpers.exchanged_stores import two_turn_store
+from tests.helpers.viewed_cells import answer, traces
+
+FORMAT = registry.converter("parquet")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Two cells, of which one was traced, and a traced one of another task."""
+    made = two_turn_store(tmp_path / "store")
+    traced = traces(tmp_path / "other", [answer("p0", [0, 1, 2, 3, 4, 5, 6, 7], 1.0)])
+    columns = traced.frame().to_dict("list")
+    TraceFolder(made.cell("tiny-mars-made_up")).add(
+        ["p0"], [{name: values for name, values in columns.items() if name not in ("prompt", "clause")}
+                 | {"prompt": "p0", "clause": columns["clause"], "margin": [0.5] * len(columns["token"])}], None)
+    TraceFolder(made.cell("tiny-ar-made_up")).add(["p0"], [{**columns}], None)
+    return made
+
+
+@pytest.fixture
+def dataset(store: Store, tmp_path: Path) -> Path:
+    folder = tmp_path / "dataset"
+    written = list(FORMAT.write(measured_sources(store, "all"), folder))
+    assert all(one.path.is_file() for one in written)
+    return folder
+
+
+def load(folder: Path, name: str):
+    from datasets import load_dataset
+
+    return load_dataset(str(folder), name, split="train", cache_dir=str(folder.parent / "cache"))
+
+
+def test_samples_are_those_of_the_store(store: Store, dataset: Path) -> None:
+    held = {(row["cell"], row["id"]): row for row in load(dataset, "samples")}
+    for cell in store.cells():
+        clocks = {one.id: one for one in cell.timed()}
+        for sample in cell.good_samples():
+            row = held.pop((cell.key, sample.id))
+            for name in ("output_ids", "committed", "accepted", "texts", "turn_tokens", "finish", "score", "relaxed"):
+                assert row[name] == getattr(sample, name), name
+            assert json.loads(row["details"]) == sample.details and json.loads(row["flags"]) == sample.flags
+            clock = clocks.get(sample.id)
+            assert row["decode_s"] == (None if clock is None else clock.own.decode_s)
+            assert row["baseline_tokens"] == (None if clock is None else clock.arms[1].tokens)
+    assert not held
+
+
+def test_cells_hold_every_metric(store: Store, dataset: Path) -> None:
+    for row in load(dataset, "cells"):
+        cell = store.cell(row["cell"])
+        summary = cell.summary()
+        assert summary is not None and row["answers"] == 3 and row["pair"] == "tiny" and row["temperature"] == 1.0
+        for name, value in summary.plain().items():
+            if name != "samples":
+                assert (json.loads(row[name]) if isinstance(value, dict) or name == "accept_histogram"
+                        or name == "accept_by_position" else row[name]) == value, name
+        assert set(METRICS) <= set(row)
+
+
+def test_traces_of_different_columns_are_one_table(store: Store, dataset: Path) -> None:
+    rows = load(dataset, "traces").to_pandas()
+    assert set(rows["cell"]) == {"tiny-ar-made_up", "tiny-mars-made_up"} and len(rows) == 16
+    mars = rows[rows["cell"] == "tiny-mars-made_up"]
+    frame = TraceFolder(store.cell("tiny-mars-made_up")).frame()
+    assert mars["token"].tolist() == frame["token"].tolist() and mars["clause"].tolist() == frame["clause"].tolist()
+    assert mars["margin"].tolist() == [0.5] * 8 and rows[rows["cell"] == "tiny-ar-made_up"]["margin"].isna().all()
+
+
+def test_the_card(dataset: Path) -> None:
+    """Front matter as a hub reads it: each config's files exist, one is the default."""
+    _, front, text = (dataset / "README.md").read_text().split("---\n", 2)
+    configs = {one["config_name"]: one for one in yaml.safe_load(front)["configs"]}
+    assert list(configs) == ["samples", "cells", "traces"] and configs["samples"]["default"]
+    assert all(list(dataset.glob(one["data_files"])) for one in configs.values())
+    assert "6 answers of 2 cells" in text and "mars" in text
+
+
+def test_names_of_users_and_machines_stay_here(dataset: Path) -> None:
+    for name in ("samples", "cells"):
+        text = json.dumps(load(dataset, name).to_list())
+        assert "/home/user" not in text and "host-name" not in text
+    assert json.loads(load(dataset, "cells")[0]["config"])["pair"]["target"] == "target"
+
+
+def test_a_store_without_traces_has_no_such_config(tmp_path: Path) -> None:
+    list(FORMAT.write(measured_sources(two_turn_store(tmp_path / "store"), "all"), tmp_path / "out"))
+    assert "config_name: traces" not in (tmp_path / "out" / "README.md").read_text()
+    assert len(load(tmp_path / "out", "samples")) == 6
+
+
+def test_it_is_only_written_and_only_of_a_store(tmp_path: Path) -> None:
+    with pytest.raises(ExchangeError, match="parquet is only written"):
+        list(FORMAT.read(tmp_path))
+    with pytest.raises(ExchangeError, match="holds no measured cell"):
+        list(FORMAT.write([], tmp_path / "out"))
