@@ -15,6 +15,7 @@ from methods.drafters.base import DraftSettings
 from methods.engine.cut import load_cut, own_part
 from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
+from methods.engine.random_weights import from_shape
 from methods.engine.source import ModelError
 from methods.heads.head import load_eagle, load_eagle3
 from methods.heads.medusa import load_medusa
@@ -153,6 +154,10 @@ def test_an_eagle3_head_may_share_the_targets_lm_head(tmp_path, target, packer):
     head = load_eagle3(str(tmp_path), target)
     rows = target.model.get_output_embeddings().weight[head.to_target]
     assert torch.equal(head.model.lm_head.weight, rows) and torch.equal(trainer.head.lm_head.weight, rows)
+    sizes = from_shape(str(target.source), dtype="float32", device="meta")
+    with torch.device("meta"):  # as a dry run does
+        shape = load_eagle3(f"random:{tmp_path}", sizes, device="meta").model.lm_head.weight
+    assert shape.is_meta and shape.shape == rows.shape
 
 
 @torch.no_grad()
