@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from bench.config.environment import environment
 from bench.config.errors import ConfigError
-from bench.config.identity import by_content, contents, digest, states
+from bench.config.identity import IDENTITY_VERSION, by_content, contents, digest, states
 from bench.config.paths import TINY
 from bench.config.schema import Decoding, DraftLength, Engine, HalfWidth, Pair, vocabulary
 from bench.config.section import Named, Section, choose, parse, validated
@@ -26,7 +26,6 @@ from results.store.reasons import one_line
 from tasks import registry as task_registry
 from tasks.base import Task, TaskOptions
 
-IDENTITY_VERSION = 3  # raise it when the same settings come to mean another computation
 BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")  # of a model without its own
 SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "half_width", "timed",
             "seed", "repeat", "batch")
@@ -174,6 +173,11 @@ class Cell(Section):
     def baseline(self) -> Cell:
         """The autoregressive twin: the same target, prompts and settings. All cells share its samples, so its batch is
         1, whatever theirs."""
+        return self.autoregressive
+
+    @cached_property
+    def autoregressive(self) -> Cell:
+        """`baseline`, made once: its name takes a hash of the models' files."""
         drafter, rule = BASELINE["drafter"], BASELINE["rule"]
         return self.twin(drafter=Named(name=drafter, options=method_registry.drafter(drafter)()),
                          rule=Named(name=rule, options=method_registry.rule(rule)()), pruning=None, batch=1)
@@ -201,7 +205,7 @@ class Cell(Section):
     def twin(self, **changes: Any) -> Cell:
         """This point with some of its sections changed."""
         twin = self.model_copy(update=changes)
-        for known in ("name", "rotation_key"):  # a copy brings along what was computed for the original
+        for known in ("name", "rotation_key", "autoregressive"):  # a copy brings along what the original computed
             twin.__dict__.pop(known, None)
         return twin
 
@@ -271,8 +275,8 @@ class Cell(Section):
         return {"version": IDENTITY_VERSION, **plain}
 
     def record(self) -> dict[str, Any]:
-        """What cell.yaml holds: the resolved settings, the fingerprints of their files, and the name of the twin whose
-        samples are the baseline."""
+        """What cell.yaml holds: the resolved settings, the version of what they mean, the fingerprints of their files,
+        and the name of the twin whose samples are the baseline."""
         plain = self.model_dump(mode="json", exclude={"n", "half_width", "timed"})
-        return {**plain, "fingerprints": self.fingerprints(),
+        return {**plain, "identity": IDENTITY_VERSION, "fingerprints": self.fingerprints(),
                 "name": self.name, "baseline": self.name if self.is_autoregressive else self.baseline().name}

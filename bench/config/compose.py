@@ -18,6 +18,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from bench.config.errors import CONFIG_ERRORS, ConfigError, NotInPair, format_hydra_error, unknown_key
 from bench.config.hydra_internals import BASIC, CommandLine, ConfigLoaderImpl, combinations, session
+from bench.config.patched import Patched
 from bench.config.points import Candidate, Command, Point, as_dict
 from bench.config.section import check_known, parse
 
@@ -81,6 +82,7 @@ class Composer:
         self._options: dict[tuple[str, str], DictConfig] = {}
         self._groups: dict[str, list[str]] = {}
         self._parsed: dict[str, Override] = {}
+        self._patched = Patched()
 
     def command(self, overrides: Sequence[str], multirun: bool) -> Command:
         """All points of a command line. Raises ConfigError for the first that cannot be composed."""
@@ -111,15 +113,13 @@ class Composer:
     def point(self, overrides: Sequence[str]) -> Point:
         """One point, every interpolation resolved. Of repeated keys the last wins. Raises ConfigError."""
         parsed = list({override.get_key_element(): override for override in self._parse(overrides)}.values())
-        config = self._config([_line(override) for override in parsed if self._is_structural(override)])
+        structural = [_line(override) for override in parsed if self._is_structural(override)]
+        values = [override for override in parsed if not self._is_structural(override)]
         try:
-            for override in parsed:
-                if not self._is_structural(override):
-                    OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
-            plain = as_dict(config)
+            plain = self._patched.resolve(lambda: self._config(structural), structural, values)
         except (ConfigKeyError, ConfigAttributeError) as error:
-            key = error.full_key or override.key_or_group
-            raise ConfigError(unknown_key(key, _keys_beside(config, key))) from error
+            beside = _keys_beside(self._config(structural), str(error.full_key))
+            raise ConfigError(unknown_key(str(error.full_key), beside)) from error
         except CONFIG_ERRORS as error:
             raise format_hydra_error(error) from error
         return Point(tuple(_line(override) for override in parsed if not override.is_hydra_override()), plain)

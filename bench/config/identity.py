@@ -10,6 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from bench.config.errors import ConfigError
+from methods.engine.fingerprints import fingerprint
+from methods.engine.source import ModelError
+
+IDENTITY_VERSION = 3
+"""Raise it when the same settings come to mean another computation."""
+UNRECORDED = 3
+"""That of cells from before cell.yaml recorded it."""
+
+
+def why_stale(config: Mapping[str, Any]) -> str:
+    """Why no command reads the cell of a cell.yaml any more: its settings have come to mean something else, or a model
+    in a folder of this machine was replaced. Empty for all others."""
+    identity = config.get("identity", UNRECORDED)
+    if identity < IDENTITY_VERSION:
+        return f"identity {identity}, before {IDENTITY_VERSION}"
+    for role, known in config.get("fingerprints", {}).items():
+        source = str(config.get("pair", {}).get(role))
+        try:
+            if Path(source).is_dir() and fingerprint(source) != known:
+                return f"pair.{role}={source} was replaced since"
+        except ModelError:  # no checkpoint any more: it may come back
+            continue
+    return ""
 
 
 def contents(path: Path) -> str:

@@ -19,12 +19,18 @@ from results.reports.grid import Outcome
 from results.reports.spec import FigureSpec
 from results.store.compared import Compared
 from results.store.summary import Summary
+from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.compose import Composer
+    from bench.run.asked import AskedFolder
     from bench.run.session import Session
     from results.reports.spec import Coords, ReportSpec, TableSpec
+
+OLDER = ("measured under identity {} of its settings, before the present one: tokens may differ from those that a run "
+         "gives now")
+"""The footnote of a cell of an earlier identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +140,13 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec) -> Outco
     """A cell as a report shows it: its summary (with those of its trace, if the report reads traces), how it was
     measured and what its rows are compared by; or why it has none."""
     folder, summary, problem = session.folder(cell), session.compared(cell), session.problem(cell)
+    notes: tuple[str, ...] = ()
+    if summary is None and not folder.failure() and (older := session.older(cell)) is not None:
+        folder, identity = older
+        summary, notes = folder.summary(), (OLDER.format(identity),)
     if summary is not None and summary.n:
-        traces, pairs = session.traces(cell), [pair for pair in folder.compared() if isinstance(pair, Compared)]
+        traces = TraceFolder(folder, folder.selection())
+        pairs = [pair for pair in folder.compared() if isinstance(pair, Compared)]
         items = {name: by_item(name, pairs) for name in spec.metrics()}
         if spec.trace:
             tokens = {pair.id: len(pair.sample.output_ids) for pair in pairs}
@@ -144,8 +155,9 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec) -> Outco
             summary = summary.with_values(**trace_metrics([traces], tokens, cell.decoding.temperature), **audited)
         if summary.judge is not None:
             summary = summary.with_values(**summary.judge.metrics())
-        return Outcome.measured(summary, traces if spec.trace else None, conditions_of(cell, summary, session), items,
-                                unjudged(cell, spec, session))
+        measured = Outcome.measured(summary, traces if spec.trace else None, conditions_of(cell, summary, folder),
+                                    items, unjudged(cell, spec, session))
+        return replace(measured, notes=notes)
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")
@@ -163,14 +175,13 @@ def needs_judge(spec: TableSpec | FigureSpec) -> bool:
     return bool(set(JUDGED) & set(spec.metrics()))
 
 
-def conditions_of(cell: Cell, summary: Summary, session: Session) -> Conditions:
+def conditions_of(cell: Cell, summary: Summary, folder: AskedFolder) -> Conditions:
     """How a measured cell was measured, from its settings, its environment record and its timed prompts."""
-    folder = session.folder(cell)
     environment = folder.environment() or {}
     sessions = {TimedSession(row.started, row.host, row.boot) for row in folder.timed()}
     return Conditions(
         pair=cell.pair.name, temperature=cell.decoding.temperature, seed=cell.seed, repeats=summary.repeats,
         theta=getattr(cell.rule.options, "theta", None), machine=machine(environment),
         date=str(environment.get("since", ""))[:10], lock=environment.get("lock"),
-        baseline=f"{cell.baseline().name} in batches of {cell.batch}",
-        sessions=tuple(sorted(sessions)), stopping=folder.stated_rule, cell=cell.name)
+        baseline=f"{folder.baseline.key} in batches of {cell.batch}",
+        sessions=tuple(sorted(sessions)), stopping=folder.stated_rule, cell=folder.key)

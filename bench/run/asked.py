@@ -30,16 +30,17 @@ PROFILE = "profile"
 
 def asked_folder(cell: Cell, store: Store) -> AskedFolder:
     """The cell's folder, whether or not it exists yet, restricted to the prompts that the cell asks for."""
-    return AskedFolder(cell, store)
+    return AskedFolder(cell, store, cell.name)
 
 
 class AskedFolder(CellFolder):
     """Reads as if only the first `cell.n` prompts of the task (all when None) had ever been measured."""
 
-    def __init__(self, cell: Cell, store: Store) -> None:
-        folder = store.cell(cell.name)
+    def __init__(self, cell: Cell, store: Store, key: str, baseline: str | None = None) -> None:
+        """`key`: the folder; `baseline`: that of its twin, where the cell's own names are not meant."""
+        folder = store.cell(key)
         super().__init__(folder.path, folder._lines)
-        self._given, self._store = cell, store
+        self._given, self._store, self._baseline = cell, store, baseline
 
     @cached_property
     def cell(self) -> Cell:
@@ -67,7 +68,7 @@ class AskedFolder(CellFolder):
     @cached_property
     def baseline(self) -> CellFolder:
         """The folder of the autoregressive twin; an autoregressive cell is its own."""
-        return self if self.cell.is_autoregressive else self._store.cell(self.cell.baseline().name)
+        return self if self.cell.is_autoregressive else self._store.cell(self._baseline or self.cell.baseline().name)
 
     def samples(self) -> list[Record]:
         """The records of the prompts asked for, sorted by id: the file holds them as they were finished. Raises

@@ -51,12 +51,18 @@ class Claim:
         if not self.started:
             try:
                 self.folder.write_config(self.cell.record())
-                self.folder.write_environment(self.cell.environment(sys.argv))
+                self.folder.write_environment({**self.cell.environment(sys.argv), "run": self._asked()})
             except Exception as error:  # a model's file that is missing, say: only this cell cannot run
                 self.fail(error)
                 return False
         self.started = True
         return True
+
+    def _asked(self) -> dict[str, int]:
+        """What this run asks for and what it found, from which `bench.status` reckons the time left."""
+        prompts = len(self.cell.load_task().prompts(self.cell.n, self.cell.seed))
+        return {"prompts": prompts, "timed": min(self.timed_prompts, prompts),
+                "answered_before": len(self.folder.good_samples())}
 
     def fail(self, error: Exception | str) -> None:
         """Record why the cell cannot be completed."""

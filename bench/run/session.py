@@ -19,6 +19,7 @@ from results.store.traces import TraceFolder
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.hydra_internals import CommandLine
+    from bench.config.older import Older
     from bench.config.settings import Settings
     from bench.run.agreement import Models
     from bench.run.model_pool import ModelPool
@@ -47,16 +48,15 @@ class Session:
         """Raises StoreError for a file of these cells or of their baselines that cannot be read; where one of them is
         incomplete, for a store that cannot be written; and for the folder `output` of output.dir, if the command writes
         one."""
-        incomplete, baselines = False, set[str]()
-        for cell in {(cell.name, cell.n): cell for cell in cells}.values():
-            folder = self.store.cell(cell.name)
-            folder.check()
-            baselines.add(cell.baseline().name)
-            summary = folder.summary()
-            incomplete |= summary is None or summary.failed > 0 or summary.asked != self.folder(cell).cell.n
-        for name in baselines - {cell.name for cell in cells}:
-            self.store.cell(name).check()
-        if incomplete:
+        asked = {(cell.name, cell.n): cell for cell in cells}
+        names = dict.fromkeys([cell.name for cell in cells] + [cell.baseline().name for cell in cells])
+        entries = {entry.key: entry for entry in self.store.entries(names)}
+        for entry in entries.values():
+            if entry.damage:
+                self.store.cell(entry.key).check()
+        held = [(entries[cell.name], cell) for cell in asked.values()]
+        if any(not entry.complete or entry.asked != self.folder(cell).cell.n
+               for entry, cell in held):
             check_writable(self.store.root, "store.dir")
         if output is not None:
             check_writable(self.settings.output.dir / output, "output.dir")
@@ -89,6 +89,20 @@ class Session:
         """The traces of the prompts that the cell asks for. Raises StoreError."""
         folder = self.folder(cell)
         return TraceFolder(folder, folder.selection())
+
+    @cached_property
+    def _older(self) -> dict[str, Older]:
+        from bench.config.older import older_cells
+
+        return older_cells(self.store)
+
+    def older(self, cell: Cell) -> tuple[AskedFolder, int] | None:
+        """The folder of a cell of these settings and models that was measured under an earlier identity, and which
+        one; None where there is none."""
+        from bench.config.older import meaning
+
+        held = self._older.get(meaning(cell, cell.fingerprints()))
+        return None if held is None else (AskedFolder(cell, self.store, held.key, held.baseline), held.identity)
 
     def trace_failure(self, cell: Cell) -> str | None:
         """Why the cell could not be traced, in one line."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as memoise
@@ -19,6 +20,7 @@ SMALL = ("config.json", "generation_config.json", "adapter_config.json", "tokeni
          "added_tokens.json", "chat_template*", "additional_chat_templates/*", "vocab*", "merges.txt", "*.model",
          "*.tiktoken", "*.index.json", "*.py")
 """Small files that decide tokens too: shape, tokenizer, chat template, stop tokens, model code."""
+State = tuple[tuple[str, int, int, int, int], ...]
 _BLOB = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -44,12 +46,37 @@ def fingerprint(source: str, revision: str | None = None) -> str:
     if folder.is_dir():
         if not (folder / "config.json").exists():
             raise ModelError(f"{source}: no config.json in this folder; give a folder in the Hugging Face format")
-        if not _files(folder, WEIGHTS):
-            raise ModelError(f"{source}: no weights ({' or '.join(WEIGHTS)}) in this folder")
-        return _digest("", _contents(folder, _files(folder, (*SMALL, *WEIGHTS))))
+        return _of_folder(folder, _state(folder))
     snapshot = _snapshot(source, revision)
+    return _of_snapshot(source, snapshot, _state(snapshot))
+
+
+@memoise
+def _of_folder(folder: Path, state: State) -> str:
+    """The fingerprint of a local folder in this state. Raises ModelError."""
+    if not _files(folder, WEIGHTS):
+        raise ModelError(f"{folder}: no weights ({' or '.join(WEIGHTS)}) in this folder")
+    return _digest("", _contents(folder, _files(folder, (*SMALL, *WEIGHTS))))
+
+
+@memoise
+def _of_snapshot(source: str, snapshot: Path, state: State) -> str:
+    """The fingerprint of a hub name, of its snapshot in this state. Raises ModelError."""
     by_hand = [file for file in _files(snapshot, (*SMALL, *WEIGHTS)) if _blob(file) is None]
     return _digest(f"{source}@{snapshot.name}", _contents(snapshot, by_hand))
+
+
+def _state(folder: Path) -> State:
+    """Path, times of the last change of content and of state, size and inode of every file of a folder: a sweep asks
+    for the fingerprints of the same models at each point."""
+    found: list[tuple[str, int, int, int, int]] = []
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            found += _state(Path(entry.path))
+        elif entry.is_file():
+            now = entry.stat()
+            found.append((entry.path, now.st_mtime_ns, now.st_ctime_ns, now.st_size, now.st_ino))
+    return tuple(found)
 
 
 def config_of(source: str, revision: str | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -25,10 +25,11 @@ from typing import Any
 
 import pandas as pd
 import yaml
-from pydantic import ValidationError
 
-from results.store.errors import Locked, StoreError, first_fault
+from results.store.cell_files import SCHEMA, read_config, read_summary
+from results.store.errors import Locked, StoreError
 from results.store.files import append_line, remove, replace_text, writing
+from results.store.index import Content, Entry, Index, frame
 from results.store.json_text import from_json, json_text
 from results.store.lines import LineCache
 from results.store.reasons import one_line
@@ -49,6 +50,7 @@ class Store:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self._lines = LineCache(CACHE_BYTES)
+        self._index = Index(self.root)
 
     def cell(self, key: str) -> CellFolder:
         """The folder of the cell `key`, whether or not it exists yet. Raises StoreError for a key that is no folder
@@ -59,17 +61,28 @@ class Store:
 
     def cells(self) -> list[CellFolder]:
         """Every cell that has a configuration, sorted by key."""
-        return [CellFolder(path.parent, self._lines) for path in sorted(self.root.glob("*/cell.yaml"))]
+        return [self.cell(path.name) for path in self.folders() if (path / "cell.yaml").exists()]
+
+    def folders(self) -> list[Path]:
+        """Every folder that may be a cell's, sorted."""
+        entries = os.scandir(self.root) if self.root.is_dir() else ()
+        return [self.root / name for name in sorted(entry.name for entry in entries if entry.is_dir())
+                if KEY.fullmatch(name)]
+
+    def entries(self, keys: Iterable[str] | None = None) -> Iterator[Entry]:
+        """What the files of these cells (None: of all with a configuration) say, in short. Each is read once in the
+        life of the store, as long as its files stay as they are."""
+        return self._index.entries(self.cells() if keys is None else map(self.cell, keys))
+
+    def contents(self, keys: Iterable[str]) -> Iterator[Content]:
+        """As `entries`, with configuration and summary."""
+        return self._index.contents(map(self.cell, keys))
 
     def find(self) -> pd.DataFrame:
         """One row per cell, index = key: the configuration flattened to dotted columns (`rule.theta`), the summary's
-        metrics under `summary.`, and `failure` (None where there was none). Empty when nothing is stored."""
-        rows = []
-        for cell in self.cells():
-            summary = cell.summary()
-            metrics = {} if summary is None else {"summary": summary.plain()}
-            rows.append({"key": cell.key, **(cell.config() or {}), **metrics, "failure": cell.failure()})
-        return pd.json_normalize(rows).set_index("key") if rows else pd.DataFrame()
+        metrics under `summary.`, and `failure` (None where there was none). Empty when nothing is stored. Raises
+        StoreError for a cell that cannot be read."""
+        return frame(self.contents(cell.key for cell in self.cells()))
 
 
 class CellFolder:
@@ -118,19 +131,15 @@ class CellFolder:
                 self._locked = False
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """Write cell.yaml: plain data, in the order given."""
-        replace_text(self.path / "cell.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+        """Write cell.yaml: the schema of the cell's files, and plain data in the order given."""
+        data = {"schema": SCHEMA, **config}
+        replace_text(self.path / "cell.yaml", yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
     def config(self) -> dict[str, Any] | None:
-        """The resolved configuration; None for a cell that was never started."""
-        path = self.path / "cell.yaml"
-        try:
-            config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise StoreError(f"{path} is not YAML ({one_line(error)}): remove it to write it again") from error
-        if config is not None and not isinstance(config, dict):
-            raise StoreError(f"{path} is no configuration: remove it to write it again")
-        return config
+        """The resolved configuration; None for a cell that was never started. Raises StoreError also for the cell of a
+        later schema."""
+        held = self._lines.read(self.path / "cell.yaml", read_config)
+        return dict(held[0]) if held else None
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Record the machine and versions of this run. Records of earlier runs move to the list `earlier`, oldest
@@ -139,6 +148,15 @@ class CellFolder:
         earlier = [] if before is None else [*before.pop("earlier"), before]
         now = {"since": datetime.now(UTC).isoformat(timespec="seconds")}
         self._write_json("environment.json", {**now, **environment, "earlier": earlier})
+
+    def add_environment(self, environment: Mapping[str, Any]) -> None:
+        """Record the machine and versions of samples that were measured elsewhere, among the earlier runs."""
+        own, theirs = self.environment(), {**environment}
+        earlier = theirs.pop("earlier", [])
+        if own is None:
+            self._write_json("environment.json", environment)
+        else:
+            self._write_json("environment.json", {**own, "earlier": [*earlier, theirs, *own["earlier"]]})
 
     def environment(self) -> dict[str, Any] | None:
         """What `write_environment` recorded; None for a cell that was never started."""
@@ -165,6 +183,11 @@ class CellFolder:
         other line that is no record. The file is read again only when it has changed."""
         return self._lines.read(self.path / "samples.jsonl", read_records)
 
+    def ends_within_a_line(self, name: str) -> bool:
+        """Whether a file of lines ends in an unfinished one."""
+        content = self._lines.content(self.path / name)
+        return bool(content) and not content.endswith(b"\n")
+
     def good_samples(self) -> list[Sample]:
         """The prompts that were decoded and scored."""
         return [record for record in self.samples() if isinstance(record, Sample)]
@@ -184,13 +207,8 @@ class CellFolder:
     def summary(self) -> Summary | None:
         """None while the cell is not complete, and, after a warning, where samples that it is about were changed or
         removed. Raises StoreError for a file that holds no summary."""
-        path = self.path / "summary.json"
-        try:
-            summary = Summary.model_validate(unsealed(from_json(path.read_bytes()))) if path.exists() else None
-        except ValueError as error:
-            fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
-            raise StoreError(f"{path} is not a summary ({fault}): remove it to write it again") from error
-        return None if summary is None or self._lacks_samples_of(summary) else summary
+        held = self._lines.read(self.path / "summary.json", read_summary)
+        return None if not held or self._lacks_samples_of(held[0]) else held[0]
 
     def _lacks_samples_of(self, summary: Summary) -> bool:
         """Whether samples.jsonl no longer begins with what a summary is about. Says so once a command."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,19 +70,45 @@ def replace_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file, as `replacing`. Raises StoreError."""
+    with replacing(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder without its hidden files to a place that is free; it appears there whole or not at all. Raises
+    StoreError."""
+    temporary = target.with_name(f".{target.name}.{socket.gethostname()}.{os.getpid()}")
+    with writing(target):
+        try:
+            shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(".*"))
+            for path in (*temporary.rglob("*"), temporary):
+                _sync(path)
+            temporary.rename(target)
+            _sync(target.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
     """Where this process writes what is to become `path`: `.NAME.HOST.PROCESS` beside it, removed at the end. What
     killed processes of this machine left there is removed first."""
-    prefix = f".{path.name}.{socket.gethostname()}."
-    for left in path.parent.glob(f"{glob.escape(prefix)}*"):
-        if (process := left.name.removeprefix(prefix)).isdecimal() and not _is_running(int(process)):
-            left.unlink(missing_ok=True)
-    temporary = path.with_name(f"{prefix}{os.getpid()}")
+    for left in leftovers(path.parent, path.name):
+        left.unlink(missing_ok=True)
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
     try:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def leftovers(folder: Path, name: str = "*") -> list[Path]:
+    """What killed processes of this machine left in a folder of what was to become `name` there; *: of anything."""
+    pattern = "*" if name == "*" else glob.escape(name)
+    found = folder.glob(f".{pattern}.{glob.escape(socket.gethostname())}.*")
+    return [path for path in found if (process := path.suffix[1:]).isdecimal() and not _is_running(int(process))]
 
 
 def _is_running(process: int) -> bool:

@@ -1,4 +1,4 @@
-"""The files of lines in a cell's folder: read whole, checked line by line, parsed once a command."""
+"""The files of a cell's folder: read whole, parsed once a command; those of lines checked line by line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from results.store.errors import StoreError
 from results.store.seals import unsealed_line
 
 log = logging.getLogger(__name__)
-CONTENTS = 3
-"""Files whose bytes are kept: samples of a cell and of its twin, and its timed prompts."""
+CONTENTS = 5
+"""Files whose bytes are kept: samples of a cell and of its twin, its timed prompts, configuration and summary."""
+Stamp = tuple[int, int, int]
+"""Time of the last change in ns, size in bytes, inode."""
 Parsed = TypeVar("Parsed")
 
 
@@ -46,10 +48,11 @@ class LineCache:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._kept: OrderedDict[Path, tuple[tuple[int, int], list[Any]]] = OrderedDict()
+        self._kept: OrderedDict[Path, tuple[Stamp, list[Any]]] = OrderedDict()
+        self._kept_bytes = 0
         self._mentioned: set[Path] = set()
-        self._contents: OrderedDict[Path, tuple[tuple[int, int], bytes]] = OrderedDict()
-        self._digests: dict[tuple[Path, int], tuple[tuple[int, int], str]] = {}
+        self._contents: OrderedDict[Path, tuple[Stamp, bytes]] = OrderedDict()
+        self._digests: dict[tuple[Path, int], tuple[Stamp, str]] = {}
 
     def read(self, path: Path, parse: Callable[[Path, bytes], list[Parsed]]) -> list[Parsed]:
         """What `parse` makes of the file's path and content; empty where there is no file."""
@@ -57,10 +60,13 @@ class LineCache:
             return []
         kept = self._kept.get(path)
         if kept is None or kept[0] != stamp:
-            kept = self._kept[path] = stamp, parse(path, self.content(path))
+            parsed = parse(path, self.content(path))
+            self._kept_bytes += stamp[1] - (0 if kept is None else kept[0][1])
+            kept = self._kept[path] = stamp, parsed
         self._kept.move_to_end(path)
-        while len(self._kept) > 1 and sum(size for (_, size), _ in self._kept.values()) > self.limit:
-            self._kept.popitem(last=False)
+        while len(self._kept) > 1 and self._kept_bytes > self.limit:
+            _, (left, _) = self._kept.popitem(last=False)
+            self._kept_bytes -= left[1]
         return list(kept[1])
 
     def content(self, path: Path) -> bytes:
@@ -94,10 +100,10 @@ class LineCache:
         return known[1]
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Time of the last change in ns and size in bytes; None where there is no file."""
+def _stamp(path: Path) -> Stamp | None:
+    """None where there is no file."""
     try:
         status = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return status.st_mtime_ns, status.st_size
+    return status.st_mtime_ns, status.st_size, status.st_ino

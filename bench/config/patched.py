@@ -1,0 +1,101 @@
+"""Points that differ in plain values share one resolved configuration: a sweep resolves its interpolations once."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+
+from bench.config.points import as_dict
+
+PLAIN = (str, int, float, bool, type(None))
+NAMES = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+"""An interpolation that names a key from the root."""
+OF_PATH = re.compile(r"\$\{project:[^${}]*\}")
+"""One that names none."""
+
+
+class Patched:
+    """Resolves configurations of points; those that differ in plain values alone are copies of one, with the values put
+    in. OmegaConf resolves all others: values that an interpolation names, hold one, or replace more than a leaf."""
+
+    def __init__(self) -> None:
+        self._named: dict[tuple[str, ...], tuple[set[str] | None, dict[str, Any]]] = {}
+        self._resolved: dict[tuple[tuple[str, ...], tuple[str, ...]], bytes] = {}
+
+    def resolve(self, config: Callable[[], DictConfig], structural: Sequence[str],
+                values: Sequence[Override]) -> dict[str, Any]:
+        """The plain data of `config()`, which depends on `structural` alone, with these values set. Raises what
+        OmegaConf raises, its errors of keys with the full key."""
+        group = tuple(structural)
+        if group not in self._named:
+            raw = as_dict(config(), resolve=False)
+            self._named[group] = named_keys(raw), raw
+        named, raw = self._named[group]
+        by_values = named_keys([one.value() for one in values])
+        known = None if named is None or by_values is None else named | by_values
+        plain = [one for one in values if known is not None and is_plain(one, known, raw)]
+        others = [one for one in values if one not in plain]
+        if any(covers(other.key_or_group, one.key_or_group) for other in others for one in plain):
+            plain, others = [], list(values)
+        key = group, tuple(str(one.input_line) for one in others)
+        if key not in self._resolved:
+            whole = config()
+            for one in others:
+                try:
+                    OmegaConf.update(whole, one.key_or_group, one.value(), merge=True)
+                except (ConfigKeyError, ConfigAttributeError) as error:
+                    error.full_key = error.full_key or one.key_or_group
+                    raise
+            self._resolved[key] = pickle.dumps(as_dict(whole))
+        data: dict[str, Any] = pickle.loads(self._resolved[key])
+        for one in plain:
+            *path, last = one.key_or_group.split(".")
+            section = data
+            for name in path:
+                section = section[name]
+            section[last] = one.value()
+        return data
+
+
+def named_keys(raw: Any) -> set[str] | None:
+    """The keys that interpolations in unresolved data name; None where one is of another form."""
+    named: set[str] = set()
+    for text in _texts(raw):
+        rest = OF_PATH.sub("", NAMES.sub("", text))
+        if "${" in rest:
+            return None
+        named.update(NAMES.findall(text))
+    return named
+
+
+def is_plain(override: Override, named: Iterable[str], raw: Mapping[str, Any]) -> bool:
+    """Whether a value may be put in after the others are resolved: it replaces a leaf that no interpolation names."""
+    value, key = override.value(), override.key_or_group
+    if type(value) not in PLAIN or (isinstance(value, str) and ("${" in value or value == "???")):
+        return False
+    section: Any = raw
+    for name in key.split("."):
+        if not isinstance(section, Mapping) or name not in section:
+            return False
+        section = section[name]
+    return not isinstance(section, Mapping) and section != "???" and not any(
+        covers(key, one) or covers(one, key) for one in named)
+
+
+def covers(key: str, other: str) -> bool:
+    """Whether `other` is this key or lies below it."""
+    return f"{other}.".startswith(f"{key}.")
+
+
+def _texts(raw: Any) -> Iterator[str]:
+    if isinstance(raw, str):
+        yield raw
+    elif isinstance(raw, Mapping | list):
+        for value in raw.values() if isinstance(raw, Mapping) else raw:
+            yield from _texts(value)

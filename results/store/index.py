@@ -1,0 +1,262 @@
+"""An index of a store: what was read of each cell's files, kept as long as none of them changes.
+
+    <root>/.index-HOST.sqlite    one row per cell, of this machine alone: no lock crosses the network
+
+Nothing is measured here. Where a row is missing, is damaged or is about other files than those that lie there, the cell
+is read again; removing the index costs the time of reading all cells once. What is wrong with a cell is never stored,
+so that every look notices it. A file counts as unchanged while its size, its inode and its times of the last change of
+content and of state, in nanoseconds, are the same."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sqlite3
+import struct
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from results.store.errors import StoreError
+from results.store.json_text import from_json, json_text
+from results.store.sample import Sample
+
+if TYPE_CHECKING:
+    from results.store.cells import CellFolder
+    from results.store.summary import Summary
+
+log = logging.getLogger(__name__)
+VERSION = 1
+"""Raise it when a row comes to hold something else: an index of another version is written again."""
+FILES = ("cell.yaml", "environment.json", "samples.jsonl", "timed.jsonl", "summary.json", "failure.json")
+"""What a row is read from."""
+SETTLED_NS = 2_000_000_000
+"""A file that was changed so shortly before it was read could change again at the same tick of the clock, unseen."""
+BATCH = 500
+"""Rows that are written in one transaction."""
+LEAST = 50
+"""So few new rows are not written: reading these cells again costs less than a second."""
+_TABLE = "CREATE TABLE cells (key TEXT PRIMARY KEY, stamp BLOB, entry BLOB, config BLOB, summary BLOB) WITHOUT ROWID"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the files of one cell say, in short.
+
+    key       its folder
+    baseline  the cell of its autoregressive twin; empty for a cell without a configuration
+    batch     prompts decoded together in its timed pass
+    damage    what was changed, cut off or cannot be read, in one line; where nothing can be read, all else is missing
+    complete  it has a summary, and the samples that this is about, of which none failed
+    asked     prompts that the summary is about; None: all of the task, or no summary
+    answered  prompts decoded and scored
+    failed    prompts that failed
+    timed     prompts timed
+    failure   why the last run could not finish it, or that prompts failed; None where all is well
+    identity  version of what its settings mean; None for a cell from before this was recorded
+    run       the latest run: when it began (`since`, ISO 8601 in UTC), what it asks for (`prompts`, `timed`), how many
+              answers it found (`answered_before`); empty for a cell from before this was recorded
+    """
+
+    key: str
+    baseline: str = ""
+    batch: int = 1
+    damage: str = ""
+    complete: bool = False
+    asked: int | None = None
+    answered: int = 0
+    failed: int = 0
+    timed: int = 0
+    failure: str | None = None
+    identity: int | None = None
+    run: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An entry with what it is about; mappings are empty where there is no such file."""
+
+    entry: Entry
+    config: dict[str, Any]
+    summary: dict[str, Any]
+
+
+class Index:
+    """The index of the store under `root`. Where it cannot be used, all cells are read."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.path = root / f".index-{socket.gethostname()}.sqlite"
+
+    def entries(self, cells: Iterable[CellFolder]) -> Iterator[Entry]:
+        """The entry of each of these cells as its files are now."""
+        yield from (content.entry for content in self._contents(cells, "entry"))
+
+    def contents(self, cells: Iterable[CellFolder]) -> Iterator[Content]:
+        """As `entries`, with configuration and summary."""
+        return self._contents(cells, "entry, config, summary")
+
+    def _contents(self, cells: Iterable[CellFolder], columns: str) -> Iterator[Content]:
+        fresh: dict[str, tuple[bytes, Content]] = {}
+        least = LEAST
+        with self._opened() as database:
+            for cell in cells:
+                now, state, changed_ns = time.time_ns(), *_state(cell)
+                known = None if database is None else _known(database, cell.key, state, columns)
+                if known is None:
+                    known = read_content(cell)
+                    if not known.entry.damage and changed_ns < now - SETTLED_NS:
+                        fresh[cell.key] = state, known
+                if len(fresh) == BATCH:
+                    self._write(fresh)
+                    fresh.clear()
+                    least = 1
+                yield known
+        if len(fresh) >= least:
+            self._write(fresh)
+
+    def _write(self, fresh: Mapping[str, tuple[bytes, Content]]) -> None:
+        """Add these rows; where the store cannot be written, its cells are read again next time."""
+        rows = [(key, state, *map(_packed, (asdict(content.entry), content.config, content.summary)))
+                for key, (state, content) in fresh.items()]
+        with self._opened(make=True) as database:
+            if database is None:
+                return
+            try:
+                database.execute("BEGIN IMMEDIATE")
+                database.executemany("INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?)", rows)
+                database.execute("COMMIT")
+            except sqlite3.OperationalError as error:  # a full disk, say
+                log.info("%s cannot be written: %s", self.path, error)
+            except sqlite3.DatabaseError as error:
+                self._discard(error)
+
+    def _discard(self, error: sqlite3.DatabaseError) -> None:
+        log.warning("%s is damaged (%s): it is removed and made again", self.path, error)
+        self.path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _opened(self, make: bool = False) -> Iterator[sqlite3.Connection | None]:
+        """The database; None where there is none, or it cannot be used. `make`: a missing or damaged one is made."""
+        database = None
+        if make or self.path.exists():
+            try:
+                database = _connected(self.path)
+            except sqlite3.OperationalError as error:  # no locks on this file system, no right to write
+                log.info("%s cannot be used: %s", self.path, error)
+            except sqlite3.DatabaseError as error:
+                self._discard(error)
+        try:
+            yield database
+        finally:
+            if database is not None:
+                database.close()
+
+
+def frame(contents: Iterable[Content]) -> pd.DataFrame:
+    """One row per cell, as `Store.find` gives it. Raises StoreError for a cell that cannot be read."""
+    keys, rows = [], []
+    for content in contents:
+        if content.entry.damage:
+            raise StoreError(content.entry.damage)
+        keys.append(content.entry.key)
+        rows.append(_flat({**content.config, "summary": content.summary}) | {"failure": content.entry.failure})
+    return pd.DataFrame.from_records(rows, index=pd.Index(keys, name="key"))
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, keys joined by dots."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    """The database of a file, of this version: another one is emptied. Raises sqlite3.DatabaseError."""
+    database = sqlite3.connect(path, timeout=10, isolation_level=None)
+    try:
+        if database.execute("PRAGMA user_version").fetchone() != (VERSION,):
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("DROP TABLE IF EXISTS cells")
+            database.execute(_TABLE)
+            database.execute(f"PRAGMA user_version = {VERSION}")
+            database.execute("COMMIT")
+    except sqlite3.DatabaseError:
+        database.close()
+        raise
+    return database
+
+
+def _known(database: sqlite3.Connection, key: str, state: bytes, columns: str) -> Content | None:
+    """The row of a cell; None where there is none about these files."""
+    try:
+        row = database.execute(f"SELECT {columns} FROM cells WHERE key = ? AND stamp = ?", (key, state)).fetchone()
+        if row is None:
+            return None
+        entry, *parts = (from_json(zlib.decompress(blob)) for blob in row)  # with zlib's checksum of each
+        return Content(Entry(**entry), *(parts or ({}, {})))
+    except (sqlite3.DatabaseError, zlib.error, ValueError, TypeError) as error:
+        log.debug("row of %s cannot be read: %s", key, error)
+        return None
+
+
+def _packed(data: dict[str, Any]) -> bytes:
+    return zlib.compress(json_text(data).encode(), 1)
+
+
+def stamp(cell: CellFolder) -> bytes:
+    """Digest of the states of a cell's files: equal while none of them changes."""
+    return _state(cell)[0]
+
+
+def _state(cell: CellFolder) -> tuple[bytes, int]:
+    """Digest of a cell's key and of the states of its files; the time of their last change, ns."""
+    states, newest = [], 0
+    for name in FILES:
+        try:
+            status = os.stat(f"{cell.path}/{name}")
+        except FileNotFoundError:
+            states.append(b"-")
+            continue
+        newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
+        states.append(struct.pack("4Q", status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns))
+    return blake2b(cell.key.encode() + b"\n" + b"\n".join(states), digest_size=16).digest(), newest
+
+
+def read_content(cell: CellFolder) -> Content:
+    """Read all files of a cell but its traces."""
+    try:
+        cell.check()
+        config, summary, records = cell.config() or {}, cell.summary(), cell.samples()
+        answered, environment = sum(isinstance(record, Sample) for record in records), cell.environment() or {}
+        run = {"since": environment["since"], **environment["run"]} if "run" in environment else {}
+        entry = Entry(cell.key, str(config.get("baseline", "")), int(config.get("batch", 1)), _changed(cell, summary),
+                      summary is not None and not summary.failed, None if summary is None else summary.asked, answered,
+                      len(records) - answered, len(cell.timed()), cell.failure() or _failures(summary),
+                      config.get("identity"), run)
+    except StoreError as error:
+        return Content(Entry(cell.key, damage=str(error)), {}, {})
+    return Content(entry, config, {} if summary is None else summary.plain())
+
+
+def _failures(summary: Summary | None) -> str | None:
+    return f"{summary.failed} of {summary.failed + summary.n} prompts failed" if summary and summary.failed else None
+
+
+def _changed(cell: CellFolder, summary: Summary | None) -> str:
+    """What of a cell that can be read was changed or cut off; empty where nothing was."""
+    if summary is None and (cell.path / "summary.json").exists():
+        return f"{cell.path}/samples.jsonl was changed behind summary.json"
+    for name in ("samples.jsonl", "timed.jsonl"):
+        if cell.ends_within_a_line(name):
+            return f"{cell.path / name} ends within a line"
+    return ""

@@ -1,0 +1,112 @@
+"""Merge one store into another: equal cells are checked sample by sample, differing ones are kept apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from results.store.cells import CellFolder, Store
+from results.store.differences import differences
+from results.store.errors import StoreError
+from results.store.files import check_writable, copy_file, copy_folder
+from results.store.sample import Record, Sample
+
+APART = "apart"
+"""Folder of the store for cells that differ: <root>/apart/NAME is a store of its own, NAME that of the other store."""
+
+
+@dataclass(slots=True)
+class Merged:
+    """What a merge did, cell by cell.
+
+    added     cells that were missing
+    extended  cell -> prompts that were added to it
+    equal     cells that held all samples of the other store
+    apart     cell -> why it was kept apart
+    refused   cell -> why it was left alone
+    """
+
+    added: list[str] = field(default_factory=list)
+    extended: dict[str, int] = field(default_factory=dict)
+    equal: list[str] = field(default_factory=list)
+    apart: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def merge(into: Store, other: Store) -> Merged:
+    """Bring every cell of `other` into `into`; nothing of `other` changes. The same call completes an interrupted one.
+
+    A cell that `into` lacks is copied. Of a cell that both hold, the samples that both have are compared: where all are
+    equal, the missing ones are added, and what the clock said only where `into` has timed nothing of the cell, so that
+    no cell mixes the clocks of two machines. A cell that differs, or whose baseline does, is copied into
+    <root>/apart/NAME. Raises StoreError where `into` cannot be written."""
+    merged, twins = Merged(), {}
+    for entry in other.entries():
+        if entry.damage:
+            merged.refused[entry.key] = entry.damage
+        else:
+            twins[entry.key] = entry.baseline
+    check_writable(into.root, "store.dir")
+    apart = into.root / APART / other.root.resolve().name
+    for key in sorted(twins, key=lambda key: (twins[key] != key, key)):  # baselines first
+        try:
+            if twins[key] in merged.apart:
+                reason = f"its baseline {twins[key]} is kept apart"
+            else:
+                reason = _bring(other.cell(key), into.cell(key), merged)
+            if reason:
+                merged.apart[key] = reason
+                for name in {key, twins[key]} & twins.keys():
+                    if not (apart / name).exists():
+                        copy_folder(other.root / name, apart / name)
+        except StoreError as error:
+            merged.refused[key] = str(error)
+    return merged
+
+
+def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
+    """Copy a cell, or add to ours what it lacks. Returns how the two differ; nothing is written then."""
+    if not ours.path.exists():
+        copy_folder(theirs.path, ours.path)
+        merged.added.append(theirs.key)
+        return ""
+    with ours.lock():
+        compared = differences(ours.samples(), theirs.samples())
+        if compared.first:
+            return compared.first
+        if missing := _missing(ours, theirs):
+            for record in missing:
+                ours.append(record)
+            if (environment := theirs.environment()) is not None:
+                ours.add_environment(environment)
+            merged.extended[ours.key] = len(missing)
+        else:
+            merged.equal.append(ours.key)
+        if not ours.timed():
+            for row in theirs.timed():
+                ours.append_timed(row)
+        _copy_others(theirs, ours)
+    return ""
+
+
+def _missing(ours: CellFolder, theirs: CellFolder) -> list[Record]:
+    """Their records of prompts that we have not answered; a failure only where we have not tried the prompt."""
+    tried = {record.id: isinstance(record, Sample) for record in ours.samples()}
+    return [record for record in theirs.samples()
+            if not tried.get(record.id, False) and (isinstance(record, Sample) or record.id not in tried)]
+
+
+def _copy_others(theirs: CellFolder, ours: CellFolder) -> None:
+    """Copy the files that we lack: traces as a whole, a profile with the clock it belongs to, a summary of the samples
+    that we hold."""
+    same_clock, same_samples = (_content(theirs, name) == _content(ours, name)
+                                for name in ("timed.jsonl", "samples.jsonl"))
+    for file in sorted(theirs.path.iterdir()):
+        wanted = {"profile.json": same_clock, "summary.json": same_clock and same_samples, "failure.json": False}
+        if file.name.startswith(".") or (ours.path / file.name).exists() or not wanted.get(file.name, True):
+            continue
+        copy_folder(file, ours.path / file.name) if file.is_dir() else copy_file(file, ours.path / file.name)
+
+
+def _content(cell: CellFolder, name: str) -> bytes:
+    path = cell.path / name
+    return path.read_bytes() if path.exists() else b""

@@ -1,0 +1,115 @@
+"""Stores of any size without decoding, file by file what a run leaves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results.metrics.summary import summarise
+from results.store.compared import Compared, compare
+from results.store.json_text import json_text
+from results.store.sample import Sample, to_plain
+from results.store.seals import sealed, sealed_line
+from results.store.summary import Summary
+from results.store.timed import Timed
+from tests.helpers.synthetic_cells import run, sample
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+
+ENVIRONMENT = {"since": "2026-01-01T00:00:00+00:00", "argv": ["bench"], "packages": {"torch": "2.13.0"},
+               "cpu": {"model": "a processor", "cores": 2, "threads": 1}, "accelerator": None, "earlier": []}
+_ENVIRONMENT = json_text(sealed(ENVIRONMENT)) + "\n"
+TOKENS, ACCEPTED, STARTED = 25, 2, "2026-01-01T00:00:00+00:00"
+
+
+def answers(ids: Iterable[str], autoregressive: bool) -> list[Sample]:
+    """A right answer of 25 tokens to each prompt; a method commits three a cycle."""
+    accepted = 0 if autoregressive else ACCEPTED
+    cycles = (TOKENS - 1) // (accepted + 1)
+    return [sample(name, range(TOKENS), committed=[accepted + 1] * cycles, accepted=[accepted] * cycles,
+                   text="word " * TOKENS, texts=["word " * TOKENS], nll=0.5 * TOKENS, answer="7") for name in ids]
+
+
+def clocks(own: Sequence[Sample], base: Sequence[Sample], autoregressive: bool) -> list[Timed]:
+    """Each answer timed, no two in the same time; a method takes half of the baseline's."""
+    rows = []
+    for place, (mine, other) in enumerate(zip(own, base, strict=True)):
+        baseline = None if autoregressive else run(other, 1 + place / 100)
+        mine_s = run(mine, (1 if autoregressive else 0.5) + place / 70)
+        rows.append(Timed(mine.id, mine_s, baseline, "host", "boot", STARTED))
+    return rows
+
+
+class Writer:
+    """Writes complete cells that share their prompts; without waiting for the disk.
+
+    ids     of the prompts
+    timed   so many of them are timed
+    """
+
+    def __init__(self, root: Path, ids: Sequence[str], timed: int = 2, metric: str = "exact_match",
+                 asked: int | None = None) -> None:
+        self.root = root
+        self.samples = {alone: answers(ids, alone) for alone in (False, True)}
+        self.timed = {alone: clocks(self.samples[alone][:timed], self.samples[True][:timed], alone)
+                      for alone in (False, True)}
+        self._made: dict[bool, tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]] = {}
+        self.summaries = {alone: self._summary(alone, metric).with_values(asked=asked) for alone in (False, True)}
+
+    def _summary(self, alone: bool, metric: str) -> Summary:
+        rows = {row.id: row for row in self.timed[alone]}
+        records = compare(self.samples[alone], {one.id: one for one in self.samples[True]}, rows)
+        if alone:
+            records = [Compared(one.sample, one.sample, one.timed) for one in records if isinstance(one, Compared)]
+        return summarise(records, metric=metric, proportion=True)
+
+    def write(self, key: str, config: Mapping[str, Any], autoregressive: bool = False, complete: bool = True) -> None:
+        """One cell; one that is not `complete` has no summary."""
+        folder = self.root / key
+        folder.mkdir(parents=True)
+        samples, rows, summary = self._plain(autoregressive)
+        lines = b"".join(sealed_line(key, one) for one in samples)
+        (folder / ".lock").write_text("process 1 on host")
+        (folder / "cell.yaml").write_text(json_text(config) + "\n")  # JSON is YAML, and quicker to write
+        (folder / "environment.json").write_text(_ENVIRONMENT)
+        (folder / "samples.jsonl").write_bytes(lines)
+        (folder / "timed.jsonl").write_bytes(b"".join(sealed_line(key, row) for row in rows))
+        if complete:
+            digest = {"count": len(samples), "bytes": len(lines), "sha256": hashlib.sha256(lines).hexdigest()}
+            (folder / "summary.json").write_text(json_text(sealed(summary | {"samples": digest})) + "\n")
+
+    def _plain(self, alone: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
+        """Samples, timed prompts and summary as plain data, made once."""
+        if alone not in self._made:
+            rows = [asdict(row) for row in self.timed[alone]]
+            self._made[alone] = [to_plain(one) for one in self.samples[alone]], rows, self.summaries[alone].plain()
+        return self._made[alone]
+
+
+def write_cells(root: Path, cells: Iterable[Cell]) -> None:
+    """Complete cells under their own names, with their autoregressive twins; all of one task, n and seed."""
+    cells = list(cells)
+    first, task = cells[0], cells[0].load_task()
+    ids = [prompt.id for prompt in task.prompts(first.n, first.seed)]
+    writer = Writer(root, ids, min(first.timed, len(ids)), task.metric, first.n)
+    both = {one.name: one for cell in cells for one in (cell.baseline(), cell)}
+    for name, cell in both.items():
+        if not (root / name).exists():
+            writer.write(name, cell.record(), cell.is_autoregressive)
+
+
+def write_store(root: Path, cells: int, prompts: int, config: Mapping[str, Any]) -> None:
+    """So many complete cells in rotations of a hundred, each with its baseline, with made-up names; `config` is theirs
+    but for θ, name and baseline."""
+    writer = Writer(root, [f"p{place:05d}" for place in range(prompts)])
+    for number in range(cells):
+        baseline = f"made-ar-{number // 100:06d}"
+        alone = number % 100 == 0
+        key = baseline if alone else f"made-mars-{number:06d}"
+        rule = {"name": "lossless"} if alone else {**config["rule"], "theta": number / cells}
+        drafter = {"name": "none"} if alone else config["drafter"]
+        writer.write(key, {**config, "rule": rule, "drafter": drafter, "name": key, "baseline": baseline}, alone)

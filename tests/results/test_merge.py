@@ -1,0 +1,161 @@
+"""Two stores become one: what is equal is checked sample by sample, what differs is kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from results.store.cells import Store
+from results.store.differences import differences, differing_field, parting
+from results.store.merge import APART, merge
+from results.store.sample import FailedSample, Sample
+from tests.helpers.generated_store import Writer
+from tests.helpers.synthetic_cells import sample
+
+IDS = [f"p{i}" for i in range(6)]
+BASE, CELL = "made-ar", "made-mars"
+
+
+def config(key: str) -> dict[str, object]:
+    return {"rule": {"name": "mars"}, "name": key, "baseline": BASE}
+
+
+def store(root: Path, ids: Sequence[str] = tuple(IDS), changed: Mapping[str, Sample] | None = None,
+          keys: Sequence[str] = (BASE, CELL), timed: int = 2, complete: bool = True) -> Store:
+    """A store of these cells over these prompts; `changed`: cell -> a sample in the place of its own."""
+    for key in keys:
+        writer, alone = Writer(root, ids, timed), key == BASE
+        if changed and key in changed:
+            other = changed[key]
+            writer.samples[alone] = [other if one.id == other.id else one for one in writer.samples[alone]]
+        writer.write(key, config(key), alone, complete)
+    return Store(root)
+
+
+def other_answer(id: str, alone: bool) -> Sample:
+    [own] = [one for one in Writer(Path(), IDS).samples[alone] if one.id == id]
+    return replace(own, output_ids=[*own.output_ids[:4], 99, *own.output_ids[5:]])
+
+
+def content(cell: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in cell.iterdir() if path.name[0] != "."}
+
+
+def test_missing_cells_are_copied_and_equal_ones_left(tmp_path: Path) -> None:
+    into, other = store(tmp_path / "a", keys=[BASE]), store(tmp_path / "b")
+    before = {path: path.stat().st_mtime_ns for path in other.root.rglob("*")}
+    merged = merge(into, other)
+    assert (merged.added, merged.equal, merged.apart, merged.refused) == ([CELL], [BASE], {}, {})
+    assert content(into.root / CELL) == content(other.root / CELL)
+    assert before == {path: path.stat().st_mtime_ns for path in other.root.rglob("*")}, "the other store stays"
+    merged = merge(into, other)
+    assert sorted(merged.equal) == [BASE, CELL] and not merged.added
+
+
+def test_prompts_that_are_missing_are_added(tmp_path: Path) -> None:
+    into, other = store(tmp_path / "a", IDS[:4]), store(tmp_path / "b", IDS)
+    merged = merge(into, other)
+    assert merged.extended == {BASE: 2, CELL: 2} and not merged.apart
+    assert {one.id for one in into.cell(CELL).good_samples()} == set(IDS)
+    assert into.cell(CELL).timed() == Store(tmp_path / "a").cell(CELL).timed() and len(into.cell(CELL).timed()) == 2
+    summary, environment = into.cell(CELL).summary(), into.cell(CELL).environment()
+    assert summary is not None and summary.n == 4, "it is about the samples that it was about"
+    assert environment is not None and len(environment["earlier"]) == 1
+    assert merge(into, other).extended == {}
+
+
+def test_the_clock_of_another_machine_is_taken_only_where_there_is_none(tmp_path: Path) -> None:
+    into, other = store(tmp_path / "a", timed=0, complete=False), store(tmp_path / "b", timed=3)
+    merge(into, other)
+    assert len(into.cell(CELL).timed()) == 3 and into.cell(CELL).summary() is not None
+    again = store(tmp_path / "c", timed=5)
+    merge(into, again)
+    assert len(into.cell(CELL).timed()) == 3
+
+
+def test_failed_prompts_are_replaced_by_answers_alone(tmp_path: Path) -> None:
+    into, other = store(tmp_path / "a", IDS[:3], complete=False), store(tmp_path / "b", IDS[:3])
+    for one, failed in ((into, "p8"), (other, "p9")):
+        with one.cell(CELL).lock() as cell:
+            cell.append(FailedSample(failed, "no memory"))
+    with other.cell(CELL).lock() as cell:
+        cell.append(sample("p8"))
+    assert merge(into, other).extended == {CELL: 2}
+    assert [record.id for record in into.cell(CELL).failed_samples()] == ["p9"]
+
+
+def test_a_cell_that_differs_is_named_and_kept_apart(tmp_path: Path) -> None:
+    into = store(tmp_path / "a")
+    other = store(tmp_path / "b", changed={CELL: other_answer("p2", False)})
+    before = content(into.root / CELL)
+    merged = merge(into, other)
+    assert merged.apart == {CELL: "1 of 6 prompts differ in their tokens, first p2 at token 4"}
+    assert content(into.root / CELL) == before
+    apart = Store(into.root / APART / "b")
+    assert [cell.key for cell in apart.cells()] == [BASE, CELL], "with its baseline: a store of its own"
+    assert apart.cell(CELL).samples() == other.cell(CELL).samples()
+    assert [cell.key for cell in into.cells()] == [BASE, CELL]
+    assert merge(into, other).apart == merged.apart, "as often as it is asked"
+
+
+def test_a_cell_whose_baseline_differs_is_kept_apart(tmp_path: Path) -> None:
+    into = store(tmp_path / "a", keys=[BASE])
+    other = store(tmp_path / "b", changed={BASE: other_answer("p0", True)})
+    merged = merge(into, other)
+    assert merged.apart[CELL] == f"its baseline {BASE} is kept apart" and BASE in merged.apart
+    assert [cell.key for cell in into.cells()] == [BASE]
+
+
+def test_a_damaged_cell_is_left_alone(tmp_path: Path) -> None:
+    into, other = store(tmp_path / "a", keys=[BASE]), store(tmp_path / "b")
+    path = other.root / CELL / "samples.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"score": 1.0', b'"score": 0.0', 1))
+    merged = merge(into, other)
+    assert "samples.jsonl line 1 is not a sample" in merged.refused[CELL]
+    assert [cell.key for cell in into.cells()] == [BASE]
+
+
+def test_a_cell_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
+    into, other = store(tmp_path / "a"), store(tmp_path / "b")
+    with Store(into.root).cell(CELL).lock():
+        merged = merge(into, other)
+    assert "is being written by" in merged.refused[CELL] and merged.equal == [BASE]
+
+
+def test_traces_and_further_measurements_come_along(tmp_path: Path) -> None:
+    into, other = store(tmp_path / "a", timed=0), store(tmp_path / "b")
+    cell = other.cell(CELL)
+    cell.write_record("profile", {"own": {"cycle": 1.0}})
+    cell.write_record("judge", {"mean": 7})
+    (cell.path / "trace").mkdir()
+    (cell.path / "trace" / "00000.parquet").write_bytes(b"rows")
+    merge(into, other)
+    own = into.cell(CELL)
+    assert own.record("judge") == {"mean": 7} and own.record("profile") == cell.record("profile")
+    assert (own.path / "trace" / "00000.parquet").read_bytes() == b"rows"
+    assert not list(into.root.rglob(".*.*.*.*")), "nothing temporary is left"
+
+
+@pytest.mark.parametrize(("own", "other", "at"), [
+    ([1, 2, 3], [1, 2, 3], None), ([], [], None), ([1, 2, 3], [1, 5, 3], 1), ([1, 2], [1, 2, 3], 2), ([], [1], 0)])
+def test_where_answers_part(own: list[int], other: list[int], at: int | None) -> None:
+    assert parting(own, other) == at == parting(other, own)
+
+
+@pytest.mark.parametrize(("changes", "field"), [
+    ({}, ""), ({"nll": 10.0001}, ""), ({"nll": 10.1}, "nll"), ({"nll": None}, "nll"), ({"score": 0.0}, "score"),
+    ({"text": "another"}, "text"), ({"details": {"bleu": 1.0}}, "details")])
+def test_which_field_differs(changes: dict[str, object], field: str) -> None:
+    own = sample("p0", [1, 2], nll=10.0)
+    assert differing_field(own, replace(own, **changes)) == field
+
+
+def test_differences_are_of_the_prompts_that_both_answered() -> None:
+    own = [sample("a", [1]), sample("b", [1, 2]), sample("c", [3]), FailedSample("d", "why")]
+    other = [sample("b", [1, 4]), sample("c", [3], score=0.0), sample("d", [1]), sample("e")]
+    found = differences(own, other)
+    assert (found.common, found.tokens, found.others) == (2, {"b": 1}, {"c": "score"})
+    assert found.first == "1 of 2 prompts differ in their tokens, first b at token 1"
