@@ -17,12 +17,15 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 
 
 class ChainProposer(Proposer):
-    """Drafts a chain of K tokens with `model`. Subclasses set `cache`."""
+    """Drafts a chain of K tokens with `model`. Subclasses set `cache`.
+
+    With `stop_below` a row's draft ends before the first token at which the draft's raw softmax has no entry that large.
+    Whether it ends depends on the tokens before alone, so speculative sampling stays exact."""
 
     cache: SlotCache
 
-    def __init__(self, model: LanguageModel, settings: DraftSettings, sampled: bool):
-        self.model, self.settings, self.sampled = model, settings, sampled
+    def __init__(self, model: LanguageModel, settings: DraftSettings, sampled: bool, stop_below: float = 0.0):
+        self.model, self.settings, self.sampled, self.stop_below = model, settings, sampled, stop_below
 
     def draft(self, tokens: Tensor, u: Tensor) -> Draft:
         """Append `tokens` [B, n], the last of them the root, to the cache, then draft K tokens with the uniforms `u`
@@ -31,13 +34,19 @@ class ChainProposer(Proposer):
         logits: list[Tensor] = []
         q: list[Tensor] = []
         hidden: list[Tensor] = []
+        valid = [torch.ones_like(path[0], dtype=torch.bool)]
         for step in range(self.settings.length):
             out = self._read(tokens, hidden)
             token = self._choose(out, u[:, step], q)
             path.append(token)
             logits.append(out)
             tokens = token[:, None]
-        draft = Draft.of_chain(torch.stack(path, 1), sampled=self.sampled)
+            if self.stop_below:
+                valid.append(valid[-1] & (out.softmax(-1).amax(-1) >= self.stop_below))
+                if not valid[-1].any():  # waits for the device: the price of not drafting on
+                    break
+        draft = Draft.of_chain(torch.stack(path, 1), sampled=self.sampled,
+                               valid=torch.stack(valid, 1) if self.stop_below else None)
         unread = torch.zeros_like(logits[0])
         behind = self._read(tokens, hidden) if self.settings.needs_hidden or self.settings.bonus_q else unread
         if self.settings.needs_hidden:

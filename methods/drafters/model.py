@@ -5,9 +5,9 @@ methods/trees/sampled.py."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from methods.drafters._chain import ChainProposer
@@ -29,6 +29,8 @@ class ModelDrafter(Drafter):
     sample       at T > 0 draw the candidates from the draft's processed distribution; false: always its likeliest.
     branching    siblings of each node, from the root's depth on; 1 behind the last. Empty: a chain.
     replacement  drawn siblings are independent; false: each is drawn without the tokens of those before it.
+    stop_below   a chain ends before the first token at which no entry of the draft's raw softmax is this large; 0: it
+                 has draft.length tokens. BiLD's fallback policy (Kim et al. 2023) takes 0.6.
     """
 
     model_role = "draft"
@@ -37,6 +39,13 @@ class ModelDrafter(Drafter):
     sample: bool = True
     branching: Branching = Field([], exclude_if=lambda factors: not factors)  # unused: a cell's identity lacks it
     replacement: bool = Field(False, exclude_if=lambda given: not given)
+    stop_below: float = Field(0.0, ge=0, le=1, exclude_if=lambda share: not share)
+
+    @model_validator(mode="after")
+    def _check_stop(self) -> Self:
+        if self.stop_below and not self.chain:
+            raise ValueError("stop_below ends chains; leave out branching, or stop_below")
+        return self
 
     @property
     def has_hidden(self) -> bool:  # type: ignore[override]  # only chains carry them
@@ -59,15 +68,16 @@ class ModelDrafter(Drafter):
               rows: list[list[int]], slots: int) -> Proposer:
         sampled = self.samples(settings.sampling)
         if self.chain:
-            return _Chain(model, settings, sampled, rows, slots)
+            return _Chain(model, settings, sampled, rows, slots, self.stop_below)
         shape = regular(tuple(self.branching), settings.length)
         tree = SampledTree(shape, settings.sampling, sampled, self.replacement)
         return TreeProposer(model, settings, tree, rows, slots)
 
 
 class _Chain(ChainProposer):
-    def __init__(self, model: LanguageModel, settings: DraftSettings, sampled: bool, rows: list[list[int]], slots: int):
-        super().__init__(model, settings, sampled)
+    def __init__(self, model: LanguageModel, settings: DraftSettings, sampled: bool, rows: list[list[int]], slots: int,
+                 stop_below: float):
+        super().__init__(model, settings, sampled, stop_below)
         self.cache = model.new_cache(len(rows), slots)
         model.prefill(rows, self.cache)
 

@@ -123,6 +123,21 @@ def test_results_do_not_depend_on_the_batch(drafter, temperature):
     assert [g.output_ids for g in run(method, token_rows, 7)] == alone
 
 
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0)], ids=["T = 0", "T = 1"])
+def test_a_draft_that_stops_early_has_the_same_answers_in_any_batch(sampling):
+    """Rows that stop at different tokens share a batch; at T = 0 the answers are those of drafts that never stop."""
+    token_rows, tau = prompts(6), {}
+    for stop in (0.0, 0.25, 1.0):
+        method = build_method(language_model("llama", layers=3), noisy_copy("llama"),
+                              registry.drafter("model")(stop_below=stop), registry.rule("lossless")(), sampling, 4)
+        one, five = (run(method, token_rows, batch) for batch in (1, 5))
+        assert [(g.output_ids, g.committed) for g in one] == [(g.output_ids, g.committed) for g in five]
+        tau[stop] = sum(len(g.output_ids) - 1 for g in one) / sum(len(g.committed) for g in one)
+        if sampling.greedy:
+            assert [g.output_ids for g in one] == [reference(method.target, ids) for ids in token_rows]
+    assert tau[0.0] > tau[0.25] > tau[1.0] == 1
+
+
 def test_streams_belong_to_the_prompt():
     method = method_of(drafter="model", rule="lossless", sampling=Sampling(1.0))
     ids = prompts(1)[0]

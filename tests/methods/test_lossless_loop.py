@@ -26,6 +26,8 @@ SAMPLING = Sampling(0.8, top_p=0.97)
 CASES = {
     "none": ("none", {}, "lossless", {}),
     "model, sampled": ("model", {}, "lossless", {}),
+    "model, stops early": ("model", {"stop_below": 0.3}, "lossless", {}),
+    "block, stops early": ("model", {"stop_below": 0.3}, "block", {}),
     "model, deterministic": ("model", {"sample": False}, "lossless", {}),
     "prompt lookup": ("prompt_lookup", {}, "lossless", {}),
     "tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "lossless", {}),
