@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 class ChainProposer(Proposer):
     """Drafts a chain of K tokens with `model`. Subclasses set `cache`.
 
-    With `stop_below` a row's draft ends before the first token at which the draft's raw softmax has no entry that large.
-    Whether it ends depends on the tokens before alone, so speculative sampling stays exact."""
+    With `stop_below` a row's draft ends before the first token at which the draft's raw softmax has no entry that
+    large. Whether it ends depends on the tokens before alone, so speculative sampling stays exact."""
 
     cache: SlotCache
 
