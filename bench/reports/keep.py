@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bench.reports.render import latest_environment, render_plans
 from results.reports.consistency import contradictions
+from results.reports.viewer.parts import FOLDER
 
 if TYPE_CHECKING:
     from bench.reports.plan import Plan
@@ -45,12 +46,12 @@ def keep_reports(plans: Mapping[str, Plan], commands: Sequence[str], names: Iter
             for ending in KEPT:
                 (folder / f"{name}{ending}").unlink(missing_ok=True)
         page = fresh / PAGE
-        too_large = page.stat().st_size > LARGEST_PAGE
+        too_large = page.stat().st_size > LARGEST_PAGE or any((fresh / FOLDER).glob("*"))
         (folder / PAGE).unlink(missing_ok=True)
         kept = [path for path in sorted(fresh.iterdir()) if path.name.endswith((*KEPT, INDEX))]
         for path in [*kept, *([] if too_large else [page])]:
             shutil.copy(path, folder / path.name)
-    page_note = f"; the page, above {LARGEST_PAGE // 2**20} MiB, is in output.dir alone" if too_large else ""
+    page_note = "; the page is too large, and in output.dir alone" if too_large else ""
     session.print(f"kept in {folder}: {len(kept)} files{page_note}", soft_wrap=True)
 
 

@@ -179,7 +179,7 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
     else 0."""
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         session.print(f"left out: {reason}")
-    session.complete(distinct_cells(plans), traced_names(plans))
+    session.complete(distinct_cells(plans), traced_names(plans), shown_names(plans))
     session.audit([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()])
     status = max((compare_meanings(plan, session) for plan in plans), default=0)
     if session.settings.judge.base_url is None:
@@ -225,3 +225,8 @@ def distinct_cells(plans: Sequence[Plan]) -> list[Cell]:
 def traced_names(plans: Sequence[Plan]) -> set[str]:
     """Names of the cells that a report reads traces of."""
     return {cell.name for plan in plans if plan.spec.trace for cell in plan.cells.values()}
+
+
+def shown_names(plans: Sequence[Plan]) -> set[str]:
+    """Names of the cells whose answers the page shows: those of its reports and their autoregressive twins."""
+    return {one.name for plan in plans for cell in plan.cells.values() for one in (cell, cell.baseline())}

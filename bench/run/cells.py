@@ -12,7 +12,7 @@ from bench.run import machine
 from bench.run.asked import AskedFolder, asked_folder
 from bench.run.claims import Claim, claim
 from bench.run.console import console
-from bench.run.quality import QualityPass, counted
+from bench.run.quality import QualityPass, Tracing, counted
 from bench.run.rotation import rotations, time_rotation, untimed
 from bench.run.workers import worker_count
 from results.store.errors import StoreError
@@ -30,14 +30,17 @@ PATIENCE_S = 0.5
 
 
 def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
-              traced: Collection[str] = ()) -> None:
+              traced: Collection[str] = (), shown: Collection[str] = ()) -> None:
     """Complete the cells in two passes: all prompts without a clock, then the timed ones alone on the machine. Cells
-    named in `traced` are traced even without trace=true.
+    named in `traced` are traced even without trace=true; of those named in `shown`, unless trace=false, the answers
+    that are decoded anyway.
 
     A cell that fails does not stop the others: its folder says why. A cell that another process is writing is left
     until the others are complete; where that process then ends before it, it is completed here."""
     def is_traced(cell: Cell) -> bool:
-        return settings.trace or cell.name in traced
+        return settings.trace is True or cell.name in traced
+
+    along = frozenset(shown) if settings.trace else frozenset()
 
     if settings.fresh:
         forget_times(cells, store)
@@ -45,7 +48,7 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: Mod
     remaining = asked
     while remaining := [cell for cell in remaining if not is_current(asked_folder(cell, store), is_traced(cell))]:
         fixed = [_at_look(cell, store) for cell in remaining]
-        refused = Completion(fixed, settings, store, pool, is_traced).run()
+        refused = Completion(fixed, settings, store, pool, is_traced, along).run()
         for cell in refused:
             with asked_folder(cell, store).lock(wait=True):  # until the other process ends
                 pass
@@ -93,9 +96,10 @@ class Completion:
     """The two passes over the open cells of a command."""
 
     def __init__(self, cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
-                 is_traced: Callable[[Cell], bool]) -> None:
+                 is_traced: Callable[[Cell], bool], along: Collection[str]) -> None:
+        """`along`: names of the cells, twins among them, that are traced as far as they are decoded anyway."""
         self._cells, self._settings, self._store, self._pool = cells, settings, store, pool
-        self._is_traced = is_traced
+        self._is_traced, self._along = is_traced, along
 
     def run(self) -> list[Cell]:
         """Complete the cells that no other process is writing; the others are returned."""
@@ -128,8 +132,12 @@ class Completion:
 
     def _decode(self, claims: Mapping[str, Claim], asked: Collection[str]) -> None:
         """Decode what is missing; `asked`: names of the cells that are wanted for themselves."""
-        quality = QualityPass(claims, asked, lambda cell: cell.name in asked and self._is_traced(cell),
-                              self._settings.quality_batch)
+        def tracing(cell: Cell) -> Tracing:
+            if cell.name in asked and self._is_traced(cell):
+                return "all"
+            return "decoded" if cell.name in self._along else "none"
+
+        quality = QualityPass(claims, asked, tracing, self._settings.quality_batch)
         if not quality.jobs:
             return
         devices = {one.cell.engine.device for one in claims.values()}

@@ -46,7 +46,7 @@ def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
                    others: Mapping[str, str] | None = None) -> int:
     """Print one line on stderr per incomplete cell and entry of `others`, name -> reason. Returns 1 if any, else 0."""
     problems = {cell.name: problem for cell in cells if (problem := status_problem(asked_folder(cell, store)))}
-    for cell in cells if settings.trace else ():
+    for cell in cells if settings.trace is True else ():
         if cell.name not in problems and (reason := TraceFolder(asked_folder(cell, store)).failure()):
             problems[cell.name] = reason
     problems |= others or {}

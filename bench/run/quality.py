@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bench.run.console import console
 from bench.run.decoding import Job
@@ -26,8 +26,25 @@ if TYPE_CHECKING:
     from bench.run.model_pool import ModelPool
     from tasks.base import Prompt
 
+Tracing = Literal["none", "decoded", "all"]
+"""Which answers of a cell are traced: none, those that are decoded in this pass anyway, or all: an answer without a
+trace is then decoded again."""
 SAME = ("output_ids", "committed", "accepted", "relaxed", "greedier")
 """What a trace must share with the sample that was decoded before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Traced prompts, and the bytes of their traces on disk."""
+
+    prompts: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Size) -> Size:
+        return Size(self.prompts + other.prompts, self.bytes + other.bytes)
+
+    def __str__(self) -> str:
+        return f"{counted(self.prompts, 'prompt')}, {self.bytes / self.prompts / 1e3:.1f} kB a prompt"
 
 
 @dataclass(slots=True)
@@ -36,7 +53,7 @@ class Work:
 
     good     id -> sample on disk.
     traces   None where none are asked for.
-    covered  ids of the prompts that are traced.
+    covered  ids of the prompts that are traced or need not be.
     open     prompts not yet handed out.
     row      its progress bar, once it has begun.
     loading  whether its models are being loaded, before its twin is decoded; None: this was not tried yet.
@@ -54,11 +71,12 @@ class Work:
     failed: bool = False
 
     @classmethod
-    def of(cls, claim: Claim, prompts: list[Prompt], is_traced: bool) -> Work:
+    def of(cls, claim: Claim, prompts: list[Prompt], tracing: Tracing) -> Work:
         """Raises StoreError."""
-        traces = TraceFolder(claim.folder) if is_traced else None
+        traces = None if tracing == "none" else TraceFolder(claim.folder)
         good = {sample.id: sample for sample in claim.folder.good_samples()}
-        work = cls(claim, prompts, good, traces, traces.covered() if traces else set(), [])
+        covered = traces.covered() if traces is not None and tracing == "all" else set(good)
+        work = cls(claim, prompts, good, traces, covered, [])
         work.open = [prompt for prompt in work.prompts if work.lacks(prompt)]
         if traces is not None and work.open:
             traces.clear_failure()
@@ -81,8 +99,8 @@ class Work:
             self.open.clear()
         return not self.failed
 
-    def store(self, done: Done) -> None:
-        """Append the records of a job and write its traces, those of good prompts."""
+    def store(self, done: Done) -> Size:
+        """Append the records of a job and write its traces, those of good prompts. Returns how much was traced."""
         parted = None
         for record in done.records:
             before = self.good.get(record.id)
@@ -93,12 +111,14 @@ class Work:
             elif reason := difference(record, before):
                 parted = f"{record.id}: {reason}"
         if self.traces is None:
-            return
+            return Size()
         if reason := parted or done.untraced:
             self.traces.write_failure(f"trace: {reason}")
         if ids := [prompt for prompt in done.traced if prompt in self.good and not parted]:
-            self.traces.add(ids, [one for one in done.columns if one["prompt"] in ids], done.threshold)
+            columns = [one for one in done.columns if one["prompt"] in ids]
             self.covered.update(ids)
+            return Size(len(ids), self.traces.add(ids, columns, done.threshold))
+        return Size()
 
 
 def difference(record: Record, before: Sample) -> str | None:
@@ -113,7 +133,7 @@ def difference(record: Record, before: Sample) -> str | None:
 class QualityPass:
     """Hands out the jobs of all claimed cells and stores what comes back."""
 
-    def __init__(self, claims: Mapping[str, Claim], asked: Collection[str], traced: Callable[[Cell], bool],
+    def __init__(self, claims: Mapping[str, Claim], asked: Collection[str], tracing: Callable[[Cell], Tracing],
                  batch: int) -> None:
         """`asked`: names of the cells that are wanted for themselves, not as the twin of another one."""
         self._batch = batch
@@ -123,7 +143,7 @@ class QualityPass:
         twins_first = sorted(claims.values(), key=lambda one: not one.cell.is_autoregressive)
         for one in sorted(twins_first, key=lambda one: pairs.index(one.cell.pair)):
             try:
-                self._works[one.cell.name] = Work.of(one, self._prompts_of(one.cell), traced(one.cell))
+                self._works[one.cell.name] = Work.of(one, self._prompts_of(one.cell), tracing(one.cell))
             except Exception as error:  # a torn samples file, prompts that cannot be read: only this cell cannot run
                 one.fail(error)
         self._users: dict[str, list[Work]] = {}
@@ -132,7 +152,7 @@ class QualityPass:
             if not cell.is_autoregressive and (twin := cell.baseline().name) not in asked:
                 self._users.setdefault(twin, []).append(work)
         self._total: Row | None = None
-        self.cpu_s = 0.0
+        self.cpu_s, self.traced = 0.0, Size()
         self._names = _names([work.claim.cell for work in self._works.values()])
 
     def _prompts_of(self, cell: Cell) -> list[Prompt]:
@@ -158,6 +178,8 @@ class QualityPass:
         seconds = time.perf_counter() - began
         console().print(f"quality pass: {counted(prompts, 'prompt')} in {seconds:.0f} s, {counted(workers, 'worker')} "
                         f"{self.cpu_s / (workers * seconds):.0%} busy", highlight=False)
+        if self.traced.prompts:
+            console().print(f"traced: {self.traced}", highlight=False)
 
     def next_job(self) -> Job | None:
         """The next batch of prompts: cell by cell, prompts of similar length together and the longest first. None while
@@ -201,7 +223,7 @@ class QualityPass:
             work.give_up(done.failure)
             return
         try:
-            work.store(done)
+            self.traced += work.store(done)
         except Exception as error:  # a full disk, say
             work.give_up(error)
             return

@@ -61,14 +61,14 @@ class Session:
         if output is not None:
             check_writable(self.settings.output.dir / output, "output.dir")
 
-    def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), line: CommandLine | None = None) -> None:
+    def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), shown: Collection[str] = (),
+                 line: CommandLine | None = None) -> None:
         """Measure and trace what is missing, then add the metrics that compare cells. What fails is recorded in the
-        cells' folders. Cells named in `traced` are traced even without trace=true; with `line`, Hydra's launcher runs
-        its points."""
+        cells' folders. `traced` and `shown` are as in `run_cells`; with `line`, Hydra's launcher runs its points."""
         if line is None:
             from bench.run.cells import run_cells
 
-            run_cells(cells, self.settings, self.store, self.pool, traced)
+            run_cells(cells, self.settings, self.store, self.pool, traced, shown)
         else:
             from bench.run.launch import launch
 

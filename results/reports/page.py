@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import mimetypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +19,7 @@ from results.reports.spec import Coords, FigureSpec, TableSpec
 from results.reports.viewer.cells import Group, parts_of
 from results.reports.viewer.listing import NAME as LISTING
 from results.reports.viewer.listing import listing, listing_facts
-from results.reports.viewer.parts import written
+from results.reports.viewer.parts import Holder, embedded_size, script_json
 from results.store.reasons import printable
 
 
@@ -42,17 +40,17 @@ class Item:
     command: str = ""
     cells: Mapping[Coords, tuple[str, str]] = field(default_factory=dict)
 
-    @property
-    def content(self) -> Markup:
-        """The table, or the figure as inline SVG (PNG where there is no SVG)."""
+    def drawn(self) -> Markup:
+        """The table, or the figure as inline SVG; empty for a figure without one."""
         if isinstance(self.spec, TableSpec):
             return Markup(formats.html(lay_out_all(self.spec, self.grid)))
-        files = {path.suffix: path for path in self.paths}
-        if ".svg" in files:
-            return inline_svg(files[".svg"], self.spec.name, self.spec.title)
-        if ".png" in files:
-            return Markup('<img src="{}" alt="{}">').format(_data_uri(files[".png"]), self.spec.title)
-        return Markup('<p class="missing">The figure was not drawn.</p>')
+        file = self.files.get(".svg")
+        return Markup("") if file is None else inline_svg(file, self.spec.name, self.spec.title)
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Suffix -> file."""
+        return {path.suffix: path for path in self.paths}
 
     @property
     def facts(self) -> dict[str, dict[str, Any]]:
@@ -73,26 +71,51 @@ class Item:
         return unmeasured(self.spec, self.grid)
 
     @property
-    def downloads(self) -> list[tuple[str, str]]:
-        """(suffix, data URI) of each file, so that the page keeps working wherever it is copied."""
-        return [(path.suffix[1:], _data_uri(path)) for path in self.paths if path.suffix != ".html"]
+    def downloads(self) -> list[Path]:
+        """The files that the page offers."""
+        return [path for path in self.paths if path.suffix != ".html"]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A report as the page's template takes it: its content, and (suffix, address) of each file."""
+
+    item: Item
+    content: Markup
+    downloads: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, item: Item, drawn: Markup, holder: Holder) -> Section:
+        """A drawing that is too large for the page, or that there is not, is shown as PNG."""
+        png = item.files.get(".png")
+        if isinstance(item.spec, FigureSpec) and png is not None and (not drawn or holder.is_too_large(len(drawn))):
+            drawn = Markup('<img src="{}" alt="{}">').format(holder.link(png), item.spec.title)
+        missing = Markup('<p class="missing">The figure was not drawn.</p>')
+        return cls(item, drawn or missing, [(path.suffix[1:], holder.link(path)) for path in item.downloads])
 
 
 def write_index(
     out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "Leeway",
     opening: Markup | None = None, groups: Sequence[Group] = (), listed: bool = False, live: bool = False
 ) -> Path:
-    """Write <out_dir>/index.html and return its path. It needs no network, and no other file unless the answers take
-    more than 20 MB: these are in a folder beside it. `environment` is plain data; `opening` comes before the reports;
+    """Write <out_dir>/index.html and return its path. It needs no network, and no other file unless it would take more
+    than 20 MB: its data and its large files are then in a folder beside it, and a large drawing is shown as PNG.
+    `environment` is plain data; `opening` comes before the reports;
     `groups` holds the cells whose answers it shows; `listed`: a table of them comes before the answers; `live`: its
     script asks the server that sent it how the store changes."""
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     facts = {item.spec.name: item.facts for item in items} | ({LISTING: listing_facts(groups)} if listed else {})
     parts = {"facts": facts} | (parts_of(groups) if groups else {})
+    texts, drawings = {name: script_json(data) for name, data in parts.items()}, [item.drawn() for item in items]
+    size = sum(map(len, [*texts.values(), *drawings, opening or ""]))
+    size += sum(embedded_size(file) for item in items for file in item.downloads)
+    holder = Holder(path.parent, size)
+    sections = [Section.of(item, drawn, holder) for item, drawn in zip(items, drawings, strict=True)]
     page = formats.TEMPLATES.get_template("index.html.j2").render(
-        title=title, items=items, environment=list(_flat(environment)), metrics=_used_metrics(items), opening=opening,
-        groups=groups, listing=listing(groups) if listed else None, live=live, parts=list(written(path.parent, parts)))
+        title=title, items=items, sections=sections, environment=list(_flat(environment)),
+        metrics=_used_metrics(items), opening=opening, groups=groups, listing=listing(groups) if listed else None,
+        live=live, parts=list(holder.elements(texts)))
     path.write_text(printable(page), encoding="utf-8")
     return path
 
@@ -134,8 +157,3 @@ def inline_svg(path: Path, name: str, title: str) -> Markup:
     svg = re.sub(r": #([0-9a-f]{6})\b", r": var(--c-\1, #\1)", svg)
     named = f'<svg role="img" aria-label="{Markup.escape(title)}" class="plot"'
     return Markup(f'<div class="scroll">{svg.replace("<svg", named, 1)}</div>')
-
-
-def _data_uri(path: Path) -> str:
-    kind = mimetypes.guess_type(path.name)[0] or "text/plain"
-    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

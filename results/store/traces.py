@@ -69,10 +69,11 @@ class TraceFolder:
         return {prompt for part in self.path.glob("*.parquet") for prompt in _meta(part)["prompts"]}
 
     def add(self, prompts: Sequence[str], columns: Sequence[Mapping[str, NDArray[Any] | str | int]],
-            threshold: Threshold | None) -> None:
-        """Write a further file; arguments as `write`."""
-        numbers = [int(part.stem) for part in self.path.glob("*.parquet")]
-        self.write(max(numbers, default=-1) + 1, prompts, columns, threshold)
+            threshold: Threshold | None) -> int:
+        """Write a further file; arguments as `write`. Returns its bytes."""
+        number = max((int(part.stem) for part in self.path.glob("*.parquet")), default=-1) + 1
+        self.write(number, prompts, columns, threshold)
+        return self.part(number).stat().st_size
 
     def write(self, number: int, prompts: Sequence[str], columns: Sequence[Mapping[str, NDArray[Any] | str | int]],
               threshold: Threshold | None) -> None:

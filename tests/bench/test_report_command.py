@@ -15,6 +15,7 @@ from bench.reports.outlook import reachable
 from bench.reports.plan import plan_of
 from bench.run.model_pool import ModelPool
 from results.reports.kinds import parse_report
+from results.store.traces import TraceFolder
 
 FIGURE = {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"]}
 AXES = {"Task": [{"label": "gsm", "overrides": ["task=mini_gsm"]}, {"label": "chat", "overrides": ["task=mini_chat"]}]}
@@ -54,6 +55,23 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
     assert float(measured["AR"]["value"]) == 1.0 and float(measured["SpS"]["value"]) > 1
     monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
     assert command("report=own_table", "n=2", flags=flags).status == 0
+
+
+@pytest.mark.parametrize(("trace", "is_traced"), [("auto", True), ("false", False)])
+def test_a_report_traces_what_it_decodes(command, own_conf: Path, trace: str, is_traced: bool,
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its page shows the answers; one that was decoded before is not decoded again for a trace."""
+    flags, known = ["-cd", str(own_conf)], command("method=sps", "n=2").cell
+    assert not TraceFolder(known).exists(), "without a report, only trace=true"
+    result = command("report=own_table", "n=2", f"trace={trace}", flags=flags)
+    assert result.status == 0 and not result.err
+    assert bool(re.search(r"traced: 4 prompts, \d+\.\d kB a prompt", result.out)) == is_traced
+    for cell in result.store.cells():
+        wanted = {one.id for one in cell.good_samples()} if is_traced and cell.key not in (
+            known.key, known.config()["baseline"]) else set()
+        assert TraceFolder(cell).covered() == wanted, cell.key
+    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
+    assert command("report=own_table", "n=2", f"trace={trace}", flags=flags).status == 0
 
 
 @pytest.mark.slow

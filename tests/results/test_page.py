@@ -11,6 +11,8 @@ from results.reports.formats import render_table
 from results.reports.grid import Outcome
 from results.reports.page import Item, write_index
 from results.reports.spec import FigureSpec
+from results.reports.viewer import parts
+from results.reports.viewer.parts import FOLDER
 from tests.helpers.synthetic_cells import full_grid, table_spec
 
 FIGURE = {
@@ -96,3 +98,23 @@ def test_a_full_run_misses_nothing_and_an_empty_one_says_so(tmp_path):
 def test_a_figure_that_was_not_drawn_says_so(tmp_path):
     text = write_index(tmp_path, [Item(FigureSpec.model_validate(FIGURE), {})], {}).read_text()
     assert "The figure was not drawn." in text and "A &lt;picture&gt;" in text
+
+
+def test_the_limit_counts_the_whole_page(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables, drawings and files count as answers do; what is small stays in the page."""
+    table, figure = table_spec(), FigureSpec.model_validate(FIGURE)
+    grid = full_grid(table)
+    items = [Item(table, grid, render_table(table, grid, tmp_path)), Item(figure, grid, render(figure, grid, tmp_path))]
+    whole = write_index(tmp_path, items, {}).read_text()
+    assert not (tmp_path / FOLDER).exists()
+    monkeypatch.setattr(parts, "LARGE", 10_000)
+    monkeypatch.setattr(parts, "MOST_BYTES", len(whole) - 100_000)
+    page = write_index(tmp_path, items, {}).read_text()
+    assert len(page) < len(whole) / 2
+    assert f'<img src="{FOLDER}/picture.png"' in page and "<svg" not in page
+    linked = set(re.findall(f'(?:href|src)="{FOLDER}/([^"]+)"', page))
+    assert {"picture.png", "picture.svg"} <= linked and "demo.md" not in linked
+    assert {path.name for path in (tmp_path / FOLDER).iterdir()} == linked | {"facts.js"}
+    assert all((tmp_path / FOLDER / name).read_bytes() == (tmp_path / name).read_bytes() for name in linked)
+    monkeypatch.setattr(parts, "MOST_BYTES", len(whole))
+    assert write_index(tmp_path, items, {}).read_text() == whole and not list((tmp_path / FOLDER).iterdir())

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from results.reports import page as page_module
 from results.reports.formats import render_table
 from results.reports.grid import Outcome
 from results.reports.page import Item, write_index
@@ -32,7 +31,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Page]:
 def opened(request, tab: browser.Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> browser.Page:
     """Two groups of cells, 100 answers in the first one, from file://."""
     if request.param != "one file":
-        monkeypatch.setattr(page_module, "written", lambda folder, data: parts.written(folder, data, most_bytes=0))
+        monkeypatch.setattr(parts, "MOST_BYTES", 0)
     groups = [group(tmp_path, "base", n=100), group(tmp_path, "other", n=3, cells=2)]
     tab.open(write_index(tmp_path / "page", [], {"argv": ["bench"]}, groups=groups).as_uri())
     tab.wait(READY)

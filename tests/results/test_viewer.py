@@ -14,7 +14,7 @@ from scipy import stats
 from results.metrics.pairwise import Answers, compare_cells, difference, mcnemar_of
 from results.reports.page import write_index
 from results.reports.viewer.cells import parts_of
-from results.reports.viewer.parts import FOLDER, file_name, script_json, written
+from results.reports.viewer.parts import FOLDER, MOST_BYTES, Holder, file_name, script_json
 from results.reports.viewer.tokens import by_turn, turns_of
 from tests.helpers.viewed_cells import HOSTILE, answer, group, texts, traces
 
@@ -93,14 +93,13 @@ def test_json_in_a_script_stays_there(data) -> None:
 
 
 def test_large_parts_lie_in_a_folder(tmp_path) -> None:
-    parts = parts_of([group(tmp_path)])
-    inside = "".join(written(tmp_path / "page", parts))
-    assert inside.count("data-part=") == len(parts) and not (tmp_path / "page").exists()
-    [beside] = written(tmp_path / "page", parts, most_bytes=1000)
+    texts, folder = {name: script_json(data) for name, data in parts_of([group(tmp_path)]).items()}, tmp_path / "page"
+    inside = "".join(Holder(folder, 0).elements(texts))
+    assert inside.count("data-part=") == len(texts) and not folder.exists()
+    [beside] = Holder(folder, MOST_BYTES + 1).elements(texts)
     assert beside == f'<script type="application/json" data-folder="{FOLDER}">{{}}</script>'
-    files = {path.name for path in (tmp_path / "page" / FOLDER).iterdir()}
-    assert files == {f"{file_name(name)}.js" for name in parts}
-    assert "".join(written(tmp_path / "page", parts)) == inside and not list((tmp_path / "page" / FOLDER).iterdir())
+    assert {path.name for path in (folder / FOLDER).iterdir()} == {f"{file_name(name)}.js" for name in texts}
+    assert "".join(Holder(folder, 0).elements(texts)) == inside and not list((folder / FOLDER).iterdir())
 
 
 def test_hostile_text_stays_text(tmp_path) -> None:

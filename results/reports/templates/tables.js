@@ -99,9 +99,9 @@ leeway.tables = (async () => {
     for (const row of rows) for (const cell of row.querySelectorAll("td")) wide(cell, cell.column, cell.wide);
   }
 
-  /** A button that copies one of the section's files. */
+  /** A button that copies one of the section's files; none for a file beside the page, which a script may not read. */
   function copy(name, link) {
-    if (!link) return null;
+    if (!link?.href.startsWith("data:")) return null;
     const button = make("button", {type: "button", title: `Copy the whole table as ${name}`}, name);
     button.addEventListener("click", async () => {
       const text = new TextDecoder().decode(Uint8Array.from(atob(link.href.split(",")[1]), mark => mark.charCodeAt(0)));
