@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,6 +19,8 @@ from results.store.summary import Interval, Summary
 NAME = "overview"
 PANELS = 6
 """The groups with most timed cells get a panel."""
+LETTERS = 42
+"""Of a line above a panel, as many as fit its width."""
 Point = tuple[float, Interval | None]
 
 
@@ -51,12 +54,12 @@ def _timed(group: Group) -> int:
 def _panel(ax: Axes, group: Group, looks: dict[str, Look]) -> None:
     cells = [(cell, summary) for cell, summary in measured(group) if speed(summary) is not None]
     quality = metric("accuracy" if all(summary.accuracy is not None for _, summary in cells) else "precision")
-    ax.set_title(f"{group.task}, {group.about}", fontsize=9)
+    ax.set_title("\n".join([group.task, *wrap(group.about, LETTERS)]), fontsize=9)
     ax.set_xlabel(metric(SPEEDS[1]).axis)
     ax.set_ylabel(quality.axis)
     best = best_lossless(group)
     if best is not None:
-        _line(ax, _speed(best), upright=True)
+        _line(ax, _speed(best[1]), upright=True)
     if quality.name == "accuracy":
         base = cells[0][1].baseline_accuracy
         interval = cells[0][1].baseline_accuracy_ci95

@@ -44,22 +44,32 @@ def over_best(own: Row, best: Row, greedy: Row | None = None) -> dict[str, Any]:
 
     `greedy`: the best lossless row at temperature 0, with which the part of τ due to greedier decoding is
     estimated."""
-    own, best = _common(own, best)
-    if not own.pairs:
+    values = answers_over_best(own, best)
+    if not values:
         return {}
+    own, best = _common(own, best)
     runs = {"own": own.pairs, "lossless": best.pairs}
     if greedy is not None:
         runs |= {"exact": own.pairs, "lossless_greedy": greedy.pairs}
     parts = gains({name: [pair.sample for pair in pairs] for name, pairs in runs.items()})
-    values: dict[str, Any] = {f"{new}{end}": parts[f"{old}{end}"] for old, new in TAU_PARTS.items() if old in parts
-                              for end in ("", "_ci95")}
+    values |= {f"{new}{end}": parts[f"{old}{end}"] for old, new in TAU_PARTS.items() if old in parts
+               for end in ("", "_ci95")}
+    lengths = [[len(run.output_ids) for run in (mine.sample, other.sample)]
+               for mine, other in zip(own.pairs, best.pairs, strict=True)]
+    mine, others = np.array(lengths, float).T
+    return values | {"over_best_length": float(mine.sum() / others.sum()) if others.sum() else None,
+                     "over_best_length_ci95": intervals.ratio_interval(mine[others > 0], others[others > 0])}
+
+
+def answers_over_best(own: Row, best: Row) -> dict[str, Any]:
+    """Of the metrics of `over_best` those that `remains` judges by first: over_best_answer, over_best_accuracy. Empty
+    where no prompt was answered by both."""
+    own, best = _common(own, best)
+    if not own.pairs:
+        return {}
     beside = [Compared(mine.sample, replace(other.sample)) for mine, other in zip(own.pairs, best.pairs, strict=True)]
     change = score_change(score_pairs(beside))
-    values |= {f"over_best_accuracy{end}": change[f"accuracy_change{end}"] for end in ("", "_ci95")}
-    lengths = [[len(run.output_ids) for run in (pair.sample, pair.baseline)] for pair in beside]
-    mine, others = np.array(lengths, float).T
-    values |= {"over_best_length": float(mine.sum() / others.sum()) if others.sum() else None,
-               "over_best_length_ci95": intervals.ratio_interval(mine[others > 0], others[others > 0])}
+    values = {f"over_best_accuracy{end}": change[f"accuracy_change{end}"] for end in ("", "_ci95")}
     return values | _answers(own, best)
 
 
@@ -90,11 +100,14 @@ def findings(cells: Sequence[tuple[str, Summary]], margin: float) -> list[str]:
     """A sentence on each row of one task that was compared with the best lossless one: does a gain remain after
     length, greediness and the best K are taken out? `margin`: loss of score that counts as none."""
     sentences = [sentence for name, summary in cells if (sentence := _finding(name, summary, margin))]
-    if len(sentences) > 1:
-        by_chance = len(sentences) * (1 - intervals.LEVEL) / 2
-        sentences.append(f"Intervals hold at 95% for each of these {len(sentences)} rows alone: of as many rows "
-                         f"without any difference, about {by_chance:.1g} would look faster by chance.")
-    return sentences
+    return [*sentences, by_chance(len(sentences), "rows")] if len(sentences) > 1 else sentences
+
+
+def by_chance(number: int, things: str) -> str:
+    """How many of so many intervals would lie above 1 by chance."""
+    wrong = number * (1 - intervals.LEVEL) / 2
+    return (f"Intervals hold at 95% for each of these {number} {things} alone: of as many {things} without any "
+            f"difference, about {wrong:.1g} would look faster by chance.")
 
 
 def _finding(name: str, summary: Summary, margin: float) -> str:

@@ -10,24 +10,27 @@ from markupsafe import Markup
 
 from results.metrics.catalog import Metric, metric
 from results.metrics.non_inferiority import MARGIN, Verdict, verdict
+from results.metrics.over_best import Kind, Row, answers_over_best, by_chance, remains
 from results.reports.conditions import machine
 from results.reports.formats import TEMPLATES
 from results.reports.viewer.cells import Group, Viewed
+from results.store.compared import Compared, compare
 from results.store.summary import Interval, Summary
 
 SPEEDS = ("answer_speedup_modelled", "answer_speedup")
 """How much sooner an answer is complete: over all prompts, else on the timed ones alone."""
+BEST = "the best lossless method on the same prompts"
 NAMED = 4
 """Methods that a sentence names; of others it gives the number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A measured cell and the best lossless one on the same prompts.
+    """A measured cell beside the best lossless one on the same prompts: that whose answers are complete soonest.
 
     cell     the cell
-    summary  its metrics
-    best     the lossless cell whose answers are complete soonest; the autoregressive one where there is no other
+    summary  its metrics, `answers_over_best` among them
+    best     the metrics of the lossless one
     task     name of the task
     """
 
@@ -35,6 +38,11 @@ class Standing:
     summary: Summary
     best: Summary
     task: str
+
+    @property
+    def kind(self) -> Kind | None:
+        """Whether its gain over the lossless one remains, by the rule of every table."""
+        return remains(self.summary, MARGIN)
 
     @property
     def name(self) -> str:
@@ -60,35 +68,54 @@ def measured(group: Group) -> list[tuple[Viewed, Summary]]:
     return [(cell, cell.summary) for cell in group.cells if cell.summary is not None]
 
 
-def best_lossless(group: Group) -> Summary | None:
+def best_lossless(group: Group) -> tuple[Viewed, Summary] | None:
     """The lossless cell with the greatest speed per answer; None where none was timed."""
-    timed = [(found[1], summary) for cell, summary in measured(group) if cell.lossless and (found := speed(summary))]
-    return max(timed, key=lambda one: one[0])[1] if timed else None
+    timed = [(found[1], cell, summary) for cell, summary in measured(group)
+             if cell.lossless and (found := speed(summary))]
+    return max(timed, key=lambda one: one[0])[1:] if timed else None
 
 
 def standings(groups: Sequence[Group]) -> list[Standing]:
     """Every relaxed cell that can be compared with a lossless one, the fastest first."""
-    found = [Standing(cell, summary, best, group.task) for group in groups if (best := best_lossless(group)) is not None
-             for cell, summary in measured(group) if not cell.lossless and speed(summary) is not None]
-    return sorted(found, key=lambda one: -_value(one.summary))
+    known = []
+    for group in groups:
+        found = best_lossless(group)
+        if found is None:
+            continue
+        best = row_of(group, found[0])
+        for cell, summary in measured(group):
+            if not cell.lossless and speed(summary) is not None:
+                over = answers_over_best(row_of(group, cell), best)
+                known.append(Standing(cell, summary.with_values(**over), found[1], group.task))
+    return sorted(known, key=lambda one: -_value(one.summary))
+
+
+def row_of(group: Group, cell: Viewed) -> Row:
+    """The answers of a cell beside those of the autoregressive one; none where that is not in the group."""
+    baseline = next((one for one in group.cells if one.baseline), None)
+    known = {} if baseline is None else baseline.answers.samples
+    pairs = compare(cell.samples if baseline is not cell else known.values(), known, cell.answers.timed)
+    return Row([pair for pair in pairs if isinstance(pair, Compared)])
 
 
 def sentences(groups: Sequence[Group]) -> list[str]:
-    """What the numbers show: which relaxed methods answer sooner than every lossless one, beyond both intervals; which
-    gain tokens a cycle or a second but no time; which lose accuracy; what is undecided, and the prompts it would take.
-    Empty where no relaxed method was timed beside a lossless one."""
+    """What the numbers show: for which relaxed methods a gain over every lossless one remains, as
+    `results.metrics.over_best.remains` judges it; which gain at a price; which gain tokens a cycle or a second but no
+    time; which lose accuracy; what is undecided, and the prompts it would take. Empty where no relaxed method was timed
+    beside a lossless one."""
     known = standings(groups)
     if not known:
         return []
-    ahead = [one for one in known if _is_above(speed(one.summary), speed(one.best))]
-    others = [one for one in known if one not in ahead]
+    ahead = [one for one in known if one.kind == "gain"]
+    priced = [one for one in known if one.kind == "gain at a price"]
+    others = [one for one in known if one.kind in ("no gain", "undecided", None)]
     longer = [one for one in others if _is_above(_per_token(one.summary), _per_token(one.best))
               and (one.summary.length_ratio_ci95 or (0, 0))[0] > 1]
     greedier = [one for one in known if _is_greedier(one.summary)]
     worse = [one for one in known if one.accuracy is not None and one.accuracy.kind == "worse"]
     undecided = [one for one in known if one.accuracy is not None and one.accuracy.kind == "undecided"]
-    return [text for text in (_ahead(ahead, len(known)), _only("longer answers use up", longer),
-                              _greedier(greedier), _worse(worse), _undecided(undecided)) if text]
+    return [text for text in (_ahead(ahead, len(known)), _priced(priced), _longer(longer), _greedier(greedier),
+                              _worse(worse), _undecided(undecided)) if text]
 
 
 def _value(summary: Summary) -> float:
@@ -109,27 +136,39 @@ def _per_token(summary: Summary) -> tuple[Metric, float, Interval | None] | None
 
 
 def _is_greedier(summary: Summary) -> bool:
-    """Whether more of a gain in τ over the lossless rule comes from greedier decoding than from relaxation."""
-    parts, gain = (summary.tau_gain_greedier, summary.tau_gain_relaxed), summary.tau_gain_ci95
-    return None not in parts and gain is not None and gain[0] > 0 and (parts[0] or 0.0) > (parts[1] or 0.0)
+    """Whether more of a gain in τ over the lossless rule comes from greedier decoding than from others."""
+    greedier, relaxed, gain = summary.tau_gain_greedier, summary.tau_gain_relaxed, summary.tau_gain_ci95
+    if greedier is None or relaxed is None or gain is None or gain[0] <= 0:
+        return False
+    return greedier > max(relaxed, summary.tau_gain_q or 0.0)
 
 
 def _ahead(ahead: Sequence[Standing], of: int) -> str:
     if not ahead:
-        return (f"None of {_count(of, 'relaxed cell')} completes answers sooner than the best lossless method on the "
-                "same prompts beyond both intervals.")
-    told = [f"{one.name} ({_times(one.summary)} against {_times(one.best)}"
-            f"{'' if one.accuracy is None else f', accuracy {one.accuracy.text}'})" for one in ahead]
+        return (f"None of {_count(of, 'relaxed cell')} is shown to complete answers sooner than {BEST}, at no worse "
+                "score.")
     verb = "complete" if len(ahead) > 1 else "completes"
-    return (f"{len(ahead)} of {_count(of, 'relaxed cell')} {verb} answers sooner than the best lossless "
-            f"method on the same prompts, beyond both intervals: {_listed(told)}.")
+    told = (f"{len(ahead)} of {_count(of, 'relaxed cell')} {verb} answers sooner than {BEST}: "
+            f"{_listed([_over(one) for one in ahead])}.")
+    return f"{told} {by_chance(of, 'cells')}" if of > 1 else told
 
 
-def _only(cause: str, cells: Sequence[Standing]) -> str:
-    if not cells:
-        return ""
+def _over(one: Standing) -> str:
+    """`mars on gsm (1.25× [1.10, 1.40] as fast, accuracy not worse)`: beside the best lossless cell."""
+    summary, interval = one.summary, one.summary.over_best_answer_ci95
+    change, bounds = summary.over_best_accuracy, summary.over_best_accuracy_ci95
+    ends = "" if interval is None else f" [{', '.join(f'{end:.2f}' for end in interval)}]"
+    score = "" if change is None or bounds is None else f", accuracy {verdict(change, bounds, summary.n).text}"
+    return f"{one.name} ({summary.over_best_answer or 0:.2f}×{ends} as fast{score})"
+
+
+def _priced(cells: Sequence[Standing]) -> str:
+    return f"Sooner, but less accurate than {BEST}: {_listed([_over(one) for one in cells])}." if cells else ""
+
+
+def _longer(cells: Sequence[Standing]) -> str:
     told = [f"{one.name} (length {one.summary.length_ratio:.2f}×)" for one in cells]
-    return f"Faster by the token, but {cause} the gain: {_listed(told)}."
+    return f"Faster by the token, but longer answers use up the gain: {_listed(told)}." if told else ""
 
 
 def _greedier(cells: Sequence[Standing]) -> str:
@@ -153,10 +192,6 @@ def _undecided(cells: Sequence[Standing]) -> str:
 
 def _span(numbers: Sequence[int]) -> str:
     return f"{numbers[0]:,}" if numbers[0] == numbers[-1] else f"{numbers[0]:,} to {numbers[-1]:,}"
-
-
-def _times(summary: Summary) -> str:
-    return f"{_value(summary):.2f}×"
 
 
 def _listed(told: Sequence[str]) -> str:

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from plots.overview import render_overview
-from results.reports.opening import overview, sentences
+from plots.overview import draw, render_overview
+from plots.style import style
+from results.metrics.non_inferiority import MARGIN
+from results.metrics.over_best import over_best, remains
+from results.metrics.summary import summarise
+from results.reports.opening import overview, row_of, sentences, standings
 from results.reports.viewer.cells import Group, Viewed
-from results.store.summary import Summary
-from tests.helpers.synthetic_cells import made_up
+from tests.helpers.synthetic_cells import compared, sample
+
+N = 40
 
 
-def cell(method: str, speed: float, *, lossless: bool = False, **values: Any) -> Viewed:
-    """A cell whose answers are complete `speed` times sooner, ±0.1."""
-    held = made_up().summary
-    assert isinstance(held, Summary)
-    summary = held.with_values(answer_speedup_modelled=speed, answer_speedup_modelled_ci95=(speed - 0.1, speed + 0.1),
-                               accuracy_change=0.0, accuracy_change_ci95=(-0.01, 0.01), **values)
-    return Viewed(method, method, "", lossless, method == "ar", [], [], summary=summary)
+def cell(method: str, speed: float, *, lossless: bool = False, right: int = N, spread: float = 0.0,
+         **values: Any) -> Viewed:
+    """A cell whose answers are complete `speed` times sooner, prompt by prompt between 1 ± `spread` of that: 20 tokens
+    in 20 cycles; autoregressive decoding takes a second and answers all but the last two rightly."""
+    alone, pairs = method == "ar", []
+    for i in range(N):
+        base = sample(f"p{i}", range(21), committed=[1] * 20, accepted=[0] * 20, score=float(i < N - 2))
+        own = replace(base, score=float(i < right - 2))
+        seconds = 1 / speed / (1 + spread * (2 * i / (N - 1) - 1))
+        pairs.append(compared(base if alone else own, None if alone else base, decode_s=1.0 if alone else seconds,
+                              base_decode_s=1.0, prefill_s=0.0))
+    steady = {"accuracy_change": 0.0, "accuracy_change_ci95": (-0.01, 0.01)} if right == N else {}
+    summary = summarise(pairs, metric="exact_match", proportion=True).with_values(**steady | values)
+    return Viewed(method, method, "", lossless, alone, [pair.sample for pair in pairs],
+                  [pair.timed for pair in pairs if pair.timed is not None], summary=summary)
 
 
 def group(*cells: Viewed) -> Group:
@@ -27,13 +42,33 @@ def group(*cells: Viewed) -> Group:
 
 
 def test_what_is_ahead_of_every_lossless_method() -> None:
-    [text] = sentences([group(cell("mars", 2.5), cell("arc", 2.1))])
-    assert text.startswith("1 of 2 relaxed cells completes answers sooner than the best lossless method")
-    assert text.endswith("mars on gsm (2.50× against 2.00×, accuracy not worse).")
-    assert "arc" not in text, "its interval overlaps"
-    [text] = sentences([group(cell("arc", 2.1))])
-    assert text.startswith("None of 1 relaxed cell ")
+    [text] = sentences([group(cell("mars", 2.5), cell("arc", 2.02, spread=0.9))])
+    assert text.startswith("1 of 2 relaxed cells completes answers sooner than the best lossless method on the same "
+                           "prompts: mars on gsm (1.25× [1.25, 1.25] as fast, accuracy undecided, n ≈ ")
+    assert text.endswith("of as many cells without any difference, about 0.05 would look faster by chance.")
+    assert "arc" not in text, "its interval holds 1"
+    [text] = sentences([group(cell("arc", 2.02, spread=0.9))])
+    assert text.startswith("None of 1 relaxed cell is shown to complete answers sooner than ")
     assert sentences([group()]) == sentences([]) == []
+
+
+def test_the_verdict_is_that_of_the_tables() -> None:
+    """One rule: of intervals that overlap, the one of the paired ratio decides."""
+    for relaxed in (cell("mars", 2.5), cell("mars", 1.5), cell("mars", 2.02, spread=0.9), cell("mars", 2.5, right=20)):
+        held = group(relaxed)
+        ar, sps, own = (row_of(held, one) for one in held.cells)
+        assert relaxed.summary is not None and len(ar.pairs) == len(own.pairs) == N
+        [standing] = standings([held])
+        assert standing.kind == remains(relaxed.summary.with_values(**over_best(own, sps)), MARGIN)
+    kinds = [standing.kind for standing in standings([group(cell("a", 2.5), cell("b", 2.5, right=20), cell("c", 1.5))])]
+    assert kinds == ["gain", "gain at a price", "no gain"]
+
+
+def test_a_gain_at_a_price_is_no_gain() -> None:
+    none, priced, worse = sentences([group(cell("mars", 2.5, right=20))])
+    assert none.startswith("None of 1 relaxed cell is shown")
+    assert priced.startswith("Sooner, but less accurate than the best lossless method on the same prompts: mars on gsm")
+    assert worse == "Less accurate than the target alone: mars on gsm (−50.0 pp)."
 
 
 @pytest.mark.parametrize(("values", "wanted"), [
@@ -47,20 +82,16 @@ def test_what_only_seems_a_gain(values: dict[str, Any], wanted: str) -> None:
 
 
 def test_what_is_lost_and_what_is_undecided() -> None:
-    worse, open_ = cell("mars", 2.0), cell("arc", 2.0)
-    assert worse.summary is not None and open_.summary is not None
-    lost = worse.summary.with_values(accuracy_change=-0.1, accuracy_change_ci95=(-0.15, -0.05))
-    unknown = open_.summary.with_values(accuracy_change=0.01, accuracy_change_ci95=(-0.05, 0.07), n=100)
-    cells = [Viewed("mars", "mars", "", False, False, [], [], summary=lost),
-             Viewed("arc", "arc", "", False, False, [], [], summary=unknown)]
-    _, less, undecided = sentences([group(*cells)])
+    lost = cell("mars", 2.0, accuracy_change=-0.1, accuracy_change_ci95=(-0.15, -0.05))
+    unknown = cell("arc", 2.0, accuracy_change=0.01, accuracy_change_ci95=(-0.05, 0.07), n=100)
+    _, less, undecided = sentences([group(lost, unknown)])
     assert less == "Less accurate than the target alone: mars on gsm (−10.0 pp)."
     assert undecided.startswith("Whether accuracy falls by more than 2 points is undecided for 1 cell; deciding takes")
 
 
 def test_many_are_counted() -> None:
     [text] = sentences([group(*(cell(f"m{i}", 3.0) for i in range(9)))])
-    assert text.endswith("and 5 more.") and text.count("on gsm") == 4
+    assert " and 5 more. Intervals hold at 95% for each of these 9 cells alone" in text and text.count("on gsm") == 4
 
 
 def test_the_opening_and_its_figure(tmp_path) -> None:
@@ -69,5 +100,19 @@ def test_the_opening_and_its_figure(tmp_path) -> None:
     assert [path.suffix for path in paths] == [".png", ".pdf", ".svg"] and paths[0].stat().st_size > 5000
     assert render_overview([Group("g", "gsm", "", [cell("ar", 1.0)], {})], tmp_path) == []
     shown = overview(groups, {"since": "2026-11-21T10:00:00", "cpu": {"model": "<CPU>", "threads": 2}})
-    assert "4 cells of 3 methods on gsm (pair tiny), 4 prompts each, on &lt;CPU&gt;, 2 threads, 2026-11-21." in shown
+    assert "4 cells of 3 methods on gsm (pair tiny), 40 prompts each, on &lt;CPU&gt;, 2 threads, 2026-11-21." in shown
     assert overview([], {}) is None
+
+
+def test_titles_of_panels_stay_over_their_panel() -> None:
+    about = "pair llama3_70b_instruct, T = 0.6, top-p 0.95, seed 0, ≤ 32768 tokens"
+    groups = [Group(key, "mini_instruct", about, group(cell("eagle3-coarse_grained", 2.5)).cells, {}) for key in "abcd"]
+    with style():
+        figure = draw(groups)
+        FigureCanvasAgg(figure).draw()
+        drawn = figure.canvas.get_renderer()
+        titles = [ax.title.get_window_extent(drawn) for ax in figure.axes]
+        others = [figure.legends[0].get_window_extent(drawn), *(ax.get_window_extent(drawn) for ax in figure.axes)]
+    for number, title in enumerate(titles):
+        assert title.x1 <= figure.axes[number].get_tightbbox(drawn).x1 + 1
+        assert not any(title.overlaps(other) for other in [*titles[:number], *titles[number + 1:], *others])
