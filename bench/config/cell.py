@@ -12,7 +12,7 @@ from bench.config.environment import environment
 from bench.config.errors import ConfigError
 from bench.config.identity import IDENTITY_VERSION, by_content, contents, digest, states
 from bench.config.paths import TINY
-from bench.config.schema import Decoding, DraftLength, Engine, HalfWidth, Pair, vocabulary
+from bench.config.schema import SECTIONS, Decoding, DraftLength, Engine, HalfWidth, Pair, vocabulary
 from bench.config.section import Named, Section, choose, parse, validated
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
@@ -27,8 +27,6 @@ from tasks import registry as task_registry
 from tasks.base import Task, TaskOptions
 
 BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")  # of a model without its own
-SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "half_width", "timed",
-            "seed", "repeat", "batch")
 BASELINE = {"drafter": "none", "rule": "lossless"}
 LONGEST_LABEL = 200
 """Characters of a cell's name before its hash: a folder's name has 255 bytes at most."""

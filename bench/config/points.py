@@ -28,7 +28,8 @@ def as_dict(config: DictConfig, *, resolve: bool = True) -> dict[str, Any]:
 class Point:
     """One experiment point: the overrides that name it and its resolved configuration, plain data.
 
-    `cell` and `settings` are that configuration, typed: both raise ConfigError, and import torch."""
+    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a rule or drafter are
+    typed by its class: `cell` imports torch, but only once what needs no torch was checked."""
 
     overrides: tuple[str, ...]
     config: dict[str, Any]
@@ -41,6 +42,9 @@ class Point:
 
     @cached_property
     def cell(self) -> Cell:
+        from bench.config.schema import check_sections
+
+        check_sections(self.config)
         from bench.config.cell import Cell
 
         return Cell.from_config(self.config)

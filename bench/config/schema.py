@@ -10,13 +10,16 @@ from typing import Any, ClassVar
 from pydantic import Field, ValidationInfo, field_validator, model_serializer, model_validator
 
 from bench.config.errors import ConfigError, NotInPair
-from bench.config.section import Section
+from bench.config.section import Section, parse
 from methods.engine import gguf, packages
 from methods.engine.families import DecoderName, GraphsName
 from methods.engine.source import DType, ModelError, folder_of, is_gguf, is_package, is_random, read_json
 from methods.sampling import Sampling
 from results.store.reasons import one_line
 
+SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "half_width", "timed",
+            "seed", "repeat", "batch")
+"""The keys of a composed configuration that a cell takes."""
 LEAST_TEMPERATURE = 1e-30
 """Logits of any model, at most about 1e4, stay finite in float32 (3.4e38) when divided by it."""
 
@@ -208,13 +211,15 @@ class Engine(Section):
     @classmethod
     def _present(cls, device: str) -> str:
         """`auto` becomes what it stands for here, so that a result names its device."""
+        kind, _, index = device.partition(":")
+        if device != "auto" and (kind not in ("cpu", "cuda") or (index and not index.isdigit())):
+            raise ValueError("must be auto, cpu, cuda or cuda:INDEX")
+        if kind == "cpu":
+            return device
         import torch
 
         if device == "auto":
             return "cuda" if torch.cuda.is_available() else "cpu"
-        kind, _, index = device.partition(":")
-        if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
-            raise ValueError("must be auto, cpu, cuda or cuda:INDEX")
         if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
             raise ValueError(f"there are {torch.cuda.device_count()} CUDA devices here; take engine.device=cpu")
         return device
@@ -238,6 +243,13 @@ class HalfWidth(Section):
 
 class DraftLength(Section):
     length: int = Field(ge=1, le=LONGEST_DRAFT)
+
+
+def check_sections(config: Mapping[str, Any]) -> None:
+    """Check the sections of a composed configuration whose types need no torch, which takes seconds to import: a
+    command that they refuse is refused at once. Raises ConfigError."""
+    for name, section in (("pair", Pair), ("decoding", Decoding), ("draft", DraftLength)):
+        parse(section, config, name)
 
 
 def vocabulary(source: str) -> int | None:

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from bench.config import tracking
-from bench.config.cell import SECTIONS
 from bench.config.errors import ConfigError, unknown_key
 from bench.config.judge_options import Judge
+from bench.config.schema import SECTIONS
 from bench.config.section import Named, Section, choose, parse, validated
 from bench.config.similarity_options import Similarity
 

@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from methods.engine.source import folder_of
 
 if TYPE_CHECKING:
@@ -50,6 +48,8 @@ class Estimate:
 def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None) -> Estimate:
     """What the cell takes. `folders`: role -> a folder with the part's config.json; `prompt`: tokens of the longest
     prompt, by default PROMPT. Raises ModelError."""
+    import torch  # only here: a refused command should not cost it
+
     from methods.engine.random_weights import nbytes
 
     target = _language_model(folders["target"], cell.engine.dtype, cell.pair.trust_remote_code)
@@ -82,7 +82,7 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
 def _working(target: LanguageModel, rows: int, tokens: int, slots: int, logits: int, features: int) -> int:
     """Bytes that one forward of `tokens` tokens a row holds at its widest, with `logits` rows of logits."""
     config, dtype = target.model.config.get_text_config(decoder=True), target.model.dtype
-    size = torch.empty((), dtype=dtype).element_size()
+    size = dtype.itemsize
     hidden = config.hidden_size
     inner = getattr(config, "moe_intermediate_size", None)
     inner = config.intermediate_size if inner is None else inner * config.num_experts_per_tok

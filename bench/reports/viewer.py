@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from bench.config.cell import Cell
 from bench.config.errors import ConfigError
 from bench.config.paths import TINY
 from bench.run.progress import display_names
@@ -19,6 +18,7 @@ from results.store.traces import TraceFolder
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from results.reports.viewer.cells import Messages
     from results.reports.viewer.tokens import Texts
     from results.store.cells import Store
@@ -51,6 +51,8 @@ def groups_of(cells: Iterable[Cell], store: Store) -> list[Group]:
 def stored_cells(store: Store) -> list[Stored]:
     """Every cell of a store. One whose configuration this version cannot read is left out with a warning. Raises
     StoreError."""
+    from bench.config.cell import Cell  # torch, which a refused command should not cost
+
     cells = []
     for folder in store.cells():
         config = folder.config() or {}
