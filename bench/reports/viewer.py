@@ -89,8 +89,11 @@ def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
                                  TraceFolder(folder), folder.summary()))
     texts = _texts(first)
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
-    about = [f"pair {first.pair.name}", f"T = {first.decoding.temperature:g}", f"seed {first.seed}",
-             f"≤ {first.max_new_tokens} tokens",
+    decoding = first.decoding
+    about = [f"pair {first.pair.name}", f"T = {decoding.temperature:g}",
+             *([f"top-p {decoding.top_p:g}"] if decoding.top_p < 1 else []),
+             *([f"top-k {decoding.top_k}"] if decoding.top_k else []),
+             f"seed {first.seed}", f"≤ {first.max_new_tokens} tokens",
              *(["texts only: its tokenizer is not on this machine"] if texts is None else []),
              *(["without the prompts: the task cannot read them"] if not prompts else [])]
     return Group(key, first.task.name, ", ".join(about), viewed, messages, texts)
