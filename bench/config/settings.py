@@ -38,7 +38,7 @@ class Settings(Section):
     store: Folder
     data: Path
     summary: Literal["table", "json"]
-    trace: bool | Literal["auto"]
+    trace: Literal[True, False, "auto"]
     workers: int | None = Field(ge=1)
     quality_batch: int = Field(ge=1)
     replay: Literal["auto"] | float | tuple[float, ...] | None = None
