@@ -74,9 +74,9 @@ class Store:
         life of the store, as long as its files stay as they are."""
         return self._index.entries(self.cells() if keys is None else map(self.cell, keys))
 
-    def contents(self, keys: Iterable[str]) -> Iterator[Content]:
-        """As `entries`, with configuration and summary."""
-        return self._index.contents(map(self.cell, keys))
+    def contents(self, keys: Iterable[str], summaries: bool = True) -> Iterator[Content]:
+        """As `entries`, with the configuration and, unless it is not wanted, the summary."""
+        return self._index.contents(map(self.cell, keys), summaries)
 
     def find(self) -> pd.DataFrame:
         """One row per cell, index = key: the configuration flattened to dotted columns (`rule.theta`), the summary's

@@ -100,9 +100,9 @@ class Index:
         """The entry of each of these cells as its files are now."""
         yield from (content.entry for content in self._contents(cells, "entry"))
 
-    def contents(self, cells: Iterable[CellFolder]) -> Iterator[Content]:
-        """As `entries`, with configuration and summary."""
-        return self._contents(cells, "entry, config, summary")
+    def contents(self, cells: Iterable[CellFolder], summaries: bool = True) -> Iterator[Content]:
+        """As `entries`, with the configuration and, unless it is not wanted, the summary."""
+        return self._contents(cells, "entry, config, summary" if summaries else "entry, config")
 
     def _contents(self, cells: Iterable[CellFolder], columns: str) -> Iterator[Content]:
         fresh: dict[str, tuple[bytes, Content]] = {}
@@ -203,7 +203,8 @@ def _known(database: sqlite3.Connection, key: str, state: bytes, columns: str) -
         if row is None:
             return None
         entry, *parts = (from_json(zlib.decompress(blob)) for blob in row)  # with zlib's checksum of each
-        return Content(Entry(**entry), *(parts or ({}, {})))
+        config, summary = [*parts, {}, {}][:2]
+        return Content(Entry(**entry), config, summary)
     except (sqlite3.DatabaseError, zlib.error, ValueError, TypeError) as error:
         log.debug("row of %s cannot be read: %s", key, error)
         return None

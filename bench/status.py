@@ -1,0 +1,134 @@
+"""`python -m bench.status [store.dir=DIR] [prune=true]`: how far the cells of a store are (conf/status.yaml)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.config.command import FAILED, run_yaml_command
+from bench.config.identity import why_stale
+from bench.config.section import Section, validated
+from bench.config.settings import Folder
+from results.store.cells import Store
+from results.store.errors import StoreError
+from results.store.orphans import orphans, remove
+from results.store.status import STATES, Rotation, rotations
+
+COLUMNS = ("rotation", "cells", *STATES, "not begun", "answers", "timed", "held by", "time left")
+WIDTH = 170
+"""Characters of a line where the output is no terminal."""
+
+
+class Status(Section):
+    """conf/status.yaml, which explains every field."""
+
+    store: Folder
+    prune: bool
+    summary: Literal["table", "json"]
+
+
+def run(config: Mapping[str, Any]) -> int:
+    """Print the state of a store; prune it where that is asked for. Returns the exit status. Raises ValueError,
+    StoreError, one line."""
+    settings = validated(Status, config, "")
+    if not settings.store.dir.is_dir():
+        raise ValueError(f"store.dir={settings.store.dir}: no such folder; give the store of a run")
+    store = Store(settings.store.dir)
+    if settings.prune:
+        return prune(store)
+    listed = rotations(store, datetime.now(UTC))
+    if settings.summary == "json":
+        for rotation in listed:
+            print(json.dumps(plain(rotation, store)))
+        return 0
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    states = Counter(state for rotation in listed for state in rotation.states)
+    counts = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
+    console.print(f"{store.root}: {sum(states.values())} cells in {len(listed)} rotations: {counts or 'none'}",
+                  highlight=False, markup=False, soft_wrap=True)
+    if remaining := [rotation for rotation in listed if not rotation.is_done]:
+        console.print(table(remaining, store), highlight=False)
+    for rotation in listed:
+        for entry, state in zip(rotation.entries, rotation.states, strict=True):
+            if state in ("failed", "damaged"):
+                console.print(f"{state}: {entry.key}: {entry.failure or entry.damage}", highlight=False, markup=False,
+                              soft_wrap=True)
+    if orphaned := orphans(store, why_stale):
+        console.print(f"{len(orphaned)} of it are read by no command any more: prune=true lists and removes them",
+                      highlight=False, soft_wrap=True)
+    return 0
+
+
+def table(listed: Sequence[Rotation], store: Store) -> Table:
+    """A line for each rotation that is not done."""
+    shown = Table()
+    for name in COLUMNS:
+        shown.add_column(name, justify="left" if name in ("rotation", "held by", "time left") else "right")
+    for rotation in listed:
+        states, row = Counter(rotation.states), plain(rotation, store)
+        counts = (str(states[state] or "") for state in STATES)
+        shown.add_row(row["rotation"], str(len(rotation.entries) or ""), *counts, str(rotation.unbegun or ""),
+                      str(row["answers"]), str(row["timed"]), row["held by"] or "", span(rotation))
+    return shown
+
+
+def plain(rotation: Rotation, store: Store) -> dict[str, Any]:
+    """A rotation as JSON holds it."""
+    return {"rotation": name_of(rotation, store), "cells": len(rotation.entries), **Counter(rotation.states),
+            "not begun": rotation.unbegun, "answers": sum(entry.answered for entry in rotation.entries),
+            "timed": sum(entry.timed for entry in rotation.entries),
+            "held by": None if rotation.holder is None else str(rotation.holder),
+            "seconds left": rotation.seconds, "without the timed pass": rotation.partly}
+
+
+def name_of(rotation: Rotation, store: Store) -> str:
+    """`tiny, mini_gsm, T = 0.6`, from the configuration of its first cell that can be read."""
+    for content in store.contents((entry.key for entry in rotation.entries if not entry.damage), summaries=False):
+        config = content.config
+        parts = [config.get("pair", {}).get("name"), config.get("task", {}).get("name"),
+                 f"T = {config.get('decoding', {}).get('temperature', 0):g}"]
+        batch = f", batches of {rotation.entries[0].batch}" if rotation.entries[0].batch > 1 else ""
+        return ", ".join(map(str, parts)) + batch
+    return rotation.holder.cells[0] if rotation.holder is not None else rotation.entries[0].key
+
+
+def span(rotation: Rotation) -> str:
+    """`3 h 20 min`; ≥ where nothing is known of the timed pass; – before the first answer; empty where nobody works."""
+    if rotation.holder is None:
+        return ""
+    if rotation.seconds is None:
+        return "–"
+    minutes = max(1, round(rotation.seconds / 60))
+    return f"{'≥ ' * rotation.partly}{f'{minutes // 60} h ' * (minutes >= 60)}{minutes % 60} min"
+
+
+def prune(store: Store) -> int:
+    """List what no command reads any more, then remove what was listed. Returns the exit status."""
+    listed = orphans(store, why_stale)
+    for orphan in listed:
+        print(f"orphan: {orphan.path}: {orphan.reason}")
+    left = 0
+    for orphan in listed:
+        try:
+            remove(orphan, store)
+        except StoreError as error:
+            print(f"left: {error}", file=sys.stderr)
+            left += 1
+    print(f"{store.root}: {len(listed) - left} removed, {left} left")
+    return FAILED if left else 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 something could not be removed, 2 the command is wrong."""
+    return run_yaml_command("status", run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

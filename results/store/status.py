@@ -1,0 +1,145 @@
+"""How far the cells of a store are: complete, running, failed or open, by rotation; how long what runs will take."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import mean
+from typing import Literal
+
+from results.store.cells import Store
+from results.store.index import Entry
+
+State = Literal["complete", "baseline", "running", "failed", "open", "damaged"]
+STATES: tuple[State, ...] = ("complete", "baseline", "running", "failed", "open", "damaged")
+"""baseline: autoregressive answers, which only the cells compared with them asked for; open: begun and not finished,
+and no process works on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that writes cells.
+
+    process  `process 12 on HOST`
+    since    when it locked the first of them, ISO 8601 in UTC
+    cells    their names
+    """
+
+    process: str
+    since: str
+    cells: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.process} since {self.since}"
+
+
+@dataclass(slots=True)
+class Rotation:
+    """The cells of a store that are timed beside one baseline.
+
+    entries  of these cells
+    states   of these cells, in the same order
+    holder   the process that works on them; None where none does
+    unbegun  cells that the holder has not begun: nothing of them is in the store yet
+    seconds  that the holder still needs; None where nothing says how long a prompt takes
+    partly   `seconds` is without the timed pass, of which nothing is known yet
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    holder: Holder | None = None
+    unbegun: int = 0
+    seconds: float | None = None
+    partly: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all cells are complete or baselines, and nobody works on them."""
+        return self.holder is None and set(self.states) <= {"complete", "baseline"}
+
+
+def rotations(store: Store, now: datetime) -> list[Rotation]:
+    """The rotations of a store, those at work first, then those that are not done."""
+    entries = list(store.entries())
+    held = holders(store, {entry.key for entry in entries if entry.complete})
+    working = {cell: holder for holder in held for cell in holder.cells}
+    groups: dict[tuple[str, int], Rotation] = {}
+    for entry in entries:
+        group = groups.setdefault((entry.baseline, entry.batch), Rotation())
+        group.entries.append(entry)
+        group.states.append(state_of(entry, entry.key in working))
+        group.holder = working.get(entry.key, group.holder)
+    listed, known = list(groups.values()), {entry.key for entry in entries}
+    for holder in held:
+        own, unbegun = [group for group in listed if group.holder is holder], len(set(holder.cells) - known)
+        if len(own) == 1:
+            own[0].unbegun = unbegun
+        elif unbegun:  # of which rotation they are is not yet known
+            listed.append(Rotation(holder=holder, unbegun=unbegun))
+    for group in listed:
+        if group.holder is not None:
+            group.seconds, group.partly = time_left(group, store, now)
+    return sorted(listed, key=lambda group: (group.holder is None, group.is_done))
+
+
+def holders(store: Store, complete: Collection[str]) -> list[Holder]:
+    """The processes that hold cells of a store other than the `complete` ones."""
+    found: dict[str, dict[str, float]] = {}
+    for folder in store.folders():
+        if folder.name not in complete and (process := holder_of(folder / ".lock")):
+            found.setdefault(process, {})[folder.name] = (folder / ".lock").stat().st_mtime
+    since = {process: datetime.fromtimestamp(min(cells.values()), UTC) for process, cells in found.items()}
+    return [Holder(process, since[process].isoformat(timespec="seconds"), tuple(cells))
+            for process, cells in found.items()]
+
+
+def holder_of(lock: Path) -> str:
+    """The process that holds a cell's lock, as it wrote itself into it; empty where none does."""
+    if not lock.exists():
+        return ""
+    with open(lock, encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # dropped with the file
+        except BlockingIOError:
+            return file.read().strip() or "another process"
+    return ""
+
+
+def state_of(entry: Entry, is_held: bool) -> State:
+    """The state of a cell; `is_held`: a process works on its rotation and is to complete it."""
+    if entry.damage:
+        return "damaged"
+    if entry.complete and not entry.failure:
+        return "complete"
+    if is_held:
+        return "running"
+    if entry.failure:
+        return "failed"
+    return "baseline" if entry.key == entry.baseline else "open"
+
+
+def time_left(group: Rotation, store: Store, now: datetime) -> tuple[float | None, bool]:
+    """Seconds until the holder of a rotation has completed its cells, and whether they are without the timed pass:
+    answers at the rate at which this run gave them, timed prompts at the mean of those that are timed.
+
+    Cells that are not begun take what those that are take on average. (None, False) before the first answer."""
+    assert group.holder is not None
+    began = group.holder.since
+    running = [entry for entry, state in zip(group.entries, group.states, strict=True)
+               if state == "running" and entry.run and entry.run["since"] >= began]
+    if not running:
+        return None, False
+    cells = 1 + group.unbegun / len(running)
+    answers = sum(entry.run["prompts"] - entry.answered for entry in running)
+    given = sum(entry.answered - entry.run["answered_before"] for entry in running)
+    spent = (now - min(datetime.fromisoformat(entry.run["since"]) for entry in running)).total_seconds()
+    untimed = sum(max(0, entry.run["timed"] - entry.timed) for entry in running)
+    clocks = [arm.prefill_s + arm.decode_s for entry in running for row in store.cell(entry.key).timed()
+              for arm in row.arms] if untimed else []
+    if answers and not given:
+        return None, False
+    left = answers * cells * spent / given if answers else 0.0
+    return left + (untimed * cells * 2 * mean(clocks) if clocks else 0.0), bool(untimed and not clocks)

@@ -1,0 +1,183 @@
+"""bench.status: what is done, who works on what, what failed, the time left; and what prune=true removes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from bench import status
+from bench.config import identity
+from results.store import index
+from results.store.cells import Store
+from results.store.status import rotations
+from tests.helpers.generated_store import Writer
+from tests.helpers.synthetic_cells import sample
+
+IDS = [f"p{i}" for i in range(8)]
+BASE = "tiny-ar"
+CONFIG = {"pair": {"name": "tiny"}, "task": {"name": "mini_gsm"}, "decoding": {"temperature": 0.5}, "baseline": BASE}
+
+
+def write(root: Path, key: str, answered: int = 8, complete: bool = True, timed: int = 2, **config: object) -> None:
+    Writer(root, IDS[:answered], min(timed, answered)).write(key, {**CONFIG, "name": key, **config}, key == BASE,
+                                                             complete)
+
+
+def began(store: Store, key: str, **run: int) -> None:
+    """Write the environment record that a run writes before the first prompt."""
+    store.cell(key).write_environment({"run": run})
+
+
+@contextmanager
+def held(store: Store, *keys: str) -> Iterator[None]:
+    """Hold the locks of these cells, as a run does from its start."""
+    with ExitStack() as locks:
+        for key in keys:
+            locks.enter_context(store.cell(key).lock())
+        yield
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    assert status.main(words) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Cells of one rotation: a baseline whose answers alone were asked for, one complete, one failed, one left open."""
+    root = tmp_path / "store"
+    write(root, BASE, complete=False, timed=0)
+    write(root, "tiny-mars-1")
+    write(root, "tiny-mars-2", answered=3, complete=False)
+    write(root, "tiny-mars-3", answered=2, complete=False, timed=0)
+    Store(root).cell("tiny-mars-3").write_failure("CUDA out of memory")
+    return Store(root)
+
+
+def test_what_is_done_failed_and_open(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    first, *rest = shown(capsys, f"store.dir={store.root}")
+    assert first == f"{store.root}: 4 cells in 1 rotations: 1 complete, 1 baseline, 1 failed, 1 open"
+    assert "failed: tiny-mars-3: CUDA out of memory" in rest
+    [row] = [line for line in rest if "tiny, mini_gsm, T = 0.5" in line]
+    assert [word for word in row.split() if word.isdigit()] == ["4", "1", "1", "1", "1", "21", "4"]
+
+
+def test_who_works_on_a_rotation_and_how_long_it_takes(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    with held(store, "tiny-mars-2", "tiny-mars-9"):
+        began(store, "tiny-mars-2", prompts=8, timed=4, answered_before=1)
+        [line] = shown(capsys, f"store.dir={store.root}", "summary=json")
+        row = json.loads(line)
+        assert row["running"] == 1 and row["not begun"] == 1 and row["complete"] == 1 and row["failed"] == 1
+        assert row["held by"].startswith("process ") and " since " in row["held by"]
+        [rotation] = rotations(store, datetime.fromisoformat(row["held by"].rpartition(" ")[2]) + timedelta(seconds=60))
+        clocks = [arm.prefill_s + arm.decode_s for timed in store.cell("tiny-mars-2").timed() for arm in timed.arms]
+        timed = (4 - 2) * 2 * sum(clocks) / len(clocks)
+        # five answers of a cell are missing, two took a minute; another cell is not begun
+        assert rotation.seconds == pytest.approx(2 * (5 * 60 / 2 + timed), rel=0.1) and not rotation.partly
+    assert json.loads(shown(capsys, f"store.dir={store.root}", "summary=json")[0])["held by"] is None
+
+
+def test_a_holder_that_has_begun_nothing_is_shown(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    with held(store, "tiny-arc-1", "tiny-arc-2"):
+        row = json.loads(shown(capsys, f"store.dir={store.root}", "summary=json")[0])
+        assert (row["rotation"], row["not begun"], row["seconds left"]) == ("tiny-arc-1", 2, None)
+        lines = shown(capsys, f"store.dir={store.root}")
+        assert any("tiny-arc-1" in line and " – " in line for line in lines)
+
+
+def test_a_store_that_is_done_has_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, BASE)
+    write(tmp_path, "tiny-mars-1")
+    assert shown(capsys, f"store.dir={tmp_path}") == [f"{tmp_path}: 2 cells in 1 rotations: 2 complete"]
+
+
+def test_damage_is_named(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    (store.root / "tiny-mars-1" / "summary.json").write_text("{}")
+    lines = shown(capsys, f"store.dir={store.root}")
+    assert any(line.startswith("damaged: tiny-mars-1: ") and "summary.json" in line for line in lines)
+
+
+def content(root: Path) -> Mapping[str, bytes]:
+    return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name[0] != "."}
+
+
+def test_pruning_removes_what_it_lists_and_nothing_else(store: Store, tmp_path: Path,
+                                                        capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "target"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"weights")
+    before = content(store.root)
+    write(store.root, "tiny-mars-old", identity=identity.IDENTITY_VERSION - 1)
+    write(store.root, "tiny-mars-replaced", pair={"name": "tiny", "target": str(model)}, fingerprints={"target": "0"})
+    write(store.root, "tiny-mars-now", identity=identity.IDENTITY_VERSION, pair={"name": "tiny", "target": "org/model"},
+          fingerprints={"target": "0"})
+    before = {**before, **content(store.root / "tiny-mars-now")}
+    (store.root / "tiny-mars-empty").mkdir()
+    (store.root / ".cell.yaml.elsewhere.1").write_text("of a process of another host")
+    assert any("3 of it are read by no command" in line for line in shown(capsys, f"store.dir={store.root}"))
+    lines = shown(capsys, f"store.dir={store.root}", "prune=true")
+    assert lines == [f"orphan: {store.root}/tiny-mars-old: identity 2, before 3",
+                     f"orphan: {store.root}/tiny-mars-replaced: pair.target={model} was replaced since",
+                     f"orphan: {store.root}/tiny-mars-empty: nothing was written",
+                     f"{store.root}: 3 removed, 0 left"]
+    assert content(store.root) == before
+    assert shown(capsys, f"store.dir={store.root}", "prune=true") == [f"{store.root}: 0 removed, 0 left"]
+
+
+def test_pruning_leaves_what_is_being_written(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    write(store.root, "tiny-mars-old", identity=1)
+    with store.cell("tiny-mars-old").lock():
+        assert status.main([f"store.dir={store.root}", "prune=true"]) == 1
+    printed = capsys.readouterr()
+    assert "is being written by" in printed.err and "0 removed, 1 left" in printed.out
+    assert len(Store(store.root).cell("tiny-mars-old").samples()) == 8
+
+
+def test_pruning_leaves_what_changed_since_it_was_listed(store: Store, capsys: pytest.CaptureFixture[str],
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    write(store.root, "tiny-mars-old", identity=1)
+    real = status.orphans
+
+    def listed(*given: object) -> list:
+        found = real(*given)
+        with store.cell("tiny-mars-old").lock() as cell:
+            cell.append(sample("p9"))
+        return found
+
+    monkeypatch.setattr(status, "orphans", listed)
+    assert status.main([f"store.dir={store.root}", "prune=true"]) == 1
+    assert "changed since it was listed" in capsys.readouterr().err
+    assert len(Store(store.root).cell("tiny-mars-old").samples()) == 9
+
+
+@pytest.mark.parametrize("cells", [40, 80])
+def test_each_cell_is_read_once(tmp_path: Path, cells: int, monkeypatch: pytest.MonkeyPatch,
+                                capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(index, "SETTLED_NS", 0)
+    monkeypatch.setattr(index, "LEAST", 1)
+    reads: list[str] = []
+    real = index.read_content
+    monkeypatch.setattr(index, "read_content", lambda cell: (reads.append(cell.key), real(cell))[1])
+    write(tmp_path, BASE)
+    for number in range(cells - 1):
+        write(tmp_path, f"tiny-mars-{number:03d}")
+    for _ in range(2):
+        shown(capsys, f"store.dir={tmp_path}")
+    assert len(reads) == cells
+
+
+@pytest.mark.parametrize(("words", "complaint"), [
+    (["store.dir=/nowhere"], "no such folder"), (["prune=perhaps"], "prune"), (["summary=xml"], "summary"),
+    (["stor.dir=x"], "stor: unknown key")])
+def test_a_wrong_command_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str], complaint: str,
+                                     tmp_path: Path) -> None:
+    given = [*words, *([] if "store.dir" in words[0] else [f"store.dir={tmp_path}"])]
+    assert status.main(given) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and complaint in line
