@@ -42,7 +42,8 @@ SAMPLES = pa.schema({
     "answer": pa.string(), "details": pa.string(), "flags": pa.string(), "seed": pa.int64(), "nll": pa.float64(),
     "prompt_tokens": pa.int64(), "timed_tokens": pa.int64(), "timed_cycles": pa.int64(), "prefill_s": pa.float64(),
     "decode_s": pa.float64(), "baseline_tokens": pa.int64(), "baseline_cycles": pa.int64(),
-    "baseline_prefill_s": pa.float64(), "baseline_decode_s": pa.float64(), "session": pa.string()})
+    "baseline_prefill_s": pa.float64(), "baseline_decode_s": pa.float64(), "session": pa.string(),
+    "parted": pa.bool_(), "stalled": pa.bool_()})
 """Names as in samples.jsonl and timed.jsonl; `details` and `flags` are JSON texts."""
 _SETTINGS = ("pair", "drafter", "rule", "task")
 
@@ -118,7 +119,8 @@ def _sample(cell: str, sample: Sample, timed: Timed | None) -> dict[str, Any]:
         own, base = timed.arms
         row |= {"timed_tokens": own.tokens, "timed_cycles": own.cycles, "prefill_s": own.prefill_s,
                 "decode_s": own.decode_s, "baseline_tokens": base.tokens, "baseline_cycles": base.cycles,
-                "baseline_prefill_s": base.prefill_s, "baseline_decode_s": base.decode_s, "session": timed.started}
+                "baseline_prefill_s": base.prefill_s, "baseline_decode_s": base.decode_s, "session": timed.started,
+                "parted": own.parted is not None, "stalled": own.stalled or base.stalled}
     return row
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from results.exchange import registry
 from results.exchange.base import Exchanged, ExchangeError, Failed
+from results.exchange.cells import MOST_RESAMPLED, grouped
 from results.exchange.imported import ImportedFolder, bring_in, imported_folders
 from results.exchange.measured import measured_sources
 from results.exchange.spec_bench import speed_script
@@ -206,6 +209,40 @@ def test_a_file_without_an_answer(tmp_path: Path) -> None:
         with pytest.raises(ExchangeError, match=reason):
             bring_in(tmp_path / "imported", "spec_bench", FORMAT, file)
     assert isinstance(next(FORMAT.read(file)), Failed)
+
+
+@pytest.mark.slow
+def test_a_large_file_is_read_line_by_line(tmp_path: Path) -> None:
+    """30 MB of answers, of which a fraction is held at once."""
+    file, number = tmp_path / "file.jsonl", 300
+    with file.open("w") as lines:
+        for name in range(number):
+            choice = {"turns": ["x" * 100_000], "new_tokens": [3 + name % 5], "wall_time": [1.0], "accept_lengths": [3]}
+            lines.write(json.dumps({"question_id": name, "choices": [choice]}) + "\n")
+    tracemalloc.start()
+    prompts = sum(1 for _ in FORMAT.read(file))
+    bring_in(tmp_path / "imported", "spec_bench", FORMAT, file, count=None)
+    [written] = FORMAT.write([imported_folders(tmp_path / "imported")[0].source()], tmp_path / "out")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert prompts == written.answers == number and objects(written.path)[7]["question_id"] == 7
+    resampling = 4 * 8 * 1000 * number  # the bootstrap's own: two arrays of 1000 resamples, and their indices
+    assert peak < resampling + file.stat().st_size / 4
+
+
+def test_many_prompts_are_resampled_in_groups() -> None:
+    """Their interval is that of all prompts, up to the resampling: the groups' means spread 1 ÷ √size as much."""
+    rng = np.random.default_rng(1)
+    cycles = rng.integers(5, 50, 10_000).astype(float)
+    committed = cycles * rng.normal(3, 0.5, 10_000)
+    above, below = grouped(committed, cycles)
+    assert len(above) == MOST_RESAMPLED and above.sum() / below.sum() == pytest.approx(committed.sum() / cycles.sum())
+    low, high = intervals.ratio_interval(above, below) or (0, 0)
+    ratio, spread = committed.sum() / cycles.sum(), committed - cycles * (committed.sum() / cycles.sum())
+    error = spread.std() / cycles.mean() / 100  # by the delta method, √10 000 = 100
+    assert (low, high) == pytest.approx((ratio - 1.96 * error, ratio + 1.96 * error), abs=error / 4)
+    few = grouped(committed[:7], cycles[:7])
+    assert few[0].tolist() == committed[:7].tolist()
 
 
 def test_a_store_is_written_cell_by_cell(tmp_path: Path) -> None:
