@@ -13,7 +13,7 @@ from bench.run.asked import AskedFolder, asked_folder
 from bench.run.claims import Claim, claim
 from bench.run.console import console
 from bench.run.quality import QualityPass, Tracing, counted
-from bench.run.rotation import rotations, time_rotation, untimed
+from bench.run.rotation import needs_clock, rotations, time_rotation
 from bench.run.workers import worker_count
 from results.store.errors import StoreError
 from results.store.traces import TraceFolder
@@ -171,7 +171,7 @@ class Completion:
 
     def _is_untimed(self, one: Claim) -> bool:
         try:
-            return one.folder.failure() is None and bool(untimed(one, asked_folder(one.cell, self._store).baseline))
+            return one.folder.failure() is None and needs_clock(one, asked_folder(one.cell, self._store).baseline)
         except Exception as error:  # an unreadable file of its own: only this cell cannot run
             one.fail(error)
             return False

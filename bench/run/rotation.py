@@ -77,6 +77,14 @@ def untimed(claim: Claim, baseline: CellFolder) -> list[str]:
     return [prompt for prompt in ids[:claim.timed_prompts] if prompt not in done]
 
 
+def needs_clock(claim: Claim, baseline: CellFolder) -> bool:
+    """Whether prompts of the cell are to be timed, or a kill came between the last of them and its profile. Raises
+    StoreError, TaskError."""
+    if not claim.timed_prompts:
+        return False
+    return bool(untimed(claim, baseline)) or (bool(claim.folder.timed()) and claim.folder.record(PROFILE) is None)
+
+
 def time_rotation(claims: Sequence[Claim], store: Store, pool: ModelPool, stamp: Stamp) -> None:
     """Time what is missing of the cells of one rotation. What goes wrong is recorded in their folders, not raised."""
     first = claims[0].cell
@@ -118,16 +126,19 @@ class Rotation:
         self.task = self.cell.load_task()
         self.limits = limits_of(self.cell, baseline, self.task)
         wanted = {prompt for arm in arms for prompt in arm.wanted}
+        timed = {row.id for arm in arms for row in arm.claim.folder.timed()}
         self.rows: dict[str, Row] = {}
-        self.prompts = [prompt for prompt in self.task.prompts(self.cell.n, self.cell.seed) if prompt.id in wanted]
-        self.chunks = [self.prompts[i:i + self.cell.batch] for i in range(0, len(self.prompts), self.cell.batch)]
+        asked = list(self.task.prompts(self.cell.n, self.cell.seed))
+        prompts = [prompt for prompt in asked if prompt.id in wanted]
+        self.chunks = [prompts[i:i + self.cell.batch] for i in range(0, len(prompts), self.cell.batch)]
+        self.profiled = (prompts or [prompt for prompt in asked if prompt.id in timed])[:PROMPTS]
         runs = len(self.chunks) * (1 + sum(not arm.cell.is_autoregressive for arm in arms))
         self.watch = StallWatch(runs, judges=baseline.target.device.type == "cpu")
 
     def run(self) -> None:
-        if not self.chunks:
+        if not self.profiled:
             return
-        self._warm_up(self.chunks[0])
+        self._warm_up([*self.chunks, self.profiled][0])
         with Bars() as bars:
             names = display_names([arm.cell for arm in self.arms])
             self.rows = {arm.cell.name: bars.row(f"timed pass: {name}", len(arm.wanted))
@@ -141,7 +152,7 @@ class Rotation:
         """Check how many prompts parted, and record the phases of a cycle, of the baseline and of every arm, on the
         first prompts that were timed, and what the baseline reads."""
         methods = [arm.method for arm in self.arms if not arm.cell.is_autoregressive]
-        base, *others = profiles([self.baseline, *methods], self.prompts[:PROMPTS], self.limits, self._stream)
+        base, *others = profiles([self.baseline, *methods], self.profiled, self.limits, self._stream)
         phases, machine = iter(others), f"{self.stamp.host}, {self.stamp.boot}"
         bytes_read = reads(self.baseline.target, self.cell.batch, machine)
         for arm in self.arms:
@@ -159,7 +170,7 @@ class Rotation:
 
     def _warm_up(self, chunk: list[Prompt]) -> None:
         """One untimed turn of every method: first calls allocate, compile and fill caches."""
-        for method in [self.baseline, *(arm.method for arm in self._pending(chunk))]:
+        for method in [self.baseline, *(arm.method for arm in self.arms)]:
             answer(method, chunk, self.limits, self._stream, turns=1)
 
     def _measure(self, chunk: list[Prompt], arms: list[Arm]) -> None:

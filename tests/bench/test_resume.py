@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -105,6 +106,23 @@ def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch: pyte
     assert again.last_line["phases"] == second.last_line["phases"], "the profile is kept"
     assert len(four[0].read_bytes().splitlines()) == 8
     assert measured(command(*given, "n=8"), *numbers) == measured(second, *numbers)
+
+
+def test_a_profile_that_a_kill_prevented_is_recorded_later(command) -> None:
+    """The kill came behind the last timed prompt, while the file was written."""
+    given = "method=ar,sps", "n=3", "decoding.max_new_tokens=8"
+    first = command(*given, flags=["-m"])
+    timed = {cell.path: cell.timed() for cell in first.store.cells()}
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for cell in first.store.cells():
+        (cell.path / "summary.json").unlink()
+    left = cell.path / f".profile.json.{socket.gethostname()}.{ended.pid}"
+    (cell.path / "profile.json").rename(left)
+    again = command(*given, flags=["-m"])
+    assert again.status == 0 and not left.exists()
+    for cell in again.store.cells():
+        assert cell.record("profile")["own"] and cell.summary().phases and cell.timed() == timed[cell.path]
 
 
 def test_the_order_of_commands_does_not_matter(command, tmp_path: Path) -> None:
