@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from plots.data import Measured, measured, panels, summary
 from plots.style import INK, SOFT, look, panel_grid
@@ -44,12 +46,15 @@ def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
             _draw_series(ax, bars, column, spec, grid, {**at, bars.series: label}, series.index(label), place,
                          0.7 / len(asked))
         _say_unjudged(ax, bars, column, spec, grid, at)
-    held = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    handles, labels = list(held.values()), list(held)
-    widest_label = 0.7 + 0.08 * max(map(len, labels))  # inches, with its patch and the gap
-    figure.legend(handles, labels, loc="outside upper left",
-                  ncols=min(len(labels), max(1, int(figure.get_figwidth() / widest_label))))
+    widest_label = 0.7 + 0.08 * max(map(len, series))  # inches, with its patch and the gap
+    figure.legend(handles=[Patch(label=label, **_fill(i)) for i, label in enumerate(series)], loc="outside upper left",
+                  ncols=min(len(series), max(1, int(figure.get_figwidth() / widest_label))))
     return figure
+
+
+def _fill(index: int) -> dict[str, Any]:
+    """Colour and hatch of the bars of the index-th series."""
+    return {"facecolor": look(index).colour, "hatch": look(index).hatch, "edgecolor": "white", "lw": 0}
 
 
 def _clusters(bars: Bars, spec: FigureSpec, column: Column) -> list[str]:
@@ -65,19 +70,20 @@ def _say_unjudged(ax: Axes, bars: Bars, column: Column, spec: FigureSpec, grid: 
     reasons = {outcome(grid, coords).unjudged for coords in places} - {""}
     if column.metric.name in JUDGED and reasons and not ax.patches:
         ax.text(0.5, 0.5, ", ".join(sorted(reasons)), ha="center", transform=ax.transAxes, color=SOFT)
+        ax.set_yticks([])
 
 
 def _draw_series(ax: Axes, bars: Bars, column: Column, spec: FigureSpec, grid: Grid, at: Mapping[str, str],
                  index: int, place: float, width: float) -> None:
     """Draw the bars of one entry of `series`, at `place` beside the middle of each cluster, in the index-th look."""
-    label, series_look, clusters = at[bars.series], look(index), _clusters(bars, spec, column)
+    clusters = _clusters(bars, spec, column)
     places = np.arange(len(clusters)) + place
     cells = [_cells(bars, spec, {**at, bars.clusters: cluster}) for cluster in clusters]
     points = [_mean(column, spec, grid, asked) for asked in cells]
     drawn = [(x, point) for x, point in zip(places, points, strict=True) if point is not None]
     xs, ys = [x for x, _ in drawn], [point.value for _, point in drawn]
     arms = np.array([point.below_above for _, point in drawn]).reshape(-1, 2).T
-    ax.bar(xs, ys, width, color=series_look.colour, hatch=series_look.hatch, edgecolor="white", lw=0, label=label)
+    ax.bar(xs, ys, width, label=at[bars.series], **_fill(index))
     ax.errorbar(xs, ys, yerr=arms, color=INK, linestyle="none", elinewidth=0.8)
     empty = [x for x, point, asked in zip(places, points, cells, strict=True) if asked and point is None]
     if empty:

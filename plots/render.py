@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from plots import agreement, bars, histogram, pareto, sweep, traced
-from plots.style import note, style
+from plots.style import SOFT, note, style
 from results.metrics.catalog import CLOCKED
 from results.reports.conditions import stated
 from results.reports.grid import Grid, conditions, sizes, unmeasured
@@ -26,8 +27,17 @@ def render(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
     the conditions and names the cells that were not measured."""
     with style(salt=spec.name):
         figure = _DRAW[spec.figure.kind](spec.figure, spec, grid)
+        _mark_empty(figure)
         note(figure, _caption(spec, grid))
         return save(figure, Path(out_dir) / spec.name)
+
+
+def _mark_empty(figure: Figure) -> None:
+    """Say in panels without any data that they have none, in place of the ticks of a made-up scale."""
+    for ax in figure.axes:
+        if not np.isfinite(ax.dataLim.get_points()).all() and not ax.texts:
+            ax.set(xticks=[], yticks=[])
+            ax.text(0.5, 0.5, "not measured", ha="center", transform=ax.transAxes, color=SOFT)
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

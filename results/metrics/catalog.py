@@ -179,7 +179,8 @@ _QUALITY = (
            "Answers that an LLM judge prefers to the reference answer, asked in both orders: a win in one order and a "
            "loss in the other is a tie, and ties count half. Interval: bootstrap over prompts."),
     Metric("recovery", "Recovery", "%", 1, "higher",
-           "Accuracy over that of autoregressive decoding under the same decoding settings."),
+           "Accuracy over that of autoregressive decoding under the same decoding settings. Interval: bootstrap over "
+           "paired items."),
     Metric("mcnemar_p", "McNemar p", "", 3, None,
            "p-value of the exact two-sided McNemar test: the probability that the prompts on which method and baseline "
            "disagree would split at least this unevenly if both were equally good."),

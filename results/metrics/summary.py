@@ -136,9 +136,11 @@ def _quality(compared: Sequence[Compared], metric: str, proportion: bool, autore
     pairs = [(own.score == 1, other.score == 1) for own, other in zip(samples, base, strict=True)
              if own.score is not None and other.score is not None]
     paired_test = proportion and not autoregressive
+    both = score_pairs(compared)
     return {
         **_accuracies([run.score for run in samples], [run.score for run in base], proportion),
-        **score_change(score_pairs(compared)),
+        **_recovery_interval(both),
+        **score_change(both),
         "mcnemar_p": intervals.mcnemar_p([a for a, _ in pairs], [b for _, b in pairs]) if paired_test else None,
     }
 
@@ -153,9 +155,12 @@ def _quality_of_groups(compared: Sequence[Compared], samples: Sequence[Sample],
     scores, base_scores = list(by_item.values()), list(base_by_item.values())
     passed, base_passed = _passed(by_item, tried), _passed(base_by_item, tried)
     both = {item: (base_passed[item], passed[item]) for item in passed if item in base_passed}
+    if tried == 1:
+        both = score_pairs(compared)
     return {
         **_accuracies(list(passed.values()), list(base_passed.values()), False),
-        **score_change(score_pairs(compared) if tried == 1 else both),
+        **_recovery_interval(both),
+        **score_change(both),
         "mcnemar_p": None,
         "pass_at_k": intervals.pass_at_k(scores),
         "baseline_pass_at_k": intervals.pass_at_k(base_scores),
@@ -197,6 +202,15 @@ def _accuracies(scores: Sequence[float | None], base_scores: Sequence[float | No
         "baseline_accuracy_ci95": base_interval,
         "recovery": _optional_ratio(accuracy, base_accuracy),
     }
+
+
+def _recovery_interval(both: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """`both`: item -> its score under the baseline, and under the method. None where some resample of the items has no
+    score under the baseline."""
+    base, own = ([pair[side] for pair in both.values()] for side in (0, 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        interval = intervals.ratio_interval(own, base)
+    return {"recovery_ci95": interval if interval is not None and np.isfinite(interval).all() else None}
 
 
 def _accuracy(scores: Sequence[float | None], proportion: bool) -> tuple[float | None, Interval | None]:

@@ -129,6 +129,7 @@ class Summary(BaseModel):
     accuracy_change: float | None = None
     accuracy_change_ci95: Interval | None = None
     recovery: float | None
+    recovery_ci95: Interval | None = None
     mcnemar_p: float | None
     pass_at_k: dict[str, float] = {}
     baseline_pass_at_k: dict[str, float] = {}

@@ -25,7 +25,7 @@ KEYS = {
     "speedup_modelled", "speedup_modelled_ci95", "token_ms", "timed_cycle_ms", "repeatable", "timed",
     "retimed", "stalled",
     "speedup_mean_of_ratios", "e2e_tokens_per_s", "accuracy", "accuracy_ci95", "baseline_accuracy",
-    "baseline_accuracy_ci95", "recovery", "mcnemar_p", "precision", "edit_similarity", "metric", "n", "failed",
+    "baseline_accuracy_ci95", "recovery", "recovery_ci95", "mcnemar_p", "precision", "edit_similarity", "metric", "n", "failed",
     "tokens", "cycles", "prefill_s", "decode_s", "speedup_ideal", "efficiency", "phases", "roofline", "nll", "nll_ci95",
     "baseline_nll", "baseline_nll_ci95", "distinct_2", "distinct_2_ci95", "self_agreement", "self_agreement_ci95",
     "repeats", "draft_share_ci95", "relaxed_share_ci95", "greedier_share_ci95", "baseline_tokens_per_s_ci95",
@@ -130,7 +130,14 @@ def test_unknown_is_none_never_a_number():
     assert unscored.accuracy is unscored.recovery is unscored.mcnemar_p is unscored.accuracy_ci95 is None
     assert unscored.speedup is not None
     hopeless = summary([sample(i, [2], [1], score=0.0) for i in "ab"])
-    assert hopeless.accuracy == 0.0 and hopeless.recovery is None
+    assert hopeless.accuracy == 0.0 and hopeless.recovery is hopeless.recovery_ci95 is None
+
+
+def test_the_interval_of_recovery_is_a_paired_one():
+    scores = [(1.0, 1.0)] * 30 + [(1.0, 0.0)] * 10 + [(0.0, 0.0)] * 10
+    found = summary([sample(str(i), [2], [1], score=own, base_score=base) for i, (base, own) in enumerate(scores)])
+    assert found.recovery == pytest.approx(0.75) and 0.58 < found.recovery_ci95[0] < 0.66 and 0.84 < found.recovery_ci95[1] < 0.91
+
 
 
 def test_a_prompt_answered_by_the_prefill_has_no_ratio_of_its_own():
