@@ -10,7 +10,7 @@ LONG   := slow or cluster or latex
 BUDGET ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tables every reports measured plots test test-fast test-long attack lint structure golden engine-speed models heads derived real-model lock clean
+.PHONY: help setup demo tables every reports measured plots test test-fast test-long test-cluster slurm attack lint structure golden engine-speed models heads derived real-model lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,13 @@ test-fast: $(READY)  ## run the quick tests: under three minutes on two cores
 test-long: $(READY)  ## run the other tests in a fixed order, for BUDGET=600 seconds; list those left
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "$(LONG)" --budget $(BUDGET)
 
+test-cluster: $(READY)  ## run the tests on real schedulers: Ray, and Slurm where its daemons are installed
+	$(PYTEST) -n 0 -m cluster
+
+slurm:  ## install Slurm's daemons for make test-cluster (Debian or Ubuntu, as root)
+	apt-get update
+	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends slurm-wlm munge
+
 attack: $(READY)  ## attack command line, store and sandbox for up to 45 minutes; write docs/attack.md
 	$(RUN) -m tests.attack
 
@@ -75,7 +82,7 @@ real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm
 	$(RUN) -m bench.real_model
 
 lock:  ## resolve requirements.lock from pyproject.toml (needs uv); existing pins stay unless UPGRADE=--upgrade
-	uv pip compile pyproject.toml --extra dev --python-version 3.11 --torch-backend cpu --no-emit-package torch \
+	uv pip compile pyproject.toml --extra dev --extra cluster --python-version 3.11 --torch-backend cpu --no-emit-package torch \
 		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" $(UPGRADE) \
 		--output-file requirements.lock
 

@@ -50,7 +50,7 @@ def run_points(command: Command) -> int:
 
     plans = plans_of(command) if command.sweep is not None else []
     session.check(cells, "sweep" if plans else None)
-    session.complete(cells, line=None if command.together else command.line)
+    session.complete(cells)
     judged = judge_cells(cells, session) if settings.judge.base_url is not None else 0
     if plans:
         render_sweep(command, plans, session)

@@ -81,6 +81,8 @@ class Cell(Section):
     def from_config(cls, config: Mapping[str, Any]) -> Cell:
         """The cell of a composed configuration (its other keys are left alone). Raises ConfigError, one line."""
         cell = cls.parsed(config)
+        if (config.get("launch") or {}).get("name", "local") == "local":  # the other launchers run on other machines
+            cell.engine.check_device()
         cell.check()
         if len(name := f"{cell.pair.name}-{cell.label}-{cell.task.name}") > LONGEST_LABEL:
             raise ConfigError(f"{name[:60]}…: the names of pair, method and task are {len(name)} characters together; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -45,8 +45,9 @@ def compose_command(name: str, argv: Sequence[str], run: Callable[[Command, Comp
         line.run_hydra()
         return 0
     with composer(line.flags.config_dir, name) as hydra:
-        return run(replace(hydra.command(line.flags.overrides, line.flags.multirun), line=line), hydra)
+        return run(hydra.command(line.flags.overrides, line.flags.multirun), hydra)
 
+LAUNCHER = "hydra/launcher"
 MOST_POINTS = 10_000
 """Composing so many points takes minutes."""
 
@@ -90,25 +91,28 @@ class Composer:
         keys = [override.get_key_element().lstrip("+") for override in parsed]
         if repeated := [key for key in keys if keys.count(key) > 1]:
             raise ConfigError(f"{repeated[0]}: given {keys.count(repeated[0])} times; give it once")
+        for override in parsed:
+            if override.key_or_group == LAUNCHER and override.value() != "basic":
+                raise ConfigError(f"{_line(override)}: must be {LAUNCHER}=basic; launch=slurm or launch=ray runs the "
+                                  "rotations of a command on several machines")
         if reports := [override for override in parsed if override.key_or_group == "report"]:
             rest = [_line(override) for override in parsed if override not in reports]
-            return Command([], rest, None, str(reports[-1].value()), together=True)
+            return Command([], rest, None, str(reports[-1].value()))
         hydra = self._base([_first(override) for override in parsed if self._is_structural(override)]).hydra
         sweep = hydra.runtime.choices.get("sweep")
         if not multirun and str(hydra.mode) != "RunMode.MULTIRUN":
             if swept := [_line(override) for override in parsed if override.is_sweep_override()]:
                 raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
-            return Command([self.point(overrides)], list(overrides), sweep, None, together=True)
+            return Command([self.point(overrides)], list(overrides), sweep, None)
         if not hydra.sweeper._target_.startswith(BASIC):
             raise ConfigError(f"hydra/sweeper={hydra.runtime.choices['hydra/sweeper']}: must be basic, "
                               "which knows its points before they run")
         params = self._parse([f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()])
         fixed = [_line(override) for override in parsed if override.is_hydra_override()]
         task = [override for override in parsed if not override.is_hydra_override()]
-        together = hydra.launcher._target_.startswith(BASIC)
         _check_number([*params, *task])
         points = [self.point([*fixed, *one]) for one in combinations([*params, *task])]
-        return Command(points, list(overrides), sweep, None, together)
+        return Command(points, list(overrides), sweep, None)
 
     def point(self, overrides: Sequence[str]) -> Point:
         """One point, every interpolation resolved. Of repeated keys the last wins. Raises ConfigError."""

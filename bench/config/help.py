@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.config.paths import CONF
 
-GROUPS = ("pair", "drafter", "rule", "method", "task", "decoding", "engine", "tracker", "report", "sweep")
+GROUPS = ("pair", "drafter", "rule", "method", "task", "decoding", "engine", "tracker", "launch", "report", "sweep")
 SECTIONS = {"": "config", "pair": "pair/local", "decoding": "decoding/default", "engine": "engine/default",
             "judge": "judge/default"}
 """Prefix of the keys -> the file of conf/ that lists them with their defaults."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
 from bench.config.user_yaml import check_folder
 
 BASIC = "hydra._internal.core_plugins.basic_"
-"""Prefix of the targets of Hydra's own launcher and sweeper."""
+"""Prefix of the target of Hydra's own sweeper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class CommandLine:
         flags = self.flags
         return bool(flags.cfg or flags.info or flags.hydra_help or flags.shell_completion or flags.experimental_rerun)
 
-    def run_hydra(self, job: Callable[[DictConfig], Any] = lambda _: None) -> None:
-        """Hand the command line over to Hydra: its informative flags, or `job` on each point."""
+    def run_hydra(self) -> None:
+        """Hand the command line over to Hydra, for its informative flags."""
         register_resolvers()
         overrides = self.flags.overrides
         own, sys.argv = sys.argv, [sys.argv[0], *(word for word in self.argv if word not in overrides), *overrides]
         try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
-            hydra_main(config_path=str(CONF), config_name=self.name, version_base="1.3")(job)()
+            hydra_main(config_path=str(CONF), config_name=self.name, version_base="1.3")(lambda _: None)()
         finally:
             sys.argv = own
 

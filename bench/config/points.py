@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from bench.config.errors import ConfigError
-from bench.config.hydra_internals import CommandLine, register_resolvers
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -33,12 +32,6 @@ class Point:
 
     overrides: tuple[str, ...]
     config: dict[str, Any]
-
-    @classmethod
-    def from_hydra(cls, config: DictConfig) -> Point:
-        """A point that Hydra itself composed, in a process of its launcher."""
-        register_resolvers()
-        return cls((), as_dict(config))
 
     @cached_property
     def cell(self) -> Cell:
@@ -80,16 +73,12 @@ class Command:
     overrides  what was given besides report=NAME.
     sweep      the name given as +sweep=NAME.
     report     the name given as report=NAME.
-    together   the points run one after the other in this process, so that they can share their baseline.
-    line       the command line, which a launcher composes again.
     """
 
     points: list[Point]
     overrides: list[str]
     sweep: str | None
     report: str | None
-    together: bool
-    line: CommandLine | None = None
 
     @property
     def cells(self) -> list[Cell]:

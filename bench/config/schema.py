@@ -220,9 +220,18 @@ class Engine(Section):
 
         if device == "auto":
             return "cuda" if torch.cuda.is_available() else "cpu"
-        if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-            raise ValueError(f"there are {torch.cuda.device_count()} CUDA devices here; take engine.device=cpu")
         return device
+
+    def check_device(self) -> None:
+        """Raises ConfigError for a GPU that this machine does not have."""
+        kind, _, index = self.device.partition(":")
+        if kind == "cpu":
+            return
+        import torch
+
+        if int(index or 0) >= torch.cuda.device_count():
+            raise ConfigError(f"engine.device={self.device}: there are {torch.cuda.device_count()} CUDA devices here; "
+                              "take engine.device=cpu")
 
 
 class HalfWidth(Section):

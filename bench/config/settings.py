@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from bench.config import tracking
 from bench.config.errors import ConfigError, unknown_key
 from bench.config.judge_options import Judge
+from bench.config.launchers import LAUNCHERS, Launcher
 from bench.config.schema import SECTIONS
 from bench.config.section import Named, Section, choose, parse, validated
 from bench.config.similarity_options import Similarity
@@ -47,6 +48,7 @@ class Settings(Section):
     judge: Judge
     similarity: Similarity
     tracker: Named[tracking.Tracker]
+    launch: Named[Launcher]
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -63,6 +65,7 @@ class Settings(Section):
             "judge": parse(Judge, config, "judge"),
             "similarity": parse(Similarity, config, "similarity"),
             "tracker": choose(config, "tracker", tracking.TRACKERS.__getitem__, tracking.TRACKERS),
+            "launch": choose(config, "launch", LAUNCHERS.__getitem__, LAUNCHERS),
         }
         settings = validated(cls, found, "")
         settings.judge.check()

@@ -178,7 +178,7 @@ def needs_judge(spec: TableSpec | FigureSpec) -> bool:
 def conditions_of(cell: Cell, summary: Summary, folder: AskedFolder) -> Conditions:
     """How a measured cell was measured, from its settings, its environment record and its timed prompts."""
     environment = folder.environment() or {}
-    sessions = {TimedSession(row.started, row.host, row.boot) for row in folder.timed()}
+    sessions = {TimedSession(row.started, row.host, row.boot, row.shared) for row in folder.timed()}
     return Conditions(
         pair=cell.pair.name, temperature=cell.decoding.temperature, seed=cell.seed, repeats=summary.repeats,
         theta=getattr(cell.rule.options, "theta", None), machine=machine(environment),

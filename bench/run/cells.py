@@ -1,16 +1,17 @@
-"""Complete cells: decode what is missing, time it, log it. Commands, sweeps and reports all end here."""
+"""Complete cells: decode what is missing and time it. All launchers end here."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.run import machine
 from bench.run.asked import AskedFolder, asked_folder
-from bench.run.claims import Claim, claim
+from bench.run.claims import Claim, claim, claim_rotations
 from bench.run.console import console
 from bench.run.quality import QualityPass, Tracing, counted
 from bench.run.rotation import needs_clock, rotations, time_rotation
@@ -20,7 +21,6 @@ from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.settings import Settings
     from bench.run.model_pool import ModelPool
     from results.store.cells import Store
 
@@ -29,35 +29,40 @@ PATIENCE_S = 0.5
 """Between two looks at a cell that another process decodes."""
 
 
-def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
-              traced: Collection[str] = (), shown: Collection[str] = ()) -> None:
-    """Complete the cells in two passes: all prompts without a clock, then the timed ones alone on the machine. Cells
-    named in `traced` are traced even without trace=true; of those named in `shown`, unless trace=false, the answers
-    that are decoded anyway.
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """How the two passes over cells are run.
 
-    A cell that fails does not stop the others: its folder says why. A cell that another process is writing is left
-    until the others are complete; where that process then ends before it, it is completed here."""
-    def is_traced(cell: Cell) -> bool:
-        return settings.trace is True or cell.name in traced
+    traced         names of the cells that are traced,
+    along          and of those, twins among them, that are traced as far as they are decoded anyway.
+    quality_batch  prompts decoded together in the quality pass.
+    workers        processes of the quality pass; None: as many as suit the machine.
+    shared         other workers run on this machine: the timed pass runs beside them, and its rows say so.
+    """
 
-    along = frozenset(shown) if settings.trace else frozenset()
+    traced: frozenset[str]
+    along: frozenset[str]
+    quality_batch: int
+    workers: int | None
+    shared: bool = False
 
-    if settings.fresh:
-        forget_times(cells, store)
-    asked = list({(cell.name, cell.n, cell.half_width, cell.timed): cell for cell in cells}.values())
-    remaining = asked
-    while remaining := [cell for cell in remaining if not is_current(asked_folder(cell, store), is_traced(cell))]:
+
+def complete_cells(cells: Sequence[Cell], passes: Passes, store: Store, pool: ModelPool) -> list[Cell]:
+    """Complete the cells in two passes: all prompts without a clock, then the timed ones. Cells with n=auto go through
+    all their looks.
+
+    A cell that fails does not stop the others: its folder says why. Returns the cells of rotations that another process
+    works on, and those that it writes: they are left alone."""
+    remaining: Sequence[Cell] = cells
+    left: list[Cell] = []
+    while remaining := [cell for cell in remaining if not is_current(asked_folder(cell, store),
+                                                                     cell.name in passes.traced)]:
         fixed = [_at_look(cell, store) for cell in remaining]
-        refused = Completion(fixed, settings, store, pool, is_traced, along).run()
-        for cell in refused:
-            with asked_folder(cell, store).lock(wait=True):  # until the other process ends
-                pass
+        refused = Completion(fixed, passes, store, pool).run()
+        left += [cell for cell, before in zip(remaining, fixed, strict=True) if before in refused]
         remaining = [cell for cell, before in zip(remaining, fixed, strict=True)
-                     if before in refused or _at_look(cell, store).n != before.n]
-    for cell in asked:
-        folder = asked_folder(cell, store)
-        if (summary := folder.summary()) is not None:
-            settings.tracker.options.log_cell(cell.name, folder.config() or {}, folder.compared(), summary)
+                     if before not in refused and _at_look(cell, store).n != before.n]
+    return left
 
 
 def forget_times(cells: Sequence[Cell], store: Store) -> None:
@@ -95,18 +100,16 @@ def is_current(folder: AskedFolder, is_traced: bool) -> bool:
 class Completion:
     """The two passes over the open cells of a command."""
 
-    def __init__(self, cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
-                 is_traced: Callable[[Cell], bool], along: Collection[str]) -> None:
-        """`along`: names of the cells, twins among them, that are traced as far as they are decoded anyway."""
-        self._cells, self._settings, self._store, self._pool = cells, settings, store, pool
-        self._is_traced, self._along = is_traced, along
+    def __init__(self, cells: Sequence[Cell], passes: Passes, store: Store, pool: ModelPool) -> None:
+        self._cells, self._passes, self._store, self._pool = cells, passes, store, pool
 
     def run(self) -> list[Cell]:
-        """Complete the cells that no other process is writing; the others are returned."""
+        """Complete the cells that no other process holds; the others are returned."""
         with ExitStack() as locks:
-            twins = [twin for twin in self._twins() if self._lacks(twin)]
-            claims, refused = claim([*twins, *self._cells], self._store, locks)
-            names = {cell.name for cell in self._cells}
+            mine, refused = claim_rotations(self._cells, self._store, locks)
+            twins = [twin for twin in self._twins(mine) if self._lacks(twin)]
+            claims, written = claim([*twins, *mine], self._store, locks)
+            names, refused = {cell.name for cell in mine}, refused | written
             self._decode(claims, names)
             needed = {one.cell.baseline().name for one in claims.values()}
             for twin in twins:
@@ -117,9 +120,9 @@ class Completion:
                 self._summarise(one)
         return [cell for cell in self._cells if cell.name in refused]
 
-    def _twins(self) -> Iterable[Cell]:
+    def _twins(self, cells: Iterable[Cell]) -> Iterable[Cell]:
         """The autoregressive twins of the cells; only their samples are needed."""
-        twins = [cell.baseline().twin(timed=0) for cell in self._cells if not cell.is_autoregressive]
+        twins = [cell.baseline().twin(timed=0) for cell in cells if not cell.is_autoregressive]
         return {(twin.name, twin.n): twin for twin in twins}.values()
 
     def _lacks(self, cell: Cell) -> bool:
@@ -133,16 +136,16 @@ class Completion:
     def _decode(self, claims: Mapping[str, Claim], asked: Collection[str]) -> None:
         """Decode what is missing; `asked`: names of the cells that are wanted for themselves."""
         def tracing(cell: Cell) -> Tracing:
-            if cell.name in asked and self._is_traced(cell):
+            if cell.name in asked and cell.name in self._passes.traced:
                 return "all"
-            return "decoded" if cell.name in self._along else "none"
+            return "decoded" if cell.name in self._passes.along else "none"
 
-        quality = QualityPass(claims, asked, tracing, self._settings.quality_batch)
+        quality = QualityPass(claims, asked, tracing, self._passes.quality_batch)
         if not quality.jobs:
             return
         devices = {one.cell.engine.device for one in claims.values()}
         with machine.decoding():
-            quality.run(worker_count(self._settings.workers, devices, quality.jobs), self._pool)
+            quality.run(worker_count(self._passes.workers, devices, quality.jobs), self._pool)
 
     def _await(self, twin: Cell) -> None:
         """Wait until another process has decoded the twin, or decode it when that process has ended."""
@@ -162,11 +165,12 @@ class Completion:
         groups = rotations(one for one in claims if self._is_untimed(one))
         if not groups:
             return
-        with machine.alone():
-            stamp = machine.Stamp.now()
+        with machine.decoding() if self._passes.shared else machine.alone():
+            stamp = machine.Stamp.now(self._passes.shared)
             for number, rotation in enumerate(groups, start=1):
                 if len(groups) > 1:
-                    console().print(f"timed pass, {number} of {len(groups)}: {_title(rotation)}", highlight=False)
+                    told = title([one.cell for one in rotation])
+                    console().print(f"timed pass, {number} of {len(groups)}: {told}", highlight=False)
                 time_rotation(rotation, self._store, self._pool, stamp)
 
     def _is_untimed(self, one: Claim) -> bool:
@@ -193,7 +197,7 @@ class Completion:
                 one.fail(error)
 
 
-def _title(rotation: Sequence[Claim]) -> str:
-    first = rotation[0].cell
-    points = counted(len(rotation), "point")
+def title(cells: Sequence[Cell]) -> str:
+    """A rotation in words: `tiny, mini_gsm, temperature 0, 3 points`."""
+    first, points = cells[0], counted(len(cells), "point")
     return f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}, {points}"

@@ -1,8 +1,9 @@
-"""The cells that a command writes, each locked by this process, with the numbers of prompts that are asked of it."""
+"""The rotations and cells that this process holds, with the numbers of prompts that are asked of each cell."""
 
 from __future__ import annotations
 
 import logging
+import os
 import resource
 import sys
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from results.store.claims import rotation_held
 from results.store.errors import Locked
 from results.store.reasons import format_exception
 
@@ -70,6 +72,38 @@ class Claim:
         log.debug("%s failed", self.cell.name, exc_info=True)
 
 
+def by_rotation(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """The rotations of these cells, in the order of their first cell."""
+    rotations: dict[str, list[Cell]] = {}
+    for cell in cells:
+        rotations.setdefault(cell.rotation_key, []).append(cell)
+    return rotations
+
+
+def claim_rotations(cells: Iterable[Cell], store: Store, locks: ExitStack) -> tuple[list[Cell], dict[str, str]]:
+    """Hold the rotations of these cells, so that no other process works on a part of one. Returns the cells that are
+    held, and why the others are left alone, by the cell's name. Raises StoreError."""
+    rotations = by_rotation(cells)
+    _allow_open_files(len(rotations))
+    mine: list[Cell] = []
+    refused: dict[str, str] = {}
+    for rotation, own in rotations.items():
+        names = list(dict.fromkeys(cell.name for cell in own))
+        try:
+            locks.enter_context(rotation_held(store.root, rotation, names))
+        except Locked as error:
+            refused |= dict.fromkeys(names, str(error))
+            continue
+        mine += own
+    return mine, refused
+
+
+def await_holder(cell: Cell, store: Store) -> None:
+    """Wait until no other process works on the cell's rotation, nor writes the cell for another one."""
+    with rotation_held(store.root, cell.rotation_key, [cell.name], wait=True), store.cell(cell.name).lock(wait=True):
+        pass
+
+
 def claim(cells: Iterable[Cell], store: Store, locks: ExitStack) -> tuple[dict[str, Claim], dict[str, str]]:
     """Lock each of these cells. Returns the claims, and why the others are left alone, both by the cell's name."""
     by_name: dict[str, list[Cell]] = {}
@@ -89,10 +123,10 @@ def claim(cells: Iterable[Cell], store: Store, locks: ExitStack) -> tuple[dict[s
     return claims, refused
 
 
-def _allow_open_files(cells: int) -> None:
+def _allow_open_files(locks: int) -> None:
     """Every lock is an open file; the usual soft limit of 1024 is below what report=all needs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = cells + SPARE_FILES
+    needed = len(os.listdir("/proc/self/fd")) + locks + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
         allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))

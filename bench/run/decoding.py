@@ -84,20 +84,24 @@ class Decoder:
 
     def _fill(self, done: Done, job: Job, method: Method, task: Task) -> None:
         traces: dict[str, Traced] = {}
-        runs = self._answers(job, method, task, decoder(traces) if job.traced else generate)
+        runs = self._answers(job, method, task, job.prompts, decoder(traces) if job.traced else generate)
         if job.traced:
             _add_columns(done, job, runs, task, traces)
             runs = self._again_untraced(done, job, method, task, runs)
         _price(method, runs)
         done.records = [scored(run, task, job.cell.seed) for run in runs]
 
-    def _answers(self, job: Job, method: Method, task: Task, decode: Callable[..., list[Generation]]) -> list[Answer]:
-        """The answers of a batch. One that failed in company is tried again alone: a batch may need more memory than a
-        prompt does, and a prompt that fails must not take others with it."""
-        runs = _ask(job, method, task, job.prompts, decode)
-        if len(runs) == 1:
-            return runs
-        return [run if run.error is None else _ask(job, method, task, [run.prompt], decode)[0] for run in runs]
+    def _answers(self, job: Job, method: Method, task: Task, prompts: Sequence[Prompt],
+                 decode: Callable[..., list[Generation]]) -> list[Answer]:
+        """The answers of a batch. Those that failed in company are tried again in halves, down to a prompt alone: a
+        batch may need more memory than a half of it, and a prompt that fails must not take others with it."""
+        runs = {run.prompt.id: run for run in _ask(job, method, task, prompts, decode)}
+        failed = [run.prompt for run in runs.values() if run.error is not None]
+        middle = -(-len(failed) // 2)
+        for half in (failed[:middle], failed[middle:]) if len(prompts) > 1 else ():
+            if half:
+                runs |= {run.prompt.id: run for run in self._answers(job, method, task, half, decode)}
+        return list(runs.values())
 
     def _again_untraced(self, done: Done, job: Job, method: Method, task: Task,
                         runs: Sequence[Answer]) -> list[Answer]:

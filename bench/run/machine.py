@@ -20,16 +20,18 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The host, its boot, and when the measuring session began (ISO 8601, UTC), as `Timed` records them."""
+    """The host, its boot, when the measuring session began (ISO 8601, UTC), and whether other workers run on the host
+    meanwhile, as `Timed` records them."""
 
     host: str
     boot: str
     started: str
+    shared: bool
 
     @classmethod
-    def now(cls) -> Stamp:
+    def now(cls, shared: bool) -> Stamp:
         boot = BOOT.read_text().strip() if BOOT.exists() else ""
-        return cls(socket.gethostname(), boot, datetime.now(UTC).isoformat(timespec="seconds"))
+        return cls(socket.gethostname(), boot, datetime.now(UTC).isoformat(timespec="seconds"), shared)
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.hydra_internals import CommandLine
     from bench.config.older import Older
     from bench.config.settings import Settings
     from bench.run.agreement import Models
@@ -58,21 +57,16 @@ class Session:
         if any(not entry.complete or entry.asked != self.folder(cell).cell.n
                for entry, cell in held):
             check_writable(self.store.root, "store.dir")
+            self.settings.launch.options.check(self.settings.launch.name, self.store.root)
         if output is not None:
             check_writable(self.settings.output.dir / output, "output.dir")
 
-    def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), shown: Collection[str] = (),
-                 line: CommandLine | None = None) -> None:
+    def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), shown: Collection[str] = ()) -> None:
         """Measure and trace what is missing, then add the metrics that compare cells. What fails is recorded in the
-        cells' folders. `traced` and `shown` are as in `run_cells`; with `line`, Hydra's launcher runs its points."""
-        if line is None:
-            from bench.run.cells import run_cells
+        cells' folders. `traced` and `shown` are as in `run_cells`."""
+        from bench.run.launch.command import run_cells
 
-            run_cells(cells, self.settings, self.store, self.pool, traced, shown)
-        else:
-            from bench.run.launch import launch
-
-            launch(line)
+        run_cells(cells, self.settings, self.store, self.pool, traced, shown)
         add_cross_cell_metrics(cells, self.store)
 
     def audit(self, cells: Sequence[Cell]) -> None:

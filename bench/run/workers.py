@@ -180,7 +180,7 @@ def work(connection: Connection, number: int, threads: int) -> None:
     """A worker: decode jobs until the other end of the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     log_to_stderr()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     decoder = Decoder(ModelPool())
     while True:
@@ -191,7 +191,8 @@ def work(connection: Connection, number: int, threads: int) -> None:
         connection.send(decoder.decode(_on_device(job, number)))
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Wait until the parent has ended, and then end this process at once."""
     parent = parent_process()
     if parent is not None:
         pipes.wait([parent.sentinel])

@@ -42,7 +42,9 @@ class PairOptions(Section):
         """The typed options of a composed configuration. Raises ValueError, one line."""
         sections = {"pair": parse(Pair, config, "pair"), "engine": parse(Engine, config, "engine"),
                     "task": choose(config, "task", registry.options, registry.names(config.get("task")))}
-        return validated(cls, {**config, **sections}, "")
+        options = validated(cls, {**config, **sections}, "")
+        options.engine.check_device()
+        return options
 
     def load_task(self) -> Task:
         """Raises TaskError."""

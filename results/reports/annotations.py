@@ -42,7 +42,7 @@ class Annotator:
         if number.column.measure.unit in ABSOLUTE and result.conditions is not None:
             notes.append(self._session(result.conditions))
         if name in CLOCKED:
-            notes += [self._drift(result.conditions), *stalls(summary)]
+            notes += [self._drift(result.conditions), shared(result.conditions), *stalls(summary)]
         if name in JUDGED and summary.judge is not None:
             notes.append(summary.judge.told)
         decided = ""
@@ -65,6 +65,12 @@ class Annotator:
     def _drift(self, held: Conditions | None) -> str:
         change = None if held is None else self.drifts.get(held.baseline)
         return "" if change is None else f"the speed of the baseline drifted by {change:.0%} within the session"
+
+
+def shared(held: Conditions | None) -> str:
+    """That workers of a launcher shared the machine with the timed pass."""
+    beside = held is not None and any(session.shared for session in held.sessions)
+    return "timed while other workers may have run on the machine" if beside else ""
 
 
 def stalls(summary: Summary) -> list[str]:

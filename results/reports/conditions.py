@@ -19,16 +19,19 @@ class Session:
     started  when it began, ISO 8601 in UTC
     host     the machine's name
     boot     the machine's boot
+    shared   whether other workers of a launcher may have run on the machine meanwhile
     """
 
     started: str
     host: str
     boot: str
+    shared: bool = False
 
     @property
     def text(self) -> str:
-        """`2026-11-21 20:12 on HOST`."""
-        return f"{self.started[:16].replace('T', ' ')} on {self.host}"
+        """`2026-11-21 20:12 on HOST`, and whether it was shared."""
+        text = f"{self.started[:16].replace('T', ' ')} on {self.host}"
+        return f"{text}, shared with other workers" if self.shared else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -27,11 +26,12 @@ import pandas as pd
 import yaml
 
 from results.store.cell_files import SCHEMA, read_config, read_summary
-from results.store.errors import Locked, StoreError
-from results.store.files import append_line, remove, replace_text, writing
+from results.store.errors import StoreError
+from results.store.files import append_line, remove, replace_text
 from results.store.index import Content, Entry, Index, frame
 from results.store.json_text import from_json, json_text
 from results.store.lines import LineCache
+from results.store.locks import held
 from results.store.reasons import one_line
 from results.store.sample import FailedSample, Record, Sample, read_records, to_plain
 from results.store.seals import sealed, sealed_line, unsealed
@@ -105,25 +105,9 @@ class CellFolder:
         """Hold the cell for writing. The kernel drops the lock when the process dies, however it dies.
 
         Where another process holds it: wait until that one ends, and say so, or without `wait` raise Locked. Both name
-        the process. Raises StoreError for a folder that cannot be written."""
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            opened = open(self.path / ".lock", "a+")  # noqa: SIM115  closed by the block below
-        with opened as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                if not wait:
-                    complaint = f"{self.path} is being written by {holder}"
-                    raise Locked(f"{complaint}: wait until it ends, or stop it") from None
-                log.warning("waiting for %s, which writes %s", holder, self.path)
-                fcntl.flock(file, fcntl.LOCK_EX)
-            with writing(self.path):
-                file.truncate(0)
-                file.write(f"process {os.getpid()} on {socket.gethostname()}")
-                file.flush()
+        the process. Raises StoreError for a folder that cannot be written or locked."""
+        holder = f"process {os.getpid()} on {socket.gethostname()}"
+        with held(self.path / ".lock", holder, str(self.path), wait=wait):
             self._locked = True
             try:
                 yield self

@@ -74,6 +74,7 @@ class Timed:
     host      the machine's name
     boot      the machine's boot, as the kernel names it: clocks and frequencies of one boot compare
     started   when the measuring session began, ISO 8601 in UTC
+    shared    whether other workers of a launcher may have run on the machine meanwhile
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -83,6 +84,7 @@ class Timed:
     host: str
     boot: str
     started: str
+    shared: bool = False
 
     @property
     def arms(self) -> tuple[TimedRun, TimedRun]:

@@ -311,6 +311,22 @@ def test_a_cell_that_another_process_writes_comes_last(command, caplog: pytest.L
     assert f"waiting for process {other.pid}" in caplog.text and caplog.text.count("waiting") == 1
 
 
+def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    real = runner.generate
+
+    def cramped(method, requests, limits):
+        sizes.append(len(requests))
+        if len(requests) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(method, requests, limits)
+
+    monkeypatch.setattr(runner, "generate", cramped)
+    result = command("method=ar", "n=7", "timed=0", "workers=1")
+    assert result.status == 0 and len(result.cell.good_samples()) == 7
+    assert sizes == [7, 4, 2, 2, 3, 2, 1]
+
+
 @pytest.mark.parametrize("place", ["model", "decoding", "likelihood"])
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError("no room")], ids=repr)
 def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.MonkeyPatch, place: str,
@@ -360,22 +376,6 @@ def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPa
     assert result.status == 0
     assert asked[:4] == ["ar", "0.5", "0.7", "0.9"], "one untimed warm-up each"
     assert asked[4:] == ["ar", "0.5", "0.7", "0.9", "ar", "0.7", "0.9", "0.5", "ar", "0.9", "0.5", "0.7"]
-
-
-def test_each_point_alone_where_a_launcher_spreads_them(command, pair, tmp_path: Path) -> None:
-    """What a worker of joblib or submitit does with its one point."""
-    from omegaconf import OmegaConf
-
-    from bench.run.launch import run_point
-
-    store = tmp_path / "workers"
-    with composer() as hydra:
-        lines = [*pair, "n=2", "decoding.max_new_tokens=8", f"store.dir={store}"]
-        points = [hydra.point([*lines, method]) for method in ("method=sps", "method=ar")]
-    for point in points:
-        run_point(OmegaConf.create(point.config))
-    assert [cell.summary().n for cell in Store(store).cells()] == [2, 2]
-    assert [cell.summary().timed for cell in Store(store).cells()] == [2, 2]
 
 
 def test_models_are_loaded_once_and_let_go(command, monkeypatch: pytest.MonkeyPatch) -> None:

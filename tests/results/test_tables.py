@@ -181,6 +181,19 @@ def test_speeds_of_two_sessions_are_marked_and_ratios_are_not(grid):
     assert not lay_out(spec, alone).notes
 
 
+def test_times_beside_other_workers_are_marked(grid):
+    beside = replace(HERE, sessions=(Session("2026-11-21T08:00:00", "host", "b1", shared=True),))
+    held = {coords: replace(one, conditions=beside if coords[1] == "SpS" else HERE) for coords, one in grid.items()}
+    table = lay_out(table_spec(values=["tau", "speedup"]), held)
+    assert table.notes == ("timed while other workers may have run on the machine",)
+    for r in table.rows:
+        for cell in r.cells[:-1]:
+            assert [len(number.notes) for number in cell.numbers] == [0, int("SpS" in r.labels)]
+    lines = pd.read_csv(io.StringIO(long_csv([table], held)))
+    sessions = set(lines[lines.Method == "SpS"].session.dropna())
+    assert sessions == {"2026-11-21 08:00 on host, shared with other workers"}
+
+
 @pytest.mark.parametrize("value", ["tokens_per_s", "speedup", "answer_speedup_modelled"])
 def test_a_drifting_baseline_is_said(grid, value: str):
     held = {coords: replace(one, conditions=HERE, summary=one.summary.with_values(baseline_tokens_per_s=speed))

@@ -1,0 +1,81 @@
+"""What a command does about its cells: hand their rotations to the launcher until all are complete, then log them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from bench.run.asked import asked_folder
+from bench.run.cells import Passes, complete_cells, forget_times, is_current
+from bench.run.claims import await_holder
+from bench.run.console import console
+from bench.run.launch import local, ray, slurm
+from bench.run.launch.work import Ended, Work, works_of
+from results.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.settings import Settings
+    from bench.run.model_pool import ModelPool
+    from results.store.cells import Store
+
+log = logging.getLogger(__name__)
+LAUNCHERS: Mapping[str, Callable[[Sequence[Work], Any], Generator[Ended, None, None]]] = {
+    "local": local.run, "slurm": slurm.run, "ray": ray.run}
+"""launch=NAME -> yields each rotation when it has ended."""
+
+
+def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
+              traced: Collection[str] = (), shown: Collection[str] = ()) -> None:
+    """Complete the cells where the launcher runs their rotations. Cells named in `traced` are traced even without
+    trace=true; of those named in `shown`, unless trace=false, the answers that are decoded anyway.
+
+    What fails is recorded in the cells' folders. Rotations that another process works on are left until the others are
+    complete; where that process then ends before it, they are completed here."""
+    names = frozenset(cell.name for cell in cells if settings.trace is True or cell.name in traced)
+    along = frozenset(shown) if settings.trace else frozenset[str]()
+    passes = Passes(names, along, settings.quality_batch, settings.workers)
+    if settings.fresh:
+        forget_times(cells, store)
+    asked = list({(cell.name, cell.n, cell.half_width, cell.timed): cell for cell in cells}.values())
+    remaining = asked
+    while remaining := [cell for cell in remaining if not is_current(asked_folder(cell, store), cell.name in names)]:
+        remaining = launch(remaining, passes, settings, store, pool)
+        for cell in remaining:
+            await_holder(cell, store)
+    for cell in asked:
+        folder = asked_folder(cell, store)
+        if (summary := folder.summary()) is not None:
+            settings.tracker.options.log_cell(cell.name, folder.config() or {}, folder.compared(), summary)
+
+
+def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Store, pool: ModelPool) -> list[Cell]:
+    """Complete open cells once, in this process or in workers. Returns those that another process works on."""
+    name, options = settings.launch.name, settings.launch.options
+    if name == "local" and local.processes(options, cells) == 1:
+        return complete_cells(cells, passes, store, pool)
+    works, left = works_of(cells, replace(passes, shared=not options.has_own_machines), store), set[str]()
+    console().print(f"launch={name}: {len(works)} rotations", highlight=False)
+    with closing(LAUNCHERS[name](works, options)) as ended:
+        for number, one in enumerate(ended, start=1):
+            state = f"failed: {one.failure}" if one.failure else "is being measured elsewhere" if one.left else "done"
+            console().print(f"{number} of {len(works)} rotations: {one.work}: {state}", highlight=False)
+            left.update(one.left)
+            if one.failure:
+                record_failure(one, passes, store)
+    return [cell for cell in cells if cell.name in left]
+
+
+def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
+    """Write into the folders of its open cells why a rotation could not be completed."""
+    for cell in ended.work.cells:
+        folder = asked_folder(cell, store)
+        try:
+            if not is_current(folder, cell.name in passes.traced):
+                with folder.lock():
+                    folder.write_failure(ended.failure)
+        except StoreError as error:  # a worker that is lost to the launcher and still writes, or a full disk
+            log.warning("%s: %s", ended.failure, error)

@@ -1,0 +1,118 @@
+"""`launch=slurm`: job arrays, a task for each rotation, by submitit. Slurm throttles, logs and requeues the tasks."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import time
+from collections.abc import Generator, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from bench.run.launch.work import Ended, Work, complete
+from results.store.reasons import log_to_stderr, one_line
+
+if TYPE_CHECKING:
+    from bench.config.launchers import Slurm
+
+log = logging.getLogger(__name__)
+POLL_S = 5.0
+"""Between two looks at the queue."""
+LATE_S = 10.0
+"""A result may be seen so long after its task has left the queue, on a file system that is shared."""
+OVER = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+        "REVOKED", "TIMEOUT")
+GONE = "gone from the queue"
+
+
+class Task:
+    """What a task of the array does. Where Slurm is about to end it, because its time is over or another job needs the
+    node, it is put into the queue again; the rotation then resumes."""
+
+    def __call__(self, work: Work) -> tuple[str, ...]:
+        from bench.run.model_pool import ModelPool
+
+        log_to_stderr()
+        return complete(work, ModelPool())
+
+    def checkpoint(self, work: Work) -> Any:
+        """What the requeued task does: the same."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, work)
+
+
+def run(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, None]:
+    """Complete the rotations in tasks, and wait for them. What has not ended when this is closed, as by Ctrl-C, is
+    cancelled. Raises ValueError where Slurm refuses the jobs."""
+    if shutil.which("sbatch") is None:
+        raise ValueError("launch=slurm: no sbatch on the PATH; give the command on a login node of the cluster")
+    jobs: dict[Any, Work] = {}
+    try:
+        for gpus in dict.fromkeys(work.gpus for work in works):
+            own = [work for work in works if work.gpus == gpus]
+            jobs |= dict(zip(submit(own, gpus, options), own, strict=True))
+        yield from wait(jobs)
+    finally:
+        if jobs:
+            subprocess.run(["scancel", *(job.job_id for job in jobs)], check=False)
+
+
+def submit(works: Sequence[Work], gpus: int, options: Slurm) -> list[Any]:
+    """One array for rotations that need as many GPUs. Raises ValueError."""
+    from submitit import SlurmExecutor
+
+    started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+    executor = SlurmExecutor(options.logs / started, max_num_timeout=options.requeues)
+    threads = [f"export OMP_NUM_THREADS={options.cpus}"]
+    chosen = {"partition": options.partition, "account": options.account, "qos": options.qos,
+              "mem": None if options.memory_gb is None else f"{options.memory_gb}GB", "gpus_per_node": gpus or None,
+              "exclusive": options.exclusive or None, "array_parallelism": options.parallel}
+    try:
+        executor.update_parameters(
+            job_name="leeway", time=options.minutes, cpus_per_task=options.cpus, setup=[*threads, *options.setup],
+            additional_parameters={"requeue": True, **options.sbatch},
+            **{name: value for name, value in chosen.items() if value is not None})
+        return executor.map_array(Task(), works)
+    except (subprocess.SubprocessError, RuntimeError, OSError) as error:
+        raise ValueError(f"launch=slurm: Slurm refuses the jobs: {one_line(error)}") from error
+
+
+def wait(jobs: dict[Any, Work]) -> Iterator[Ended]:
+    """Yield each rotation when its task has ended, and take its job out of `jobs`."""
+    over: dict[Any, float] = {}
+    while jobs:
+        states = queue(sorted({job.job_id.partition("_")[0] for job in jobs}))
+        for job, work in list(jobs.items()):
+            state = GONE if states is None else states.get(job.job_id, GONE)
+            if job.paths.result_pickle.exists():
+                del jobs[job]
+                yield outcome(job, work)
+            elif states is None or state not in (*OVER, GONE):
+                over.pop(job, None)
+            elif time.monotonic() - over.setdefault(job, time.monotonic()) > LATE_S:
+                del jobs[job]
+                yield Ended(work, failure=f"its Slurm task {job.job_id} ended without a result ({state.lower()}); log: "
+                                          f"{job.paths.stderr}")
+        if jobs:
+            time.sleep(POLL_S)
+
+
+def outcome(job: Any, work: Work) -> Ended:
+    """What a task that ended by itself left behind."""
+    error = job.exception()
+    if error is None:
+        return Ended(work, job.result())
+    trace = [line for line in str(error).splitlines() if line and not line.startswith((" ", "-", "You can"))]
+    return Ended(work, failure=f"{one_line(trace[-1])} (Slurm task {job.job_id}, log: {job.paths.stderr})")
+
+
+def queue(arrays: Sequence[str]) -> dict[str, str] | None:
+    """Task -> its state, of these arrays; one that has ended stays for minutes. None while Slurm does not answer."""
+    asked = subprocess.run(["squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(arrays)}",
+                            "--format=%i %T"], capture_output=True, text=True, check=False)
+    if asked.returncode and "Invalid job id" not in asked.stderr:
+        log.warning("waiting for Slurm: %s", one_line(asked.stderr))
+        return None
+    return dict(line.split() for line in asked.stdout.splitlines())

@@ -1,0 +1,109 @@
+"""The unit of work of every launcher: one rotation, as it travels to the process that completes it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.run.cells import Passes, complete_cells, title
+from bench.run.claims import by_rotation
+from results.store.cells import Store
+from tasks.base import TaskError
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.schema import Pair
+    from bench.run.model_pool import ModelPool
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A rotation with what a worker needs to complete it. Results go to the store alone.
+
+    cells     of one rotation; at least one.
+    passes    how they are completed.
+    store     the store's folder, absolute.
+    checkout  where relative paths of the cells start.
+    argv      the command, as environment.json records it.
+    """
+
+    cells: tuple[Cell, ...]
+    passes: Passes
+    store: Path
+    checkout: Path
+    argv: tuple[str, ...]
+
+    @property
+    def rotation(self) -> str:
+        """What names it in the store."""
+        return self.cells[0].rotation_key
+
+    @property
+    def pair(self) -> Pair:
+        """Its models are loaded for the rotation."""
+        return self.cells[0].pair
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that a worker needs for it."""
+        return int(self.cells[0].engine.device.startswith("cuda"))
+
+    @property
+    def tokens(self) -> int:
+        """The most tokens that its cells may emit; 0 for prompts that cannot be read, of which its worker says why."""
+        most = max(self.cells, key=lambda cell: float("inf") if cell.n is None else cell.n)
+        try:
+            return len(self.cells) * most.max_new_tokens * len(most.load_task().prompts(most.n, most.seed))
+        except TaskError:
+            return 0
+
+    def __str__(self) -> str:
+        return title(self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a rotation.
+
+    left     names of its cells that another process works on.
+    failure  why its worker could not complete it; empty where it did, or where the cells' folders say why.
+    """
+
+    work: Work
+    left: tuple[str, ...] = ()
+    failure: str = ""
+
+
+def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
+    """The rotations of these cells, those of one pair together. Pairs that need most GPUs come first, then those with
+    most tokens, and within a pair the longest rotation: what ends last has begun first. Raises ValueError."""
+    for cell in cells:
+        if ":" in cell.engine.device:
+            raise ValueError(f"engine.device={cell.engine.device}: the launcher gives each worker its GPU; give "
+                             "engine.device=cuda")
+    path, checkout, argv = store.root.absolute(), Path.cwd(), tuple(sys.argv)
+    works = [Work(tuple(own), passes, path, checkout, argv) for own in by_rotation(cells).values()]
+    tokens, totals = {work.rotation: work.tokens for work in works}, Counter["Pair"]()
+    for work in works:
+        totals[work.pair] += tokens[work.rotation]
+    places = {pair: place for place, (pair, _) in enumerate(totals.most_common())}
+    return sorted(works, key=lambda work: (-work.gpus, places[work.pair], -tokens[work.rotation]))
+
+
+def next_for(pair: Pair | None, works: Iterable[Work]) -> Work | None:
+    """The rotation that a worker takes next: one of the `pair` whose models it holds, else the first."""
+    waiting = list(works)
+    return next((work for work in waiting if work.pair == pair), waiting[0] if waiting else None)
+
+
+def complete(work: Work, pool: ModelPool) -> tuple[str, ...]:
+    """Complete a rotation in this process, with the models of `pool`. Returns the names of the cells that another
+    process works on."""
+    os.chdir(work.checkout)
+    sys.argv = list(work.argv)
+    return tuple(cell.name for cell in complete_cells(work.cells, work.passes, Store(work.store), pool))

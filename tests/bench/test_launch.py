@@ -1,0 +1,134 @@
+"""Rotations as units of work: their order, workers of this machine, and what a command refuses before it starts one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bench.config import launchers
+from bench.config.compose import composer
+from bench.run.cells import Passes
+from bench.run.launch import local
+from bench.run.launch.work import Work, complete, next_for, works_of
+from bench.run.model_pool import ModelPool
+from results.store.cells import Store
+from results.store.claims import rotation_held
+from tests.attack.stores import decoded, difference, doubled
+from tests.helpers.killed_worker import Killer
+
+SWEEP = "method=sps,mars", "task=mini_gsm,mini_chat"
+SIZE = "n=8", "timed=2", "decoding.max_new_tokens=24"
+PASSES = Passes(frozenset(), frozenset(), 16, None)
+
+
+@pytest.fixture
+def cells(pair: list[str]):
+    with composer() as hydra:
+        yield lambda *overrides: [point.cell for point in hydra.command([*pair, *overrides], True).points]
+
+
+def test_rotations_of_a_pair_come_together_and_the_longest_first(cells, tmp_path: Path) -> None:
+    common = "method=sps,mars", "n=4"
+    small = cells(*common, "task=mini_gsm,mini_chat", "decoding.max_new_tokens=8", "pair.name=small")
+    large = cells(*common, "task=mini_gsm,mini_code", "decoding.max_new_tokens=99")
+    works = works_of([*small[:2], *large, *small[2:]], PASSES, Store(tmp_path))
+    assert [work.pair.name for work in works] == ["local", "local", "small", "small"]
+    assert [len(work.cells) for work in works] == [2] * 4 and len({work.rotation for work in works}) == 4
+    assert [work.tokens for work in works] == [2 * 4 * 99, 2 * 4 * 99, 2 * 4 * 8, 2 * 4 * 8]
+    short, long = (cells("method=sps", f"task={task}", f"n={n}", "decoding.max_new_tokens=8")
+                   for task, n in (("mini_gsm", 4), ("mini_chat", 9)))
+    assert [work.cells[0].n for work in works_of([*short, *long], PASSES, Store(tmp_path))] == [9, 4]
+
+
+def test_a_worker_goes_on_with_the_pair_that_it_has_loaded(cells, tmp_path: Path) -> None:
+    one, other = (works_of(cells("method=sps", "n=1", f"pair.name={name}"), PASSES, Store(tmp_path))[0]
+                  for name in ("one", "other"))
+    assert next_for(other.pair, [one, other]) is other and next_for(None, [one, other]) is one
+    assert next_for(one.pair, [other]) is other and next_for(one.pair, []) is None
+
+
+def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Path) -> None:
+    [work] = works_of(cells("method=sps,mars", "n=1", "decoding.max_new_tokens=8"), PASSES, Store(tmp_path))
+    with rotation_held(tmp_path, work.rotation, ["x"]):
+        assert set(complete(work, ModelPool())) == {cell.name for cell in work.cells}
+    assert Store(tmp_path).cells() == [], "not a part of it is measured here"
+    assert complete(work, ModelPool()) == ()
+    assert [Store(tmp_path).cell(cell.name).summary().timed for cell in work.cells] == [1, 1]
+
+
+def test_gpus_and_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(4)] == ["4", "5", "6", "7"]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(2)] == ["4,5", "6,7"]
+    assert {int(share["OMP_NUM_THREADS"]) for share in local.shares(64)} == {1}
+
+
+def test_one_process_on_a_cpu_and_no_more_than_rotations(cells) -> None:
+    rotations = cells(*SWEEP, "n=1")
+    assert local.processes(launchers.Local(), rotations) == 1
+    assert local.processes(launchers.Local(parallel=8), rotations) == 2
+
+
+@pytest.mark.parametrize(("overrides", "key", "hint"), [
+    ("hydra/launcher=joblib report=mars_table1", "hydra/launcher=joblib", "launch=slurm"),
+    ("hydra/launcher=submitit_slurm method=sps", "hydra/launcher=submitit_slurm", "launch=slurm"),
+    ("launch=slrum", "launch=slrum", "did you mean launch=slurm?"),
+    ("launch.parallel=0", "launch.parallel=0", "≥ 1"),
+    ("launch=ray launch.cpus=0", "launch.cpus=0", "> 0"),
+    ("engine.device=cuda:99", "engine.device=cuda:99", "take engine.device=cpu"),
+    ("launch=slurm engine.device=cuda:1", "engine.device=cuda:1", "give engine.device=cuda"),
+])
+def test_a_wrong_launch_is_one_line(command, tmp_path: Path, monkeypatch, overrides: str, key: str, hint: str) -> None:
+    monkeypatch.setattr(launchers, "find_spec", lambda name: object())
+    result = command(*overrides.split())
+    [line] = result.err.splitlines()
+    assert result.status == 2 and line.startswith("error: ") and key in line and hint in line
+
+
+@pytest.mark.parametrize("name", ["slurm", "ray"])
+def test_a_missing_package_is_one_line(command, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(launchers, "find_spec", lambda name: None)
+    result = command("method=sps", f"launch={name}")
+    assert result.status == 2 and result.err.startswith(f"error: launch={name}: ") and "[cluster]" in result.err
+
+
+def test_gpus_of_other_machines_are_not_looked_for_here(cells) -> None:
+    [cell] = cells("method=sps", "launch=slurm", "engine.device=cuda")
+    assert cell.engine.device == "cuda"
+
+
+@pytest.mark.slow
+def test_workers_of_this_machine_fill_the_store_as_one_process_does(command, tmp_path: Path) -> None:
+    alone = command(*SWEEP, *SIZE, flags=["-m"], store=tmp_path / "alone")
+    assert alone.status == 0 and not any(row.shared for cell in alone.cells for row in cell.timed())
+    with Killer(tmp_path / "spread") as killer:
+        spread = command(*SWEEP, *SIZE, "quality_batch=1", "launch.parallel=2", flags=["-m"],
+                         store=tmp_path / "spread")
+    assert spread.status == 0 and killer.killed is not None and killer.killed.process != os.getpid()
+    assert difference(decoded(tmp_path / "spread"), decoded(tmp_path / "alone")) == ""
+    assert doubled(tmp_path / "spread") == ""
+    assert all(row.shared for cell in spread.cells for row in cell.timed())
+    assert "2 of 2 rotations" in spread.out and " 3 points" not in spread.out
+    for cell in spread.cells:
+        assert "launch.parallel=2" in cell.environment()["argv"], "the command, not the worker's"
+
+
+@pytest.mark.slow
+def test_a_rotation_on_which_workers_always_die_fails_alone(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit, died = local.Worker.submit, []
+
+    def dying(worker: local.Worker, work: Work):
+        if work.cells[0].task.name == "mini_gsm":
+            return submit(worker, work)
+        died.append(work)
+        return worker._executor.submit(os._exit, 9)
+
+    monkeypatch.setattr(local.Worker, "submit", dying)
+    result = command(*SWEEP, "n=1", "launch.parallel=2", flags=["-m"])
+    assert result.status == 1 and len(died) == local.MOST_DEATHS
+    assert result.err.count("failed: ") == 2 and result.err.count("-mini_chat-") == 2 and "processes died" in result.err
+    assert all("-mini_gsm-" in cell.key and cell.failure() is None for cell in result.store.cells())
+    monkeypatch.undo()
+    assert command(*SWEEP, "n=1", flags=["-m"]).status == 0, "the same command tries again"
