@@ -2,10 +2,11 @@
 
     README.md                      the card: YAML front matter with the configs samples, cells and traces
     data/cells.parquet             a row per cell: its configuration, machine and every metric of its summary
-    data/samples/<cell>.parquet    a row per answer, with what the clock said of it and of the baseline
+    data/samples/<cell>.parquet    a row per answer, with its times and those of the baseline
     data/traces/<cell>-00000.parquet  a row per verified position, where the cell was traced
 
-Names of the machine and paths on it are left out. Cells are written one after another; a file holds one cell."""
+Of a value that is an absolute path only the last part is written. Cells are written one after another;
+a file of samples or traces holds one cell."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ class Parquet(Converter):
         data, rows, traced = folder / "data", list[dict[str, Any]](), list[CellFolder]()
         for source in sources:
             if source.folder is None:
-                continue  # the dataset is of measured cells; an imported file has its own publisher
+                continue  # the dataset is of measured cells; an imported file has another publisher
             yield _write_samples(source.folder, data / "samples")
             rows.append(_cell(source.folder))
             if TraceFolder(source.folder).exists():
@@ -140,7 +141,7 @@ def _cell(folder: CellFolder) -> dict[str, Any]:
 
 
 def public(data: Any) -> Any:
-    """Plain data in which an absolute path is its last part: paths name users and machines."""
+    """Plain data with the last part in place of each value that is an absolute path, which may name users."""
     if isinstance(data, Mapping):
         return {name: public(value) for name, value in data.items()}
     if isinstance(data, list):
