@@ -50,6 +50,8 @@ def run_points(command: Command) -> int:
 
     plans = plans_of(command) if command.sweep is not None else []
     session.check(cells, "sweep" if plans else None)
+    for plan in plans[:1]:
+        session.logbook.group(plan.spec.name, cells)
     session.complete(cells)
     judged = judge_cells(cells, session) if settings.judge.base_url is not None else 0
     if plans:

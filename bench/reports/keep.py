@@ -33,7 +33,7 @@ def keep_reports(plans: Mapping[str, Plan], commands: Sequence[str], names: Iter
     Raises ValueError where two of the files give one number differently."""
     with TemporaryDirectory() as made:
         fresh = Path(made)
-        render_plans(list(plans.values()), commands, fresh, session, "keep")
+        render_plans(list(plans.values()), commands, fresh, session)
         for plan in plans.values():
             record = json.dumps(latest_environment([plan], session), indent=1, ensure_ascii=False)
             (fresh / f"{plan.spec.name}.environment.json").write_text(f"{record}\n", encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session, name: str) -> None:
-    """Write every report's table or figure and <folder>/index.html, and log the files with the tracker as `name`.
+def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session) -> list[Item]:
+    """Write every report's table or figure and <folder>/index.html. Returns what was drawn.
 
     `commands` has one command per plan, printed under its report. A report that cannot be drawn is logged as an error
     and left out of the page."""
@@ -45,7 +45,13 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
     cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
     page = write_page(folder, items, latest_environment(plans, session), groups_of(cells.values(), session.store))
     session.print(f"page: {page}", soft_wrap=True)
-    session.settings.tracker.options.log_files(name, [path for item in items for path in item.paths])
+    return items
+
+
+def log_items(items: Iterable[Item], session: Session, group: str | None = None) -> None:
+    """Log the files of each report with the tracker, in a group or each in its own."""
+    for item in items:
+        session.logbook.log_report(item.spec.name, item.spec.title, item.command, item.paths, group)
 
 
 def cells_of(plan: Plan) -> dict[Coords, tuple[str, str]]:

@@ -15,7 +15,7 @@ from bench.reports.outlook import reachable, show_cells, show_reports
 from bench.reports.overrides import Selection, key_of, made_by
 from bench.reports.own_rule import takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of
-from bench.reports.render import render_plans
+from bench.reports.render import log_items, render_plans
 from bench.reports.steps import run_steps, show_steps
 from bench.reports.workload import run_workload
 from bench.run.session import Session
@@ -108,7 +108,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if (kept := session.settings.output.keep) is not None:
         check_writable(kept, "output.keep")
     judged = run_plans([plans[name] for name in requested], session)
-    render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session, "report")
+    items = render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session)
+    log_items((item for item in items if item.spec.name in requested), session)
     if kept is not None:
         own = {name: plans[name] for name in requested}
         keep_reports(own, [request.command(name) for name in own], hydra.options("report"), kept, session)
@@ -179,6 +180,8 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
     else 0."""
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         session.print(f"left out: {reason}")
+    for plan in plans:
+        session.logbook.group(plan.spec.name, plan.all_cells())
     session.complete(distinct_cells(plans), traced_names(plans), shown_names(plans))
     session.audit([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()])
     status = max((compare_meanings(plan, session) for plan in plans), default=0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.reports.render import write_page
 from bench.reports.viewer import groups_of_stored, stored_cells
+from results.metrics.so_far import SoFar
 from results.store.json_text import json_text
 
 if TYPE_CHECKING:
@@ -38,10 +39,8 @@ def progress(store: Store) -> dict[str, Any]:
 
 
 def _progress_of(cell: CellFolder) -> dict[str, Any]:
-    samples, summary = cell.good_samples(), cell.summary()
-    cycles = sum(len(sample.committed) for sample in samples)
-    return {"key": cell.key, "answers": len(samples), "tokens": sum(len(sample.output_ids) for sample in samples),
-            "tau": sum(sum(sample.committed) for sample in samples) / cycles if cycles else None,
+    so_far, summary = SoFar.of(cell.good_samples()), cell.summary()
+    return {"key": cell.key, "answers": so_far.answers, "tokens": so_far.tokens, "tau": so_far.tau,
             "asked": None if summary is None else summary.asked, "complete": summary is not None}
 
 

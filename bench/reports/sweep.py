@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bench.config.section import Section, parse, refusals
 from bench.reports.overrides import made_by
 from bench.reports.plan import Plan
-from bench.reports.render import render_plans
+from bench.reports.render import log_items, render_plans
 from results.reports.axes import Entry
 from results.reports.figures import Figure
 from results.reports.spec import FigureSpec, TableSpec
@@ -64,7 +64,7 @@ def specs_of(sweep: str, layout: Layout, axes: Mapping[str, tuple[Entry, ...]]) 
 def render_sweep(command: Command, plans: Sequence[Plan], session: Session) -> None:
     """Render the sweep into <output.dir>/sweep/NAME/."""
     folder, made = session.settings.output.dir / "sweep" / str(command.sweep), made_by(*command.overrides)
-    render_plans(plans, [made] * len(plans), folder, session, f"sweep-{command.sweep}")
+    log_items(render_plans(plans, [made] * len(plans), folder, session), session, plans[0].spec.name)
 
 
 def entry_of(key: str, value: str) -> Entry:

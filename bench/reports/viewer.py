@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 from bench.config.errors import ConfigError
-from bench.config.paths import TINY
 from bench.run.progress import display_names
-from methods.engine.source import ModelError, is_random
-from methods.engine.token_texts import token_texts
+from bench.run.texts import texts_of
 from results.reports.viewer.cells import Group, Viewed
 from results.store.traces import TraceFolder
 from tasks.base import TaskError
@@ -87,7 +84,7 @@ def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
             viewed.append(Viewed(one.key, f"{label} {settings}".strip(), "" if settings else _settings(cell),
                                  cell.is_lossless, cell.is_autoregressive, samples, folder.timed(),
                                  TraceFolder(folder), folder.summary()))
-    texts = _texts(first)
+    texts = texts_of(first)
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
     decoding = first.decoding
     about = [f"pair {first.pair.name}", f"T = {decoding.temperature:g}",
@@ -124,17 +121,3 @@ def _messages(prompt: Prompt, texts: Texts | None) -> Messages:
         return [("", " ".join(map(str, prompt.input_ids)) if texts is None else "".join(texts(prompt.input_ids)))]
     system = [("system", prompt.system)] if prompt.system is not None else []
     return [*system, *prompt.prefix, *(("user", turn) for turn in prompt.turns)]
-
-
-def _texts(cell: Cell) -> Texts | None:
-    """Splits answers of the cell's target into tokens; None where its tokenizer is not on this machine."""
-    checkpoint = cell.pair.target
-    try:
-        return _tokenizer(checkpoint.source, checkpoint.revision)
-    except ModelError:
-        return None
-
-
-@cache
-def _tokenizer(source: str, revision: str | None) -> Callable[[Sequence[int]], list[str]]:
-    return token_texts(source, revision, TINY / "target" if is_random(source) else None).of

@@ -47,6 +47,7 @@ def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], 
         show_plan(list(plan.cells.values()), [" / ".join(coords[1:]) for coords in plan.cells], session)
         return 0
     session.check(cells, FOLDER)
+    session.logbook.group(workload.name, cells)
     session.complete(cells)
     findings = evaluate(workload, plan, overrides, session)
     print_findings(findings, session)

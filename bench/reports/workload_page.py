@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bench.reports.overrides import made_by
-from bench.reports.render import latest_environment
+from bench.reports.render import latest_environment, log_items
 from results.metrics.intervals import LEVEL, together
 from results.reports.advice import share, times
 from results.reports.formats import render_table
@@ -75,7 +75,7 @@ def write_findings(workload: Workload, plan: Plan, findings: Findings, session: 
     record = plain(workload, findings, grid, command, environment)
     file = folder / "workload.json"
     file.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    settings.tracker.options.log_files("workload", [path for item in items for path in item.paths])
+    log_items(items, session, workload.name)
     session.print(f"page: {page}, numbers: {file}", soft_wrap=True)
     if settings.summary == "json":
         print(json.dumps(record, ensure_ascii=False))

@@ -48,6 +48,18 @@ def alone() -> Iterator[None]:
         yield
 
 
+def is_timing() -> bool:
+    """Whether a timed pass holds this machine."""
+    if not LOCK.exists():
+        return False
+    with open(LOCK) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 @contextmanager
 def _held(kind: int, other: str) -> Iterator[None]:
     try:

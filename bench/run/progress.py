@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from bench.run.console import console
+from results.metrics.so_far import SoFar
 from results.store.reasons import printable
 
 if TYPE_CHECKING:
@@ -25,18 +26,14 @@ class Row:
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress, self._task = progress, task
-        self._committed = self._cycles = self._tokens = 0
-        self._seconds = 0.0
+        self._so_far, self._seconds = SoFar(), 0.0
 
     def advance(self, prompts: int, answers: Iterable[Answer | Sample], seconds: float) -> None:
         """So many prompts more are done; `answers`: of those that did not fail, decoded in so many seconds."""
-        for one in answers:
-            self._committed += sum(one.committed)
-            self._cycles += len(one.committed)
-            self._tokens += len(one.output_ids)
+        self._so_far = self._so_far.plus(SoFar.of(answers))
         self._seconds += seconds
-        known = self._cycles and self._seconds
-        speed = f"τ {self._committed / self._cycles:.2f}  {self._tokens / self._seconds:.0f} tok/s" if known else ""
+        tau, known = self._so_far.tau, self._seconds > 0
+        speed = f"τ {tau:.2f}  {self._so_far.tokens / self._seconds:.0f} tok/s" if known and tau is not None else ""
         self._progress.update(self._task, advance=prompts, speed=speed)
         self._progress.refresh()
 

@@ -11,6 +11,7 @@ from bench.run.asked import AskedFolder, asked_folder
 from bench.run.console import console
 from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
 from bench.run.related_cells import add_cross_cell_metrics, compared_summary
+from bench.run.trackers.logbook import Logbook
 from results.store.cells import Store
 from results.store.files import check_writable
 from results.store.reasons import one_line
@@ -30,10 +31,12 @@ class Session:
 
     settings  where results go and how they are shown.
     store     the cells' folders; each samples file is read once.
+    logbook   what the tracker is told.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.store = settings, Store(settings.store.dir)
+        self.logbook = Logbook(settings)
         self._similarity: dict[str, Models] = {}
 
     @cached_property
@@ -63,11 +66,15 @@ class Session:
 
     def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), shown: Collection[str] = ()) -> None:
         """Measure and trace what is missing, then add the metrics that compare cells. What fails is recorded in the
-        cells' folders. `traced` and `shown` are as in `run_cells`."""
+        cells' folders; the tracker gets progress and results. `traced` and `shown` are as in `run_cells`."""
         from bench.run.launch.command import run_cells
 
-        run_cells(cells, self.settings, self.store, self.pool, traced, shown)
+        with self.logbook.following(cells):
+            run_cells(cells, self.settings, self.store, self.pool, traced, shown)
         add_cross_cell_metrics(cells, self.store)
+        for cell in cells:
+            if self.logbook.is_open and (summary := self.compared(cell)) is not None:
+                self.logbook.log_cell(self.folder(cell), summary)
 
     def audit(self, cells: Sequence[Cell]) -> None:
         """Check the bound of every traced cell that has one, once."""

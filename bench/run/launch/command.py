@@ -1,4 +1,4 @@
-"""What a command does about its cells: hand their rotations to the launcher until all are complete, then log them."""
+"""What a command does about its cells: hand their rotations to the launcher until all are complete."""
 
 from __future__ import annotations
 
@@ -46,10 +46,6 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: Mod
         remaining = launch(remaining, passes, settings, store, pool)
         for cell in remaining:
             await_holder(cell, store)
-    for cell in asked:
-        folder = asked_folder(cell, store)
-        if (summary := folder.summary()) is not None:
-            settings.tracker.options.log_cell(cell.name, folder.config() or {}, folder.compared(), summary)
 
 
 def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Store, pool: ModelPool) -> list[Cell]:
