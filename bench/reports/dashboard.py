@@ -149,7 +149,7 @@ def save(given: Addresses) -> list[str]:
     import wandb
 
     try:
-        entity = given.entity or wandb.Api().default_entity
+        entity = given.entity or wandb.Api().default_entity or ""
         workspace, report = build(given, entity)
         workspace.save()
         report.save()
