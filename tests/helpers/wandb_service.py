@@ -79,7 +79,9 @@ class WandbService:
                              "memberships": []}}
             return {"upsertView": {"view": view, "inserted": True}}
         viewer = {"id": "u", "entity": "someone", "username": "someone", "flags": "{}", "teams": {"edges": []}}
-        return {"viewer": viewer, "serverInfo": {"features": []}, "model": project, "project": project}
+        page = {"pageInfo": {"endCursor": None, "hasNextPage": False}, "edges": [{"node": {
+            **project, "createdAt": "2026-01-01T00:00:00Z", "isBenchmark": False, "user": None}}]}
+        return {"viewer": viewer, "models": page, "serverInfo": {"features": []}, "model": project, "project": project}
 
     def _bucket(self, name: str) -> dict[str, Any] | None:
         if name not in self.runs:
