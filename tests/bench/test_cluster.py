@@ -60,8 +60,7 @@ def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(comman
         assert re.search(r"ended without a result \((cancelled|failed)\); log: ", stopped.err), stopped.err
         assert not difference(decoded(store), expected, complete=False), "what was decoded stays"
         result = command(*given, flags=["-m"], store=store)
-        queued = subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, check=True).stdout
-    assert result.status == 0 and queued == "", result.err
+    assert result.status == 0, result.err
     assert_equal(result, expected)
 
 
