@@ -1,8 +1,8 @@
 """`python -m bench.compare A B`: what changed from store A to store B, such as between two versions of the project.
 
-Cells are matched by their names, or else by their settings. A change for the worse is: other tokens, scores or texts of
-the same models, and a τ or a speedup that is lower beyond its 95% interval (a paired bootstrap over the common prompts,
-which knows nothing of the difference between two measuring sessions)."""
+Cells are matched by name, or else by settings. A cell is worse if samples of the same models differ, or if τ or speedup
+is lower beyond its 95% interval: a paired bootstrap over the common prompts, which does not cover the difference
+between two measuring sessions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from results.store.reasons import Arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0, 1 after a change for the worse or for a cell that cannot be read, 2 the command is wrong."""
+    """Exit status: 0 no cell is worse, 1 a cell is worse or cannot be read, 2 the command is wrong."""
     parser = Arguments(prog="python -m bench.compare", description=__doc__,
                        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, metavar="A", help="folder of a store")
-    parser.add_argument("after", type=Path, metavar="B", help="folder of another one")
+    parser.add_argument("after", type=Path, metavar="B", help="folder of another store")
     args = parser.parse_args(argv)
     return run_command(lambda: run(args.before, args.after))
 
@@ -37,12 +37,12 @@ def run(before: Path, after: Path) -> int:
             raise ValueError(f"{folder}: no such folder; give the stores of two runs")
     compared = compare_stores(Store(before), Store(after))
     if not compared.changes and not compared.unreadable:
-        raise ValueError(f"{before} and {after}: no cell of the one has a name or settings of the other")
+        raise ValueError(f"{before} and {after}: no cell has the same name or settings in both")
     console = Console(width=None if sys.stdout.isatty() else 160)
     changed = [change for change in compared.changes if is_changed(change)]
     if changed:
         console.print(table(changed), highlight=False)
-    console.print(told(compared, len(changed)), highlight=False, markup=False)
+    console.print(counts(compared, len(changed)), highlight=False, markup=False)
     worse = [(change.after.key, reason) for change in compared.changes for reason in change.regressions]
     for key, reason in worse:
         print(f"worse: {key}: {reason}", file=sys.stderr)
@@ -62,8 +62,8 @@ def table(changes: Sequence[Change]) -> Table:
     shown = Table("cell", "prompts", "samples", *(f"{name}, B ÷ A" for name in METRICS))
     for change in changes:
         samples = change.samples
-        found = "other models" if samples is None else samples.first or "equal"
-        shown.add_row(change.after.key, "–" if samples is None else str(samples.common), found,
+        difference = "other models" if samples is None else samples.first or "equal"
+        shown.add_row(change.after.key, "–" if samples is None else str(samples.common), difference,
                       *(ratio_text(change, name) for name in METRICS))
     return shown
 
@@ -76,11 +76,11 @@ def ratio_text(change: Change, name: str) -> str:
     return f"{ratio:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
 
 
-def told(compared: Comparison, changed: int) -> str:
-    """How many cells were compared, changed, or are in one store alone."""
+def counts(compared: Comparison, changed: int) -> str:
+    """How many cells were compared, changed, or are in only one store."""
     prompts = sum(change.samples.common for change in compared.changes if change.samples is not None)
     return (f"{len(compared.changes)} cells with {prompts} common prompts: {changed} changed; "
-            f"{len(compared.only[0])} in A alone, {len(compared.only[1])} in B alone")
+            f"{len(compared.only[0])} only in A, {len(compared.only[1])} only in B")
 
 
 if __name__ == "__main__":

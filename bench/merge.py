@@ -1,7 +1,7 @@
-"""`python -m bench.merge store.dir=A from=B`: bring the cells of store B into store A (conf/merge.yaml).
+"""`python -m bench.merge store.dir=A from=B`: add the cells of store B to store A (conf/merge.yaml).
 
-Samples that both hold are compared one by one. A cell that differs is named and kept apart, in A/apart/NAME-OF-B, which
-is a store of its own: `python -m bench.compare A A/apart/NAME-OF-B` shows how the two differ."""
+Samples that both hold are compared one by one. A cell that differs is reported and copied to A/apart/NAME-OF-B, a
+separate store: `python -m bench.compare A A/apart/NAME-OF-B` shows the differences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Merge(Section):
 
 
 def run(config: Mapping[str, Any]) -> int:
-    """Merge, and print what came of it. Returns the exit status. Raises ValueError, StoreError, one line."""
+    """Merge, and print the result. Returns the exit status. Raises ValueError, StoreError, one line."""
     settings = validated(Merge, config, "")
     into, source = settings.store.dir, settings.source
     if not source.is_dir():
@@ -43,7 +43,7 @@ def run(config: Mapping[str, Any]) -> int:
     print(f"{into}: {len(merged.added)} cells added, {len(merged.extended)} extended by {prompts} prompts, "
           f"{len(merged.equal)} equal, {len(merged.apart)} kept apart, {len(merged.refused)} left alone")
     if merged.apart:
-        print(f"apart: {into / APART / source.resolve().name}")
+        print(f"cells kept apart: {into / APART / source.resolve().name}")
     return FAILED if merged.apart or merged.refused else 0
 
 

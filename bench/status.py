@@ -1,4 +1,4 @@
-"""`python -m bench.status [store.dir=DIR] [prune=true]`: how far the cells of a store are (conf/status.yaml)."""
+"""`python -m bench.status [store.dir=DIR] [prune=true]`: which cells of a store are complete (conf/status.yaml)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class Status(Section):
 
 
 def run(config: Mapping[str, Any]) -> int:
-    """Print the state of a store; prune it where that is asked for. Returns the exit status. Raises ValueError,
-    StoreError, one line."""
+    """Print the state of a store, or prune it. Returns the exit status. Raises ValueError, StoreError, one line."""
     settings = validated(Status, config, "")
     if not settings.store.dir.is_dir():
         raise ValueError(f"store.dir={settings.store.dir}: no such folder; give the store of a run")
@@ -61,7 +60,7 @@ def run(config: Mapping[str, Any]) -> int:
                 console.print(f"{state}: {entry.key}: {entry.failure or entry.damage}", highlight=False, markup=False,
                               soft_wrap=True)
     if orphaned := orphans(store, why_stale):
-        console.print(f"{len(orphaned)} of it are read by no command any more: prune=true lists and removes them",
+        console.print(f"orphans: {len(orphaned)}, which no command reads any longer: prune=true lists and removes them",
                       highlight=False, soft_wrap=True)
     return 0
 
@@ -80,7 +79,7 @@ def table(listed: Sequence[Rotation], store: Store) -> Table:
 
 
 def plain(rotation: Rotation, store: Store) -> dict[str, Any]:
-    """A rotation as JSON holds it."""
+    """The JSON object of a rotation."""
     return {"rotation": name_of(rotation, store), "cells": len(rotation.entries), **Counter(rotation.states),
             "not begun": rotation.unbegun, "answers": sum(entry.answered for entry in rotation.entries),
             "timed": sum(entry.timed for entry in rotation.entries),
@@ -100,7 +99,7 @@ def name_of(rotation: Rotation, store: Store) -> str:
 
 
 def span(rotation: Rotation) -> str:
-    """`3 h 20 min`; ≥ where nothing is known of the timed pass; – before the first answer; empty where nobody works."""
+    """`3 h 20 min`; ≥ while the timed pass cannot be estimated; – before the first answer; empty without a holder."""
     if rotation.holder is None:
         return ""
     if rotation.seconds is None:
@@ -110,7 +109,7 @@ def span(rotation: Rotation) -> str:
 
 
 def prune(store: Store) -> int:
-    """List what no command reads any more, then remove what was listed. Returns the exit status."""
+    """List what no command reads any longer, then remove exactly that. Returns the exit status."""
     listed = orphans(store, why_stale)
     for orphan in listed:
         print(f"orphan: {orphan.path}: {orphan.reason}")

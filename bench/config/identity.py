@@ -16,21 +16,21 @@ from methods.engine.source import ModelError
 IDENTITY_VERSION = 3
 """Raise it when the same settings come to mean another computation."""
 UNRECORDED = 3
-"""That of cells from before cell.yaml recorded it."""
+"""The version of cells measured before cell.yaml recorded it."""
 
 
 def why_stale(config: Mapping[str, Any]) -> str:
-    """Why no command reads the cell of a cell.yaml any more: its settings have come to mean something else, or a model
-    in a folder of this machine was replaced. Empty for all others."""
+    """Why no command reads the cell of a cell.yaml any longer: it has an earlier identity, or a model in a folder of
+    this machine was replaced. Empty for all others."""
     identity = config.get("identity", UNRECORDED)
     if identity < IDENTITY_VERSION:
-        return f"identity {identity}, before {IDENTITY_VERSION}"
+        return f"identity {identity}; the current one is {IDENTITY_VERSION}"
     for role, known in config.get("fingerprints", {}).items():
         source = str(config.get("pair", {}).get(role))
         try:
             if Path(source).is_dir() and fingerprint(source) != known:
-                return f"pair.{role}={source} was replaced since"
-        except ModelError:  # no checkpoint any more: it may come back
+                return f"pair.{role}={source} was replaced"
+        except ModelError:  # the checkpoint is missing and may be restored
             continue
     return ""
 

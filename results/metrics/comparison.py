@@ -1,4 +1,4 @@
-"""Two stores side by side: which tokens changed, and whose τ and speed differ beyond their intervals."""
+"""Compare two stores: which tokens changed, and which τ and speedups differ beyond their intervals."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from results.store.differences import Differences, differences
 from results.store.errors import StoreError
 
 METRICS = ("tau", "speedup")
-"""What is compared besides the samples; higher is better."""
+"""What is compared in addition to the samples; higher is better."""
 OF_SETTINGS = ("drafter", "rule", "task", "decoding", "draft", "pruning", "seed", "repeat", "batch")
-"""Sections that say what was measured; of the pair its name does, of the engine device and type."""
+"""Sections that say what was measured, in addition to the pair's name and the engine's device and type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Side:
 
     @property
     def settings(self) -> str:
-        """What it measured, without where files lie: equal for cells that two versions of the project measured."""
+        """What it measured, without the paths of files: equal for one cell measured by two versions of the project."""
         engine = self.config.get("engine", {})
         named = {"pair": self.config.get("pair", {}).get("name"), "engine": [engine.get("device"), engine.get("dtype")]}
         return json.dumps(named | {name: _anywhere(self.config.get(name)) for name in OF_SETTINGS}, sort_keys=True)
@@ -49,7 +49,7 @@ class Change:
     """A cell of both stores.
 
     before, after  the cell of either store
-    samples        how its samples differ; None where the models do, and with them all tokens
+    samples        how its samples differ; None if the models differ
     ratios         metric -> (after over before, its 95% interval over the common prompts; None for too few of them)
     """
 
@@ -60,8 +60,7 @@ class Change:
 
     @property
     def regressions(self) -> list[str]:
-        """What became worse, each in a few words: samples of the same models that differ, and metrics whose interval
-        lies below 1."""
+        """What is worse, in a few words each: differing samples of the same models, metrics with an interval below 1."""
         worse = [self.samples.first] if self.samples is not None and self.samples.first else []
         return worse + [f"{name} is lower: × {ratio:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
                         for name, (ratio, interval) in self.ratios.items() if interval is not None and interval[1] < 1]
@@ -72,8 +71,8 @@ class Comparison:
     """Two stores.
 
     changes     of the cells that both hold
-    only        keys of the cells that one of them alone holds, (before, after)
-    unreadable  what cannot be read in either, each in one line
+    only        keys of the cells that only one of them holds, (before, after)
+    unreadable  cells that cannot be read in either store, one line each
     """
 
     changes: list[Change]
@@ -82,8 +81,8 @@ class Comparison:
 
 
 def compare_stores(before: Store, after: Store) -> Comparison:
-    """Compare the cells that have one name in both stores, or else the same settings: versions of the project name
-    cells differently. Autoregressive cells are compared as the others are."""
+    """Compare the cells that have the same name in both stores, or else the same settings, since versions of the
+    project may name cells differently. Autoregressive cells are compared like all others."""
     unreadable: list[str] = []
     old, new = (_sides(store, unreadable) for store in (before, after))
     by_settings: dict[str, list[Side]] = {}
@@ -100,7 +99,7 @@ def compare_stores(before: Store, after: Store) -> Comparison:
     for one, two in pairs:
         try:
             changes.append(_change(one, before, two, after))
-        except StoreError as error:  # of a baseline, which is named for itself too
+        except StoreError as error:  # of its baseline, which is also listed itself
             unreadable.append(f"{two.key}: {error}")
     return Comparison(changes, only, unreadable)
 

@@ -1,4 +1,4 @@
-"""What of a store no command reads any more: listed with the reason, then removed, and nothing but what was listed."""
+"""What no command reads any longer in a store: listed with the reason; only what was listed is removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Orphan:
 
     path    in the store's folder
     reason  why no command reads it, in one line
-    stamp   the state of its files when it was listed; empty for what is no cell
+    stamp   the state of its files when it was listed; empty for leftovers of a killed process
     """
 
     path: Path
@@ -31,9 +31,8 @@ class Orphan:
 
 
 def orphans(store: Store, is_stale: Callable[[Mapping[str, Any]], str]) -> list[Orphan]:
-    """The cells that `is_stale` gives a reason for (their configuration -> why no command reads them, empty for all
-    others), folders in which nothing was written, and what killed processes of this machine left. A cell that cannot
-    be read is none: its files say what is wrong."""
+    """Cells that `is_stale` gives a reason for (configuration -> why no command reads it, else empty), empty cell
+    folders, and leftovers of killed processes of this machine. A damaged cell is no orphan."""
     if not store.root.is_dir():
         return []
     cells = {cell.key: stamp(cell) for cell in store.cells()}
@@ -41,12 +40,12 @@ def orphans(store: Store, is_stale: Callable[[Mapping[str, Any]], str]) -> list[
     listed = [Orphan(store.root / key, reason, cells[key])
               for key, config in configs.items() if config and (reason := is_stale(config))]
     empty = [path for path in store.folders() if not any(file.name[0] != "." for file in path.iterdir())]
-    listed += [Orphan(path, "nothing was written", stamp(store.cell(path.name))) for path in empty]
-    return listed + [Orphan(path, "left by a process that was killed") for path in leftovers(store.root)]
+    listed += [Orphan(path, "empty cell folder", stamp(store.cell(path.name))) for path in empty]
+    return listed + [Orphan(path, "left by a killed process") for path in leftovers(store.root)]
 
 
 def remove(orphan: Orphan, store: Store) -> None:
-    """Remove what was listed; a kill leaves it as a whole or not at all. Raises StoreError where it was changed since
+    """Remove an orphan; after a kill it is either complete or gone. Raises StoreError if it changed after it was listed
     or is being written."""
     if not orphan.stamp:
         shutil.rmtree(orphan.path) if orphan.path.is_dir() else orphan.path.unlink()

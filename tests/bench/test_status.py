@@ -120,11 +120,11 @@ def test_pruning_removes_what_it_lists_and_nothing_else(store: Store, tmp_path: 
     before = {**before, **content(store.root / "tiny-mars-now")}
     (store.root / "tiny-mars-empty").mkdir()
     (store.root / ".cell.yaml.elsewhere.1").write_text("of a process of another host")
-    assert any("3 of it are read by no command" in line for line in shown(capsys, f"store.dir={store.root}"))
+    assert any(line.startswith("orphans: 3, which no command") for line in shown(capsys, f"store.dir={store.root}"))
     lines = shown(capsys, f"store.dir={store.root}", "prune=true")
-    assert lines == [f"orphan: {store.root}/tiny-mars-old: identity 2, before 3",
-                     f"orphan: {store.root}/tiny-mars-replaced: pair.target={model} was replaced since",
-                     f"orphan: {store.root}/tiny-mars-empty: nothing was written",
+    assert lines == [f"orphan: {store.root}/tiny-mars-old: identity 2; the current one is 3",
+                     f"orphan: {store.root}/tiny-mars-replaced: pair.target={model} was replaced",
+                     f"orphan: {store.root}/tiny-mars-empty: empty cell folder",
                      f"{store.root}: 3 removed, 0 left"]
     assert content(store.root) == before
     assert shown(capsys, f"store.dir={store.root}", "prune=true") == [f"{store.root}: 0 removed, 0 left"]

@@ -48,7 +48,7 @@ def shorter_cycles(one: Sample) -> Sample:
 def test_equal_stores_have_no_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare.main([str(write(tmp_path / "a")), str(write(tmp_path / "b"))]) == 0
     printed = capsys.readouterr()
-    assert printed.out == "2 cells with 32 common prompts: 0 changed; 0 in A alone, 0 in B alone\n" and not printed.err
+    assert printed.out == "2 cells with 32 common prompts: 0 changed; 0 only in A, 0 only in B\n" and not printed.err
 
 
 @pytest.mark.parametrize(("options", "complaint"), [
@@ -94,10 +94,10 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path, capsys: pytest.CaptureF
     before, after = write(tmp_path / "a"), write(tmp_path / "b", name="x", seed=1)
     (before / BASE / "samples.jsonl").write_text("no sample\n")
     assert compare.main([str(before), str(after)]) == 1
-    assert "0 cells with 0 common prompts: 0 changed; 1 in A alone, 2 in B alone" in capsys.readouterr().out
+    assert "0 cells with 0 common prompts: 0 changed; 1 only in A, 2 only in B" in capsys.readouterr().out
     (before / BASE / "cell.yaml").unlink()
     assert compare.main([str(before), str(after)]) == 2, "nothing is in both"
-    assert "no cell of the one has a name or settings of the other" in capsys.readouterr().err
+    assert "no cell has the same name or settings in both" in capsys.readouterr().err
     after = write(tmp_path / "c")
     (after / BASE / "samples.jsonl").write_text("no sample\n")
     assert compare.main([str(write(tmp_path / "d")), str(after)]) == 1
