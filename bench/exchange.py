@@ -67,7 +67,7 @@ def write(settings: Exchange, name: str) -> None:
     check_writable(out, "out")
     chosen, files = converter(name), 0
     for file in chosen.write(sources(settings, settings.prompts or chosen.prompts), out):
-        left = f", {file.left_out} left out: the format takes what they lack" if file.left_out else ""
+        left = f", {file.left_out} left out: they lack what the format requires" if file.left_out else ""
         print(printable(f"{file.path}: {file.answers}{left}"))
         files += 1
     if not files:

@@ -32,7 +32,7 @@ class TokenTexts:
         return [stream.step(self._tokenizer, token) or "" for token in ids]
 
     def count(self, text: str) -> int:
-        """Tokens of a text, those that the tokenizer puts around it included."""
+        """Tokens of a text, including special tokens that the tokenizer adds."""
         return len(self._tokenizer.encode(text).ids)
 
     def alone(self, token: int) -> str:

@@ -32,7 +32,7 @@ class Acceptance(Fields):
     per_step_drafted: list[NonNegativeInt] | None = None
 
     def check(self, histogram: Sequence[int]) -> None:
-        """Raise ValueError, naming the field, where the counts contradict each other. [i] of `histogram`: cycles with i
+        """Raise ValueError, naming the field, if the counts contradict each other. [i] of `histogram`: cycles with i
         accepted draft tokens."""
         cycles, accepted = sum(histogram), sum(i * count for i, count in enumerate(histogram))
         known = {"num_spec_steps": (self.num_spec_steps, cycles),
@@ -57,11 +57,11 @@ class Acceptance(Fields):
 
 
 def acceptance_of(answer: Exchanged) -> tuple[dict[str, Any], list[int]] | None:
-    """The counters of an answer but the histogram, and the histogram. None where the answer does not say how many draft
-    tokens were accepted and proposed.
+    """The counters of an answer without the histogram, and the histogram. None if the answer does not say how many
+    draft tokens were accepted and proposed.
 
-    mean_acceptance_length = 1 + accepted ÷ cycles and draft_acceptance_rate = accepted ÷ proposed; without a cycle or a
-    proposal they are 1 and 0. A cycle that an end-of-sequence token cut counts all it accepted, as in a server."""
+    mean_acceptance_length = 1 + accepted ÷ cycles and draft_acceptance_rate = accepted ÷ proposed; 1 and 0 without
+    cycles or proposals. A cycle cut by an end-of-sequence token counts all tokens it accepted, as in a server."""
     accepted = accepted_each(answer)
     histogram = answer.histogram if accepted is None else histogram_of(accepted)
     if histogram is None or answer.drafted is None:
@@ -76,14 +76,14 @@ def acceptance_of(answer: Exchanged) -> tuple[dict[str, Any], list[int]] | None:
 
 
 def accepted_each(answer: Exchanged) -> list[int] | None:
-    """Draft tokens accepted in each cycle: of the committed tokens all but the correction or bonus."""
+    """Draft tokens accepted in each cycle: the committed tokens without the correction or bonus."""
     if answer.accepted is not None or answer.committed is None:
         return answer.accepted
     return [max(0, committed - 1) for committed in answer.committed]
 
 
 def histogram_of(accepted: Sequence[int]) -> list[int]:
-    """[i]: how often i occurs."""
+    """[i]: number of occurrences of i."""
     counts = [0] * (max(accepted, default=-1) + 1)
     for count in accepted:
         counts[count] += 1

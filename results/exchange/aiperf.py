@@ -1,4 +1,4 @@
-"""Per-request records of NVIDIA AIPerf (`profile_export.jsonl` of `--export-level records`), one a line.
+"""Per-request records of NVIDIA AIPerf (`profile_export.jsonl` of `--export-level records`), one per line.
 
     {"metadata": {"session_num": 45, "x_request_id": "…", "conversation_id": "…", "turn_index": 0,
                   "benchmark_phase": "profiling", …},
@@ -39,7 +39,7 @@ class Record(Acceptance):
 
     @property
     def dense(self) -> list[int]:
-        """[i]: cycles with i accepted draft tokens. Raises ValueError for a key that is no such number."""
+        """[i]: cycles with i accepted draft tokens. Raises ValueError for a key that is not a valid number."""
         for key in self.acceptance_histogram:
             if not key.isdecimal() or len(key) > 4 or int(key) > LONGEST_DRAFT:
                 raise ValueError(f"acceptance_histogram.{key[:20]}: must be a number of tokens, 0 to {LONGEST_DRAFT}")
@@ -102,7 +102,7 @@ class AIPerf(LineFormat):
 
 
 def _line(answer: Exchanged, conversation: str, session: int, turn: int, counts: dict[str, Any]) -> dict[str, Any]:
-    """A record with what a store knows: no times of day, no names of AIPerf's workers."""
+    """A record of what a store holds: without timestamps and AIPerf's worker names."""
     tokens = sum(answer.tokens) if answer.tokens else None
     values = {
         "input_sequence_length": (answer.prompt_tokens, "tokens"), "output_sequence_length": (tokens, "tokens"),
@@ -128,28 +128,28 @@ def _name(metadata: Metadata) -> str:
 
 
 def _value(metrics: Mapping[str, Any] | None, name: str) -> float | None:
-    """The value of a metric; None where it is missing or null. Raises ValueError for one that is no number."""
+    """The value of a metric; None if it is missing or null. Raises ValueError if it is not a number."""
     found = (metrics or {}).get(name)
     value = found.get("value") if isinstance(found, Mapping) else found
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf):
-        raise ValueError(f"metrics.{name}.value: must be a number from 0, not {str(value)[:20]}")
+        raise ValueError(f"metrics.{name}.value: must be a non-negative number, not {str(value)[:20]}")
     return None if value is None else float(value)
 
 
 def _seconds(metrics: Mapping[str, Any] | None, name: str) -> float | None:
-    """A time in seconds. Raises ValueError for a unit that is none."""
+    """A time in seconds. Raises ValueError for an unknown unit."""
     value = _value(metrics, name)
     if value is None:
         return None
     found = (metrics or {})[name]
     unit = found.get("unit", "ms") if isinstance(found, Mapping) else "ms"
     if unit not in SECONDS:
-        raise ValueError(f"metrics.{name}.unit: {str(unit)[:20]!r} is no unit of time; there are {', '.join(SECONDS)}")
+        raise ValueError(f"metrics.{name}.unit: {str(unit)[:20]!r} is not a unit of time; use {', '.join(SECONDS)}")
     return value * SECONDS[unit]
 
 
 def _rest(data: dict[str, Any]) -> dict[str, Any]:
-    """The record without the counts that `Exchanged` holds; AIPerf's further fields of them stay."""
+    """The record without the counts that `Exchanged` holds; AIPerf's other fields are kept."""
     ours = {*Acceptance.model_fields, "acceptance_histogram"}
     counts = data["spec_decode_acceptance"].items()
     kept = {name: value for name, value in counts if name not in ours or value is None}

@@ -1,4 +1,4 @@
-"""What all file formats share: an answer in common terms, a cell of them, and what a converter has to do."""
+"""What all file formats share: an answer in common terms, a cell of answers, and the interface of a converter."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Prompts = Literal["all", "timed"]
 
 
 class ExchangeError(ValueError):
-    """A file that is not of its format, or a cell that a format cannot hold. The message is one line: file, line, field
-    and what is wrong."""
+    """A file that does not follow its format, or a cell that a format cannot hold. The message is one line: file, line,
+    field and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Exchanged:
     finish         why each turn ended: "eos", "length", "stop"
     scores         name of a score -> its value
     answer         what the task extracted from the text
-    extra          what its format holds beside these; written back to a file of the same format
+    extra          further fields of its format; written back to a file of the same format
     """
 
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -86,8 +86,8 @@ class Source:
     task      the name of its task or benchmark
     metric    the name of its task's score; None where it has none
     about     what ran: model, method, versions, as plain data
-    answers   its answers, read anew at each call
-    baseline  the baseline's answers to its timed prompts, read anew at each call
+    answers   its answers; each call reads them again
+    baseline  the baseline's answers to its timed prompts; each call reads them again
     folder    its folder in the store; None for an imported cell
     """
 
@@ -103,7 +103,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that was written: its path, how many answers it holds, how many it could not hold."""
+    """A file that was written: its path, the number of answers in it, and the number left out."""
 
     path: Path
     answers: int
@@ -111,15 +111,15 @@ class Written:
 
 
 class Converter(ABC):
-    """One file format. The one subclass in a file of this folder is found by the file's name."""
+    """One file format. Each file of this folder defines one subclass, found by the file's name."""
 
     about: ClassVar[str]
     """The format in a few words."""
     prompts: ClassVar[Prompts] = "all"
-    """Which answers of a measured cell a file holds unless the command says otherwise: a program that reads the clock
-    of every answer gets those that have one."""
+    """Which answers of a measured cell a file holds by default: `timed` for programs that need the wall time of every
+    answer."""
     divides: ClassVar[bool] = True
-    """Whether each prompt has one category, so that all of a file can be one cell."""
+    """Whether each prompt has one category, so that a whole file can be one cell."""
 
     def task(self, category: str | None) -> str | None:
         """The task that a category belongs to."""
@@ -127,8 +127,8 @@ class Converter(ABC):
 
     def script(self, answers: Iterable[Exchanged], baseline: Iterable[Exchanged],
                count: Callable[[str], int]) -> dict[str, float]:
-        """Name -> number of what the format's own script computes for two files; nothing where it has none. `count`:
-        tokens of a text, those that the tokenizer puts around it included."""
+        """Name -> number that the format's own script computes for two files; empty without such a script. `count`:
+        tokens of a text, including special tokens that the tokenizer adds."""
         return {}
 
     @abstractmethod

@@ -24,15 +24,15 @@ from results.store.sample import STRICT
 
 OVERALL = "overall"
 MOST_RESAMPLED = 2000
-"""More prompts are put together at random in so many groups before they are resampled: memory stays bounded, and the
+"""More prompts are divided at random into this many groups, which are resampled instead: memory stays bounded, and the
 interval of a ratio of sums stays the same up to the resampling."""
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedCell:
-    """Numbers of one task of an imported file; None where the file does not hold what they take. `X_ci95`: the 95%
-    interval of X, resampled over prompts.
+    """Numbers of one task of an imported file; None if the file lacks the data. `X_ci95`: the 95% interval of X,
+    resampled over prompts.
 
     task                   the task's name; `OVERALL` for the whole file
     n, failed              prompts with an answer, records without one
@@ -69,7 +69,7 @@ class ImportedCell:
 
 @dataclass(slots=True)
 class Prompt:
-    """What the numbers take of one prompt, summed over its choices; without its text."""
+    """The counts and times of one prompt, summed over its choices."""
 
     committed: int = 0
     accepted: int = 0
@@ -96,7 +96,7 @@ class Prompt:
 
 def cycles_of(answer: Exchanged) -> tuple[int | None, int | None, int]:
     """(committed tokens, accepted draft tokens, cycles) of an answer: from its list of cycles, else from its histogram,
-    else all new tokens over its number of cycles. None for what it does not say."""
+    else from its new tokens and its number of cycles. None for unknown numbers."""
     if answer.committed is not None:
         accepted = [max(0, one - 1) for one in answer.committed] if answer.accepted is None else answer.accepted
         return sum(answer.committed), sum(accepted), len(answer.committed)
@@ -121,7 +121,7 @@ def add_answer(prompts: Prompts, answer: Exchanged) -> None:
 
 def imported_cell(task: str, prompts: Sequence[Prompt], baseline: Sequence[Prompt | None], failed: int,
                   script: dict[str, float]) -> ImportedCell:
-    """The numbers of some prompts of a file; `baseline`: the same prompts in the baseline file, None where it lacks
+    """The numbers of some prompts of a file; `baseline`: the same prompts in the baseline file, None for a missing
     one."""
     counted = [one for one in prompts if one.counted and one.cycles]
     timed = [one for one in prompts if one.clocked and one.seconds > 0]
@@ -163,8 +163,8 @@ def _scores(prompts: Iterable[Prompt]) -> dict[str, list[float]]:
 
 
 def grouped(*columns: Sequence[float]) -> list[Floats]:
-    """Numbers per prompt; where there are more prompts than `MOST_RESAMPLED`, their means in so many random groups of
-    equal size. The remainder of that division is left out of the spread."""
+    """Numbers per prompt; above `MOST_RESAMPLED` prompts, the means of that many random groups of equal size. The
+    remainder of the division is left out of the spread."""
     arrays = [np.asarray(column, float) for column in columns]
     if len(arrays[0]) <= MOST_RESAMPLED:
         return arrays

@@ -1,10 +1,10 @@
-"""Files of other programs as cells of their own kind, apart from measured ones.
+"""Files of other programs as imported cells, separate from measured ones.
 
     <root>/<key>/answers.jsonl   one line per answer of the file, in common terms
                  imported.json   where it came from, and its numbers; written last
 
-The folder holds no cell.yaml: no list of a store's cells shows it, no run can take it for its own, and its key, which
-begins with `imported-`, is the name of no measured cell."""
+The folder holds no cell.yaml: a list of a store's cells does not show it, and no run resumes it. Its key begins with
+`imported-`, which no measured cell's does."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ Count = Callable[[str], int]
 
 
 class ImportedFolder:
-    """One imported file on disk, whether or not it is there yet."""
+    """The folder of one imported file, which may not exist yet."""
 
     def __init__(self, root: Path, key: str) -> None:
         self.path = root / key
@@ -78,22 +78,22 @@ class ImportedFolder:
             return _ABOUT.validate_json(json_text(unsealed(from_json(path.read_bytes()))))
         except (OSError, ValueError) as error:
             fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
-            raise StoreError(f"{path} is no imported file ({fault}): import the file again") from error
+            raise StoreError(f"{path} is not an imported file ({fault}): import the file again") from error
 
     def answers(self) -> Iterator[Exchanged]:
-        """Its answers, one after another. Raises StoreError for a line that was changed."""
+        """Its answers, one after another. Raises StoreError for a changed line."""
         for place, line in raw_lines(self.path / ANSWERS):
             try:
                 yield _ANSWER.validate_json(unsealed_line(self.key, line))
             except ValueError as error:
                 fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
-                raise StoreError(f"{place} is no answer ({fault}): import the file again") from error
+                raise StoreError(f"{place} is not an answer ({fault}): import the file again") from error
 
     def discard(self) -> None:
-        """Remove what a reading left that did not end; an earlier one's stays."""
+        """Remove what an interrupted import left; a complete earlier import stays."""
         if not (self.path / ABOUT).exists():
             remove(self.path / ANSWERS)
-            with suppress(OSError):  # somebody else's files are in it
+            with suppress(OSError):  # it holds other files
                 self.path.rmdir()
 
     def source(self) -> Source:
@@ -104,7 +104,7 @@ class ImportedFolder:
 
 
 def _none() -> Iterator[Exchanged]:
-    """A file's baseline is another file."""
+    """An imported file has no baseline of this kind: its baseline is another file."""
     return iter(())
 
 
@@ -115,10 +115,10 @@ def imported_folders(root: Path) -> list[ImportedFolder]:
 
 def bring_in(root: Path, name: str, converter: Converter, file: Path, baseline: Path | None = None,
              count: Count | None = None) -> Imported:
-    """Read a file of format `name` into `root`; the same file again replaces what it left. `baseline`: a file of the
+    """Read a file of format `name` into `root`; a second import replaces the first. `baseline`: a file of the
     same format with the baseline's answers to the same prompts; `count`: tokens of a text, for the restated arithmetic
-    of the format's own speed script. Raises ExchangeError for a wrong file, and leaves nothing of it; StoreError for
-    one that cannot be written."""
+    of the format's own speed script. Raises ExchangeError for a wrong file, of which nothing is kept; StoreError
+    if the folder cannot be written."""
     base = None if baseline is None else _read_in(root, name, converter, baseline)
     try:
         own = _read_in(root, name, converter, file)
@@ -137,7 +137,7 @@ def bring_in(root: Path, name: str, converter: Converter, file: Path, baseline: 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A file that was read: its folder, its digest, what the numbers take of its prompts."""
+    """A file that was read: its folder, its digest, and the counts and times of its prompts."""
 
     file: Path
     folder: ImportedFolder
@@ -176,13 +176,13 @@ def _line(key: str, file: Path, answer: Exchanged) -> bytes:
     try:
         return sealed_line(key, {"id": answer.id, **plain})
     except ValueError as error:
-        raise ExchangeError(f"{file}: {answer.id}: holds what JSON does not have ({one_line(error)})") from error
+        raise ExchangeError(f"{file}: {answer.id}: cannot be written as JSON ({one_line(error)})") from error
 
 
 def _cells(own: _Reading, base: _Reading | None, converter: Converter,
            count: Count | None) -> list[ImportedCell]:
-    """One cell for the file, and one for each task where it has several; of a format whose tasks share their prompts
-    only these."""
+    """One cell for the file, and one per task if it has several. A format whose tasks share prompts has only cells of
+    tasks."""
     tasks: dict[str | None, list[tuple[str | None, str]]] = {}
     for category, prompt in own.prompts:
         tasks.setdefault(converter.task(category), []).append((category, prompt))

@@ -1,4 +1,4 @@
-"""Formats of one JSON object a line: read line by line within bounds, written line by line."""
+"""Formats of one JSON object per line: read line by line with a size limit, written line by line."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from results.store.json_text import from_json, json_text
 from results.store.reasons import one_line
 
 LINE_BYTES = 16 << 20
-"""A longer line is refused: no answer takes as much."""
+"""A longer line is refused: no answer is that long."""
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
 class Fields(BaseModel):
-    """An object of a format. Fields that it does not name are kept (`model_extra`)."""
+    """An object of a format. Unknown fields are kept (`model_extra`)."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
 
@@ -43,7 +43,7 @@ def raw_lines(file: Path) -> Iterator[tuple[str, bytes]]:
             while line := lines.readline(LINE_BYTES + 1):
                 number += 1
                 if len(line) > LINE_BYTES:
-                    raise ExchangeError(f"{file} line {number}: longer than {LINE_BYTES >> 20} MiB; no answer is")
+                    raise ExchangeError(f"{file} line {number}: longer than the limit of {LINE_BYTES >> 20} MiB")
                 if line.strip():
                     yield f"{file} line {number}", line
     except OSError as error:
@@ -51,19 +51,19 @@ def raw_lines(file: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, object) of each line of a file. Raises ExchangeError, naming file and line, for a line that is none."""
+    """(place, object) of each line of a file. Raises ExchangeError, naming file and line, for any other line."""
     for place, line in raw_lines(file):
         try:
             data = from_json(line)
         except ValueError as error:
             raise ExchangeError(f"{place}: is not JSON ({one_line(error)})") from error
         if not isinstance(data, dict):
-            raise ExchangeError(f"{place}: is no JSON object but {type(data).__name__}")
+            raise ExchangeError(f"{place}: is not a JSON object but {type(data).__name__}")
         yield place, data
 
 
 class LineFormat(Converter):
-    """A format of one JSON object a line."""
+    """A format of one JSON object per line."""
 
     @abstractmethod
     def parse(self, data: dict[str, Any]) -> Iterator[Read]:
@@ -78,7 +78,7 @@ class LineFormat(Converter):
         yield f"{source.name}.jsonl", source.answers()
 
     def read(self, file: Path) -> Iterator[Read]:
-        """As `Converter.read`. A prompt that occurs twice is refused."""
+        """As `Converter.read`. A repeated prompt is refused."""
         first: dict[tuple[str, str | None, int], str] = {}
         for place, data in json_lines(file):
             try:
@@ -100,7 +100,7 @@ class LineFormat(Converter):
 
 
 def write_objects(path: Path, objects: Iterable[Mapping[str, Any] | None]) -> Written:
-    """Write one object a line. Raises StoreError."""
+    """Write one object per line. Raises StoreError."""
     written = left_out = 0
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         for one in objects:

@@ -31,7 +31,7 @@ NO_FILTER = "none"
 
 
 class Line(Fields):
-    """A line of a samples file; each name in `metrics` is a further field, a number or what its mean is made of."""
+    """A line of a samples file; each name in `metrics` is another field: a number, or the parts of an aggregate."""
 
     doc_id: NonNegativeInt
     resps: list[Any]
@@ -63,7 +63,7 @@ class LMEval(Converter):
                                 scores=scores, extra=data)
 
     def write(self, sources: Iterable[Source], folder: Path) -> Iterator[Written]:
-        """A folder per cell, as lm-eval has one per model. Of a cell imported from lm-eval the samples files alone."""
+        """A folder per cell, as lm-eval writes one per model; for a cell imported from lm-eval only samples files."""
         for source in sources:
             if source.format == "lm_eval":
                 yield from _as_imported(source, folder / source.name)
@@ -77,7 +77,7 @@ class LMEval(Converter):
 
 
 class Scored:
-    """The lines of a cell, and the results that follow from the lines written."""
+    """The lines of a cell, and the results computed from the lines written."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -139,7 +139,7 @@ def samples_beside(results: Path) -> list[Path]:
 
 
 def _as_imported(source: Source, folder: Path) -> Iterator[Written]:
-    """The samples as they were read, one file a task."""
+    """The samples as they were read, one file per task."""
     tasks = dict.fromkeys((answer.category or "").rpartition(",")[0] for answer in source.answers())
     for task in tasks:
         lines = (answer.extra for answer in source.answers() if (answer.category or "").rpartition(",")[0] == task)
@@ -157,11 +157,11 @@ def _score(name: str, data: dict[str, Any]) -> float:
     value = data.get(name)
     if isinstance(value, bool | int | float) and math.isfinite(value):
         return float(value)
-    raise ValueError(f"{name}: metrics names it, and it must be a number, not {str(value)[:20]}")
+    raise ValueError(f"{name}: is listed in metrics and must be a number, not {str(value)[:20]}")
 
 
 def _texts(resps: list[Any]) -> list[str] | None:
-    """The generated text; None for log-likelihoods, which are no texts."""
+    """The generated text; None for log-likelihoods."""
     while isinstance(resps, list) and len(resps) == 1:
         resps = resps[0]
     return [resps] if isinstance(resps, str) else None

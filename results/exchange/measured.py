@@ -14,8 +14,8 @@ from results.store.timed import Timed
 
 
 def measured_sources(store: Store, prompts: Prompts) -> Iterator[Source]:
-    """Every cell of a store that has answers, one after another. `prompts`: of a cell that was timed, all answers or
-    the timed ones. Raises StoreError."""
+    """Every cell of a store that has answers, one after another. `prompts`: all answers, or only the timed ones of
+    timed cells. Raises StoreError."""
     for folder in store.cells():
         config = folder.config() or {}
         if not (folder.path / "samples.jsonl").exists():
@@ -39,9 +39,9 @@ def about_of(folder: CellFolder, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exchanged(sample: Sample, timed: Timed | None, metric: str, draft_length: int | None) -> Exchanged:
-    """A sample in common terms. `tokens` are those that the clock belongs to: where the timed pass decoded others than
-    the quality pass, their number. Draft tokens are counted as `draft_length` a cycle where nothing was pruned: the
-    store holds how many were accepted, not how many were proposed."""
+    """A sample in common terms. `tokens` belongs to the measured time: if the timed run decoded another number than
+    the quality pass, that number. Without pruning, `draft_length` draft tokens are counted per cycle: the store
+    holds how many were accepted, not how many were proposed."""
     run = None if timed is None else timed.own
     parted = run is not None and run.tokens != len(sample.output_ids)
     cycles = len(sample.committed)
@@ -58,8 +58,8 @@ def exchanged(sample: Sample, timed: Timed | None, metric: str, draft_length: in
 
 
 def cycles_of_turns(turn_tokens: list[int], committed: list[int]) -> list[int] | None:
-    """Cycles of each turn: a turn's first token comes from the prefill, the others from its cycles. None where the
-    numbers do not add up."""
+    """Cycles of each turn: a turn's first token comes from the prefill, the others from its cycles. None if the numbers
+    do not add up."""
     ends = list(accumulate(max(0, tokens - 1) for tokens in turn_tokens))
     totals = [0, *accumulate(committed)]
     if not ends or totals[-1] != ends[-1] or any(end not in totals for end in ends):
@@ -69,8 +69,8 @@ def cycles_of_turns(turn_tokens: list[int], committed: list[int]) -> list[int] |
 
 
 def by_turn(answer: Exchanged) -> Iterator[Exchanged]:
-    """An answer as one answer per turn, for formats of one request a line. The clock and the prompt's length are known
-    for all turns together, so an answer of several turns loses them; one whose cycles cannot be divided stays whole."""
+    """An answer as one answer per turn, for formats of one request per line. Time and prompt length are known only for
+    all turns together, so an answer of several turns loses them; one whose cycles cannot be divided stays whole."""
     turns, steps = len(answer.texts or answer.tokens or [0]), answer.steps or []
     if turns == 1 or len(steps) != turns or len(answer.tokens or []) != turns:
         yield answer
@@ -98,8 +98,8 @@ def _answers(folder: CellFolder, draft_length: int | None, prompts: Prompts) -> 
 
 
 def _baseline(folder: CellFolder, twin: CellFolder) -> Iterator[Exchanged]:
-    """The autoregressive runs that were timed beside the cell's, with the twin's texts. A prompt whose text the twin
-    does not hold is left out."""
+    """The autoregressive runs timed beside the cell's, with the twin's texts. A prompt without a text of the twin is
+    left out."""
     samples = {sample.id: sample for sample in twin.good_samples()}
     for timed in folder.timed():
         run, sample = timed.arms[1], samples.get(timed.id)

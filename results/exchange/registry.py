@@ -1,4 +1,4 @@
-"""Find a converter by the name of its file. To add one, add a file; nothing is registered by hand."""
+"""Find a converter by the name of its file. To add a converter, add a file; there is no list to extend."""
 
 from __future__ import annotations
 

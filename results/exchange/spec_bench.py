@@ -1,4 +1,4 @@
-"""Answer files of Spec-Bench and EAGLE: one question a line, and the arithmetic of their speed scripts.
+"""Answer files of Spec-Bench and EAGLE: one question per line, and the arithmetic of their speed scripts.
 
     {"question_id": 81, "category": "writing", "answer_id": …, "model_id": …, "tstamp": …,
      "choices": [{"index": 0, "turns": ["…"], "decoding_steps": [40], "new_tokens": [131], "wall_time": [2.9],
@@ -25,11 +25,11 @@ from results.exchange.lines import Fields, LineFormat, parsed
 MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"))
 """Categories that speed.py reports as one task, mt_bench."""
 ERROR = "ERROR"
-"""What eval.py writes as the text of a turn that raised an error, beside the numbers of the turn before."""
+"""What eval.py writes as the text of a turn that raised an error, with the numbers of the previous turn."""
 
 
 class Choice(Fields):
-    """One answer to a question; lists are one entry per turn but for `accept_lengths`."""
+    """One answer to a question; lists have one entry per turn, except `accept_lengths`."""
 
     index: NonNegativeInt = 0
     turns: list[str] = Field(min_length=1)
@@ -109,7 +109,7 @@ def _choice(answer: Exchanged) -> dict[str, Any]:
 
 
 def _id(name: str) -> int | str:
-    """question_id as the benchmarks write it: a number where the name is one."""
+    """question_id as the benchmarks write it: an integer if the name is one."""
     return int(name) if name.isdecimal() and str(int(name)) == name else name
 
 
@@ -123,7 +123,7 @@ class SpeedScript:
     """What Spec-Bench's speed.py prints for two files.
 
     tokens_per_s           mean over questions of new tokens ÷ wall time
-    baseline_tokens_per_s  the same of the baseline, whose tokens are counted again from its text
+    baseline_tokens_per_s  the same for the baseline, whose tokens are counted again from its text
     speedup                ratio of the two means
     mean_accepted          mean of all accept lengths; None for files without them
     """
@@ -138,11 +138,11 @@ def speed_script(method: Iterable[Exchanged], baseline: Iterable[Exchanged],
                  count: Callable[[str], int]) -> SpeedScript | None:
     """The arithmetic of Spec-Bench's evaluation/speed.py, restated.
 
-    count  tokens of a text, those that the tokenizer puts around it included
+    count  tokens of a text, including special tokens that the tokenizer adds
 
     The method's tokens are the file's counter, the baseline's are counted again: `count(turn) − 1` summed over its
-    turns. Each side is the mean of its questions' rates, over whatever questions its own file holds, and only the first
-    choice counts. None where a side has no timed question."""
+    turns. Each side is the mean rate over all questions of its file; only the first choice counts. None if a side has
+    no timed question."""
     speeds, base_speeds, committed, cycles = [], [], 0, 0
     for answer in (one for one in method if one.choice == 0):
         committed, cycles = committed + sum(answer.committed or []), cycles + len(answer.committed or [])

@@ -1,4 +1,4 @@
-"""Responses of a vLLM server with per-request acceptance metrics, one a line.
+"""Responses of a vLLM server with per-request acceptance metrics, one per line.
 
     {"id": "chatcmpl-…", "object": "chat.completion", "choices": […], "usage": {"completion_tokens": 128, …},
      "metrics": {"time_to_first_token_ms": 85.2, "generation_time_ms": 1240.5, …,
@@ -8,7 +8,7 @@
 
 Source: vLLM's documentation, features/speculative_decoding/acceptance_metrics and features/per_request_metrics (0.32;
 `--per-request-spec-decode-metrics summary|detailed`, pull request 48915; vLLM calls the shape experimental). A file
-holds what a client received: whole responses, or of a stream its last chunk, which carries `usage` and `metrics`."""
+holds what a client received: whole responses, or the last chunk of a stream, which carries `usage` and `metrics`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from results.exchange.lines import Fields, LineFormat, parsed
 from results.exchange.measured import by_turn
 
 LONGEST_DRAFT = 4096
-"""More buckets of a histogram are refused."""
+"""A histogram with longer drafts is refused."""
 FINISH = {"eos": "stop", "stop": "stop", "length": "length"}
 
 
@@ -77,7 +77,7 @@ class VLLM(LineFormat):
 
 
 def _response(answer: Exchanged, source: Source, counters: dict[str, Any], histogram: list[int]) -> dict[str, Any]:
-    """A response object. Of an answer that a response was read from, it is that response."""
+    """A response object; for an answer read from a response, that response."""
     length = max(len(histogram), (answer.draft_length or 0) + 1)
     counts = {"mean_acceptance_length": counters.pop("mean_acceptance_length"),
               "draft_acceptance_rate": counters.pop("draft_acceptance_rate"),
@@ -99,7 +99,7 @@ def _response(answer: Exchanged, source: Source, counters: dict[str, Any], histo
 
 
 def _texts(choices: list[dict[str, Any]]) -> list[str] | None:
-    """The text of the only choice: of a chat or of a completion; None where a stream's last chunk holds none."""
+    """The text of the only choice, of a chat or a completion; None if there is none, as in a stream's last chunk."""
     if len(choices) != 1:
         return None
     message = choices[0].get("message")
@@ -108,7 +108,7 @@ def _texts(choices: list[dict[str, Any]]) -> list[str] | None:
 
 
 def _rest(data: dict[str, Any]) -> dict[str, Any]:
-    """The response without the counts that `Exchanged` holds; fields that a later version adds to them stay."""
+    """The response without the counts that `Exchanged` holds; fields of later versions are kept."""
     metrics = dict(data["metrics"])
     counts = metrics.pop("speculative_decoding")
     unknown = {name: value for name, value in counts.items()

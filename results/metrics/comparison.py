@@ -60,7 +60,7 @@ class Change:
 
     @property
     def regressions(self) -> list[str]:
-        """What is worse, in a few words each: differing samples of the same models, metrics with an interval below 1."""
+        """What is worse, in a few words each: differing samples of the same models, metrics with intervals below 1."""
         worse = [self.samples.first] if self.samples is not None and self.samples.first else []
         return worse + [f"{name} is lower: × {ratio:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
                         for name, (ratio, interval) in self.ratios.items() if interval is not None and interval[1] < 1]

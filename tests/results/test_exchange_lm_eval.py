@@ -75,8 +75,8 @@ def test_a_store_comes_back_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("change", "complaint"), [
     ({"doc_id": "a"}, "line 1: doc_id: Input should be a valid integer"),
-    ({"metrics": ["f1"]}, "line 1: f1: metrics names it, and it must be a number, not None"),
-    ({"exact_match": "yes"}, "line 1: exact_match: metrics names it, and it must be a number, not yes")])
+    ({"metrics": ["f1"]}, "line 1: f1: is listed in metrics and must be a number, not None"),
+    ({"exact_match": "yes"}, "line 1: exact_match: is listed in metrics and must be a number, not yes")])
 def test_a_wrong_line_is_named(change: dict, complaint: str, tmp_path: Path) -> None:
     line = json.loads(SAMPLES.read_text().splitlines()[0])
     file = tmp_path / "samples_a_b.jsonl"

@@ -160,7 +160,7 @@ def test_a_changed_answer_is_noticed(tmp_path: Path) -> None:
     about = bring_in(tmp_path, "spec_bench", FORMAT, METHOD)
     file = tmp_path / about.key / "answers.jsonl"
     file.write_bytes(file.read_bytes().replace(b"[12, 8]", b"[99, 8]"))
-    with pytest.raises(StoreError, match=r"line 1 is no answer .changed since it was written"):
+    with pytest.raises(StoreError, match=r"line 1 is not an answer .changed since it was written"):
         list(ImportedFolder(tmp_path, about.key).answers())
 
 
@@ -172,7 +172,7 @@ def changed(**choice) -> dict:
 
 
 @pytest.mark.parametrize(("line", "complaint"), [
-    (b"{", "line 2: is not JSON"), (b"[]", "line 2: is no JSON object but list"),
+    (b"{", "line 2: is not JSON"), (b"[]", "line 2: is not a JSON object but list"),
     (b"\xff\xfe", "line 2: is not JSON"), (b"[" * 100_000, "line 2: is not JSON .nested too deeply"),
     ({"choices": GOOD["choices"]}, "line 2: question_id: Field required"),
     ({"question_id": 1, "choices": []}, "line 2: choices: List should have at least 1 item"),
