@@ -1,4 +1,4 @@
-"""Where rotations run (`launch=NAME`): the options of each launcher, which conf/launch/NAME.yaml explains."""
+"""The options of each launcher (`launch=NAME`), which conf/launch/NAME.yaml explains."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from results.store.locks import check_across_hosts
 
 
 class Launcher(Section):
-    """What all launchers have.
+    """The options of all launchers.
 
-    parallel   workers at once; None: as many as suit the launcher.
-    package    what it needs of the extra `cluster`; its workers may run on several hosts.
+    parallel   most workers at once; None: the launcher's default.
+    package    the package of the extra `cluster` that it needs; its workers may then run on several hosts.
     """
 
     package: ClassVar[str | None] = None
@@ -26,7 +26,7 @@ class Launcher(Section):
 
     @property
     def has_own_machines(self) -> bool:
-        """Whether each worker has a machine to itself, so that nothing runs beside a timed pass."""
+        """Whether each worker has a whole machine, so that nothing runs beside a timed pass."""
         return False
 
     def check(self, name: str, store: Path) -> None:
@@ -38,7 +38,7 @@ class Launcher(Section):
 
 
 class Local(Launcher):
-    """Processes of this machine."""
+    """Processes on this machine."""
 
 
 class Slurm(Launcher):

@@ -33,8 +33,8 @@ PATIENCE_S = 0.5
 class Passes:
     """How the two passes over cells are run.
 
-    traced         names of the cells that are traced,
-    along          and of those, twins among them, that are traced as far as they are decoded anyway.
+    traced         names of the cells whose answers are all traced.
+    along          names of cells, twins included, of which only answers decoded in this run are traced.
     quality_batch  prompts decoded together in the quality pass.
     workers        processes of the quality pass; None: as many as suit the machine.
     shared         other workers run on this machine: the timed pass runs beside them, and its rows say so.
@@ -169,8 +169,8 @@ class Completion:
             stamp = machine.Stamp.now(self._passes.shared)
             for number, rotation in enumerate(groups, start=1):
                 if len(groups) > 1:
-                    told = title([one.cell for one in rotation])
-                    console().print(f"timed pass, {number} of {len(groups)}: {told}", highlight=False)
+                    name = title([one.cell for one in rotation])
+                    console().print(f"timed pass, {number} of {len(groups)}: {name}", highlight=False)
                 time_rotation(rotation, self._store, self._pool, stamp)
 
     def _is_untimed(self, one: Claim) -> bool:

@@ -61,7 +61,7 @@ class Claim:
         return True
 
     def _asked(self) -> dict[str, int]:
-        """What this run asks for and what it found, from which `bench.status` reckons the time left."""
+        """What this run asks for and what it found, from which `bench.status` estimates the time left."""
         prompts = len(self.cell.load_task().prompts(self.cell.n, self.cell.seed))
         return {"prompts": prompts, "timed": min(self.timed_prompts, prompts),
                 "answered_before": len(self.folder.good_samples())}

@@ -1,13 +1,13 @@
-"""Stalls of the machine in the timed pass: what was timed while the machine kept the process waiting is timed again.
+"""Stalls of the machine in the timed pass: a run during which the machine kept the process waiting is timed again.
 
-Of a dozen timed prompts a single one that the machine stalls decides the speed. On a CPU, decoding waits for nothing:
-at every moment at least one thread runs. The CPU time of all threads is then at least the wall time, and a method whose
-threads are busy together uses its own multiple of it, run after run. A run that uses less was stalled: by another
-program, a full memory, a paused virtual machine. It is judged by this alone, never by how long it took, so that timing
-it again favours neither the method nor the baseline.
+Among a dozen timed prompts a single stalled one can decide the speed. On a CPU, decoding never waits: at least one
+thread runs at every moment. The CPU time of all threads is therefore at least the wall time, and for each method a nearly
+constant multiple of it. A run with a smaller multiple was stalled: by another program, by swapping, by a paused virtual
+machine. Only this ratio decides, never how long the run took, so that timing it again favours neither the method nor
+the baseline.
 
-On an accelerator the process waits for the device, spinning or asleep: its CPU time says nothing, is not recorded, and
-no run is judged."""
+On an accelerator the process waits for the device, spinning or asleep. Its CPU time then shows no stalls: it is not
+recorded, and no run is timed again."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from typing import Generic, NamedTuple, TypeVar
 MOST_IDLE = 0.1
 """Share of a run's usual CPU time that may be missing. One such stall among 12 prompts moves a speed by 1%."""
 REPEATS = 2
-"""How often a run is timed again at most."""
+"""Most repeats of one run."""
 SHARE = 0.25
-"""Runs of a rotation that are timed again at most, as a share of all. A machine that stalls more of them is not free to
-measure on, which a footnote then says."""
+"""Most repeats in a rotation, as a share of its runs. If the machine stalls more of them, it is not free for
+measurements, and a footnote says so."""
 Result = TypeVar("Result")
 
 
@@ -66,9 +66,9 @@ class Attempt(Generic[Result]):
 
 
 class StallWatch:
-    """Times runs, and times those again that the machine stalled.
+    """Times runs, and repeats those that the machine stalled.
 
-    Usual for a method is the median of its runs so far, CPU time over wall time, but at least 1."""
+    The usual value of a method is the median of CPU time over wall time of its runs so far, but at least 1."""
 
     def __init__(self, runs: int, judges: bool, clock: Callable[[], Reading] = read) -> None:
         """`runs`: how many runs are to be timed; `judges`: whether CPU time means anything."""
@@ -76,8 +76,8 @@ class StallWatch:
         self._busy: dict[str, list[float]] = defaultdict(list)
 
     def attempts(self, name: str, run: Callable[[], Result]) -> list[Attempt[Result]]:
-        """Every attempt at a run of the method `name`, the one that counts last: the first without a stall; the least
-        stalled where all have one."""
+        """Every attempt at a run of the method `name`. The last one counts: the attempt without a stall, or else the
+        least stalled one."""
         made = [self._attempt(name, run)]
         while made[-1].stalled and len(made) <= REPEATS and self._left > 0:
             self._left -= 1

@@ -1,4 +1,4 @@
-"""What a command does about its cells: hand their rotations to the launcher until all are complete."""
+"""Complete the cells of a command: hand their rotations to the launcher until all are complete."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LAUNCHERS: Mapping[str, Callable[[Sequence[Work], Any], Generator[Ended, None, N
 
 def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
               traced: Collection[str] = (), shown: Collection[str] = ()) -> None:
-    """Complete the cells where the launcher runs their rotations. Cells named in `traced` are traced even without
-    trace=true; of those named in `shown`, unless trace=false, the answers that are decoded anyway.
+    """Complete the cells through the launcher. Cells named in `traced` are traced even without trace=true. Of cells
+    named in `shown`, the answers that are decoded anyway are traced, unless trace=false.
 
-    What fails is recorded in the cells' folders. Rotations that another process works on are left until the others are
-    complete; where that process then ends before it, they are completed here."""
+    Failures are recorded in the cells' folders. Rotations that another process works on come last; if that process ends
+    without completing them, they are completed here."""
     names = frozenset(cell.name for cell in cells if settings.trace is True or cell.name in traced)
     along = frozenset(shown) if settings.trace else frozenset[str]()
     passes = Passes(names, along, settings.quality_batch, settings.workers)
@@ -66,7 +66,7 @@ def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Sto
 
 
 def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
-    """Write into the folders of its open cells why a rotation could not be completed."""
+    """Record why a rotation could not be completed in the folders of its open cells."""
     for cell in ended.work.cells:
         folder = asked_folder(cell, store)
         try:

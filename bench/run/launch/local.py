@@ -1,4 +1,4 @@
-"""`launch=local`: processes of this machine, one for each group of GPUs. One process is the command itself."""
+"""`launch=local`: processes on this machine, one for each GPU; a single process is the command itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bench.run.model_pool import ModelPool
 
 MOST_DEATHS = 3
-"""A rotation on which so many workers died has failed."""
+"""A rotation fails after this many deaths of its workers."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -35,7 +35,7 @@ def gpus() -> list[str]:
 
 
 def processes(options: Launcher, cells: Sequence[Cell]) -> int:
-    """How many processes: `launch.parallel`, or one for each GPU, on a CPU one; never more than there are rotations."""
+    """How many processes: `launch.parallel`, or one for each GPU, on a CPU one; at most one for each rotation."""
     rotations = {cell.rotation_key for cell in cells}
     asked = options.parallel
     if asked is None:
@@ -103,9 +103,9 @@ def run(works: Sequence[Work], options: Launcher) -> Generator[Ended, None, None
                     if deaths[work.rotation] < MOST_DEATHS:
                         waiting.insert(0, work)
                     else:
-                        yield Ended(work, failure=f"{MOST_DEATHS} processes died while they worked on it; is there "
+                        yield Ended(work, failure=f"{MOST_DEATHS} processes died while working on it; is there "
                                                   "enough memory?")
-                except Exception as error:  # a store that cannot be written, say: the others go on
+                except Exception as error:  # a store that cannot be written, for example: the others continue
                     yield Ended(work, failure=format_exception(error))
     finally:
         for worker in workers:

@@ -1,5 +1,5 @@
-"""`launch=ray`: actors, on this machine or on a cluster, each of which completes one rotation after the other and keeps
-the models of the last one loaded. Ray restarts an actor that dies and runs its rotation again, which resumes."""
+"""`launch=ray`: actors on this machine or on a cluster. Each completes one rotation after another and keeps the models
+of the last one loaded. Ray restarts an actor that dies and runs its rotation again, which resumes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ class Actor:
 
 @dataclass(slots=True)
 class Busy:
-    """What an actor does: a rotation, or None while it is started.
+    """An actor at work.
 
     actor  its handle.
-    gpus   it holds.
-    pair   whose models it has loaded.
+    gpus   number of GPUs that it holds.
+    pair   the pair whose models it has loaded.
+    work   its rotation; None while it starts.
     """
 
     actor: Any
@@ -59,13 +60,13 @@ def run(works: Sequence[Work], options: Ray) -> Generator[Ended, None, None]:
     """Complete the rotations in actors. Raises ValueError where the cluster is lost or lacks what a worker needs."""
     import ray
 
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere unless the user says so
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics unless the user enables them
     os.environ.setdefault("RAY_worker_niceness", "0")  # by default Ray's workers give way to every other process
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's choice for the future, else it warns
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # avoids a warning; Ray will make it the default
     path = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])  # the checkout
     try:
         ray.init(options.address, runtime_env={"env_vars": {"PYTHONPATH": path}}, logging_level=logging.WARNING)
-    except Exception as error:  # Ray raises errors of many kinds, some of them plain
+    except Exception as error:  # Ray raises errors of many classes, also plain Exception
         address = options.address or "a cluster of this machine"
         raise ValueError(f"launch=ray: {address} cannot be started or reached: {one_line(error)}") from error
     try:
@@ -75,7 +76,7 @@ def run(works: Sequence[Work], options: Ray) -> Generator[Ended, None, None]:
 
 
 class Actors:
-    """Hands the rotations out: an actor gets the next one of the pair that it has loaded, or else the first."""
+    """Assigns rotations to actors: the next one of the pair that an actor has loaded, or else the first."""
 
     def __init__(self, works: Sequence[Work], options: Ray) -> None:
         self._waiting, self._options = list(works), options
@@ -94,7 +95,7 @@ class Actors:
             one, left, failure, lives = self._busy.pop(reference), (), "", True
             try:
                 left = ray.get(reference)
-            except ray.exceptions.RayTaskError as error:  # a store that cannot be written, say: the others go on
+            except ray.exceptions.RayTaskError as error:  # an unwritable store, for example: the others continue
                 failure = format_exception(error.cause)
             except ray.exceptions.RayError as error:  # the actor died more often than Ray restarts it
                 failure, lives = f"launch=ray: {format_exception(error)}", False
@@ -103,7 +104,7 @@ class Actors:
                 yield Ended(one.work, left, failure)
             if lives:
                 self._hand_out(one)
-            elif one.work is not None:  # one that never got ready would fail again
+            elif one.work is not None:  # an actor that was never ready would fail again
                 self._start(one.gpus)
         for work in self._waiting:
             yield Ended(work, failure=self._reason)
@@ -125,7 +126,7 @@ class Actors:
         return min(room, rotations)
 
     def _start(self, gpus: int) -> None:
-        """Ask Ray for another actor, where a rotation waits for one with so many GPUs."""
+        """Start another actor if a rotation waits for one with this number of GPUs."""
         import ray
 
         if any(work.gpus == gpus for work in self._waiting):

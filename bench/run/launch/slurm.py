@@ -1,4 +1,4 @@
-"""`launch=slurm`: job arrays, a task for each rotation, by submitit. Slurm throttles, logs and requeues the tasks."""
+"""`launch=slurm`: job arrays with one task per rotation, through submitit. Slurm throttles, logs and requeues them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 POLL_S = 5.0
-"""Between two looks at the queue."""
+"""Seconds between two queries of the queue."""
 LATE_S = 10.0
-"""A result may be seen so long after its task has left the queue, on a file system that is shared."""
+"""Seconds after which a result is missing: on a shared file system it may appear after its task left the queue."""
 OVER = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
         "REVOKED", "TIMEOUT")
 GONE = "gone from the queue"
 
 
 class Task:
-    """What a task of the array does. Where Slurm is about to end it, because its time is over or another job needs the
-    node, it is put into the queue again; the rotation then resumes."""
+    """A task of the array. If Slurm is about to end it, because of its time limit or pre-emption, it is requeued, and
+    the rotation resumes."""
 
     def __call__(self, work: Work) -> tuple[str, ...]:
         from bench.run.model_pool import ModelPool
@@ -37,17 +37,17 @@ class Task:
         return complete(work, ModelPool())
 
     def checkpoint(self, work: Work) -> Any:
-        """What the requeued task does: the same."""
+        """The requeued task, which does the same."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, work)
 
 
 def run(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, None]:
-    """Complete the rotations in tasks, and wait for them. What has not ended when this is closed, as by Ctrl-C, is
-    cancelled. Raises ValueError where Slurm refuses the jobs."""
+    """Complete the rotations in tasks, and wait for them. Tasks still running when the generator is closed, as by
+    Ctrl-C, are cancelled. Raises ValueError if Slurm refuses the jobs."""
     if shutil.which("sbatch") is None:
-        raise ValueError("launch=slurm: no sbatch on the PATH; give the command on a login node of the cluster")
+        raise ValueError("launch=slurm: no sbatch on the PATH; run the command on a login node of the cluster")
     jobs: dict[Any, Work] = {}
     try:
         for gpus in dict.fromkeys(work.gpus for work in works):
@@ -60,7 +60,7 @@ def run(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, None]:
 
 
 def submit(works: Sequence[Work], gpus: int, options: Slurm) -> list[Any]:
-    """One array for rotations that need as many GPUs. Raises ValueError."""
+    """One array for rotations that need the same number of GPUs. Raises ValueError."""
     from submitit import SlurmExecutor
 
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
@@ -100,7 +100,7 @@ def wait(jobs: dict[Any, Work]) -> Iterator[Ended]:
 
 
 def outcome(job: Any, work: Work) -> Ended:
-    """What a task that ended by itself left behind."""
+    """The result or the error of a task that wrote one."""
     error = job.exception()
     if error is None:
         return Ended(work, job.result())
@@ -109,7 +109,7 @@ def outcome(job: Any, work: Work) -> Ended:
 
 
 def queue(arrays: Sequence[str]) -> dict[str, str] | None:
-    """Task -> its state, of these arrays; one that has ended stays for minutes. None while Slurm does not answer."""
+    """Task -> its state, for these arrays; Slurm lists ended tasks for minutes. None while Slurm does not answer."""
     asked = subprocess.run(["squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(arrays)}",
                             "--format=%i %T"], capture_output=True, text=True, check=False)
     if asked.returncode and "Invalid job id" not in asked.stderr:

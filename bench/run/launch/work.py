@@ -1,4 +1,4 @@
-"""The unit of work of every launcher: one rotation, as it travels to the process that completes it."""
+"""The unit of work of every launcher: one rotation, as it is sent to the process that completes it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A rotation with what a worker needs to complete it. Results go to the store alone.
+    """A rotation with what a worker needs to complete it. Results go only to the store.
 
     cells     of one rotation; at least one.
     passes    how they are completed.
     store     the store's folder, absolute.
-    checkout  where relative paths of the cells start.
+    checkout  the folder to which paths of the cells are relative.
     argv      the command, as environment.json records it.
     """
 
@@ -40,12 +40,12 @@ class Work:
 
     @property
     def rotation(self) -> str:
-        """What names it in the store."""
+        """Its name in the store."""
         return self.cells[0].rotation_key
 
     @property
     def pair(self) -> Pair:
-        """Its models are loaded for the rotation."""
+        """The pair whose models the rotation needs."""
         return self.cells[0].pair
 
     @property
@@ -55,7 +55,7 @@ class Work:
 
     @property
     def tokens(self) -> int:
-        """The most tokens that its cells may emit; 0 for prompts that cannot be read, of which its worker says why."""
+        """The most tokens that its cells may emit; 0 for prompts that cannot be read, which its worker reports."""
         most = max(self.cells, key=lambda cell: float("inf") if cell.n is None else cell.n)
         try:
             return len(self.cells) * most.max_new_tokens * len(most.load_task().prompts(most.n, most.seed))
@@ -71,7 +71,7 @@ class Ended:
     """What became of a rotation.
 
     left     names of its cells that another process works on.
-    failure  why its worker could not complete it; empty where it did, or where the cells' folders say why.
+    failure  why its worker could not complete it; empty on success, or if the cells' folders say why.
     """
 
     work: Work
@@ -80,8 +80,8 @@ class Ended:
 
 
 def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
-    """The rotations of these cells, those of one pair together. Pairs that need most GPUs come first, then those with
-    most tokens, and within a pair the longest rotation: what ends last has begun first. Raises ValueError."""
+    """The rotations of these cells, those of one pair together. Pairs that need the most GPUs come first, then those
+    with the most tokens; within a pair the longest rotation comes first. Raises ValueError."""
     for cell in cells:
         if ":" in cell.engine.device:
             raise ValueError(f"engine.device={cell.engine.device}: the launcher gives each worker its GPU; give "
