@@ -1,4 +1,4 @@
-"""Cells of a store that were measured under an earlier identity: found again by their settings and models."""
+"""Cells of a store that were measured under an earlier identity, found by their settings and models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Older:
 
     key       its folder
     baseline  that of its autoregressive twin
-    identity  the version of what its settings meant
+    identity  its identity version
     """
 
     key: str
@@ -37,7 +37,7 @@ def older_cells(store: Store) -> dict[str, Older]:
     for content in store.contents(older):
         try:
             cell = Cell.parsed({**content.config, "n": None, "timed": 0})
-        except ConfigError:  # an option that is gone: no cell of today has these settings
+        except ConfigError:  # an option that no longer exists: no current cell has these settings
             continue
         entry = content.entry
         cells[meaning(cell, content.config.get("fingerprints", {}))] = Older(entry.key, entry.baseline, keys[entry.key])
@@ -45,6 +45,6 @@ def older_cells(store: Store) -> dict[str, Older]:
 
 
 def meaning(cell: Cell, models: Mapping[str, str]) -> str:
-    """What a cell measures on models of these fingerprints, whatever its identity."""
+    """What a cell measures on models with these fingerprints, independent of its identity."""
     plain = cell.model_dump(mode="json", exclude={"n", "half_width", "timed", "pair"})
     return json.dumps({**plain, "pair": cell.pair.name, "models": dict(models)}, sort_keys=True)

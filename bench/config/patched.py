@@ -17,12 +17,13 @@ PLAIN = (str, int, float, bool, type(None))
 NAMES = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 """An interpolation that names a key from the root."""
 OF_PATH = re.compile(r"\$\{project:[^${}]*\}")
-"""One that names none."""
+"""An interpolation that names no key."""
 
 
 class Patched:
-    """Resolves configurations of points; those that differ in plain values alone are copies of one, with the values put
-    in. OmegaConf resolves all others: values that an interpolation names, hold one, or replace more than a leaf."""
+    """Resolves configurations of points. Points that differ only in plain values are copies of one configuration with
+    the values inserted. OmegaConf resolves all others: values that contain or are named by an interpolation, and values
+    that replace more than a leaf."""
 
     def __init__(self) -> None:
         self._named: dict[tuple[str, ...], tuple[set[str] | None, dict[str, Any]]] = {}
@@ -64,7 +65,7 @@ class Patched:
 
 
 def named_keys(raw: Any) -> set[str] | None:
-    """The keys that interpolations in unresolved data name; None where one is of another form."""
+    """The keys that interpolations in unresolved data name; None if one has another form."""
     named: set[str] = set()
     for text in _texts(raw):
         rest = OF_PATH.sub("", NAMES.sub("", text))
@@ -75,7 +76,7 @@ def named_keys(raw: Any) -> set[str] | None:
 
 
 def is_plain(override: Override, named: Iterable[str], raw: Mapping[str, Any]) -> bool:
-    """Whether a value may be put in after the others are resolved: it replaces a leaf that no interpolation names."""
+    """Whether a value may be inserted after the others are resolved: it replaces a leaf that no interpolation names."""
     value, key = override.value(), override.key_or_group
     if type(value) not in PLAIN or (isinstance(value, str) and ("${" in value or value == "???")):
         return False
@@ -89,7 +90,7 @@ def is_plain(override: Override, named: Iterable[str], raw: Mapping[str, Any]) -
 
 
 def covers(key: str, other: str) -> bool:
-    """Whether `other` is this key or lies below it."""
+    """Whether `other` is this key or below it."""
     return f"{other}.".startswith(f"{key}.")
 
 

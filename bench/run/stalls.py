@@ -1,10 +1,10 @@
 """Stalls of the machine in the timed pass: a run during which the machine kept the process waiting is timed again.
 
 Among a dozen timed prompts a single stalled one can decide the speed. On a CPU, decoding never waits: at least one
-thread runs at every moment. The CPU time of all threads is therefore at least the wall time, and for each method a nearly
-constant multiple of it. A run with a smaller multiple was stalled: by another program, by swapping, by a paused virtual
-machine. Only this ratio decides, never how long the run took, so that timing it again favours neither the method nor
-the baseline.
+thread runs at every moment. The CPU time of all threads is therefore at least the wall time, and for each method a
+nearly constant multiple of it. A run with a smaller multiple was stalled: by another program, by swapping, by a paused
+virtual machine. Only this ratio decides, never how long the run took, so that timing it again favours neither the
+method nor the baseline.
 
 On an accelerator the process waits for the device, spinning or asleep. Its CPU time then shows no stalls: it is not
 recorded, and no run is timed again."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
 class ChainProposer(Proposer):
     """Drafts a chain of K tokens with `model`. Subclasses set `cache`.
 
-    With `stop_below` a row's draft ends before the first token at which the draft's raw softmax has no entry that
-    large. Whether it ends depends on the tokens before alone, so speculative sampling stays exact."""
+    With `stop_below` a row's draft ends before the first token for which the largest probability of the draft's raw
+    softmax is below it. This depends only on the tokens before, so speculative sampling stays exact."""
 
     cache: SlotCache
 
@@ -43,7 +43,7 @@ class ChainProposer(Proposer):
             tokens = token[:, None]
             if self.stop_below:
                 valid.append(valid[-1] & (out.softmax(-1).amax(-1) >= self.stop_below))
-                if not valid[-1].any():  # waits for the device: the price of not drafting on
+                if not valid[-1].any():  # waits for the device, to save the remaining draft steps
                     break
         draft = Draft.of_chain(torch.stack(path, 1), sampled=self.sampled,
                                valid=torch.stack(valid, 1) if self.stop_below else None)

@@ -29,8 +29,8 @@ class ModelDrafter(Drafter):
     sample       at T > 0 draw the candidates from the draft's processed distribution; false: always its likeliest.
     branching    siblings of each node, from the root's depth on; 1 behind the last. Empty: a chain.
     replacement  drawn siblings are independent; false: each is drawn without the tokens of those before it.
-    stop_below   a chain ends before the first token at which no entry of the draft's raw softmax is this large; 0: it
-                 has draft.length tokens. BiLD's fallback policy (Kim et al. 2023) takes 0.6.
+    stop_below   a chain ends before the first token for which the largest probability of the draft's raw softmax is
+                 below this; 0: chains have draft.length tokens. BiLD's fallback policy (Kim et al. 2023) uses 0.6.
     """
 
     model_role = "draft"
@@ -44,7 +44,7 @@ class ModelDrafter(Drafter):
     @model_validator(mode="after")
     def _check_stop(self) -> Self:
         if self.stop_below and not self.chain:
-            raise ValueError("stop_below ends chains; leave out branching, or stop_below")
+            raise ValueError("stop_below applies only to chains; leave out branching or stop_below")
         return self
 
     @property

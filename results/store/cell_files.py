@@ -1,4 +1,4 @@
-"""Configuration and summary of a cell's folder, parsed whole."""
+"""Parse a cell's configuration and summary."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from results.store.seals import unsealed
 from results.store.summary import Summary
 
 SCHEMA = 1
-"""Of the files of a cell. Raise it, and read what older cells hold, when a file comes to mean something else; cells
-without a schema are of the first."""
+"""Version of the files of a cell. Raise it when the meaning of a file changes, and keep reading older versions; cells
+without a schema have version 1."""
 NESTING, LARGEST = (b"[", b"{", b"- ", b"? "), 1 << 20
-"""What a level of nesting begins with, but for indentation, which takes many bytes; bytes of a large file."""
+"""Tokens that begin a level of nesting, except indentation, which takes many bytes; size of a large file in bytes."""
 DEEPEST = 2000
-"""libyaml's parser, ten times as quick as Python's, ends the process at a hundred thousand levels."""
+"""Most levels for libyaml's parser: it is faster than Python's, but crashes the process at very deep nesting."""
 
 
 def _loader(content: bytes) -> Any:
-    """The quickest loader that is safe for this content."""
+    """The fastest loader that is safe for this content."""
     is_flat = len(content) <= LARGEST and sum(map(content.count, NESTING)) <= DEEPEST
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader) if is_flat else yaml.SafeLoader
 
@@ -41,7 +41,7 @@ def read_config(path: Path, content: bytes) -> list[dict[str, Any]]:
     if not isinstance(config, dict):
         raise StoreError(f"{path} is no configuration: remove it to write it again")
     if (schema := config.pop("schema", SCHEMA)) not in range(1, SCHEMA + 1):
-        raise StoreError(f"{path}: schema {schema}: this version reads schemas up to {SCHEMA}; take the version that "
+        raise StoreError(f"{path}: schema {schema}: this version reads schemas up to {SCHEMA}; use the version that "
                          "wrote it, or a later one")
     return [config]
 

@@ -70,8 +70,8 @@ class Store:
                 if KEY.fullmatch(name)]
 
     def entries(self, keys: Iterable[str] | None = None) -> Iterator[Entry]:
-        """What the files of these cells (None: of all with a configuration) say, in short. Each is read once in the
-        life of the store, as long as its files stay as they are."""
+        """The short records of these cells (None: of all with a configuration). Each cell is read once while its files
+        do not change."""
         return self._index.entries(self.cells() if keys is None else map(self.cell, keys))
 
     def contents(self, keys: Iterable[str], summaries: bool = True) -> Iterator[Content]:
@@ -168,7 +168,7 @@ class CellFolder:
         return self._lines.read(self.path / "samples.jsonl", read_records)
 
     def ends_within_a_line(self, name: str) -> bool:
-        """Whether a file of lines ends in an unfinished one."""
+        """Whether a JSONL file ends within a line."""
         content = self._lines.content(self.path / name)
         return bool(content) and not content.endswith(b"\n")
 
@@ -201,8 +201,8 @@ class CellFolder:
             return False
         if self._lines.is_first_mention(path):
             held = "its samples" if digest is None else f"the {digest.count} samples"
-            log.warning("%s was changed behind summary.json, which is about %s it held: running the cell decodes what "
-                        "is missing", path, held)
+            log.warning("%s was changed after summary.json, which covers %s it held, was written: running the cell "
+                        "decodes what is missing", path, held)
         return True
 
     def write_failure(self, reason: str) -> None:

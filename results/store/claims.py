@@ -2,8 +2,8 @@
 
     <root>/rotations/<rotation>.json    its latest holder: {"host", "process", "since", "cells"}
 
-The file is locked while its holder lives (`results.store.locks`), so a claim survives no kill; without the lock its
-content tells of a holder that was killed. It is empty where the last holder ended by itself."""
+The file is locked while its holder runs (`results.store.locks`), so a claim ends with its process. An unlocked file
+with content names a holder that was killed; after a normal end the file is empty."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _HOLDER = TypeAdapter(Holder)
 @contextmanager
 def rotation_held(root: Path, rotation: str, cells: Sequence[str], *, wait: bool = False) -> Iterator[None]:
     """Hold a rotation of the store `root`, of which `cells` are to be completed. Raises Locked, naming the process that
-    holds it, or with `wait` waits until that one ends; raises StoreError for a store that cannot be locked."""
+    holds it; with `wait`, waits until that process ends. Raises StoreError for a store that cannot be locked."""
     path = root / FOLDER / f"{rotation}.json"
     holder = Holder(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"), tuple(cells))
     what = f"the rotation of {cells[0]}" + (f" and {len(cells) - 1} more cells" if len(cells) > 1 else "")
@@ -69,7 +69,7 @@ def holders(root: Path) -> dict[str, Holder]:
 def _read(text: str) -> Holder | None:
     try:
         return _HOLDER.validate_json(text)
-    except ValidationError:  # empty: its holder ended; cut off: its holder is just writing it
+    except ValidationError:  # empty: its holder ended; truncated: its holder is writing it
         return None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from results.store.sample import Record, Sample
 
 NATS = 1e-3
-"""Likelihoods are equal within this share of themselves: other batches and processors round sums otherwise."""
+"""Relative tolerance of likelihoods: batches and processors differ in how they round sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Differences:
 
     common     prompts that both answered
     tokens     prompt id -> index of the first token that differs, all turns
-    others     prompt id -> the first field that differs although all tokens are equal
+    others     prompt id -> the first field that differs, for equal tokens
     """
 
     common: int
@@ -55,7 +55,7 @@ def parting(own: list[int], other: list[int]) -> int | None:
 
 
 def differing_field(own: Sample, other: Sample) -> str:
-    """The first field that differs, likelihoods within `NATS`; empty for equal samples."""
+    """The first field that differs, likelihoods by more than `NATS`; empty for equal samples."""
     close = (own.nll is None) == (other.nll is None) and math.isclose(own.nll or 0, other.nll or 0, rel_tol=NATS)
     if not close:
         return "nll"

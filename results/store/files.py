@@ -77,8 +77,8 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder without its hidden files to a place that is free; it appears there whole or not at all. Raises
-    StoreError."""
+    """Copy a folder without its hidden files to a path that does not exist; it appears there complete or not at all.
+    Raises StoreError."""
     temporary = target.with_name(f".{target.name}.{socket.gethostname()}.{os.getpid()}")
     with writing(target):
         try:
@@ -105,7 +105,7 @@ def _temporary(path: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path, name: str = "*") -> list[Path]:
-    """What killed processes of this machine left in a folder of what was to become `name` there; *: of anything."""
+    """Temporary files of `name` that killed processes of this machine left in a folder; *: of any name."""
     pattern = "*" if name == "*" else glob.escape(name)
     found = folder.glob(f".{pattern}.{glob.escape(socket.gethostname())}.*")
     return [path for path in found if (process := path.suffix[1:]).isdecimal() and not _is_running(int(process))]

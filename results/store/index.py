@@ -1,11 +1,10 @@
-"""An index of a store: what was read of each cell's files, kept as long as none of them changes.
+"""An index of a store: what was read from each cell's files, valid until one of them changes.
 
-    <root>/.index-HOST.sqlite    one row per cell, of this machine alone: no lock crosses the network
+    <root>/.index-HOST.sqlite    one row per cell; each host has its own: no lock crosses the network
 
-Nothing is measured here. Where a row is missing, is damaged or is about other files than those that lie there, the cell
-is read again; removing the index costs the time of reading all cells once. What is wrong with a cell is never stored,
-so that every look notices it. A file counts as unchanged while its size, its inode and its times of the last change of
-content and of state, in nanoseconds, are the same."""
+It is only a cache. If a row is missing, damaged or out of date, the cell is read again; removing the index costs the
+time of reading all cells once. Damaged cells are never indexed, so every command notices them. A file counts as
+unchanged while its size, inode, mtime and ctime (in ns) are the same."""
 
 from __future__ import annotations
 
@@ -35,35 +34,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 VERSION = 1
-"""Raise it when a row comes to hold something else: an index of another version is written again."""
+"""Raise it when the content of a row changes: an index of another version is rebuilt."""
 FILES = ("cell.yaml", "environment.json", "samples.jsonl", "timed.jsonl", "summary.json", "failure.json")
 """What a row is read from."""
 SETTLED_NS = 2_000_000_000
-"""A file that was changed so shortly before it was read could change again at the same tick of the clock, unseen."""
+"""A file changed less than this before it was read could change again within one tick of the clock, unnoticed."""
 BATCH = 500
 """Rows that are written in one transaction."""
 LEAST = 50
-"""So few new rows are not written: reading these cells again costs less than a second."""
+"""Fewer new rows are not written: reading these cells again costs less than a second."""
 _TABLE = "CREATE TABLE cells (key TEXT PRIMARY KEY, stamp BLOB, entry BLOB, config BLOB, summary BLOB) WITHOUT ROWID"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the files of one cell say, in short.
+    """A short record of one cell's files.
 
     key       its folder
     baseline  the cell of its autoregressive twin; empty for a cell without a configuration
     batch     prompts decoded together in its timed pass
-    damage    what was changed, cut off or cannot be read, in one line; where nothing can be read, all else is missing
-    complete  it has a summary, and the samples that this is about, of which none failed
-    asked     prompts that the summary is about; None: all of the task, or no summary
+    damage    what was changed, truncated or cannot be read, in one line; if nothing can be read, only `key` is set
+    complete  it has a summary and the samples that the summary covers, none of which failed
+    asked     prompts that the summary covers; None: all of the task, or no summary
     answered  prompts decoded and scored
     failed    prompts that failed
     timed     prompts timed
-    failure   why the last run could not finish it, or that prompts failed; None where all is well
+    failure   why the last run could not finish it, or how many prompts failed; None without a failure
     identity  version of what its settings mean; None for a cell from before this was recorded
-    run       the latest run: when it began (`since`, ISO 8601 in UTC), what it asks for (`prompts`, `timed`), how many
-              answers it found (`answered_before`); empty for a cell from before this was recorded
+    run       the latest run: its start (`since`, ISO 8601 in UTC), the requested `prompts` and `timed` prompts, and the
+              answers present at its start (`answered_before`); empty for a cell from before this was recorded
     """
 
     key: str
@@ -82,7 +81,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """An entry with what it is about; mappings are empty where there is no such file."""
+    """An entry with the cell's configuration and summary; empty mappings for missing files."""
 
     entry: Entry
     config: dict[str, Any]
@@ -90,14 +89,14 @@ class Content:
 
 
 class Index:
-    """The index of the store under `root`. Where it cannot be used, all cells are read."""
+    """The index of the store under `root`. If it cannot be used, all cells are read."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self.path = root / f".index-{socket.gethostname()}.sqlite"
 
     def entries(self, cells: Iterable[CellFolder]) -> Iterator[Entry]:
-        """The entry of each of these cells as its files are now."""
+        """The entry of each of these cells, from its current files."""
         yield from (content.entry for content in self._contents(cells, "entry"))
 
     def contents(self, cells: Iterable[CellFolder], summaries: bool = True) -> Iterator[Content]:
@@ -124,7 +123,7 @@ class Index:
             self._write(fresh)
 
     def _write(self, fresh: Mapping[str, tuple[bytes, Content]]) -> None:
-        """Add these rows; where the store cannot be written, its cells are read again next time."""
+        """Add these rows; if the store cannot be written, its cells are read again next time."""
         rows = [(key, state, *map(_packed, (asdict(content.entry), content.config, content.summary)))
                 for key, (state, content) in fresh.items()]
         with self._opened(make=True) as database:
@@ -134,18 +133,18 @@ class Index:
                 database.execute("BEGIN IMMEDIATE")
                 database.executemany("INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?)", rows)
                 database.execute("COMMIT")
-            except sqlite3.OperationalError as error:  # a full disk, say
+            except sqlite3.OperationalError as error:  # a full disk, for example
                 log.info("%s cannot be written: %s", self.path, error)
             except sqlite3.DatabaseError as error:
                 self._discard(error)
 
     def _discard(self, error: sqlite3.DatabaseError) -> None:
-        log.warning("%s is damaged (%s): it is removed and made again", self.path, error)
+        log.warning("%s is damaged (%s): it is removed and rebuilt", self.path, error)
         self.path.unlink(missing_ok=True)
 
     @contextmanager
     def _opened(self, make: bool = False) -> Iterator[sqlite3.Connection | None]:
-        """The database; None where there is none, or it cannot be used. `make`: a missing or damaged one is made."""
+        """The database; None if it is missing or cannot be used. `make`: a missing or damaged one is created."""
         database = None
         if make or self.path.exists():
             try:
@@ -197,7 +196,7 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def _known(database: sqlite3.Connection, key: str, state: bytes, columns: str) -> Content | None:
-    """The row of a cell; None where there is none about these files."""
+    """The row of a cell; None if there is none for this state of its files."""
     try:
         row = database.execute(f"SELECT {columns} FROM cells WHERE key = ? AND stamp = ?", (key, state)).fetchone()
         if row is None:
@@ -254,9 +253,9 @@ def _failures(summary: Summary | None) -> str | None:
 
 
 def _changed(cell: CellFolder, summary: Summary | None) -> str:
-    """What of a cell that can be read was changed or cut off; empty where nothing was."""
+    """What was changed or truncated in a readable cell; empty if nothing was."""
     if summary is None and (cell.path / "summary.json").exists():
-        return f"{cell.path}/samples.jsonl was changed behind summary.json"
+        return f"{cell.path}/samples.jsonl was changed after summary.json was written"
     for name in ("samples.jsonl", "timed.jsonl"):
         if cell.ends_within_a_line(name):
             return f"{cell.path / name} ends within a line"

@@ -1,4 +1,4 @@
-"""The files of a cell's folder: read whole, parsed once a command; those of lines checked line by line."""
+"""The files of a cell's folder: read whole, parsed once per command; JSONL files are checked line by line."""
 
 from __future__ import annotations
 

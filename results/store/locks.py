@@ -1,7 +1,7 @@
-"""Lock files: one process holds each, and the system drops the lock when that process ends, however it ends.
+"""Lock files: one process holds each, and the system releases the lock when that process ends, however it ends.
 
-`flock` locks hold across the hosts that share an NFSv4 mount (where the server drops those of a lost client after its
-lease, 90 s by default) or a Lustre mount with `-o flock`. A file system that refuses them is an error."""
+`flock` locks hold across the hosts that share an NFSv4 mount (where the server releases those of a lost client after
+its lease, 90 s by default) or a Lustre mount with `-o flock`. A file system that refuses them is an error."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from results.store.files import writing
 
 log = logging.getLogger(__name__)
 REFUSED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-"""What `flock` says on a file system without locks."""
+"""Errors of `flock` on a file system without locks."""
 MOUNTS = Path("/proc/self/mounts")
 ON_ONE_HOST = {"nfs": {"nolock", "local_lock=all", "local_lock=flock"}, "lustre": {"localflock", "noflock"}}
-"""File system -> mount options with which a lock holds on one host alone, or not at all."""
+"""File system -> mount options with which a lock holds only on one host, or not at all."""
 REMEDY = "mount it with locks (NFSv4; Lustre with -o flock), or give a store.dir on another file system"
 
 
 @contextmanager
 def held(path: Path, text: str, what: str, *, wait: bool = False, name: Callable[[str], str] = str) -> Iterator[None]:
-    """Hold the lock file `path`, so that this process alone writes `what`; meanwhile the file's content is `text`, of
+    """Hold the lock file `path`, so that only this process writes `what`; meanwhile the file's content is `text`, from
     which `name` makes the name of the holder.
 
-    Where another process holds it: wait until that one ends, and say so, or without `wait` raise Locked. Raises
+    If another process holds it: with `wait`, log that and wait until it ends; otherwise raise Locked. Raises
     StoreError for a folder that cannot be written or a file system without locks."""
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def is_held(path: Path) -> bool:
 
 
 def check_across_hosts(folder: Path) -> None:
-    """Raises StoreError where `folder` lies on a mount whose locks other hosts do not see."""
+    """Raises StoreError if `folder` is on a mount whose locks other hosts do not see."""
     kind, options = _mount(folder.resolve())
     family = "nfs" if kind.startswith("nfs") else kind
     if refusing := ON_ONE_HOST.get(family, set()) & options:
@@ -82,7 +82,7 @@ def _lock(descriptor: int, path: Path, kind: int) -> bool:
 
 
 def _mount(folder: Path) -> tuple[str, set[str]]:
-    """Type and options of the mount that holds `folder`; empty where the system does not say."""
+    """Type and options of the mount that holds `folder`; empty if the system does not list it."""
     lines = MOUNTS.read_text(encoding="utf-8").splitlines() if MOUNTS.exists() else []
     mounts = [(Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), fields[1])), fields[2],
                set(fields[3].split(","))) for fields in map(str.split, lines)]

@@ -1,4 +1,4 @@
-"""Merge one store into another: equal cells are checked sample by sample, differing ones are kept apart."""
+"""Merge one store into another: cells in both are compared sample by sample, differing ones are kept apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from results.store.files import check_writable, copy_file, copy_folder
 from results.store.sample import Record, Sample
 
 APART = "apart"
-"""Folder of the store for cells that differ: <root>/apart/NAME is a store of its own, NAME that of the other store."""
+"""Folder for cells that differ: <root>/apart/NAME is a separate store; NAME is the name of the other store."""
 
 
 @dataclass(slots=True)
@@ -33,12 +33,12 @@ class Merged:
 
 
 def merge(into: Store, other: Store) -> Merged:
-    """Bring every cell of `other` into `into`; nothing of `other` changes. The same call completes an interrupted one.
+    """Add every cell of `other` to `into`; `other` does not change. The same call completes an interrupted one.
 
-    A cell that `into` lacks is copied. Of a cell that both hold, the samples that both have are compared: where all are
-    equal, the missing ones are added, and what the clock said only where `into` has timed nothing of the cell, so that
-    no cell mixes the clocks of two machines. A cell that differs, or whose baseline does, is copied into
-    <root>/apart/NAME. Raises StoreError where `into` cannot be written."""
+    A cell that `into` lacks is copied. If both hold a cell, their common samples are compared. If all are equal, the
+    missing samples are added; times only if `into` has none for the cell, so that no cell mixes times of two machines.
+    A cell that differs, or whose baseline does, is copied into <root>/apart/NAME. Raises StoreError if `into` cannot be
+    written."""
     merged, twins = Merged(), {}
     for entry in other.entries():
         if entry.damage:
@@ -64,7 +64,7 @@ def merge(into: Store, other: Store) -> Merged:
 
 
 def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
-    """Copy a cell, or add to ours what it lacks. Returns how the two differ; nothing is written then."""
+    """Copy a cell, or add what ours lacks. Returns how the two differ, in which case nothing is written."""
     if not ours.path.exists():
         copy_folder(theirs.path, ours.path)
         merged.added.append(theirs.key)
@@ -89,15 +89,15 @@ def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
 
 
 def _missing(ours: CellFolder, theirs: CellFolder) -> list[Record]:
-    """Their records of prompts that we have not answered; a failure only where we have not tried the prompt."""
+    """Their records of prompts that ours has not answered; a failure only for a prompt that ours has not tried."""
     tried = {record.id: isinstance(record, Sample) for record in ours.samples()}
     return [record for record in theirs.samples()
             if not tried.get(record.id, False) and (isinstance(record, Sample) or record.id not in tried)]
 
 
 def _copy_others(theirs: CellFolder, ours: CellFolder) -> None:
-    """Copy the files that we lack: traces as a whole, a profile with the clock it belongs to, a summary of the samples
-    that we hold."""
+    """Copy the files that ours lacks: all traces, a profile if the times are the same, a summary if times and samples
+    are the same."""
     same_clock, same_samples = (_content(theirs, name) == _content(ours, name)
                                 for name in ("timed.jsonl", "samples.jsonl"))
     for file in sorted(theirs.path.iterdir()):

@@ -1,4 +1,4 @@
-"""How far the cells of a store are: complete, running, failed or open, by rotation; how long what runs will take."""
+"""The state of a store's cells by rotation: complete, running, failed or open; the time left of running ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from results.store.index import Entry
 
 State = Literal["complete", "baseline", "running", "failed", "open", "damaged"]
 STATES: tuple[State, ...] = ("complete", "baseline", "running", "failed", "open", "damaged")
-"""baseline: autoregressive answers, which only the cells compared with them asked for; open: begun and not finished,
-and no process works on it."""
+"""baseline: autoregressive answers that only the cells compared with them need; open: begun, not finished, and without
+a process that works on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Rotation:
 
     entries  of these cells
     states   of these cells, in the same order
-    holder   the process that works on them; None where none does
-    unbegun  cells that the holder has not begun: nothing of them is in the store yet
-    seconds  that the holder still needs; None where nothing says how long a prompt takes
-    partly   `seconds` is without the timed pass, of which nothing is known yet
+    holder   the process that works on them, or None
+    unbegun  cells that the holder has not begun and of which the store holds nothing yet
+    seconds  time left, s; None if it cannot be estimated yet
+    partly   `seconds` excludes the timed pass, which cannot be estimated yet
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -57,12 +57,12 @@ class Rotation:
 
     @property
     def is_done(self) -> bool:
-        """Whether all cells are complete or baselines, and nobody works on them."""
+        """Whether all cells are complete or baselines, and no process works on them."""
         return self.holder is None and set(self.states) <= {"complete", "baseline"}
 
 
 def rotations(store: Store, now: datetime) -> list[Rotation]:
-    """The rotations of a store, those at work first, then those that are not done."""
+    """The rotations of a store: running ones first, then others that are not done."""
     entries = list(store.entries())
     held = holders(store, {entry.key for entry in entries if entry.complete})
     working = {cell: holder for holder in held for cell in holder.cells}
@@ -77,7 +77,7 @@ def rotations(store: Store, now: datetime) -> list[Rotation]:
         own, unbegun = [group for group in listed if group.holder is holder], len(set(holder.cells) - known)
         if len(own) == 1:
             own[0].unbegun = unbegun
-        elif unbegun:  # of which rotation they are is not yet known
+        elif unbegun:  # their rotation is not known yet
             listed.append(Rotation(holder=holder, unbegun=unbegun))
     for group in listed:
         if group.holder is not None:
@@ -97,7 +97,7 @@ def holders(store: Store, complete: Collection[str]) -> list[Holder]:
 
 
 def holder_of(lock: Path) -> str:
-    """The process that holds a cell's lock, as it wrote itself into it; empty where none does."""
+    """The process that holds a cell's lock, from the text of the lock file; empty if none does."""
     if not lock.exists():
         return ""
     with open(lock, encoding="utf-8") as file:
@@ -109,7 +109,7 @@ def holder_of(lock: Path) -> str:
 
 
 def state_of(entry: Entry, is_held: bool) -> State:
-    """The state of a cell; `is_held`: a process works on its rotation and is to complete it."""
+    """The state of a cell; `is_held`: a process that will complete it works on its rotation."""
     if entry.damage:
         return "damaged"
     if entry.complete and not entry.failure:
@@ -122,10 +122,10 @@ def state_of(entry: Entry, is_held: bool) -> State:
 
 
 def time_left(group: Rotation, store: Store, now: datetime) -> tuple[float | None, bool]:
-    """Seconds until the holder of a rotation has completed its cells, and whether they are without the timed pass:
-    answers at the rate at which this run gave them, timed prompts at the mean of those that are timed.
+    """Seconds until the holder of a rotation has completed its cells, and whether they exclude the timed pass. Answers
+    are extrapolated at the rate of this run, timed prompts at the mean of those timed so far.
 
-    Cells that are not begun take what those that are take on average. (None, False) before the first answer."""
+    Cells not begun are assumed to take the average of the others. (None, False) before the first answer."""
     assert group.holder is not None
     began = group.holder.since
     running = [entry for entry, state in zip(group.entries, group.states, strict=True)

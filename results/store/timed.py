@@ -47,8 +47,8 @@ class TimedRun:
     decode_s   seconds of decoding, prefill and tokenisation excluded; in a batch, the batch's divided by its rows
     parted     None where its tokens equal those of the quality pass
     wall_s     seconds of the whole answer, tokenisation included; in a batch as decode_s; None if not recorded
-    cpu_s      CPU seconds of all threads of the process meanwhile; None on an accelerator, where they mean nothing
-    stalled    whether the machine stalled this run too, after as many repeats as are allowed
+    cpu_s      CPU seconds of all threads of the process meanwhile; None on an accelerator, where they show no stalls
+    stalled    whether the machine stalled this run too, after the allowed repeats
     repeated   the runs that were stalled before it
     """
 

@@ -198,7 +198,7 @@ def test_a_complete_cell_notices_samples_removed_behind_it(command, caplog: pyte
     else:
         file.write_bytes(b"".join(left) + (rows[-1][:-9] if "torn" in change else b""))
     again = command("method=sps", "n=4")
-    assert again.status == 0 and caplog.text.count("was changed behind summary.json") == 1
+    assert again.status == 0 and caplog.text.count("was changed after summary.json") == 1
     assert samples_of(Store(first.store.root)) == before, "no sample lost, none twice"
     assert again.cell.summary().n == 4 and again.cell.summary().samples.count == 4
     assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
