@@ -129,8 +129,8 @@ def _name(metadata: Metadata) -> str:
 
 def _value(metrics: Mapping[str, Any] | None, name: str) -> float | None:
     """The value of a metric; None if it is missing or null. Raises ValueError if it is not a number."""
-    found = (metrics or {}).get(name)
-    value = found.get("value") if isinstance(found, Mapping) else found
+    metric = (metrics or {}).get(name)
+    value = metric.get("value") if isinstance(metric, Mapping) else metric
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf):
         raise ValueError(f"metrics.{name}.value: must be a non-negative number, not {str(value)[:20]}")
     return None if value is None else float(value)
@@ -141,8 +141,8 @@ def _seconds(metrics: Mapping[str, Any] | None, name: str) -> float | None:
     value = _value(metrics, name)
     if value is None:
         return None
-    found = (metrics or {})[name]
-    unit = found.get("unit", "ms") if isinstance(found, Mapping) else "ms"
+    metric = (metrics or {})[name]
+    unit = metric.get("unit", "ms") if isinstance(metric, Mapping) else "ms"
     if unit not in SECONDS:
         raise ValueError(f"metrics.{name}.unit: {str(unit)[:20]!r} is not a unit of time; use {', '.join(SECONDS)}")
     return value * SECONDS[unit]

@@ -153,13 +153,13 @@ def _scores(prompts: Iterable[Prompt]) -> dict[str, list[float]]:
     for prompt in prompts:
         for name, scores in prompt.scores.items():
             values.setdefault(name, []).append(float(np.mean(scores)))
-    found = {}
+    means = {}
     for name, scores in values.items():
         right = set(scores) <= {0.0, 1.0}
         interval = proportion_interval(int(sum(scores)), len(scores)) if right else mean_interval(grouped(scores)[0])
         mean = float(np.mean(scores))
-        found[name] = [mean, *(interval or (mean, mean)), float(len(scores))]
-    return found
+        means[name] = [mean, *(interval or (mean, mean)), float(len(scores))]
+    return means
 
 
 def grouped(*columns: Sequence[float]) -> list[Floats]:

@@ -132,10 +132,10 @@ def samples_beside(results: Path) -> list[Path]:
     if not isinstance(data, dict) or not isinstance(data.get("results"), dict):
         raise ExchangeError(f"{results}: results: is missing; give a results file of lm-eval, or a samples file")
     date = results.stem.rpartition("_")[2]
-    found = sorted(results.parent.glob(f"samples_*_{date}.jsonl"))
-    if not found:
+    files = sorted(results.parent.glob(f"samples_*_{date}.jsonl"))
+    if not files:
         raise ExchangeError(f"{results}: no samples_*_{date}.jsonl beside it: run lm-eval with --log_samples")
-    return found
+    return files
 
 
 def _as_imported(source: Source, folder: Path) -> Iterator[Written]:

@@ -113,8 +113,8 @@ def _baseline(folder: CellFolder, twin: CellFolder) -> Iterator[Exchanged]:
 
 
 def _name(config: Mapping[str, Any], section: str) -> str:
-    found = config.get(section)
-    return str(found.get("name")) if isinstance(found, Mapping) else "?"
+    part = config.get(section)
+    return str(part.get("name")) if isinstance(part, Mapping) else "?"
 
 
 def _draft_length(config: Mapping[str, Any]) -> int | None:

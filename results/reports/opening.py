@@ -148,9 +148,9 @@ def _ahead(ahead: Sequence[Standing], of: int) -> str:
         return (f"None of {_count(of, 'relaxed cell')} is shown to complete answers sooner than {BEST}, at no worse "
                 "score.")
     verb = "complete" if len(ahead) > 1 else "completes"
-    told = (f"{len(ahead)} of {_count(of, 'relaxed cell')} {verb} answers sooner than {BEST}: "
+    sentence = (f"{len(ahead)} of {_count(of, 'relaxed cell')} {verb} answers sooner than {BEST}: "
             f"{_listed([_over(one) for one in ahead])}.")
-    return f"{told} {by_chance(of, 'cells')}" if of > 1 else told
+    return f"{sentence} {by_chance(of, 'cells')}" if of > 1 else sentence
 
 
 def _over(one: Standing) -> str:
@@ -167,18 +167,18 @@ def _priced(cells: Sequence[Standing]) -> str:
 
 
 def _longer(cells: Sequence[Standing]) -> str:
-    told = [f"{one.name} (length {one.summary.length_ratio:.2f}×)" for one in cells]
-    return f"Faster by the token, but longer answers use up the gain: {_listed(told)}." if told else ""
+    parts = [f"{one.name} (length {one.summary.length_ratio:.2f}×)" for one in cells]
+    return f"Faster by the token, but longer answers use up the gain: {_listed(parts)}." if parts else ""
 
 
 def _greedier(cells: Sequence[Standing]) -> str:
-    told = [f"{one.name} ({one.summary.tau_gain_greedier:.2f} of {one.summary.tau_gain:.2f})" for one in cells]
-    return f"More of the gain in τ is greedier decoding than relaxation: {_listed(told)}." if told else ""
+    parts = [f"{one.name} ({one.summary.tau_gain_greedier:.2f} of {one.summary.tau_gain:.2f})" for one in cells]
+    return f"More of the gain in τ is greedier decoding than relaxation: {_listed(parts)}." if parts else ""
 
 
 def _worse(cells: Sequence[Standing]) -> str:
-    told = [f"{one.name} ({100 * (one.summary.accuracy_change or 0):+.1f} pp)".replace("-", "−") for one in cells]
-    return f"Less accurate than the target alone: {_listed(told)}." if told else ""
+    parts = [f"{one.name} ({100 * (one.summary.accuracy_change or 0):+.1f} pp)".replace("-", "−") for one in cells]
+    return f"Less accurate than the target alone: {_listed(parts)}." if parts else ""
 
 
 def _undecided(cells: Sequence[Standing]) -> str:
@@ -194,9 +194,9 @@ def _span(numbers: Sequence[int]) -> str:
     return f"{numbers[0]:,}" if numbers[0] == numbers[-1] else f"{numbers[0]:,} to {numbers[-1]:,}"
 
 
-def _listed(told: Sequence[str]) -> str:
-    more = len(told) - NAMED
-    return ", ".join(told[:NAMED]) + (f" and {more} more" if more > 0 else "")
+def _listed(parts: Sequence[str]) -> str:
+    more = len(parts) - NAMED
+    return ", ".join(parts[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _count(number: int, thing: str) -> str:
