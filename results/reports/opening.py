@@ -149,7 +149,7 @@ def _ahead(ahead: Sequence[Standing], of: int) -> str:
                 "score.")
     verb = "complete" if len(ahead) > 1 else "completes"
     sentence = (f"{len(ahead)} of {_count(of, 'relaxed cell')} {verb} answers sooner than {BEST}: "
-            f"{_listed([_over(one) for one in ahead])}.")
+                f"{_listed([_over(one) for one in ahead])}.")
     return f"{sentence} {by_chance(of, 'cells')}" if of > 1 else sentence
 
 
