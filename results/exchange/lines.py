@@ -43,7 +43,7 @@ def raw_lines(file: Path) -> Iterator[tuple[str, bytes]]:
             while line := lines.readline(LINE_BYTES + 1):
                 number += 1
                 if len(line) > LINE_BYTES:
-                    raise ExchangeError(f"{file} line {number}: longer than the limit of {LINE_BYTES >> 20} MiB")
+                    raise ExchangeError(f"{file} line {number}: longer than {LINE_BYTES >> 20} MiB, the limit")
                 if line.strip():
                     yield f"{file} line {number}", line
     except OSError as error:
