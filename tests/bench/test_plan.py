@@ -16,6 +16,7 @@ from bench.dry_run import downloads, plan
 from bench.dry_run.downloads import File, Listing, chosen, listing, size
 from bench.dry_run.known import cost, hours, known
 from bench.dry_run.memory import estimate
+from methods.engine import fingerprints
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
 from methods.engine.random_weights import nbytes
@@ -168,6 +169,7 @@ def test_one_point_says_what_it_would_take(command, monkeypatch: pytest.MonkeyPa
 
 def test_a_dry_run_hashes_no_weights(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
+    fingerprints._of_folder.cache_clear()  # as in a new process
     result = command("pair=tiny", "method=pld", "dry_run=true")
     assert result.status == 0 and not (tmp_path / "cache").exists()
     assert re.search(r"^identity: unknown: pair.target=.*target: not yet hashed \(12.7 MB of weights\)$", result.out,
