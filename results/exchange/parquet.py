@@ -11,6 +11,7 @@ a file of samples or traces holds one cell."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path, PurePath
@@ -140,13 +141,18 @@ def _cell(folder: CellFolder) -> dict[str, Any]:
         "failure": folder.failure(), "answers": len(folder.good_samples()), **values}
 
 
+_PRIVATE = re.compile(r"argv|SLURM_.*")
+"""Keys that are left out: commands, and the scheduler's variables, which name users, accounts and hosts."""
+_ABSOLUTE = re.compile(r"(^|[=:,\[\s])([~/][^\s,\]]*)")
+
+
 def public(data: Any) -> Any:
-    """Plain data with the last part in place of each value that is an absolute path, which may name users."""
+    """Plain data without private keys, and with the last part in place of each absolute path, which may name users."""
     if isinstance(data, Mapping):
-        return {name: public(value) for name, value in data.items()}
+        return {name: public(value) for name, value in data.items() if not _PRIVATE.fullmatch(name)}
     if isinstance(data, list):
         return [public(value) for value in data]
-    return PurePath(data).name if isinstance(data, str) and data.startswith(("/", "~")) else data
+    return _ABSOLUTE.sub(lambda found: found[1] + PurePath(found[2]).name, data) if isinstance(data, str) else data
 
 
 def _write_traces(folders: Iterable[CellFolder], into: Path) -> Iterator[Written]:

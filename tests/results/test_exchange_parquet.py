@@ -11,7 +11,7 @@ import yaml
 from results.exchange import registry
 from results.exchange.base import ExchangeError
 from results.exchange.measured import measured_sources
-from results.exchange.parquet import METRICS
+from results.exchange.parquet import METRICS, public
 from results.store.cells import Store
 from results.store.traces import TraceFolder
 from tests.helpers.exchanged_stores import two_turn_store
@@ -111,3 +111,11 @@ def test_it_is_only_written_and_only_of_a_store(tmp_path: Path) -> None:
         list(FORMAT.read(tmp_path))
     with pytest.raises(ExchangeError, match="holds no measured cell"):
         list(FORMAT.write([], tmp_path / "out"))
+
+
+def test_what_names_people_and_machines_is_left_out():
+    given = {"argv": ["bench", "store.dir=/home/ada/store"], "earlier": [{"argv": ["x"]}],
+             "variables": {"SLURM_JOB_USER": "ada", "HF_HOME": "/home/ada/hf"},
+             "pair": {"target": "random:/home/ada/models/tiny", "draft": "~/draft", "task": "a/b"}}
+    assert public(given) == {"variables": {"HF_HOME": "hf"}, "earlier": [{}],
+                             "pair": {"target": "random:tiny", "draft": "draft", "task": "a/b"}}
