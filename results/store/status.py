@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 from statistics import mean
 from typing import Literal
 
 from results.store.cells import Store
+from results.store.claims import Holder, holders
 from results.store.index import Entry
 
 State = Literal["complete", "baseline", "running", "failed", "open", "damaged"]
 STATES: tuple[State, ...] = ("complete", "baseline", "running", "failed", "open", "damaged")
 """baseline: autoregressive answers that only the cells compared with them need; open: begun, not finished, and without
 a process that works on it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A process that writes cells.
-
-    process  `process 12 on HOST`
-    since    when it locked the first of them, ISO 8601 in UTC
-    cells    their names
-    """
-
-    process: str
-    since: str
-    cells: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.process} since {self.since}"
 
 
 @dataclass(slots=True)
@@ -64,7 +45,7 @@ class Rotation:
 def rotations(store: Store, now: datetime) -> list[Rotation]:
     """The rotations of a store: running ones first, then others that are not done."""
     entries = list(store.entries())
-    held = holders(store, {entry.key for entry in entries if entry.complete})
+    held = list(holders(store.root).values())
     working = {cell: holder for holder in held for cell in holder.cells}
     groups: dict[tuple[str, int], Rotation] = {}
     for entry in entries:
@@ -83,29 +64,6 @@ def rotations(store: Store, now: datetime) -> list[Rotation]:
         if group.holder is not None:
             group.seconds, group.partly = time_left(group, store, now)
     return sorted(listed, key=lambda group: (group.holder is None, group.is_done))
-
-
-def holders(store: Store, complete: Collection[str]) -> list[Holder]:
-    """The processes that hold cells of a store other than the `complete` ones."""
-    found: dict[str, dict[str, float]] = {}
-    for folder in store.folders():
-        if folder.name not in complete and (process := holder_of(folder / ".lock")):
-            found.setdefault(process, {})[folder.name] = (folder / ".lock").stat().st_mtime
-    since = {process: datetime.fromtimestamp(min(cells.values()), UTC) for process, cells in found.items()}
-    return [Holder(process, since[process].isoformat(timespec="seconds"), tuple(cells))
-            for process, cells in found.items()]
-
-
-def holder_of(lock: Path) -> str:
-    """The process that holds a cell's lock, from the text of the lock file; empty if none does."""
-    if not lock.exists():
-        return ""
-    with open(lock, encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # dropped with the file
-        except BlockingIOError:
-            return file.read().strip() or "another process"
-    return ""
 
 
 def state_of(entry: Entry, is_held: bool) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from bench import status
 from bench.config import identity
 from results.store import index
 from results.store.cells import Store
+from results.store.claims import rotation_held
 from results.store.status import rotations
 from tests.helpers.generated_store import Writer
 from tests.helpers.synthetic_cells import sample
@@ -35,10 +36,8 @@ def began(store: Store, key: str, **run: int) -> None:
 
 @contextmanager
 def held(store: Store, *keys: str) -> Iterator[None]:
-    """Hold the locks of these cells, as a run does from its start."""
-    with ExitStack() as locks:
-        for key in keys:
-            locks.enter_context(store.cell(key).lock())
+    """Hold the rotation of these cells, as a run does from its start."""
+    with rotation_held(store.root, "rotation", keys):
         yield
 
 
