@@ -205,12 +205,16 @@ def _accuracies(scores: Sequence[float | None], base_scores: Sequence[float | No
 
 
 def _recovery_interval(both: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """`both`: item -> its score under the baseline, and under the method. None where some resample of the items has no
-    score under the baseline."""
+    """`both`: item -> its score under the baseline, and under the method. None unless the baseline is right on at least
+    ten items: resamples on which it is never right have no ratio."""
     base, own = ([pair[side] for pair in both.values()] for side in (0, 1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        interval = intervals.ratio_interval(own, base)
-    return {"recovery_ci95": interval if interval is not None and np.isfinite(interval).all() else None}
+
+    def ratio(own: Floats, base: Floats, axis: int) -> Floats:
+        known = base.sum(axis) > 0
+        return np.where(known, own.sum(axis) / np.where(known, base.sum(axis), 1.0), np.inf)
+
+    enough = sum(score > 0 for score in base) >= 10
+    return {"recovery_ci95": intervals.paired_interval([own, base], ratio) if enough else None}
 
 
 def _accuracy(scores: Sequence[float | None], proportion: bool) -> tuple[float | None, Interval | None]:
