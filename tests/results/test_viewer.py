@@ -21,7 +21,7 @@ from tests.helpers.viewed_cells import HOSTILE, answer, group, texts, traces
 
 def test_tokens_of_a_trace(tmp_path) -> None:
     one = answer("a", [0, 1, 2, 3, 4, 5, 6, 7], 1.0)
-    [turn] = turns_of(one, by_turn(traces(tmp_path, [one]).frame()), texts)
+    [turn] = turns_of(one, by_turn(traces(tmp_path, [one]).frame(), texts), texts)
     assert turn["k"] == "dsrdadss" and turn["c"] == [3, 2, 2]
     assert turn["t"][0] == "<b>" and turn["t"][5] == "\\x1b[31mred \\u202eright to left", "nothing steers the reader"
     assert turn["m"][0] == [], "the first token comes from the prefill, which no trace records"
@@ -37,7 +37,7 @@ def test_tokens_without_a_trace_and_of_another_one(tmp_path) -> None:
     [turn] = turns_of(one, {}, texts)
     assert turn["k"] == "dkkdkdkk" and "m" not in turn
     other = answer("a", [0, 1, 2, 3, 4, 5, 6, 6], 1.0)
-    assert turns_of(other, by_turn(traces(tmp_path, [one]).frame()), texts)[0]["k"] == "dkkdkdkk"
+    assert turns_of(other, by_turn(traces(tmp_path, [one]).frame(), texts), texts)[0]["k"] == "dkkdkdkk"
 
 
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=40), st.data())

@@ -26,7 +26,7 @@ def coloured_answers(folder: AskedFolder, records: Sequence[Compared | FailedSam
     if texts is None or not good:
         return None
     traces = TraceFolder(folder, [record.id for record in good])
-    trace = by_turn(traces.frame(COLUMNS)) if traces.exists() else {}
+    trace = by_turn(traces.frame(COLUMNS), texts) if traces.exists() else {}
     rows = [([row_of(record).get(name) for name in PAGE_COLUMNS], coloured(turns_of(record.sample, trace, texts)))
             for record in good]
     return answers_page(PAGE_COLUMNS, rows)

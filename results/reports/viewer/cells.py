@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
 
-import pandas as pd
-
 from results.metrics.pairwise import Answers, Comparison, Difference, compare_cells
 from results.metrics.replay import COLUMNS as REPLAYED
 from results.metrics.replay import default_values, replay
-from results.reports.viewer.tokens import COLUMNS, Texts, by_turn, turns_of
+from results.reports.viewer.tokens import COLUMNS, Texts, TracedTurn, by_turn, turns_of
 from results.store.reasons import printable
 from results.store.sample import Sample
 from results.store.summary import Summary
@@ -137,9 +135,9 @@ def _cell_parts(cell: Viewed, ids: Sequence[str], texts: Texts | None) -> Iterat
     """(name, data) of the cell's rows and answers."""
     samples, timed = cell.answers.samples, cell.answers.timed
     yield f"rows:{cell.key}", [None if (one := samples.get(i)) is None else _row(one, timed.get(i)) for i in ids]
-    traces: Mapping[tuple[str, int], pd.DataFrame] = {}
+    traces: Mapping[tuple[str, int], TracedTurn] = {}
     if texts is not None and cell.traces is not None and cell.traces.exists():
-        traces = by_turn(cell.traces.frame(COLUMNS))
+        traces = by_turn(cell.traces.frame(COLUMNS), texts)
     for number, chunk in enumerate(_chunks(ids)):
         yield f"answers:{cell.key}:{number}", [
             None if (one := samples.get(i)) is None else _answer(one, traces, texts) for i in chunk]
@@ -152,7 +150,7 @@ def _row(sample: Sample, timed: Timed | None) -> list[Any]:
     return [sample.score, tokens, len(sample.committed), seconds, nll, "length" in sample.finish]
 
 
-def _answer(sample: Sample, traces: Mapping[tuple[str, int], pd.DataFrame], texts: Texts | None) -> dict[str, Any]:
+def _answer(sample: Sample, traces: Mapping[tuple[str, int], TracedTurn], texts: Texts | None) -> dict[str, Any]:
     """The turns of an answer; without a tokenizer its texts alone."""
     turns = [{"text": printable(text)} for text in sample.texts] if texts is None else turns_of(sample, traces, texts)
     return {"turns": turns, "answer": None if sample.answer is None else printable(sample.answer)}

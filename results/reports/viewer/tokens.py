@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -22,19 +23,75 @@ COLUMNS = ("prompt", "turn", "cycle", "node", "parent", "depth", "token", "claus
            *(f"{name}{place}" for name in ("top", "p") for place in range(3, TOP + 1)),
            *(f"draft_{name}{place}" for name in ("top", "q") for place in range(1, TOP + 1)))
 """The columns of a trace that the viewer reads, where they exist."""
+_PLACE = ("prompt", "turn", "cycle", "parent")
 Texts = Callable[[Sequence[int]], list[str]]
 
 
-def by_turn(trace: pd.DataFrame) -> dict[tuple[str, int], pd.DataFrame]:
-    """(prompt, turn) -> its emitted and rejected positions, in the order of the answer; siblings in draft order."""
+@dataclass(frozen=True, slots=True)
+class TracedTurn:
+    """The emitted tokens of one turn as its trace holds them, the first one excepted, which no trace records.
+
+    ids      of the tokens
+    letters  a letter of `CODES` for each
+    numbers  for each, what `turns_of` gives under `m`
+    """
+
+    ids: list[int]
+    letters: str
+    numbers: list[list[Any]]
+
+
+def by_turn(trace: pd.DataFrame, texts: Texts) -> dict[tuple[str, int], TracedTurn]:
+    """(prompt, turn) -> its emitted tokens, and with each the proposals rejected in its place, in draft order."""
     shown = trace[trace["clause"].isin([*EMITTED, Clause.REJECTED])]
     order = shown["node"].where(shown["node"] >= 0, np.iinfo(np.int32).max)
     shown = shown.assign(order=order).sort_values(["prompt", "turn", "cycle", "depth", "order"], kind="stable")
-    grouped: Any = shown.groupby(["prompt", "turn"], sort=False)
-    return {(str(key[0]), int(key[1])): rows for key, rows in grouped}
+    refused = shown[shown["clause"] == Clause.REJECTED]
+    rejected: dict[tuple[Any, ...], list[Any]] = {}
+    for *place, text, p0, q in zip(*(refused[name] for name in _PLACE), _texts(refused["token"], texts),
+                                   _rounded(refused["p0"]), _rounded(refused["q"]), strict=True):
+        rejected.setdefault(tuple(place), []).extend((text, p0, q))
+    emitted = shown[shown["clause"] != Clause.REJECTED]
+    clauses, places = emitted["clause"].tolist(), zip(*(emitted[name] for name in _PLACE), strict=True)
+    behind = [[] if clause in KEPT else rejected.get(place, []) for clause, place in zip(clauses, places, strict=True)]
+    columns = [_rounded(emitted[name]) if name in emitted else [None] * len(emitted) for name in NUMBERS]
+    likeliest = [_likeliest(emitted, token, number, texts)
+                 for token, number in (("top", "p"), ("draft_top", "draft_q"))]
+    numbers = [list(row) for row in zip(*columns, behind, *likeliest, strict=True)]
+    ids, turns = emitted["token"].tolist(), dict[tuple[str, int], TracedTurn]()
+    grouped: Any = emitted.groupby(["prompt", "turn"], sort=False)
+    for (prompt, number), rows in grouped.indices.items():
+        own = slice(rows[0], rows[-1] + 1)  # sorted by prompt and turn
+        letters = "".join(CODES[clause] for clause in clauses[own])
+        turns[str(prompt), int(number)] = TracedTurn(ids[own], letters, numbers[own])
+    return turns
 
 
-def turns_of(sample: Sample, trace: Mapping[tuple[str, int], pd.DataFrame], texts: Texts) -> list[dict[str, Any]]:
+def _likeliest(rows: pd.DataFrame, token: str, number: str, texts: Texts) -> list[list[Any]]:
+    """For each row [text, probability, …] of the likeliest tokens that the trace holds."""
+    found: list[list[Any]] = [[] for _ in range(len(rows))]
+    for place in range(1, TOP + 1):
+        if f"{number}{place}" not in rows:
+            continue
+        shares = _rounded(rows[f"{number}{place}"])
+        held = [at for at, share in enumerate(shares) if share is not None]
+        for at, text in zip(held, _texts(rows[f"{token}{place}"].iloc[held], texts), strict=True):
+            found[at] += [text, shares[at]]
+    return found
+
+
+def _texts(tokens: pd.Series[Any], texts: Texts) -> list[str]:
+    """The text of each token by itself."""
+    single = {token: printable(texts([int(token)])[0]) for token in tokens.unique().tolist()}
+    return [single[token] for token in tokens.tolist()]
+
+
+def _rounded(values: pd.Series[Any]) -> list[float | None]:
+    """Three significant digits; None for what does not exist."""
+    return [float(f"{value:.3g}") if math.isfinite(value) else None for value in values.astype(float).tolist()]
+
+
+def turns_of(sample: Sample, trace: Mapping[tuple[str, int], TracedTurn], texts: Texts) -> list[dict[str, Any]]:
     """One mapping per turn, plain data:
 
     t   the text of each token
@@ -47,12 +104,12 @@ def turns_of(sample: Sample, trace: Mapping[tuple[str, int], pd.DataFrame], text
     for turn, length in enumerate(sample.turn_tokens):
         ids = sample.output_ids[start:start + length]
         committed, accepted = _cycles_of(length, cycles)
-        rows, found = trace.get((sample.id, turn)), None
-        if rows is not None:
-            found = _traced(ids, rows, texts)
-        kinds, numbers = found or (_untraced(committed, accepted, length), None)
-        turns.append({"t": [printable(text) for text in texts(ids)], "k": kinds, "c": committed}
-                     | ({} if numbers is None else {"m": numbers}))
+        shown = {"t": [printable(text) for text in texts(ids)], "c": committed}
+        traced = trace.get((sample.id, turn))
+        if traced is None or traced.ids != ids[1:]:  # the trace is of other tokens
+            turns.append(shown | {"k": _untraced(committed, accepted, length)})
+        else:
+            turns.append(shown | {"k": CODES[Clause.DRAWN] + traced.letters, "m": [[], *traced.numbers]})
         start += length
     return turns
 
@@ -73,37 +130,3 @@ def _untraced(committed: Sequence[int], accepted: Sequence[int], length: int) ->
     kept, drawn = CODES["kept"], CODES[Clause.DRAWN]
     return (drawn + "".join(kept * own + drawn * (all_ - own)
                             for all_, own in zip(committed, accepted, strict=True)))[:length]
-
-
-def _traced(ids: Sequence[int], rows: pd.DataFrame, texts: Texts) -> tuple[str, list[list[Any]]] | None:
-    """Letters and numbers of each token; None where the trace is of other tokens."""
-    emitted = rows[rows["clause"] != Clause.REJECTED]
-    if emitted["token"].tolist() != list(ids[1:]):
-        return None
-    rejected: dict[tuple[int, int], list[Any]] = {}
-    for row in rows[rows["clause"] == Clause.REJECTED].to_dict("records"):
-        here = rejected.setdefault((row["cycle"], row["parent"]), [])
-        here += [printable(texts([row["token"]])[0]), _rounded(row["p0"]), _rounded(row["q"])]
-    letters = CODES[Clause.DRAWN]
-    numbers: list[list[Any]] = [[]]
-    for row in emitted.to_dict("records"):
-        letters += CODES[row["clause"]]
-        refused = [] if row["clause"] in KEPT else rejected.get((row["cycle"], row["parent"]), [])
-        numbers.append([*(_rounded(row.get(name)) for name in NUMBERS), refused,
-                        _likeliest(row, "top", "p", texts), _likeliest(row, "draft_top", "draft_q", texts)])
-    return letters, numbers
-
-
-def _likeliest(row: Mapping[Any, Any], token: str, number: str, texts: Texts) -> list[Any]:
-    """[text, probability, …] of the likeliest tokens that the trace holds."""
-    found: list[Any] = []
-    for place in range(1, TOP + 1):
-        share = row.get(f"{number}{place}")
-        if share is not None and math.isfinite(share):
-            found += [printable(texts([int(row[f"{token}{place}"])])[0]), _rounded(share)]
-    return found
-
-
-def _rounded(value: float | None) -> float | None:
-    """Three significant digits; None for what does not exist."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
