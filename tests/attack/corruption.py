@@ -110,23 +110,29 @@ def trials(field: Field) -> Iterator[Trial]:
         raise RuntimeError(f"status {ended.status} with an empty store: {ended.err[-300:]}")
     again = _start(whole, field.folder).ended(LIMIT)  # so that every cell has an environment with an earlier one
     expected, printed = decoded(whole / "store"), _summaries(again)
-    for cell in (whole / "store").iterdir():
+    for cell in _cells(whole):
         (cell / "failure.json").write_text('{"reason": "made up", "at": "2026-01-01T00:00:00+00:00"}\n')
-    files = sorted({str(path.relative_to(cell)) for cell in (whole / "store").iterdir() for path in cell.rglob("*")
-                    if path.is_file()})
-    kinds = [(file, name) for file in files for name in DAMAGES]
+    found = [(str(path.relative_to(cell)), path) for cell in _cells(whole) for path in cell.rglob("*")
+             if path.is_file()]
+    empty = {file for file, path in found if not path.stat().st_size}  # a lock that nobody holds
+    kinds = [(file, name) for file in sorted(dict(found)) for name in DAMAGES
+             if not (file in empty and DAMAGES[name] in (_flip, _truncate, _without_a_line))]
     for file, name in field.draw.sample(kinds, len(kinds)):
         output = field.folder / "damaged"
         shutil.copytree(whole, output)
-        holders = [cell for cell in sorted((output / "store").iterdir()) if (cell / file).is_file()]
+        holders = [cell for cell in _cells(output) if (cell / file).is_file()]
         cells = field.draw.sample(holders, min(2, len(holders)))
-        for cell in (output / "store").iterdir():
+        for cell in _cells(output):
             if file != "failure.json" or cell not in cells:
                 (cell / "failure.json").unlink()
         DAMAGES[name](cells[0] / file, cells[-1] / file, field.draw)
         damaged = [cell / file for cell in (cells if name == SWAPPED else cells[:1])]
         yield Trial(f"{file}: {name}", _fault(output, damaged, field.folder, expected, printed))
         warm.remove(output)
+
+
+def _cells(output: Path) -> list[Path]:
+    return sorted(file.parent for file in (output / "store").glob("*/cell.yaml"))
 
 
 def _start(output: Path, folder: Path) -> warm.Running:
