@@ -38,7 +38,7 @@ plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against
 test: $(READY)  ## run all tests but the attack campaign
 	$(PYTEST) --dist loadfile -m "not attack"
 
-test-fast: $(READY)  ## run the quick tests: under three minutes on two cores
+test-fast: $(READY)  ## run the quick tests: about six minutes on two cores
 	$(PYTEST) --dist worksteal -m "not (attack or $(LONG))"
 
 test-long: $(READY)  ## run the other tests in a fixed order, for BUDGET=600 seconds; list those left

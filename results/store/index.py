@@ -224,7 +224,7 @@ def _state(cell: CellFolder) -> tuple[bytes, int]:
     for name in FILES:
         try:
             status = os.stat(f"{cell.path}/{name}")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             states.append(b"-")
             continue
         newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
