@@ -432,7 +432,7 @@ COMMANDS = [
     ("bench.exchange from=vllm", "file=FILE"),
     ("bench.exchange from=spec_bench file=%turns.jsonl%", "line 1", "choices"),
     ("bench.exchange from=spec_bench file=%deep.jsonl%", "line 1", "nested"),
-    ("bench.exchange from=vllm file=%number.jsonl%", "line 1", "no JSON object"),
+    ("bench.exchange from=vllm file=%number.jsonl%", "line 1", "not a JSON object"),
     ("bench.exchange from=vllm file=%binary.jsonl%", "line 1"),
     ("bench.exchange from=aiperf file=%zeros.jsonl%", "line 1", "not JSON"),
     ("bench.exchange from=aiperf file=%folder%", "%folder%", "cannot be read"),
