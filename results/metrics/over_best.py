@@ -20,6 +20,8 @@ from results.store.summary import Summary
 TAU_PARTS = {"tau_gain": "over_best_tau", "tau_gain_relaxed": "over_best_tau_relaxed",
              "tau_gain_greedier": "over_best_tau_greedier"}
 Kind = Literal["gain", "gain at a price", "greedier", "no gain", "undecided"]
+OTHER_KINDS: dict[Kind, str] = {"gain at a price": "faster but worse", "greedier": "faster by greedier decoding alone",
+                                "no gain": "no gain", "undecided": "undecided"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +100,21 @@ def _common(own: Row, best: Row) -> tuple[Row, Row]:
 
 def findings(cells: Sequence[tuple[str, Summary]], margin: float) -> list[str]:
     """A sentence on each row of one task that was compared with the best lossless one: does a gain remain after
-    length, greediness and the best K are taken out? `margin`: loss of score that counts as none."""
-    sentences = [sentence for name, summary in cells if (sentence := _finding(name, summary, margin))]
-    return [*sentences, by_chance(len(sentences), "rows")] if len(sentences) > 1 else sentences
+    length, greediness and the best K are taken out? With several rows, one on all of them comes first. `margin`: loss
+    of score that counts as none."""
+    kinds = {name: kind for name, summary in cells if (kind := remains(summary, margin)) is not None}
+    sentences = [_finding(name, kinds[name], summary, margin) for name, summary in cells if name in kinds]
+    return sentences if len(kinds) < 2 else [_on_all(kinds), *sentences, by_chance(len(kinds), "rows")]
+
+
+def _on_all(kinds: Mapping[str, Kind]) -> str:
+    """Which rows remain a gain, and how many are what else."""
+    gains_of = [name for name, kind in kinds.items() if kind == "gain"]
+    counts = {words: sum(one == kind for one in kinds.values()) for kind, words in OTHER_KINDS.items()}
+    others = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+    remain = f"{'; '.join(gains_of) or 'none'} {'remain' if len(gains_of) > 1 else 'remains'} a gain"
+    return (f"Of {len(kinds)} rows, {remain} over the best lossless method when length, greedier decoding and K are "
+            f"accounted for{f'; {others}' if others else ''}.")
 
 
 def by_chance(number: int, things: str) -> str:
@@ -110,10 +124,8 @@ def by_chance(number: int, things: str) -> str:
             f"difference, about {wrong:.1g} would look faster by chance.")
 
 
-def _finding(name: str, summary: Summary, margin: float) -> str:
-    kind = remains(summary, margin)
-    if kind is None or summary.over_best_answer is None:
-        return ""
+def _finding(name: str, kind: Kind, summary: Summary, margin: float) -> str:
+    assert summary.over_best_answer is not None, "`remains` judges no other"
     answer = f"{summary.over_best_answer:.2f}×{_interval(summary.over_best_answer_ci95, '{:.2f}')}"
     length = "" if summary.over_best_length is None else f", with answers {summary.over_best_length:.2f}× as long"
     score = _score(summary, margin)
@@ -142,7 +154,7 @@ def remains(summary: Summary, margin: float) -> Kind | None:
     undecided        the interval holds 1
     """
     speed, score = summary.over_best_answer_ci95, summary.over_best_accuracy_ci95
-    if speed is None:
+    if speed is None or summary.over_best_answer is None:
         return None
     if speed[0] <= 1:
         return "no gain" if speed[1] <= 1 else "undecided"

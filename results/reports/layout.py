@@ -196,8 +196,8 @@ class _Layout:
         return self.notes.index(text)
 
     def _findings(self) -> list[str]:
-        """Sentences on what each relaxed rule gains, by groups of rows that share all labels but the last; none in a
-        table that shows no gain."""
+        """Sentences on what each rule gains, by groups of rows that share all labels but the last; none on baselines,
+        and none in a table that shows no gain."""
         shown = {column.metric.name for column in self.spec.values}
         if not shown & {"tau_gain", "over_best_tau"}:
             return []
@@ -205,7 +205,7 @@ class _Layout:
         axes = (*self.spec.rows[:-1], *self.spec.columns)
         for (row, column), coords in self.coords.items():
             summary = outcome(self.grid, coords).summary
-            if summary is not None:
+            if summary is not None and not any(entry.baseline for entry in self.spec.entries(coords).values()):
                 labels = zip(axes, (*row[:-1], *column), strict=True)
                 varying = tuple(label for axis, label in labels if len(self.spec.axes[axis]) > 1)
                 groups.setdefault(varying, []).append((row[-1], summary))

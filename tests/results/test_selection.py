@@ -123,7 +123,10 @@ def test_what_remains_a_gain(speed, relaxed, score, kind) -> None:
     summary = made_up().summary.with_values(**values)
     assert remains(summary, 0.02) == kind
     sentences = findings([("lossy", summary), ("cactus", summary)], 0.02)
-    assert len(sentences) == (3 if kind else 0) and all("lossy" in one or "cactus" in one for one in sentences[:2])
+    assert len(sentences) == (4 if kind else 0) and all("lossy" in one or "cactus" in one for one in sentences[1:3])
+    assert not kind or sentences[0].startswith(
+        "Of 2 rows, lossy; cactus remain a gain" if kind == "gain" else "Of 2 rows, none remains a gain")
+    assert findings([("lossy", summary)], 0.02) == sentences[1:2], "one row needs no summary"
 
 
 def chosen_spec(**changes) -> TableSpec:
@@ -145,6 +148,16 @@ def test_variants_make_an_axis_of_their_own() -> None:
         for k in ("K = 3", "K = 10") for setting in settings]
     assert points["lossy", "K = 3", "α = 0.7"] == ("rule=lossy", "draft.length=3", "rule.alpha=0.7")
     assert TableSpec.model_validate(chosen_spec().model_dump()).points() == chosen_spec().points()
+
+
+def test_baselines_are_not_judged() -> None:
+    spec = chosen_spec()
+    rules = [entry.model_copy(update={"baseline": entry.label == "ears"}) for entry in spec.axes["Rule"]]
+    spec = spec.model_copy(update={"axes": spec.axes | {"Rule": tuple(rules)}})
+    gain = replace(made_up(), summary=made_up().summary.with_values(over_best_answer=1.2, over_best_tau=0.5,
+                                                                    over_best_answer_ci95=(1.1, 1.3)))
+    over = lay_out_all(spec, full_grid(spec) | {(rule,): gain for rule in ("lossy", "ears")})[2]
+    assert [sentence.partition(" ")[0] for sentence in over.findings] == ["lossy"]
 
 
 def test_a_report_with_a_choice_has_four_tables() -> None:
