@@ -37,7 +37,7 @@ import torch
 from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
-from methods.rules.base import Rule
+from methods.rules.base import Rule, ThresholdView
 from methods.rules.verification import State, Verification
 from methods.rules.walk import Decision, Walk
 
@@ -70,6 +70,11 @@ class Asd(Rule):
         return {"spent": v.state["spent"] + torch.where(mismatch, v.regret, 0.0).sum(1)}
 
     def decide(self, v: Verification) -> Decision:
+        view = self.threshold_view(v)
+        return Decision(torch.where(view.holds, view.inside, view.outside), v.is_argmax)
+
+    def threshold_view(self, v: Verification) -> ThresholdView:
+        """By regret_per_value: in a replay the budget is what the traced run had spent."""
         value = v.drafted[:, None] - v.draft.depth + 1
         left = self.budget - v.state["spent"]
         if self.variant == "dspark":
@@ -78,6 +83,6 @@ class Asd(Rule):
             left = left + EPSILON
         mismatch = ~v.is_argmax & (v.draft.depth > 0)
         summed = torch.where(mismatch, v.regret, 0.0).cumsum(1)
-        kept = ((v.regret / value <= self.regret_per_value) & (summed <= left[:, None])
-                & (mismatch.cumsum(1) <= self.max_relaxed))
-        return Decision(v.is_argmax | kept, v.is_argmax)
+        affordable = (summed <= left[:, None]) & (mismatch.cumsum(1) <= self.max_relaxed)
+        return ThresholdView("regret_per_value", "<=", self.regret_per_value, v.regret / value,
+                             v.is_argmax | affordable, v.is_argmax)

@@ -6,7 +6,8 @@
 z and z_draft are raw logits in the context of x, q the processed draft distribution; T_c is `temperature`, or the
 sampling temperature. Every emitted token has exactly the distribution pi, the bonus too, for which the drafter reads
 the last drafted token: one more of its forwards per cycle. beta = 0 with T_c = T and gate = support is lossless; no
-other setting is. Temperature 0 is refused: the source defines no greedy form.
+other setting is. Temperature 0 is refused: the source defines no greedy form. Traces have no replay: a token can pass
+at some beta and fail at smaller and at larger ones.
 
 gate
   support    tokens with p(v) > 0, p being the processed target distribution.

@@ -31,7 +31,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from methods.rules.base import Rule
+from methods.rules.base import Rule, ThresholdView
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 
@@ -55,17 +55,19 @@ class Fly(Rule):
     no_window: bool = False
 
     def decide(self, v: Verification) -> Decision:
-        kept = v.at_parent(self._gate(v.logits))
-        if not self.no_window:
-            kept = kept & self._confirmed(v)
-        return Decision(v.is_argmax | kept, v.is_argmax)
+        view = self.threshold_view(v)
+        return Decision(torch.where(view.holds, view.inside, view.outside), v.is_argmax)
 
-    def _gate(self, logits: Tensor) -> Tensor:
-        """[B, N] bool: the target is unsure in the context."""
-        if self.entropy <= ALWAYS_OPEN:
-            return torch.ones_like(logits[..., 0], dtype=torch.bool)
+    def threshold_view(self, v: Verification) -> ThresholdView:
+        confirmed = torch.ones_like(v.is_argmax) if self.no_window else self._confirmed(v)
+        return ThresholdView("entropy", ">=", self.entropy, v.at_parent(self._partial_entropy(v.logits)),
+                             v.is_argmax | confirmed, v.is_argmax)
+
+    @staticmethod
+    def _partial_entropy(logits: Tensor) -> Tensor:
+        """[B, N] nats, at least ALWAYS_OPEN: a gate of that passes every context."""
         top = logits.topk(min(TOP, logits.shape[-1]), dim=-1).values - logits.logsumexp(-1, keepdim=True)
-        return -(top.exp() * top).sum(-1) >= self.entropy
+        return (-(top.exp() * top).sum(-1)).clamp(min=ALWAYS_OPEN)
 
     def _confirmed(self, v: Verification) -> Tensor:
         """[B, N] bool: the next window - 1 drafted tokens match, and one more follows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -82,6 +83,17 @@ def test_more_is_kept_with_looser_settings(v: Verification) -> None:
                           (Fly(window=2, entropy=0.6), Fly(window=2, entropy=0.1)),
                           (RelaxedTopk(delta=0.1), RelaxedTopk(delta=0.5)), (RelaxedTopk(top_n=2), RelaxedTopk())):
         assert (length(strict, v) <= length(loose, v)).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(chains(), st.sampled_from([0.0, 0.005, 0.01, 0.25, 0.5, 1.0]), st.sampled_from([0.0, 0.25, 0.5, 4.0]))
+def test_a_view_decides_as_the_rule_does_at_every_threshold(v: Verification, traced: float, other: float) -> None:
+    v, asked = with_state(spent)(v), v.draft.valid & (v.draft.depth > 0)
+    for at in (lambda value: Fly(window=2, entropy=value), lambda value: Fly(no_window=True, entropy=value),
+               lambda value: Asd(regret_per_value=value), lambda value: Asd(variant="dspark", regret_per_value=value)):
+        view = replace(at(traced).threshold_view(v), value=other)
+        replayed = torch.where(view.holds, view.inside, view.outside)
+        assert torch.equal(replayed[asked], at(other).decide(v).accept[asked])
 
 
 @settings(max_examples=25, deadline=None)
