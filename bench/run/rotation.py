@@ -8,7 +8,7 @@ baseline it was timed beside."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from bench.run.asked import PROFILE
@@ -182,7 +182,9 @@ class Rotation:
                 for prompt, (run, own) in runs.items():
                     if prompt in arm.wanted:
                         other = None if alone else base[prompt][1]
-                        arm.claim.folder.append_timed(Timed(prompt, own, other, *astuple(self.stamp)))
+                        timed = Timed(prompt, own, other, **asdict(self.stamp),
+                                      batch=chunk[0].id if len(chunk) > 1 else None)
+                        arm.claim.folder.append_timed(timed)
                         self.rows[arm.cell.name].advance(1, [run], run.decode_s)
             except (TimedPassError, NotRepeatable) as error:  # of this cell alone
                 arm.claim.fail(str(error))

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from results.metrics import intervals
 from results.metrics.answer_cost import passes_of
 from results.metrics.intervals import LEVEL, RESAMPLES, SEED, Interval
-from results.metrics.speed import cycle_seconds, rated
+from results.metrics.speed import cycle_seconds, rated, runs_of
 from results.store.compared import Compared
-from results.store.timed import Timed
+from results.store.timed import batches
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -25,8 +25,8 @@ class Drawn(NamedTuple):
     """Indices of resampled prompts, each [resamples, n], or all of them once, each [n].
 
     prompts   of all prompts.
-    rated     of the timed prompts on which both took a cycle.
-    timed     of the timed prompts.
+    rated     of the timed prompts on which both took a cycle, those of a batch as one.
+    timed     of the timed prompts, those of a batch as one.
     """
 
     prompts: Indices
@@ -44,14 +44,16 @@ class Priced:
         rows = [pair.timed for pair in pairs if pair.timed is not None]
         names, known = settings or {}, sorted(set((settings or {}).values())) or [""]
         self._kinds = [(np.array([names.get(pair.id, "") == kind for pair in pairs]),
-                        np.array([names.get(row.id, "") == kind for row in rated(rows)])) for kind in known]
+                        np.array([names.get(batch[0].id, "") == kind for batch in batches(rated(rows))]))
+                       for kind in known]
         self._cycle_s, self._token_s = cycle_seconds(rows)
-        self._prefills = [np.array([run.prefill_s for run in arm]) for arm in arms(rows)]
+        self._prefills = [np.array([np.mean([run.prefill_s for run in batch]) for batch in arm])
+                          for arm in runs_of(rows)]
         runs = [pair.sample for pair in pairs], [pair.baseline for pair in pairs]
         self._passes = [np.array([passes_of(run) for run in arm], float) for arm in runs]
         self._lengths = [np.array([len(run.output_ids) for run in arm], float) for arm in runs]
         self._committed = np.array([sum(run.committed) for run in runs[0]], float)
-        self.sizes = (len(pairs), len(self._cycle_s), len(rows))
+        self.sizes = (len(pairs), len(self._cycle_s), len(self._prefills[0]))
 
     @property
     def is_known(self) -> bool:
@@ -116,7 +118,8 @@ def answer_speeds(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, 
     length_adjusted_speedup   speedup_modelled over length_ratio, without the prefill
     """
     rows = [pair.timed for pair in pairs if pair.timed is not None]
-    own, base = (np.array([run.prefill_s + run.decode_s for run in arm]) for arm in arms(rows))
+    own, base = (np.array([sum(run.prefill_s + run.decode_s for run in batch) for batch in arm])
+                 for arm in runs_of(rows))
     direct = float(base.sum() / own.sum()) if own.sum() > 0 else None
     interval = None if autoregressive else intervals.ratio_interval(base[own > 0], own[own > 0])
     modelled = modelled_answers(pairs)
@@ -155,8 +158,3 @@ def _median_of(seconds: Floats, chosen: NDArray[np.bool_], drawn: Indices) -> Fl
     values = np.where(of_drawn, seconds[drawn], np.nan)
     values = np.where(of_drawn.any(-1, keepdims=True), values, np.median(seconds[chosen]))
     return np.asarray(np.nanmedian(values, axis=-1))
-
-
-def arms(rows: Sequence[Timed]) -> tuple[list[Any], list[Any]]:
-    """The cell's runs and the baseline's."""
-    return [row.arms[0] for row in rows], [row.arms[1] for row in rows]

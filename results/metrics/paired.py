@@ -13,7 +13,7 @@ from results.metrics.answer_cost import is_capped, loops, passes_of
 from results.metrics.intervals import LEVEL, SEED, Interval, edit_similarity, paired_interval
 from results.store.compared import Compared
 from results.store.sample import Sample
-from results.store.timed import TimedRun
+from results.store.timed import TimedRun, batches
 
 Floats = NDArray[np.float64]
 DRAWS = 1999
@@ -29,10 +29,12 @@ class Paired(NamedTuple):
 
     of         the addends of one prompt; None where it has none
     statistic  sums [..., k] -> metric [...]
+    clocked    it is what the clock said
     """
 
     of: Callable[[Compared], Addends]
     statistic: Callable[[Floats], Floats]
+    clocked: bool = False
 
 
 def _ratio(sums: Floats) -> Floats:
@@ -54,7 +56,7 @@ def _share(event: Callable[[Sample, Sample], bool]) -> Paired:
 
 def _clocks(of: Callable[[TimedRun, TimedRun], Addends], statistic: Callable[[Floats], Floats]) -> Paired:
     """A statistic of what the clock said of both, for timed prompts."""
-    return Paired(lambda pair: None if pair.timed is None else of(*pair.timed.arms), statistic)
+    return Paired(lambda pair: None if pair.timed is None else of(*pair.timed.arms), statistic, clocked=True)
 
 
 PAIRED: Mapping[str, Paired] = {
@@ -78,15 +80,21 @@ PAIRED: Mapping[str, Paired] = {
 
 
 def by_item(name: str, pairs: Sequence[Compared]) -> ByItem:
-    """The sums of each item that a metric is computed from; empty for a metric that rows cannot be compared by."""
+    """The sums of each item that a metric is computed from; empty for a metric that rows cannot be compared by. Of what
+    the clock said, prompts that were timed at once are one item."""
     if name not in PAIRED:
         return {}
+    items = {pair.id: pair.sample.item for pair in pairs}
+    if PAIRED[name].clocked:
+        for batch in batches(pair.timed for pair in pairs if pair.timed is not None):
+            if len(batch) > 1:
+                items |= dict.fromkeys((row.id for row in batch), " + ".join(row.id for row in batch))
     sums: dict[str, tuple[float, ...]] = {}
     for pair in pairs:
         addends = PAIRED[name].of(pair)
         if addends is not None:
-            held = sums.get(pair.sample.item, (0.0,) * len(addends))
-            sums[pair.sample.item] = tuple(a + b for a, b in zip(held, addends, strict=True))
+            held = sums.get(items[pair.id], (0.0,) * len(addends))
+            sums[items[pair.id]] = tuple(a + b for a, b in zip(held, addends, strict=True))
     return sums
 
 

@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 from results.metrics import intervals
 from results.store.compared import Compared
-from results.store.timed import Timed, TimedRun
+from results.store.timed import Timed, TimedRun, batches
 
 Floats = NDArray[np.float64]
 
 
 def speeds(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
     """What the clock said of the timed prompts: pooled tokens/s of both arms, their ratio with a paired interval, the
-    share of timed prompts whose tokens equal those of the quality pass, and how many the machine stalled."""
+    share of timed prompts whose tokens equal those of the quality pass, and how many the machine stalled. Intervals
+    resample what was timed at once, prompts or whole batches."""
     rows = [pair.timed for pair in pairs if pair.timed is not None]
-    own, base = _timing([row.arms[0] for row in rows]), _timing([row.arms[1] for row in rows])
+    own, base = (_timing(runs) for runs in runs_of(rows))
     (tokens, seconds, prefill), (base_tokens, base_seconds, _) = own, base
     rate, base_rate = _ratio(tokens.sum(), seconds.sum()), _ratio(base_tokens.sum(), base_seconds.sum())
     # A prompt answered by the token of the prefill alone took no decode time and has no rate of its own.
@@ -81,10 +82,17 @@ def modelled_value(pairs: Sequence[Compared]) -> float | None:
 
 def cycle_seconds(rows: Sequence[Timed]) -> tuple[Floats, Floats]:
     """Seconds of a cycle of the cell and of the baseline (of an autoregressive token), each [prompts], for the timed
-    prompts on which both took a cycle."""
-    arms = [row.arms for row in rated(rows)]
-    own = np.array([own.decode_s / own.cycles for own, _ in arms])
-    return own, np.array([base.decode_s / base.cycles for _, base in arms])
+    prompts on which both took a cycle; of a batch, one number each, over the cycles of all of its prompts."""
+    own, base = ([sum(run.decode_s for run in batch) / sum(run.cycles for run in batch) for batch in arm]
+                 for arm in runs_of(rated(rows)))
+    return np.array(own), np.array(base)
+
+
+def runs_of(rows: Sequence[Timed]) -> tuple[list[list[TimedRun]], list[list[TimedRun]]]:
+    """The cell's runs and the baseline's, those that were timed at once together."""
+    together = batches(rows)
+    own, base = ([[row.arms[arm] for row in batch] for batch in together] for arm in (0, 1))
+    return own, base
 
 
 def rated(rows: Sequence[Timed]) -> list[Timed]:
@@ -92,11 +100,12 @@ def rated(rows: Sequence[Timed]) -> list[Timed]:
     return [row for row in rows if all(run.cycles and run.decode_s > 0 for run in row.arms)]
 
 
-def _timing(runs: Sequence[TimedRun]) -> tuple[Floats, Floats, Floats]:
-    """Emitted tokens, decode seconds and prefill seconds, each [prompts]."""
-    tokens = np.array([run.tokens for run in runs], dtype=float)
-    seconds = np.array([run.decode_s for run in runs], dtype=float)
-    return tokens, seconds, np.array([run.prefill_s for run in runs], dtype=float)
+def _timing(runs: Sequence[Sequence[TimedRun]]) -> tuple[Floats, Floats, Floats]:
+    """Emitted tokens, decode seconds and prefill seconds, each [prompts or batches]."""
+    sums = np.array([[sum(run.tokens for run in batch), sum(run.decode_s for run in batch),
+                      sum(run.prefill_s for run in batch)] for batch in runs], dtype=float).reshape(-1, 3)
+    tokens, seconds, prefill = sums.T
+    return tokens, seconds, prefill
 
 
 def _ratio(a: float, b: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -75,6 +76,7 @@ class Timed:
     boot      the machine's boot, as the kernel names it: clocks and frequencies of one boot compare
     started   when the measuring session began, ISO 8601 in UTC
     shared    whether other workers of a launcher may have run on the machine meanwhile
+    batch     id of the first prompt of the batch that it was timed in; None where it was timed alone
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -85,6 +87,7 @@ class Timed:
     boot: str
     started: str
     shared: bool = False
+    batch: str | None = None
 
     @property
     def arms(self) -> tuple[TimedRun, TimedRun]:
@@ -93,6 +96,14 @@ class Timed:
 
 
 _TIMED = TypeAdapter(Timed)
+
+
+def batches(rows: Iterable[Timed]) -> list[list[Timed]]:
+    """The rows that were timed at once: their seconds are shares of one time, so that they are one observation."""
+    together: dict[tuple[str, str], list[Timed]] = {}
+    for row in rows:
+        together.setdefault((row.started, row.batch or row.id), []).append(row)
+    return list(together.values())
 
 
 def read_timed(path: Path, content: bytes) -> list[Timed]:

@@ -194,6 +194,8 @@ def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
     assert measured["ids"].prompt_tokens == 3 and measured["plain"].score is None
     summary = result.cell.summary()
     assert (summary.n, summary.failed, summary.accuracy) == (3, 1, None)
+    [together] = {row.batch for row in result.cell.timed()}
+    assert together in measured, "the three were timed in one batch"
     again = command("task=prompts", f"task.path={prompts_file}", "n=null", "method=sps", "batch=4")
     assert again.status == 1 and {sample.id: sample for sample in again.cell.good_samples()} == measured
 
