@@ -18,7 +18,7 @@ from methods import registry as method_registry
 from methods.drafters.base import Drafter
 from methods.engine.families import resolve
 from methods.engine.fingerprints import config_of, dequantised, fingerprint
-from methods.engine.source import ModelError, check_objects, is_random
+from methods.engine.source import ModelError, check_objects, is_cut, is_random
 from methods.method import check
 from methods.pruning import Pruning
 from methods.rules.base import Rule
@@ -234,11 +234,10 @@ class Cell(Section):
 
     def decoders(self) -> dict[str, str]:
         """Role -> what runs the forwards of each causal LM of the cell. A head follows its target, and so does a draft
-        cut out of it, which has no model_type. Raises ModelError."""
+        cut out of it. Raises ModelError."""
         checkpoints = {role: self.pair.checkpoint(role) for role in self.roles if role in self.pair.causal_roles}
-        configs = {role: config_of(found.source, found.revision) for role, found in checkpoints.items()}
-        return {role: resolve(checkpoints[role].source, config, self.engine.decoder)
-                for role, config in configs.items() if role == "target" or config.get("model_type")}
+        return {role: resolve(found.source, config_of(found.source, found.revision), self.engine.decoder)
+                for role, found in checkpoints.items() if role == "target" or not is_cut(found.source)}
 
     def dequantised(self) -> dict[str, str]:
         """Role -> GGUF file whose dequantised weights are measured. Raises ModelError."""

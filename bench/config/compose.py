@@ -97,13 +97,17 @@ class Composer:
                                   "rotations of a command on several machines")
         if reports := [override for override in parsed if override.key_or_group == "report"]:
             rest = [_line(override) for override in parsed if override not in reports]
-            return Command([], rest, None, str(reports[-1].value()))
+            value = reports[-1].value()
+            names = tuple(dict.fromkeys(map(str, value))) if isinstance(value, list) else (str(value),)
+            if not names:
+                raise ConfigError("report=[]: names no report; report=list shows all")
+            return Command([], rest, None, names)
         hydra = self._base([_first(override) for override in parsed if self._is_structural(override)]).hydra
         sweep = hydra.runtime.choices.get("sweep")
         if not multirun and str(hydra.mode) != "RunMode.MULTIRUN":
             if swept := [_line(override) for override in parsed if override.is_sweep_override()]:
                 raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
-            return Command([self.point(overrides)], list(overrides), sweep, None)
+            return Command([self.point(overrides)], list(overrides), sweep, ())
         if not hydra.sweeper._target_.startswith(BASIC):
             raise ConfigError(f"hydra/sweeper={hydra.runtime.choices['hydra/sweeper']}: must be basic, "
                               "which knows its points before they run")
@@ -112,7 +116,7 @@ class Composer:
         task = [override for override in parsed if not override.is_hydra_override()]
         _check_number([*params, *task])
         points = [self.point([*fixed, *one]) for one in combinations([*params, *task])]
-        return Command(points, list(overrides), sweep, None)
+        return Command(points, list(overrides), sweep, ())
 
     def point(self, overrides: Sequence[str]) -> Point:
         """One point, every interpolation resolved. Of repeated keys the last wins. Raises ConfigError."""

@@ -6,5 +6,6 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONF = PROJECT / "conf"
-TINY = PROJECT / "models" / "tiny"
+MODELS = PROJECT / "models"
+TINY = MODELS / "tiny"
 """The embedded pair."""

@@ -70,15 +70,15 @@ class Command:
     """What a command line asks for.
 
     points     every point, in the order of the sweep; none for a report, which names its own.
-    overrides  what was given besides report=NAME.
+    overrides  what was given besides report=.
     sweep      the name given as +sweep=NAME.
-    report     the name given as report=NAME.
+    reports    the names given as report=NAME or report=[NAME,NAME]; none for points.
     """
 
     points: list[Point]
     overrides: list[str]
     sweep: str | None
-    report: str | None
+    reports: tuple[str, ...]
 
     @property
     def cells(self) -> list[Cell]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pydantic import Field, ValidationInfo, field_validator, model_serializer, model_validator
 
 from bench.config.errors import ConfigError, NotInPair
+from bench.config.paths import MODELS, PROJECT
 from bench.config.section import Section, parse
 from methods.engine import gguf, packages
 from methods.engine.families import DecoderName, GraphsName
@@ -138,7 +139,8 @@ class Pair(Section):
                             f"{known})") from None
 
     def check(self, role: str) -> None:
-        """Raises ConfigError for a role that is not set, and for a source that looks like a folder and is none."""
+        """Raises ConfigError for a role that is not set, and for a source that looks like a folder and is none; NotInPair
+        for a drafter of the project that was not trained yet."""
         source = self.checkpoint(role).source
         if not source:
             raise ConfigError(f"pair.{role}='': empty; give a folder, a hub name org/model or a GGUF file")
@@ -152,6 +154,9 @@ class Pair(Section):
         parts = Path(source).parts
         looks_local = source.startswith((".", "/", "~")) or len(parts) != 2 or Path(parts[0]).is_dir()
         if looks_local and not Path(source).is_dir():
+            if Path(source).is_relative_to(MODELS):
+                raise NotInPair(f"pair.{role}={Path(source).relative_to(PROJECT)}: not in this checkout; give "
+                                f"pair.{role}=FOLDER, or train it (python -m bench.train_heads)")
             raise ConfigError(f"pair.{role}={source}: no such folder; give a checkpoint or a hub name org/model")
 
     def _check_gguf(self, role: str, source: str) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from methods.engine.source import folder_of
+from methods.engine.source import folder_of, is_cut, origin_of_cut
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -50,13 +50,16 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
     prompt, by default PROMPT. Raises ModelError."""
     import torch  # only here: a refused command should not cost it
 
+    from methods.engine.cut import load_cut
     from methods.engine.random_weights import nbytes
 
     target = _language_model(folders["target"], cell.engine.dtype, cell.pair.trust_remote_code)
     cell.drafter.options.check_target(target)
     models: dict[str, LanguageModel | Head] = {"target": target}
     for role in cell.roles[1:]:
-        if role == "draft":
+        if role == "draft" and is_cut(str(folders[role])):
+            models[role] = load_cut(str(folders[role]), target)
+        elif role == "draft":
             models[role] = _language_model(folders[role], cell.engine.dtype, cell.pair.trust_remote_code)
         else:
             with torch.device("meta"):
@@ -72,7 +75,8 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
     for role, model in models.items():
         held = model.new_cache(cell.batch, slots) if hasattr(model, "new_cache") else None
         size = 0 if held is None else held.keys.nbytes + held.values.nbytes
-        parts.append(Part(role, cell.pair.checkpoint(role).source, nbytes(model.model), size))
+        beside = target.model if is_cut(str(folders[role])) and role == "draft" else None
+        parts.append(Part(role, cell.pair.checkpoint(role).source, nbytes(model.model, beside), size))
     wanted = len(cell.drafter.options.features(target))
     return Estimate(tuple(parts), cell.batch, slots, nodes,
                     max(_working(target, cell.batch, prompt, slots, 1, wanted),
@@ -95,6 +99,10 @@ def _working(target: LanguageModel, rows: int, tokens: int, slots: int, logits: 
 
 @cache
 def _language_model(folder: Path, dtype: str, trust_remote_code: bool) -> LanguageModel:
+    from methods.engine.cut import load_cut
     from methods.engine.random_weights import from_shape
 
+    if is_cut(str(folder)):
+        base, _ = origin_of_cut(str(folder))
+        return load_cut(str(folder), _language_model(folder_of(base), dtype, trust_remote_code))
     return from_shape(str(folder), dtype=dtype, device="meta", trust_remote_code=trust_remote_code)

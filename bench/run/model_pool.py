@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from bench.config.paths import TINY
-from methods.engine.cut import is_cut, load_cut
+from methods.engine.cut import load_cut
 from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
-from methods.engine.source import ModelError
+from methods.engine.source import ModelError, is_cut
 from methods.engine.vocabulary import check_same_vocabulary
 from methods.method import Method, build_method
 from results.store.reasons import format_exception

@@ -1,8 +1,9 @@
 """A draft model cut out of its target: the target's first layers, then a few layers and a final norm of its own.
 
 Embedding, LM head, tokenizer and the first layers are the target's, in memory and on disk: a checkpoint holds what was
-trained alone. Its config.json names the sizes (`target_layers`, `own_layers`, `hidden_size`, …); its tensors are
-`layers.0.…`, `layers.1.…` and `norm.…`, named as in the target's own decoder.
+trained alone. Its config.json names the target (`target`, `target_revision`) and the sizes (`target_layers`,
+`own_layers`, `hidden_size`, …); its tensors are `layers.0.…`, `layers.1.…` and `norm.…`, named as in the target's own
+decoder.
 
 Related: Elhoushi et al. 2024, "LayerSkip" (early exit); Liu et al. 2024, "Kangaroo" (frozen shallow layers and a
 trained adapter)."""
@@ -10,7 +11,6 @@ trained adapter)."""
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,31 +20,20 @@ from torch import Tensor, nn
 
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
-from methods.engine.source import ModelError
+from methods.engine.source import CUT, ModelError, read_json
 from methods.engine.weights import check_finite, some
 
-ARCHITECTURE = "CutOfTarget"
 WEIGHTS = "model.safetensors"
 SIZES = ("hidden_size", "vocab_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
 """What a cut and its target must agree in."""
-
-
-def is_cut(source: str) -> bool:
-    """Whether a source is the folder of a cut."""
-    return ARCHITECTURE in (_config(Path(source)).get("architectures") or [])
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    file = folder / "config.json"
-    content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return content if isinstance(content, dict) else {}
 
 
 def settings_of(target: LanguageModel, target_layers: int, own_layers: int) -> dict[str, Any]:
     """config.json of a cut of `target`."""
     config = target.model.config.get_text_config(decoder=True)
     sizes = {key: getattr(config, key, None) for key in SIZES}
-    return {"architectures": [ARCHITECTURE], "target_layers": target_layers, "own_layers": own_layers} | sizes
+    return {"architectures": [CUT], "target": target.source, "target_revision": target.revision,
+            "target_layers": target_layers, "own_layers": own_layers} | sizes
 
 
 def own_part(target: LanguageModel, target_layers: int, own_layers: int) -> nn.Module:
@@ -76,28 +65,37 @@ def joined(target: LanguageModel, own: nn.Module, source: str, digits: str) -> L
 
 
 def load_cut(source: str, target: LanguageModel) -> LanguageModel:
-    """The cut of `target` in the folder `source`. Raises ModelError, one line, where they do not belong together."""
-    config = _config(Path(source))
+    """The cut of `target` in the folder `source`; of a target on the meta device, its shape. Raises ModelError, one
+    line, where they do not belong together."""
+    config = read_json(Path(source) / "config.json")
     for key, wanted in settings_of(target, 0, 0).items():
         if key in SIZES and config.get(key) != wanted:
             raise ModelError(f"{source}: cut out of a target with {key} {config.get(key)}, and {target.source} has "
                              f"{wanted}; give the pair the target it was trained on")
     try:
         shared, count = int(config["target_layers"]), int(config["own_layers"])
-        tensors = load_file(Path(source) / WEIGHTS)
-    except (KeyError, ValueError, OSError) as error:
-        raise ModelError(f"{source}: cannot be loaded as a cut of its target: {str(error).splitlines()[0]}") from error
+    except (KeyError, ValueError) as error:
+        raise ModelError(f"{source}: cannot be loaded as a cut of its target: {error}") from error
     if not 1 <= shared < target.layers or count < 1:
         raise ModelError(f"{source}: {shared} layers of its target and {count} of its own; {target.source} has "
                          f"{target.layers}")
-    own = own_part(target, shared, count)
-    wanted_tensors = own.state_dict()
-    _check_names(source, wanted_tensors.keys() - tensors.keys(), "missing")
-    _check_names(source, tensors.keys() - wanted_tensors.keys(), "unexpected")
-    check_finite(source, tensors.items())
-    own.load_state_dict(tensors)
-    weight: Tensor = target.embedding
+    own, weight = own_part(target, shared, count), target.embedding
+    if not weight.is_meta:
+        own.load_state_dict(_trained(source, own))
     return joined(target, own.to(weight.device, weight.dtype), source, fingerprint(source, None))
+
+
+def _trained(source: str, own: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a cut's file, those that `own` takes. Raises ModelError."""
+    try:
+        tensors = load_file(Path(source) / WEIGHTS)
+    except (ValueError, OSError) as error:
+        raise ModelError(f"{source}: cannot be loaded as a cut of its target: {str(error).splitlines()[0]}") from error
+    wanted = own.state_dict()
+    _check_names(source, wanted.keys() - tensors.keys(), "missing")
+    _check_names(source, tensors.keys() - wanted.keys(), "unexpected")
+    check_finite(source, tensors.items())
+    return tensors
 
 
 def _check_names(source: str, names: Sequence[str] | set[str], problem: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.engine import gguf, user_cache
-from methods.engine.source import ModelError, folder_of, is_gguf, is_random
+from methods.engine.source import ModelError, folder_of, is_cut, is_gguf, is_random, origin_of_cut
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin", "medusa_lm_head.pt")
 """Large files: their SHA-256 is computed once and remembered in the user's cache folder."""
@@ -80,8 +80,10 @@ def _state(folder: Path) -> State:
 
 
 def config_of(source: str, revision: str | None = None) -> dict[str, Any]:
-    """The content of a checkpoint's config.json; of a GGUF file that is not converted yet, its model_type alone. Raises
-    ModelError."""
+    """The content of a checkpoint's config.json; of a GGUF file that is not converted yet, its model_type alone; of a
+    cut, that of its target. Raises ModelError."""
+    if is_cut(source):
+        return config_of(*origin_of_cut(source))
     folder = folder_of(source)
     if not folder.is_dir():
         if is_gguf(source):

@@ -45,7 +45,8 @@ class Output:
 class LanguageModel:
     """A causal LM with its tokenizer, as the decode loop uses it.
 
-    source       as given in the pair: folder, hub name or GGUF file.
+    source       as given in the pair: folder, hub name or GGUF file;
+    revision     its revision.
     model        a PreTrainedModel.
     tokenizer    its tokenizer; None for a shape without one.
     fingerprint  hex digits that identify the checkpoint.
@@ -60,6 +61,7 @@ class LanguageModel:
     fingerprint: str
     decoder: DecoderName = "auto"
     graphs: Graphs | None = None
+    revision: str | None = None
     full_vocabulary: ClassVar[bool] = True
     """Its distribution covers every token, unlike that of a head with a reduced draft vocabulary."""
 

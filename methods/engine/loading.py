@@ -10,11 +10,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from methods.engine import attention, gguf
+from methods.engine.cut import load_cut
 from methods.engine.families import DecoderName
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
 from methods.engine.random_weights import from_shape
-from methods.engine.source import ModelError, is_gguf, is_random
+from methods.engine.source import ModelError, is_cut, is_gguf, is_random, origin_of_cut
 from methods.engine.weights import check_loaded
 
 # Its table of tensors that do not fit: `check_loaded` says so in one line.
@@ -32,7 +33,8 @@ def switched(source: str, template: Any, thinking: bool) -> str:
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
                trust_remote_code: bool = False, chat_template: Path | None = None, thinking: bool | None = None,
                shape_tokenizer: Path | None = None, decoder: DecoderName = "auto") -> LanguageModel:
-    """Load a causal LM in eval mode by local folder, hub name or GGUF file, which is converted on first use.
+    """Load a causal LM in eval mode by local folder, hub name or GGUF file, which is converted on first use. A cut of
+    its target is loaded with that target, which its config.json names.
 
     `chat_template`: a Jinja file that replaces its tokenizer's own. `thinking`: its `enable_thinking`; None leaves that
     to the template. `shape_tokenizer`: folder of the tokenizer for a model that exists as a shape only
@@ -40,6 +42,11 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
     if is_random(source):
         return from_shape(source, dtype=dtype, device=device, tokenizer=shape_tokenizer,
                           trust_remote_code=trust_remote_code, decoder=decoder)
+    if is_cut(source):
+        base, base_revision = origin_of_cut(source)
+        return load_cut(source, load_model(base, dtype=dtype, device=device, revision=base_revision,
+                                           trust_remote_code=trust_remote_code, chat_template=chat_template,
+                                           thinking=thinking, decoder=decoder))
     place = str(gguf.converted(gguf.file_of(source, revision))) if is_gguf(source) else source
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -58,4 +65,5 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
     if thinking is not None:
         tokenizer.chat_template = switched(source, tokenizer.chat_template, thinking)
     model.to(device)
-    return LanguageModel(source, model.eval(), tokenizer, fingerprint(source, revision), decoder)
+    return LanguageModel(source, model.eval(), tokenizer, fingerprint(source, revision), decoder,
+                         revision=revision)

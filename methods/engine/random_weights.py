@@ -35,6 +35,8 @@ def from_shape(source: str, *, dtype: str, device: str, tokenizer: Path | None =
     return LanguageModel(source, model.eval(), borrowed, fingerprint_of_shape(source), decoder)
 
 
-def nbytes(module: torch.nn.Module) -> int:
-    """Bytes of a module's parameters and buffers, shared ones once."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in (*module.parameters(), *module.buffers()))
+def nbytes(module: torch.nn.Module, beside: torch.nn.Module | None = None) -> int:
+    """Bytes of a module's parameters and buffers, shared ones once; those it shares with the module `beside`, not."""
+    shared = set() if beside is None else {id(tensor) for tensor in (*beside.parameters(), *beside.buffers())}
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*module.parameters(), *module.buffers())
+               if id(tensor) not in shared)

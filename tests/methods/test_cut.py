@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.engine.cut import is_cut, joined, load_cut, own_part
-from methods.engine.source import ModelError
+from methods.engine.cut import joined, load_cut, own_part
+from methods.engine.source import ModelError, is_cut
 from methods.method import build_method
 from methods.sampling import Sampling
 from methods.training.heads.frozen_target import FrozenTarget

@@ -1,0 +1,76 @@
+"""Draft models cut out of their target, through the whole command: as drafts, by themselves, and not trained yet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+
+from bench.config.compose import composer
+from bench.config.paths import MODELS
+from bench.dry_run.memory import estimate
+from methods.decode import Limits, Request, generate
+from methods.engine.cut import WEIGHTS, load_cut, own_part, settings_of
+from methods.engine.loading import load_model
+from methods.engine.random_weights import nbytes
+from methods.method import build_method
+from methods.registry import drafter, rule
+from methods.sampling import Sampling
+from tasks.mini import MiniTask
+
+
+@pytest.fixture
+def cut(pair_folder: Path, tmp_path: Path) -> Path:
+    """A cut of the small target: one of its layers, and one of its own that starts as the target's last."""
+    target = load_model(str(pair_folder / "target"))
+    own = own_part(target, 1, 1)
+    own.layers[0].load_state_dict(target.model.base_model.layers[-1].state_dict())
+    folder = tmp_path / "cut"
+    folder.mkdir()
+    save_file(own.state_dict(), folder / WEIGHTS)
+    (folder / "config.json").write_text(json.dumps(settings_of(target, 1, 1)))
+    return folder
+
+
+def without(pair: list[str], role: str) -> list[str]:
+    return [line for line in pair if not line.startswith(f"pair.{role}=")]
+
+
+def test_a_cut_runs_by_itself(command, cut: Path, pair_folder: Path) -> None:
+    """As pair.target it is loaded with the target that its config.json names."""
+    result = command(f"pair.target={cut}", "method=ar", "n=3")
+    assert result.status == 0, result.err
+    alone = load_cut(str(cut), load_model(str(pair_folder / "target")))
+    method = build_method(alone, None, drafter("none")(), rule("greedy")(), Sampling(0.0), 1)
+    for prompt in MiniTask("mini_gsm").prompts(3):
+        ids = alone.encode([{"role": "user", "content": prompt.turns[0]}])
+        [expected] = generate(method, [Request(ids, "key")], Limits(12, alone.eos_ids))
+        assert {one.id: one for one in result.cell.samples()}[prompt.id].output_ids == expected.output_ids
+
+
+def test_a_cut_that_names_no_target_drafts_only(command, cut: Path) -> None:
+    config = json.loads((cut / "config.json").read_text())
+    (cut / "config.json").write_text(json.dumps({key: value for key, value in config.items() if key != "target"}))
+    assert command(f"pair.draft={cut}", "method=sps", "n=1").status == 0
+    result = command(f"pair.target={cut}", "method=ar", "n=1")
+    [line] = result.err.splitlines()
+    assert result.status == 2 and "a cut of its target, which its config.json does not name" in line
+
+
+def test_the_memory_of_a_cut_is_what_it_does_not_share(pair, cut: Path, pair_folder: Path) -> None:
+    target = load_model(str(pair_folder / "target"))
+    body = load_cut(str(cut), target).model.base_model
+    with composer() as hydra:
+        cell = hydra.point([*without(pair, "draft"), f"pair.draft={cut}", "method=sps", "engine.device=cpu"]).cell
+    found = {part.role: part.weights for part in estimate(cell, {"target": pair_folder / "target", "draft": cut}).parts}
+    assert found == {"target": nbytes(target.model), "draft": nbytes(body.layers[1]) + nbytes(body.norm)}
+
+
+def test_a_drafter_that_was_not_trained_yet_is_no_part_of_the_pair(pair) -> None:
+    """A report leaves its rows out with this reason."""
+    with composer() as hydra:
+        found = hydra.candidate([*without(pair, "draft"), f"pair.draft={MODELS / 'none' / 'draft'}", "method=sps"])
+    assert found.cell is None and not found.refused
+    assert found.absent.startswith("pair.draft=models/none/draft: not in this checkout; give pair.draft=FOLDER")
