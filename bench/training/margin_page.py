@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
 from bench.training.cards import render
-from bench.training.margins import answers, certainty, margins, substitution_table
+from bench.training.margins import answers, certainty, margins, substitution_table, thresholds
 from bench.training.options import PairOptions
 from methods import registry
 from methods.decode import Limits
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class MarginPage(PairOptions):
     """conf/margins.yaml, which explains every field."""
 
+    NUMBERS: ClassVar[set[str]] = {"model", "task", "certainty", "thresholds", "substitution"}
+    """Keys of the numbers beside a page, which a later page needs."""
     prompts: PositiveInt
     max_new_tokens: PositiveInt
     theta: float = Field(gt=0, lt=1)
@@ -38,7 +40,7 @@ class MarginPage(PairOptions):
             numbers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise ValueError(f"beside={file}: no numbers of a page of margins ({error})") from error
-        if not isinstance(numbers, dict) or not {"model", "task", "certainty", "substitution"} <= set(numbers):
+        if not isinstance(numbers, dict) or cls.NUMBERS - numbers.keys():
             raise ValueError(f"beside={file}: no numbers of a page of margins; give the .json beside such a page")
         return numbers
 
@@ -54,7 +56,8 @@ class MarginPage(PairOptions):
         measured = {task.name: (task, positions)}
         table = substitution_table(method, measured, self.theta, limits, self.substitutions) if replaced else {}
         return {"model": self.provenance_name(target), "task": task.name, "prompts": self.prompts, "theta": self.theta,
-                "new": self.max_new_tokens, "certainty": certainty(positions, self.theta), "substitution": table}
+                "new": self.max_new_tokens, "certainty": certainty(positions, self.theta),
+                "thresholds": thresholds(positions), "substitution": table}
 
 
 def run(config: Mapping[str, Any]) -> None:

@@ -6,7 +6,9 @@ and greedy decoding continues from there."""
 
 from __future__ import annotations
 
+import math
 import random
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,13 +17,15 @@ import torch
 
 from bench.run.conversation import Answer, answer, context
 from methods.decode import Limits, Request, generate, text_of
-from results.metrics.intervals import proportion_interval
+from results.metrics.intervals import proportion_interval, ratio_interval
 from tasks.base import Prompt, Task
 
 if TYPE_CHECKING:
     from methods.method import Method
 
 BATCH = 16
+THRESHOLDS = (0.8, 0.84, 0.88, 0.9, 0.92, 0.96)
+"""On margins: those of MARS, Figure 4, and a looser one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,26 @@ def certainty(positions: Sequence[TokenMargin], theta: float) -> dict[str, float
             "low_centred": sum(p.centred_ratio > theta for p in positions) / n,
             "low_probability": sum(p.p2 > 0.5 * p.p1 for p in positions) / n,
             "negative": sum(p.z1 <= 0 for p in positions) / n}
+
+
+def thresholds(positions: Sequence[TokenMargin]) -> list[dict[str, Any]]:
+    """For each threshold θ the share of positions whose margin exceeds it, of logits as they are (`raw`) and less their
+    mean (`centred`), {"share", "ci95"}: 95% intervals by resampling answers. `prob_ratio`: what θ means, p2/p1 where
+    the margin is θ and z1 (less the mean) its median: ln(p2/p1) = z2 − z1 = −(1 − θ) z1."""
+    by_answer: dict[int, list[TokenMargin]] = {}
+    for position in positions:
+        by_answer.setdefault(id(position.answer), []).append(position)
+    sizes = [len(group) for group in by_answer.values()]
+    table = []
+    for theta in THRESHOLDS:
+        row: dict[str, Any] = {"theta": theta}
+        for kind, margin, scale in (("raw", "ratio", [p.z1 for p in positions]),
+                                    ("centred", "centred_ratio", [p.z1 - p.mean for p in positions])):
+            above = [sum(getattr(p, margin) > theta for p in group) for group in by_answer.values()]
+            row[kind] = {"share": sum(above) / len(positions), "ci95": ratio_interval(above, sizes),
+                         "prob_ratio": math.exp(-(1 - theta) * statistics.median(scale))}
+        table.append(row)
+    return table
 
 
 def substitution_table(method: Method, measured: Margins, theta: float, limits: Limits, count: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 
 import bench.model_card
 from bench.run.conversation import Answer
-from bench.training.margins import TokenMargin, answers, certainty, margins
+from bench.training.margins import TokenMargin, answers, certainty, margins, thresholds
 from methods import registry
 from methods.decode import Limits
 from methods.engine.loading import load_model
@@ -51,6 +51,19 @@ def test_shares_by_hand():
         "low_probability": 0.5, "negative": 0})
 
 
+def test_thresholds_by_hand():
+    """Three positions of two answers, of ratios 0.95, 0.9 and 0.5; centred about 5: 0.9, 0.8 and 0."""
+    one, two = Answer(Prompt(id="a")), Answer(Prompt(id="b"))
+    positions = [TokenMargin(answer, 0, 1, 10.0, z2, 0.5, 0.3, 5.0, 2.0, 1.0)
+                 for answer, z2 in ((one, 9.5), (one, 9.0), (two, 5.0))]
+    rows = {row["theta"]: row for row in thresholds(positions)}
+    assert [rows[theta]["raw"]["share"] for theta in (0.8, 0.88, 0.92, 0.96)] == pytest.approx([2 / 3, 2 / 3, 1 / 3, 0])
+    assert [rows[theta]["centred"]["share"] for theta in (0.8, 0.88, 0.92)] == pytest.approx([1 / 3, 1 / 3, 0])
+    assert rows[0.84]["raw"]["ci95"] == pytest.approx((0, 1)), "an answer is resampled whole"
+    assert rows[0.8]["raw"]["prob_ratio"] == pytest.approx(math.exp(-2))
+    assert rows[0.8]["centred"]["prob_ratio"] == pytest.approx(math.exp(-1))
+
+
 def test_the_page_of_any_pair_and_of_two_side_by_side(pair_folder: Path, tmp_path: Path, capsys):
     command = ["pair=local", f"pair.target={pair_folder / 'target'}", "task=mini_choice", "prompts=2",
                "max_new_tokens=5", f"work={tmp_path}"]
@@ -59,6 +72,6 @@ def test_the_page_of_any_pair_and_of_two_side_by_side(pair_folder: Path, tmp_pat
     assert numbers["certainty"]["positions"] <= 10 and numbers["task"] == "mini_choice"
     assert bench.model_card.main([*command, f"out={tmp_path}/b.md", f"beside=[{tmp_path}/a.json]"]) == 0
     page = (tmp_path / "b.md").read_text()
-    assert page.count("| mini_choice |") == 6 and f"{numbers['certainty']['entropy']:.2f}" in page
+    assert page.count("| mini_choice |") == 10 and f"{numbers['certainty']['entropy']:.2f}" in page
     assert bench.model_card.main([*command, f"out={tmp_path}/c.md", f"beside=[{tmp_path}/b.md]"]) == 2
     assert "beside=" in capsys.readouterr().err
