@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(command: Command, hydra: Composer) -> int:
     """Run a report, or the points of a command or sweep. Returns the exit status."""
-    if command.report is None:
+    if not command.reports:
         return run_points(command)
     from bench.reports.run import run_reports
 

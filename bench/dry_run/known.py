@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,10 +43,10 @@ class Model(BaseModel):
 
 
 class Speed(BaseModel):
-    """Tokens per second of plain decoding on one core, measured for one pair."""
+    """Tokens per second of a pair on one core: plain decoding, and with a drafter."""
 
-    pair: str
-    tokens_per_s: float
+    plain: float
+    drafted: float
 
 
 class Data(BaseModel):
@@ -58,7 +58,7 @@ class Data(BaseModel):
 
 class Known(BaseModel):
     gpu: Gpu
-    cpu: Speed
+    cpu: dict[str, Speed]
     models: dict[str, Model]
     data: dict[str, Data]
 
@@ -125,17 +125,29 @@ def hours(costs: Sequence[tuple[Cell, Cost]]) -> float:
     return sum(shared.values()) + sum(one.own for _, one in costs)
 
 
-def cpu_seconds(cells: Sequence[Cell]) -> float | None:
-    """Seconds on one core if every answer has max_new_tokens, decoded as quickly as by the target alone: all prompts
-    once, plain decoding shared by the cells, and the timed ones again beside plain decoding. None for another pair."""
-    cpu, plain, own, timed = known().cpu, {}, 0, 0
+@dataclass(frozen=True, slots=True)
+class CpuTime:
+    """Seconds of one core: `answers` of the quality pass, which all cores share, and `clock` of the timed pass, which
+    runs alone."""
+
+    answers: float
+    clock: float
+
+
+def cpu_time(cells: Sequence[Cell]) -> CpuTime | None:
+    """If every answer has max_new_tokens: all prompts once, plain decoding shared by the cells, and the timed ones
+    again beside plain decoding. None where a pair's speed or a number of prompts is not known."""
+    plain: dict[Hashable, float] = {}
+    answers = clock = 0.0
     for cell in cells:
-        if cell.pair.name != cpu.pair or (answers := answers_of(cell)) is None:
+        speed = known().cpu.get(cell.pair.name)
+        if speed is None or (count := answers_of(cell)) is None:
             return None
-        plain[cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat] = answers * cell.max_new_tokens
-        own += 0 if cell.is_autoregressive else answers * cell.max_new_tokens
-        timed += 2 * min(answers, cell.timed_prompts) * cell.max_new_tokens
-    return (sum(plain.values()) + own + timed) / cpu.tokens_per_s
+        alone, own = cell.max_new_tokens / speed.plain, cell.max_new_tokens / speed.drafted
+        plain[cell.pair.target.source, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat] = count * alone
+        answers += 0 if cell.is_autoregressive else count * own
+        clock += min(count, cell.timed_prompts) * (alone + (alone if cell.is_autoregressive else own))
+    return CpuTime(answers + sum(plain.values()), clock)
 
 
 def answers_of(cell: Cell) -> int | None:

@@ -13,7 +13,7 @@ import yaml
 from rich.table import Table
 
 from bench.dry_run.downloads import Listing, listing, size
-from bench.dry_run.known import Cost, cost, cpu_seconds, download, hours, known, rough_estimate
+from bench.dry_run.known import Cost, cost, cpu_time, download, hours, known, rough_estimate
 from bench.dry_run.memory import Estimate, estimate
 from methods.engine.fingerprints import unhashed
 from methods.engine.source import ModelError, folder_of, is_gguf, is_here, is_random
@@ -92,10 +92,14 @@ def dry_run_entry(cell: Cell) -> DryRunEntry:
 
 def duration(points: Sequence[tuple[Cell, float | None]]) -> str:
     """Minutes or GPU hours that cells take at most, with the paper's τ of each; – where neither is known."""
-    if points and (seconds := cpu_seconds([cell for cell, _ in points])) is not None:
-        return f"{max(1, round(seconds / 60))} min"
+    if points and (time := cpu_time([cell for cell, _ in points])) is not None:
+        return f"{minutes(time.answers + time.clock)} min"
     costs = [(cell, found) for cell, tau in points if (found := cost(cell, tau)) is not None]
     return f"{rounded(hours(costs))} GPU h" if len(costs) == len(points) and costs else "–"
+
+
+def minutes(seconds: float) -> int:
+    return max(1, round(seconds / 60))
 
 
 def _unhashed(cell: Cell, role: str, folder: Path) -> str | None:
@@ -168,6 +172,10 @@ def _show_sums(entries: Sequence[DryRunEntry], session: Session) -> None:
         session.print(f"GPU hours: {rounded(hours(costs))} on {gpu.name}, plain decoding included and shared, if each "
                       f"forward reads its weights once at {gpu.bytes_per_s / 1e12:.2f} TB/s and each answer has "
                       "max_new_tokens; τ of the paper, or 1", highlight=False)
+    if time := cpu_time([found.cell for found in entries]):
+        session.print(f"time of one core, at most: {minutes(time.answers)} min for the answers, which all cores share, "
+                      f"and {minutes(time.clock) if time.clock else 0} min for the clock, which runs alone; if each "
+                      "answer has max_new_tokens", highlight=False, soft_wrap=True)
     held = [(found.memory.total, found.cell) for found in entries if found.memory is not None]
     if held:
         total, cell = max(held, key=lambda entry: entry[0])

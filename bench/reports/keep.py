@@ -27,8 +27,8 @@ LARGEST_PAGE = 4 * 2**20
 def keep_reports(plans: Mapping[str, Plan], commands: Sequence[str], names: Iterable[str], folder: Path,
                  session: Session) -> None:
     """Write the reports `plans`, by name, into `folder`, each with the environment it was measured in, the page, where
-    it is not too large, and a list of all. Files of other reports (`names`: all there are) are removed: what the folder
-    holds comes from one store. Other files stay.
+    it is not too large, and a list of all. Files of other reports (`names`: all there are, in this edition) are
+    removed: what the folder holds comes from one store. Other files stay.
 
     Raises ValueError where two of the files give one number differently."""
     with TemporaryDirectory() as made:

@@ -1,4 +1,5 @@
-"""`report=NAME`: run the missing cells of a report, or of several (`all`, `every`), then render it from the store."""
+"""`report=NAME`: run the missing cells of a report, or of several (`[NAME,NAME]`, `all`, `every`), then render it from
+the store."""
 
 from __future__ import annotations
 
@@ -37,32 +38,42 @@ ALL, EVERY, LIST = "all", "every", "list"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What `report=NAME` on the command line asks for.
+    """What `report=NAME` or `report=[NAME,NAME]` on the command line asks for.
 
-    name        the report, or all, every, list.
+    reports     names of reports; or all, every or list alone.
     changes     overrides of the report itself: `report.KEY=VALUE`.
     overrides   all other overrides: of its cells and of the settings.
     """
 
-    name: str
+    reports: tuple[str, ...]
     changes: tuple[str, ...]
     overrides: tuple[str, ...]
 
     @classmethod
     def from_command(cls, command: Command) -> Request:
-        """Raises ValueError for `report.KEY=` together with several reports."""
-        name = str(command.report)
+        """Raises ValueError for `report.KEY=` together with several reports, and for several of which one is a
+        group."""
         changes = tuple(line for line in command.overrides if key_of(line).lstrip("+").startswith("report."))
-        if changes and name in (ALL, EVERY, LIST):
-            raise ValueError(f"{changes[0]}: changes one report; name it in place of report={name}")
-        return cls(name, changes, tuple(line for line in command.overrides if line not in changes))
+        request = cls(command.reports, changes, tuple(line for line in command.overrides if line not in changes))
+        if len(request.reports) > 1 and (groups := {ALL, EVERY, LIST} & set(request.reports)):
+            raise ValueError(f"{request}: {sorted(groups)[0]} stands alone; give names of reports, or report=all")
+        if changes and (len(request.reports) > 1 or request.reports[0] in (ALL, EVERY, LIST)):
+            raise ValueError(f"{changes[0]}: changes one report; name it in place of {request}")
+        return request
+
+    def __str__(self) -> str:
+        return f"report={self.reports[0]}" if len(self.reports) == 1 else f"report=[{','.join(self.reports)}]"
+
+    def asks(self, *names: str) -> bool:
+        """Whether one of these names is among those given."""
+        return bool(set(names) & set(self.reports))
 
     def names(self, spec: TableSpec | FigureSpec) -> bool:
         """Whether this report is asked for; report=all leaves out those `on_request`."""
-        return self.name in (spec.name, EVERY) or (self.name == ALL and not spec.on_request)
+        return self.asks(spec.name, EVERY) or (self.asks(ALL) and not spec.on_request)
 
     def changes_to(self, report: str) -> tuple[str, ...]:
-        return self.changes if report == self.name else ()
+        return self.changes if self.asks(report) else ()
 
     def overrides_of(self, spec: TableSpec | FigureSpec) -> list[str]:
         """The overrides of a report's cells: those of the rule only where it takes one or is asked for."""
@@ -86,10 +97,10 @@ def run_reports(command: Command, hydra: Composer) -> int:
     session = Session(hydra.settings(request.overrides))
     folder = session.settings.output.dir / "report"
     reports = load_reports(request, hydra, folder)
-    if request.name == LIST:
+    if request.asks(LIST):
         show_reports(reports.values(), hydra, request.overrides, session)
         return 0
-    if isinstance(workload := reports.get(request.name), Workload):
+    if isinstance(workload := reports.get(request.reports[0]), Workload) and len(request.reports) == 1:
         return run_workload(workload, hydra, request.overrides, session)
     specs = [report for report in reports.values() if not isinstance(report, Workload)]
     plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
@@ -112,7 +123,9 @@ def run_reports(command: Command, hydra: Composer) -> int:
     log_items((item for item in items if item.spec.name in requested), session)
     if kept is not None:
         own = {name: plans[name] for name in requested}
-        keep_reports(own, [request.command(name) for name in own], hydra.options("report"), kept, session)
+        endings = {plan.spec.name.removeprefix(name) for name, plan in own.items()}
+        names = [f"{name}{ending}" for name in hydra.options("report") for ending in endings]
+        keep_reports(own, [request.command(name) for name in own], names, kept, session)
     return max(judged, print_status([plans[name] for name in requested], session))
 
 
@@ -130,14 +143,15 @@ def report_grid(name: str) -> dict[Coords, Outcome]:
 def load_reports(request: Request, hydra: Composer, folder: Path) -> dict[str, TableSpec | FigureSpec | Workload]:
     """The requested reports and those already rendered into `folder`, by name. Raises ValueError for an unknown or a
     malformed report."""
-    hydra.check_option("report", request.name, ALL, EVERY, LIST)
+    for name in request.reports:
+        hydra.check_option("report", name, ALL, EVERY, LIST)
     selection, reports = Selection.from_overrides(request.overrides), {}
     for name in hydra.options("report"):
-        is_requested = request.name in (name, ALL, EVERY, LIST)
+        is_requested = request.asks(name, ALL, EVERY, LIST)
         if not is_requested and not any(folder.glob(f"{name}*")):
             continue  # composing a report takes a tenth of a second
         report = load_report(name, hydra, request.changes_to(name))
-        if request.name in (name, LIST) or is_edition(report, selection, None if is_requested else folder):
+        if request.asks(name, LIST) or is_edition(report, selection, None if is_requested else folder):
             reports[name] = report
     return reports
 
@@ -166,7 +180,7 @@ def runnable(requested: Sequence[str], plans: Mapping[str, Plan], request: Reque
         refusals = (reason for name in requested for reason in plans[name].refused.values())
         absent = next((reason for name in requested for reason in plans[name].absent.values()),
                       "no report has this edition")
-        raise ValueError(next(refusals, f"report={request.name}: no cell can run: {absent}"))
+        raise ValueError(next(refusals, f"{request}: no cell can run: {absent}"))
     for name in requested:
         if name not in names:
             reason = next(iter((plans[name].refused | plans[name].absent).values()))

@@ -86,6 +86,7 @@ class ReportSpec(Frozen):
     against      what answers are compared with for a win rate, where the command gives no `judge.against`.
     repeats      how often each point is measured, each time with other random streams. The first run is shown, with
                  the diversity over all of them.
+    repeats_at   edition -> how often, in place of `repeats`.
     """
 
     name: str
@@ -100,6 +101,7 @@ class ReportSpec(Frozen):
     audit: bool = False
     against: Opponent = "reference"
     repeats: int = Field(default=1, ge=1)
+    repeats_at: dict[Scale, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
 
     def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:
         """The report on these pairs, all of one scale: the edition whose entries choose them (override `pair=NAME`).
@@ -114,15 +116,16 @@ class ReportSpec(Frozen):
         elif scale != "embedded" and not known[scale]:
             raise ValueError(f"report={self.name}: has no edition of scale={scale}")
         axes = {name: at_scale(axis, scale) for name, axis in self.axes.items()}
-        base = replaced(self.base, self.base_at.get(scale, ()))
+        own = {"base": replaced(self.base, self.base_at.get(scale, ())),
+               "repeats": self.repeats_at.get(scale, self.repeats)}
         if scale == "embedded":
-            return self.model_copy(update={"axes": drop_impossible(axes), "base": base})
+            return self.model_copy(update={"axes": drop_impossible(axes), **own})
         if pairs:
             axes = {name: of_pairs(axis, pairs) for name, axis in axes.items()}
         name = "_".join([self.name, *(pairs or [scale])])
         told = f"{self.about} Not printed in the paper: {self.not_printed}" if self.not_printed else self.about
         about = told if scale == "paper" else self.about
-        return self.model_copy(update={"axes": drop_impossible(axes), "name": name, "base": base, "about": about})
+        return self.model_copy(update={"axes": drop_impossible(axes), "name": name, "about": about, **own})
 
     def _scale_of(self, pairs: Sequence[str], known: Mapping[Scale, Sequence[str]]) -> Scale:
         """The scale that has all of these pairs. Raises ValueError."""

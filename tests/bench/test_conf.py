@@ -83,13 +83,14 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
     if "pair=local" not in overrides:
         overrides = [word for word in overrides if not word.startswith("pair=")] + pair
     command = hydra.command(overrides, multirun="-m" in words)
-    if command.report == LIST:
+    if command.reports == (LIST,):
         return  # it names every report
-    if command.report is not None:
+    if command.reports:
         measured = [*(stand_ins[f"pair.{file}=FILE"] for file in ("arc", "autojudge", "judge")), stand_ins["data=DIR"]]
-        for name in set(hydra.options("report") if command.report in (ALL, EVERY) else [command.report]) - composed:
+        group = {ALL, EVERY} & set(command.reports)
+        for name in set(hydra.options("report") if group else command.reports) - composed:
             spec = parse_report(hydra.section("report", name))
-            if isinstance(spec, Workload) and command.report in (ALL, EVERY):
+            if isinstance(spec, Workload) and group:
                 continue  # no part of it: it needs a user's prompts
             table = spec.table() if isinstance(spec, Workload) else spec
             plan = plan_of(table, hydra, [*command.overrides, *measured])

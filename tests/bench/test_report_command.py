@@ -244,6 +244,19 @@ def test_constants_are_measured_before_a_report_that_needs_them(
     assert len([cell for cell in result.cells if cell.config()["rule"]["name"] == "arc"]) == 2
 
 
+def test_several_reports_are_one_command(command, own_conf: Path, tmp_path: Path) -> None:
+    flags = ["-cd", str(own_conf)]
+    dry = command("report=[own_table,own_figure]", "n=2", "dry_run=true", flags=flags)
+    assert dry.status == 0 and "8 points" in dry.out, dry.err
+    for words, complaint in ((["report=[own_table,all]"], "report=[own_table,all]: all stands alone"),
+                             (["report=[own_table,own_tabel]"], "report=own_tabel: unknown"),
+                             (["report=[]"], "report=[]: names no report"),
+                             (["report=[own_table,own_figure]", "report.title=T"], "report.title=T: changes one report")):
+        result = command(*words, flags=flags)
+        [line] = result.err.splitlines()
+        assert result.status == 2 and complaint in line, line
+
+
 def test_an_unknown_report_names_its_neighbours_and_the_list(command, own_conf: Path) -> None:
     result = command("report=own_tabel", flags=["-cd", str(own_conf)])
     assert result.status == 2 and "report=own_table" in result.err and "report=list" in result.err
