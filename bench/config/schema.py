@@ -139,8 +139,8 @@ class Pair(Section):
                             f"{known})") from None
 
     def check(self, role: str) -> None:
-        """Raises ConfigError for a role that is not set, and for a source that looks like a folder and is none; NotInPair
-        for a drafter of the project that was not trained yet."""
+        """Raises ConfigError for a role that is not set, and for a source that looks like a folder and is none:
+        NotInPair where that is a drafter of the project which was not trained yet."""
         source = self.checkpoint(role).source
         if not source:
             raise ConfigError(f"pair.{role}='': empty; give a folder, a hub name org/model or a GGUF file")

@@ -251,7 +251,7 @@ def test_several_reports_are_one_command(command, own_conf: Path, tmp_path: Path
     for words, complaint in ((["report=[own_table,all]"], "report=[own_table,all]: all stands alone"),
                              (["report=[own_table,own_tabel]"], "report=own_tabel: unknown"),
                              (["report=[]"], "report=[]: names no report"),
-                             (["report=[own_table,own_figure]", "report.title=T"], "report.title=T: changes one report")):
+                             (["report=[own_table,own_figure]", "report.title=T"], "report.title=T: changes one")):
         result = command(*words, flags=flags)
         [line] = result.err.splitlines()
         assert result.status == 2 and complaint in line, line
