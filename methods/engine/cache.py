@@ -114,21 +114,27 @@ class SlotCache(Cache):
     def dtype(self) -> torch.dtype:
         return self.store.dtype
 
-    def reserve(self, nodes: int, behind: int = 0, room: int | None = None) -> None:
-        """Make room for `nodes` per row, `behind` slots after the committed ones: the host's part of a forward.
+    def reserve(self, nodes: int) -> None:
+        """Make room for `nodes` per row after the committed tokens: the host's part of a forward, or of several.
 
-        It attends over `visible` slots: those of the nodes alone in an empty cache, otherwise the bucket that holds the
-        longest row and `room` more (None: the nodes). Raises IndexError when a row would outgrow the cache."""
-        last = max(self._lengths) + (behind + nodes if room is None else room)
+        They attend over `visible` slots: those of the nodes alone in an empty cache, otherwise the bucket that holds
+        the longest row and the nodes. Raises IndexError when a row would outgrow the cache."""
+        last = max(self._lengths) + nodes
         if last > self.slots:
             raise IndexError(f"cache of {self.slots} slots is too small for {last} tokens")
         self.visible = last if last == nodes else min(-(-last // BUCKET) * BUCKET, self.slots)
 
-    def begin(self, nodes: int, behind: int = 0) -> Tensor:
-        """Prepare to write `nodes` per row, after `reserve` with the same numbers; returns their slots [B, N]."""
-        places = self.starts[:, None] + self.slot_ids[behind:behind + nodes]
-        self._index = (places + self._first[:, None]).flatten()
-        return places
+    def places(self, nodes: int) -> Tensor:
+        """[B, N] int64: the slots of `nodes` per row after the committed tokens."""
+        return self.starts[:, None] + self.slot_ids[:nodes]
+
+    def begin(self, places: Tensor) -> None:
+        """Prepare to write at slots [B, N] of each row, after `reserve`."""
+        self._index = self._flat(places)
+
+    def _flat(self, places: Tensor) -> Tensor:
+        """Slots [B, N] of each row, counted over all rows' slots: [B * N]."""
+        return (places if len(places) == 1 else places + self._first[:, None]).flatten()
 
     def write(self, layer: int, keys_values: Tensor) -> tuple[Tensor, Tensor]:
         """Write the keys and values [B, N, 2 * G, d] of one layer; returns all of the layer's that are visible, two
@@ -146,10 +152,9 @@ class SlotCache(Cache):
     def compact(self, path: Tensor) -> None:
         """Move nodes of the last forward behind the committed tokens: node path[b, i] to place i. `path` [B, D] int64
         ascends in each row; path[b, i] = i leaves a node where it stands."""
-        first = (self.starts + self._first)[:, None]
         flat = self.store.flatten(1, 2)
-        moved = flat.index_select(1, (first + path).flatten())
-        flat.index_copy_(1, (first + self.slot_ids[:path.shape[1]]).flatten(), moved)
+        moved = flat.index_select(1, self._flat(self.starts[:, None] + path))
+        flat.index_copy_(1, self._flat(self.places(path.shape[1])), moved)
 
     def commit(self, counts: Iterable[int]) -> None:
         """Add the first `counts[b]` nodes of the last forward to each row's committed tokens."""

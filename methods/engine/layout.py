@@ -33,13 +33,13 @@ class Layout:
            depth: Tensor | None = None) -> Layout:
         """Begin a forward of `nodes` nodes, after `SlotCache.reserve`: a tree of `ancestors` [B or 1, N, N] bool and
         `depth` [B or 1, N], or a chain."""
-        places = cache.begin(nodes)
+        places = cache.places(nodes)
+        cache.begin(places)
         slots = cache.slot_ids[:cache.visible]
         if ancestors is None or depth is None:
             return cls(places, None, causal, places, slots)
-        rows = len(places)
-        blocked = (slots >= cache.starts[:, None])[:, None].repeat(1, nodes, 1)
-        blocked.scatter_(2, places[:, None].expand(-1, nodes, -1), ~ancestors.expand(rows, -1, -1))
+        behind = (slots >= cache.starts[:, None])[:, None].expand(-1, nodes, -1)
+        blocked = behind.scatter(2, places[:, None].expand(-1, nodes, -1), ~ancestors.expand(len(places), -1, -1))
         return cls(cache.starts[:, None] + depth, blocked, causal, places, slots)
 
     def mask(self, dtype: torch.dtype, window: int | None = None) -> Tensor:
@@ -53,4 +53,4 @@ class Layout:
 
 def additive(blocked: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where attention may look, the type's lowest number where it is `blocked`."""
-    return torch.zeros(blocked.shape, dtype=dtype, device=blocked.device).masked_fill_(blocked, torch.finfo(dtype).min)
+    return blocked.to(dtype).mul_(torch.finfo(dtype).min)

@@ -83,6 +83,19 @@ class Head:
     def draft_vocab(self) -> int:
         return self.vocab_size if self.to_target is None else len(self.to_target)
 
+    def best(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The `count` likeliest tokens under logits [B, M, Vd], best first, in the target's vocabulary [B, M, count]
+        int64, and their log-probabilities."""
+        top = logits.log_softmax(-1).topk(count, dim=-1)
+        return top.indices if self.to_target is None else self.to_target.take(top.indices), top.values
+
+    def over_target(self, logits: Tensor) -> Tensor:
+        """Logits [B, N, Vd] -> [B, N, V] over the target's vocabulary; -inf for tokens that cannot be drafted."""
+        if self.to_target is None:
+            return logits
+        full = torch.full((*logits.shape[:2], self.vocab_size), -torch.inf, device=logits.device)
+        return full.index_copy_(2, self.to_target, logits)
+
     def new_cache(self, rows: int, slots: int) -> SlotCache:
         weight = next(self.model.parameters())
         graphs = self.graphs if self.lean and not self._rotary.by_length else None

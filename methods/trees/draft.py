@@ -84,19 +84,22 @@ class Draft:
 
     @classmethod
     def of_parents(cls, tokens: Tensor, parents: Tensor, *, valid: Tensor | None = None, sampled: bool = False,
-                   logits: Tensor | None = None, q: Tensor | None = None, max_depth: int | None = None,
-                   width: int | None = None) -> Draft:
-        """Build a tree from `tokens` and `parents`, both [B, N]; `max_depth` bounds the pointer-doubling rounds,
-        `width` the rounds over siblings."""
-        rows, nodes = parents.shape
-        eye = torch.eye(nodes, dtype=torch.bool, device=tokens.device)
-        up = torch.zeros(rows, nodes, nodes, dtype=torch.float32, device=tokens.device)
-        up.scatter_(2, parents.clamp(min=0)[..., None], (parents >= 0).float()[..., None])
-        reach = eye + up
-        for _ in range(max((max_depth or nodes) - 1, 1).bit_length()):
-            reach = (reach @ reach).clamp(max=1.0)  # paths of length <= 2^r after r squarings
+                   logits: Tensor | None = None, q: Tensor | None = None, depth: Tensor | None = None,
+                   max_depth: int | None = None, width: int | None = None) -> Draft:
+        """Build a tree from `tokens` and `parents`, both [B, N], and where it is known each node's `depth`; `max_depth`
+        bounds the pointer-doubling rounds, `width` the rounds over siblings."""
+        nodes = parents.shape[1]
+        rounds = max((max_depth or nodes) - 1, 1).bit_length()
+        up = parents[..., None] == torch.arange(nodes, device=tokens.device)
+        reach = torch.eye(nodes, device=tokens.device) + up
+        for _ in range(rounds):
+            reach = reach @ reach  # counts of paths of length <= 2^r after r squarings
+            if rounds > 6:  # counts reach 2^(2^r)
+                reach = reach.clamp(max=1.0)
         ancestors = reach > 0
         if valid is None:
             valid = torch.ones_like(tokens, dtype=torch.bool)
-        return cls(tokens, parents, ancestors, ancestors.sum(-1) - 1, valid, sampled, logits, q, width=width,
+        if depth is None:
+            depth = ancestors.sum(-1) - 1
+        return cls(tokens, parents, ancestors, depth, valid, sampled, logits, q, width=width,
                    levels=None if max_depth is None else max_depth + 1)

@@ -7,6 +7,7 @@ of the last level gets k children. The best `total` - 1 of all candidates and th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -26,77 +27,126 @@ class TreeShape:
     top_k: int
 
     @property
+    def candidates(self) -> int:
+        """Number of nodes that are drafted, without the root."""
+        return self.top_k + self.depth * self.top_k ** 2
+
+    @property
     def nodes(self) -> int:
         """Number of nodes: `total`, or fewer if the expansion yields fewer candidates."""
-        return min(self.total, 1 + self.top_k + self.depth * self.top_k ** 2)
+        return min(self.total, 1 + self.candidates)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The selected tree of N nodes in order of creation: parents first, siblings best first.
 
-    tokens   [B, N-1] int64, all nodes but the root, in the drafter's vocabulary.
+    tokens   [B, N] int64, the root's first.
     parents  [B, N] int64, -1 for the root.
-    logprob  [B, N-1] float32 draft log-probability of a node's token given its parent.
-    source   [B, N] int64: index of the distribution from which the node was expanded, counted over all calls of
-             `Growth.expand`; 0 for nodes that were not expanded.
+    depth    [B, N] int64, 0 for the root.
+    q        [B, N] float32 draft probability of a node's token given its parent; the root's is 1.
+    entries  [B, N] int64 the nodes' numbers in the growth.
     """
 
     tokens: Tensor
     parents: Tensor
-    logprob: Tensor
-    source: Tensor
+    depth: Tensor
+    q: Tensor
+    entries: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """What all trees of one shape share. Entries are the root, 0, and the candidates in order of creation.
+
+    maker     [1, E] which expansion made an entry, counted from 1; 0 for the root.
+    depth     [1, E] the depth of an entry.
+    expanded  [1, k + 2] the entries that the first expansions expand: the root, then its k children. -1 before them.
+    before    [1, X] 0 for those of `expanded`; then, for the expansions whose entries are chosen by their places in a
+              level, the number of entries before that level.
+    zeros     [1, k] int64.
+    certain, best  [1, 1] float32: the root's log-probability, 0, and score, inf: it is always selected.
+    """
+
+    maker: Tensor
+    depth: Tensor
+    expanded: Tensor
+    before: Tensor
+    zeros: Tensor
+    certain: Tensor
+    best: Tensor
+
+
+@cache
+def _tables(depth: int, k: int, device: torch.device) -> _Tables:
+    """Kept for good: a recorded growth reads them where they are."""
+    sizes = [k] + [k ** 2] * depth
+    maker = torch.arange(sum(sizes)) // k + 1
+    levels = torch.arange(depth + 1).repeat_interleave(torch.tensor(sizes)) + 1
+    root = torch.zeros(1, dtype=torch.int64)
+    before = [0] * (k + 2) + [1 + sum(sizes[:level]) for level in range(1, depth) for _ in range(k)]
+    tables = (torch.cat([root, maker]), torch.cat([root, levels]), torch.arange(-1, k + 1), torch.tensor(before),
+              torch.zeros(k, dtype=torch.int64), torch.zeros(1), torch.tensor([torch.inf]))
+    return _Tables(*(table[None].to(device) for table in tables))
 
 
 class Growth:
-    """One growing tree per row. Candidates are numbered in order of creation; the root is candidate -1."""
+    """One growing tree per row; the k best children of the root, and of the k best nodes of each level, are candidates.
 
-    def __init__(self, top_k: int):
-        self.top_k = top_k
-        self.beams: Tensor | None = None  # [B, M] candidates to expand next, None: the root
-        self.score: Tensor | None = None  # [B, M] their scores
-        self.count = 0
-        self.parents: list[Tensor] = []  # per level: [B, M] candidates that were expanded
+    Call `add`, then `beams` and `add` once for each level more, then `select`."""
+
+    def __init__(self, shape: TreeShape, device: torch.device):
+        self.shape = shape
+        self.tables = _tables(shape.depth, shape.top_k, device)
+        self.beam_scores: Tensor | None = None  # [B, k], None: the root
+        self.places: list[Tensor] = []  # per level but the first: [B, k] the beams' places in the level
         self.tokens: list[Tensor] = []  # per level: [B, M * k], like the two below
         self.logprobs: list[Tensor] = []
         self.scores: list[Tensor] = []
 
-    def expand(self, logprobs: Tensor) -> tuple[Tensor, Tensor]:
-        """Expand the M beams by their top k tokens under `logprobs` [B, M, V] float32; M = 1, the root, at first.
+    def add(self, tokens: Tensor, logprobs: Tensor) -> None:
+        """The k best children of each of the M beams, best first: their tokens [B, M, k] int64 and log-probabilities
+        [B, M, k] float32. M = 1, the root, at first."""
+        scores = logprobs if self.beam_scores is None else logprobs + self.beam_scores[..., None]
+        for store, value in ((self.tokens, tokens), (self.logprobs, logprobs), (self.scores, scores)):
+            store.append(value.flatten(1))
 
-        Returns the next beams, best first: tokens [B, k] and the index [B, k] of the beam each descends from."""
-        rows, width, k = logprobs.shape[0], logprobs.shape[1], self.top_k
-        top = logprobs.topk(k, dim=-1)
-        tokens, logprob = top.indices.flatten(1), top.values.flatten(1)
-        if self.beams is None or self.score is None:
-            self.beams = torch.full((rows, 1), -1, device=logprobs.device)
-            scores = logprob
-        else:
-            scores = (top.values + self.score[..., None]).flatten(1)
-        for store, value in ((self.parents, self.beams), (self.tokens, tokens), (self.logprobs, logprob),
-                             (self.scores, scores)):
-            store.append(value)
-        if width == 1:
-            self.score, place = scores, torch.arange(k, device=logprobs.device).expand(rows, -1)
-        else:
-            self.score, place = scores.topk(k, dim=-1)
-        self.beams = place + self.count
-        self.count += width * k
+    def beams(self) -> tuple[Tensor, Tensor]:
+        """The k best candidates of the last level, best first, whose children are next: their tokens [B, k] and the
+        index [B or 1, k] of the beam that each descends from."""
+        tokens, scores, k = self.tokens[-1], self.scores[-1], self.shape.top_k
+        if self.beam_scores is None:
+            self.beam_scores = scores
+            return tokens, self.tables.zeros
+        self.beam_scores, place = scores.topk(k, dim=-1)
+        self.places.append(place)
         return tokens.gather(1, place), place // k
 
-    def select(self, nodes: int) -> Selection:
-        """Select the root and the best `nodes` - 1 candidates.
+    def select(self, root: Tensor) -> Selection:
+        """Select the root [B, 1] and the best candidates.
 
         A child never scores above its parent and ties go to the earlier candidate, so the selection contains the parent
         of each of its nodes."""
-        scores = torch.cat(self.scores, 1)
-        chosen = scores.sort(dim=1, descending=True, stable=True).indices[:, :nodes - 1].sort(dim=1).values
-        parents = torch.cat(self.parents, 1)
-        root = parents[:, :1]
-        numbers = torch.cat([root, chosen], 1)
-        behind_root = torch.searchsorted(numbers, parents.gather(1, chosen // self.top_k))
-        expansion = torch.arange(parents.shape[1], device=root.device).expand_as(parents)
-        sources = torch.zeros(len(root), self.count + 1, dtype=torch.int64, device=root.device)
-        sources.scatter_(1, parents + 1, expansion)
-        return Selection(torch.cat(self.tokens, 1).gather(1, chosen), torch.cat([root, behind_root], 1),
-                         torch.cat(self.logprobs, 1).gather(1, chosen), sources.gather(1, numbers + 1))
+        tables, rows = self.tables, len(root)
+        scores = torch.cat([tables.best.expand(rows, -1), *self.scores], 1)
+        best = scores.sort(dim=1, descending=True, stable=True).indices[:, :self.shape.nodes]
+        entries = best.sort(dim=1).values
+        above = self._expanded(rows).gather(1, tables.maker.expand(rows, -1).gather(1, entries))
+        return Selection(
+            torch.cat([root, *self.tokens], 1).gather(1, entries),
+            torch.searchsorted(entries, above, right=True).sub_(1),
+            tables.depth.expand(rows, -1).gather(1, entries),
+            torch.cat([tables.certain.expand(rows, -1), *self.logprobs], 1).gather(1, entries).exp(), entries)
+
+    def sources(self, selection: Selection) -> Tensor:
+        """[B, N] int64: for each node the expansion that expanded it, counted from the root's, 0; 0 for nodes that were
+        not expanded."""
+        rows, expansions = len(selection.entries), 1 + self.shape.depth * self.shape.top_k
+        number = torch.arange(expansions, device=selection.entries.device).expand(rows, -1)
+        made = torch.zeros(rows, 1 + self.shape.candidates, dtype=torch.int64, device=number.device)
+        made.scatter_(1, self._expanded(rows)[:, 1:1 + expansions], number)
+        return made.gather(1, selection.entries)
+
+    def _expanded(self, rows: int) -> Tensor:
+        """[B, X] the entry that each expansion expanded, -1 before them."""
+        return torch.cat([self.tables.expanded.expand(rows, -1), *self.places], 1) + self.tables.before

@@ -52,7 +52,7 @@ class Siblings:
     real: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SampledTree:
     """How a tree is drawn.
 

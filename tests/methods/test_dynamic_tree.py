@@ -35,14 +35,26 @@ def distribution(seed: int, path: tuple[int, ...], vocab: int, certain: bool) ->
 
 def grow(shape: TreeShape, seeds: list[int], vocab: int, certain: bool):
     """A tree a row, the paths of beams kept on the side."""
-    growth, paths = Growth(shape.top_k), [[()] for _ in seeds]
-    for _ in range(shape.depth + 1):
-        logprobs = torch.tensor([[distribution(seed, path, vocab, certain) for path in row]
-                                 for seed, row in zip(seeds, paths, strict=True)])
-        tokens, parents = growth.expand(logprobs)
-        paths = [[row[p] + (t,) for t, p in zip(*beams, strict=True)]
-                 for row, *beams in zip(paths, tokens.tolist(), parents.tolist(), strict=True)]
-    return growth.select(shape.nodes)
+    growth, paths = Growth(shape, torch.device("cpu")), [[()] for _ in seeds]
+    for level in range(shape.depth + 1):
+        if level:
+            tokens, parents = growth.beams()
+            paths = [[row[p] + (t,) for t, p in zip(*beams, strict=True)] for row, *beams in
+                     zip(paths, tokens.tolist(), parents.expand(tokens.shape).tolist(), strict=True)]
+        top = torch.tensor([[distribution(seed, path, vocab, certain) for path in row]
+                            for seed, row in zip(seeds, paths, strict=True)]).topk(shape.top_k)
+        growth.add(top.indices, top.values)
+    tree = growth.select(torch.zeros(len(seeds), 1, dtype=torch.int64))
+    check_sources(growth, tree, shape)
+    return tree
+
+
+def check_sources(growth: Growth, tree, shape: TreeShape) -> None:
+    """The children of a node, and of no other, were made by the expansion that is its source."""
+    sources = growth.sources(tree)
+    made_by = torch.where(tree.entries > 0, (tree.entries - 1) // shape.top_k, -1)
+    parents = tree.parents[:, 1:]
+    assert torch.equal(sources.gather(1, parents), made_by[:, 1:])
 
 
 def slowly(shape: TreeShape, seed: int, vocab: int) -> dict[tuple[int, ...], float]:
@@ -62,7 +74,7 @@ def slowly(shape: TreeShape, seed: int, vocab: int) -> dict[tuple[int, ...], flo
 
 def paths_of(tree, row: int) -> list[tuple[int, ...]]:
     found = [()]
-    for token, parent in zip(tree.tokens[row].tolist(), tree.parents[row, 1:].tolist(), strict=True):
+    for token, parent in zip(tree.tokens[row, 1:].tolist(), tree.parents[row, 1:].tolist(), strict=True):
         found.append((*found[parent], token))
     return found
 
@@ -77,8 +89,9 @@ def test_growth_is_the_slow_one(shape: TreeShape, seed: int) -> None:
     for row in range(2):
         expected, paths = slowly(shape, seed + row, 7), paths_of(tree, row)
         assert len(paths) == shape.nodes and set(paths[1:]) == set(expected)
-        for path, own in zip(paths[1:], tree.logprob[row].tolist(), strict=True):
-            assert own == pytest.approx(distribution(seed + row, path[:-1], 7, False)[path[-1]], abs=1e-5)
+        assert tree.depth[row].tolist() == [len(path) for path in paths]
+        for path, q in zip(paths[1:], tree.q[row, 1:].tolist(), strict=True):
+            assert q == pytest.approx(math.exp(distribution(seed + row, path[:-1], 7, False)[path[-1]]), abs=1e-5)
 
 
 @settings(max_examples=40, deadline=None)
@@ -91,7 +104,7 @@ def test_every_tree_is_closed_and_in_draft_order(shape: TreeShape, seed: int) ->
     assert len(set(paths)) == len(paths) == shape.nodes
     for node in range(2, shape.nodes):
         if parents[node] == parents[node - 1]:
-            assert tree.logprob[0, node - 1] <= tree.logprob[0, node - 2]
+            assert tree.q[0, node] <= tree.q[0, node - 1]
     for parent in range(shape.nodes):  # the best children of a node are taken before its others
         children = [path[-1] for path, p in zip(paths, parents, strict=True) if p == parent]
         logprobs = distribution(seed, paths[parent], 7, True)

@@ -102,7 +102,7 @@ def test_numbers_inside(case, golden) -> None:
         proposer = method.drafter.start(target, head, method.draft, rows, len(ids) + 64)
         proposer.on_features(out.features, [range(len(ids))])
         rows[0].append(recorded["prompts"][0]["first_token"])
-        _, logits = proposer._catch_up(rows)
+        *_, logits = proposer._catch_up(rows)
     np.testing.assert_allclose(logits[0, 0].log_softmax(-1), numbers["draft_first_logprobs"], atol=2e-4)
     for name, store in (("draft_kv_k", proposer.cache.keys), ("draft_kv_v", proposer.cache.values)):
         np.testing.assert_allclose(store[0, 0, :, :len(ids)], numbers[name], atol=2e-4)

@@ -15,7 +15,7 @@ from methods.rules.verification import Verification
 from methods.rules.walk import walk
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
-from methods.trees.dynamic import Growth
+from methods.trees.dynamic import Growth, TreeShape
 from methods.trees.static import StaticTree, best_tree, expected_length
 from tests.golden.make import acceptance
 
@@ -52,13 +52,16 @@ def test_best_tree(case: dict) -> None:
 
 @pytest.mark.parametrize("case", named(TREES["dynamic"]))
 def test_dynamic_trees(case: dict) -> None:
-    growth = Growth(case["top_k"])
-    tokens, _ = growth.expand(torch.tensor([[case["root"]]]).log())
-    growth.expand(torch.tensor([[case["beams"][str(token)] for token in tokens[0].tolist()]]).log())
     for expected in case["trees"]:
-        tree = growth.select(expected["nodes"])
-        assert tree.tokens[0].tolist() == expected["tokens"] and tree.parents[0].tolist() == expected["parents"]
-        assert tree.logprob[0].exp().tolist() == pytest.approx(expected["prob"])
+        growth = Growth(TreeShape(expected["nodes"], 1, case["top_k"]), torch.device("cpu"))
+        top = torch.tensor([[case["root"]]]).log().topk(case["top_k"])
+        growth.add(top.indices, top.values)
+        tokens, _ = growth.beams()
+        behind = torch.tensor([[case["beams"][str(token)] for token in tokens[0].tolist()]]).log().topk(case["top_k"])
+        growth.add(behind.indices, behind.values)
+        tree = growth.select(torch.zeros(1, 1, dtype=torch.int64))
+        assert tree.tokens[0, 1:].tolist() == expected["tokens"] and tree.parents[0].tolist() == expected["parents"]
+        assert tree.q[0, 1:].tolist() == pytest.approx(expected["prob"])
 
 
 def verification(case: dict) -> Verification:

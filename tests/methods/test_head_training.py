@@ -139,7 +139,7 @@ def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer
         embed = trainer.head.embed_tokens or target.model.get_input_embeddings()
         features = trainer.head.fuse(target_states.features)
         for step, hidden in enumerate(unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a))):
-            logits = proposer.over_target(head.logits(hidden))[0, 1]
+            logits = proposer.head.over_target(head.logits(hidden))[0, 1]
             # logits here reach 40, and the drafter adds up in another order: float32 leaves them about 1e-4 apart
             assert torch.allclose(logits.softmax(-1), draft.logits[0, step].softmax(-1), atol=1e-4), (cut, step)
             assert logits.argmax() == chain[step + 1]
