@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -202,9 +203,9 @@ def read_outcomes(v: Verification, path: Walk, token: Tensor, extra_argmax: Tens
 
 def _to_host(columns: Sequence[Tensor]) -> Iterator[tuple[list[int], ...]]:
     """Several integer or bool tensors [B, width of its own] in one copy: for each row, its part of each as a list."""
-    table = torch.cat([column.long() for column in columns], 1).cpu()
-    parts = table.split([column.shape[1] for column in columns], 1)
-    return zip(*(part.tolist() for part in parts), strict=True)
+    ends = accumulate((column.shape[1] for column in columns), initial=0)
+    parts = [slice(*part) for part in pairwise(ends)]
+    return (tuple(row[part] for part in parts) for row in torch.cat([column.long() for column in columns], 1).tolist())
 
 
 def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache, outcomes: list[Outcome],

@@ -35,18 +35,15 @@ class Levels:
     def __init__(self, head: Head, cache: SlotCache, sizes: Sequence[int]):
         self.head, self.cache = head, cache
         starts = cache.starts[:, None]
-        self.places = cache.places(sum(sizes))
-        self.positions = starts + _level_of(tuple(sizes), cache.device)
+        positions = starts + _level_of(tuple(sizes), cache.device)
+        self.places = zip(cache.places(sum(sizes)).split(sizes, 1), positions.split(sizes, 1), strict=True)
         self.mask = additive(cache.slot_ids[:cache.visible] >= starts, cache.dtype)[:, None]
-        self.offset = 0
 
     def feed(self, tokens: Tensor, hidden: Tensor, parent: Tensor) -> tuple[Tensor, Tensor]:
         """tokens [B, M] of the target's vocabulary, hidden [B, P, h] of the level before, parent [B or 1, M]: each
         node's parent in that level, 0 under the root -> hidden [B, M, h], logits [B, M, Vd]."""
-        nodes = slice(self.offset, self.offset + tokens.shape[1])
-        self.offset = nodes.stop
-        places = self.places[:, nodes]
-        self.cache.begin(places)
-        self.mask = pick(self.mask, parent).scatter_(2, places[..., None], 0.0)
-        hidden = self.head.step(tokens, pick(hidden, parent), self.positions[:, nodes], self.mask[:, None], self.cache)
+        slots, positions = next(self.places)
+        self.cache.begin(slots)
+        self.mask = pick(self.mask, parent).scatter_(2, slots[..., None], 0.0)
+        hidden = self.head.step(tokens, pick(hidden, parent), positions, self.mask[:, None], self.cache)
         return hidden, self.head.logits(hidden)

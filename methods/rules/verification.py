@@ -46,6 +46,8 @@ class Verification:
         """From contexts [B, N, ...] to the nodes they predict: out[:, i] = value at i's parent."""
         if self.draft.chain:
             return per_context.roll(1, 1)
+        if per_context.dim() == 2:
+            return per_context.gather(1, self.parent)
         parent = self.parent.reshape(*self.parent.shape, *[1] * (per_context.dim() - 2))
         return per_context.gather(1, parent.expand(-1, -1, *per_context.shape[2:]))
 
@@ -59,6 +61,8 @@ class Verification:
 
     def at(self, per_node: Tensor, node: Tensor) -> Tensor:
         """Pick node [B] out of [B, N, ...] -> [B, ...]."""
+        if len(node) == 1:
+            return per_node.index_select(1, node)[:, 0]
         return per_node[torch.arange(len(node), device=node.device), node]
 
     # --- the target's distribution
