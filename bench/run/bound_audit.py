@@ -11,8 +11,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from bench.run.asked import asked_folder
 from bench.run.conversation import context
 from methods.training.rules.arc import next_step_js
@@ -23,6 +21,8 @@ from results.store.reasons import format_exception
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bench.config.cell import Cell
     from bench.run.model_pool import ModelPool
     from results.store.cells import Store
@@ -89,6 +89,8 @@ def divergences(cell: Cell, pool: ModelPool, samples: Sequence[Sample],
 def _turns(target: Any, prompt: Prompt, sample: Sample,
            frame: pd.DataFrame) -> Iterator[tuple[list[int], list[int], pd.DataFrame]]:
     """For each turn: its context, its answer, and the trace of the emitted tokens, indexed by position in it."""
+    import pandas as pd
+
     start = 0
     for turn, tokens in enumerate(sample.turn_tokens):
         answer = sample.output_ids[start:start + tokens]

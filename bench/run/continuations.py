@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from bench.run.agreement import RECORD, Models, settings_of
 from bench.run.asked import asked_folder
@@ -23,6 +22,8 @@ from results.store.clauses import EMITTED, Clause
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bench.config.cell import Cell
     from bench.run.model_pool import ModelPool
     from methods.method import Method

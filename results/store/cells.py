@@ -20,9 +20,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import yaml
 
 from results.store.cell_files import SCHEMA, read_config, read_summary
@@ -37,6 +36,9 @@ from results.store.sample import FailedSample, Record, Sample, read_records, to_
 from results.store.seals import sealed, sealed_line, unsealed
 from results.store.summary import Summary
 from results.store.timed import Timed, read_timed
+
+if TYPE_CHECKING:  # pandas is slow to import, and few commands make a frame
+    import pandas as pd
 
 log = logging.getLogger(__name__)
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -22,13 +22,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from results.store.errors import StoreError
 from results.store.json_text import from_json, json_text
 from results.store.sample import Sample
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # pandas is slow to import, and few commands make a frame
+    import pandas as pd
+
     from results.store.cells import CellFolder
     from results.store.summary import Summary
 
@@ -162,6 +162,8 @@ class Index:
 
 def frame(contents: Iterable[Content]) -> pd.DataFrame:
     """One row per cell, as `Store.find` gives it. Raises StoreError for a cell that cannot be read."""
+    import pandas as pd
+
     keys, rows = [], []
     for content in contents:
         if content.entry.damage:

@@ -13,12 +13,9 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from results.store.cells import CellFolder
@@ -26,6 +23,9 @@ from results.store.errors import StoreError
 from results.store.files import remove, replace_text, replacing
 from results.store.json_text import from_json, json_text
 from results.store.reasons import one_line
+
+if TYPE_CHECKING:  # pandas and pyarrow are slow to import, and few commands read or write a trace
+    import pandas as pd
 
 META = b"leeway"
 BOOLS = ("accept", "strict", "argmax", "by_threshold", "inside", "outside")
@@ -79,6 +79,10 @@ class TraceFolder:
               threshold: Threshold | None) -> None:
         """Write one file. `columns` holds a mapping for each prompt and turn: name -> array [positions], or one value
         for all positions; a name that a mapping lacks is NaN there."""
+        import pandas as pd
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         frames = [pd.DataFrame(dict(one)) for one in columns if len(np.atleast_1d(one["token"]))]
         empty = pd.DataFrame({name: [] for name in (*WORDS, *WHOLE)})
         frame = pd.concat(frames, ignore_index=True) if frames else empty
@@ -93,6 +97,10 @@ class TraceFolder:
 
     def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """All rows, with those of `columns` that exist (None: all). Raises StoreError for a cell without traces."""
+        import pandas as pd
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         frames: list[pd.DataFrame] = []
         for part in self._parts():
             known = pq.read_schema(part).names
@@ -144,6 +152,9 @@ class TraceFolder:
 
 
 def _meta(part: Path) -> dict[str, Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         meta: dict[str, Any] = from_json(pq.read_schema(part).metadata[META])
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ class Results:
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """All tables: the answers, and the files as text."""
+        import pandas as pd
+
         answers = {"answers": pd.DataFrame(self.answers)} if self.answers else {}
         return answers | {name: pd.read_csv(file, dtype=str).fillna("") for name, file in self.tables.items()}
 

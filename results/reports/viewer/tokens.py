@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pandas as pd
 
 from results.store.clauses import EMITTED, KEPT, Clause
 from results.store.reasons import printable
 from results.store.sample import Sample
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CODES: Final[dict[str, str]] = {
     Clause.STRICT: "s", Clause.ARGMAX: "a", Clause.RELAXED: "r", Clause.DRAWN: "d", "kept": "k"}
