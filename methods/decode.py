@@ -16,6 +16,7 @@ from torch import Tensor
 from methods.acceptance import settle
 from methods.engine.cache import SlotCache
 from methods.engine.clock import now
+from methods.engine.team import together
 from methods.method import Method
 from methods.prompt_rng import PromptRng
 from methods.rules.verification import State, Verification
@@ -97,6 +98,7 @@ class Observer(Protocol):
         the kept path, drawn with `u` [B]. Rows that have ended are still in the batch."""
 
 
+@together(3)
 @torch.inference_mode()
 def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = no_probe,
              observer: Observer | None = None) -> list[Generation]:
@@ -110,7 +112,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     start = now(target.device)
     cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(target)
     first = target.prefill(rows, cache, features=wanted)
-    token = draw(method.sampling.probs(first.logits[:, 0]), rng.cycle()[:, -1])
+    token = target.agree(draw(method.sampling.probs(first.logits[:, 0]), rng.cycle()[:, -1]))
     proposer = method.proposer(rows, slots)
     proposer.attach_target_cache(cache)
     proposer.on_logits(first.logits, torch.zeros_like(token))
@@ -124,11 +126,12 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     while not all(g.finish for g in generations):
         u = rng.cycle()
         with probe("draft"):
-            draft = proposer.propose(rows, u[:, nodes + 1:])
+            draft = target.agree(proposer.propose(rows, u[:, nodes + 1:]))
         with probe("verify"):
             v, features, extra_argmax = verify(method, draft, cache, u, wanted, state)
         with probe("accept"):
             decision, path, token, state = settle(method.rule, v, u[:, nodes], cache, observed=observer is not None)
+            path, token, state = target.agree((path, token, state))
             if not v.draft.chain:
                 cache.compact(path.by_depth(v.draft))
             outcomes = read_outcomes(v, path, token, extra_argmax)

@@ -12,6 +12,7 @@ from methods.sampling import Sampling
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
+    from methods.engine.team import Team
     from methods.heads.head import Head
 
 
@@ -29,6 +30,11 @@ class Method:
     @property
     def sampling(self) -> Sampling:
         return self.draft.sampling
+
+    @property
+    def team(self) -> Team | None:
+        """The ranks that decode together, where the target is divided."""
+        return self.target.team
 
     def proposer(self, rows: list[list[int]], slots: int) -> Proposer:
         """The drafter at work on the prompts `rows`, its drafts pruned where the method prunes; at most `slots` tokens

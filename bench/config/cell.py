@@ -12,13 +12,14 @@ from bench.config.environment import environment
 from bench.config.errors import ConfigError
 from bench.config.identity import IDENTITY_VERSION, by_content, contents, digest, states
 from bench.config.paths import TINY
-from bench.config.schema import SECTIONS, Decoding, DraftLength, Engine, HalfWidth, Pair, vocabulary
+from bench.config.schema import SECTIONS, Decoding, DraftLength, Engine, HalfWidth, Pair
 from bench.config.section import Named, Section, choose, parse, validated
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
-from methods.engine.families import resolve
+from methods.engine.families import check_division, resolve
 from methods.engine.fingerprints import config_of, dequantised, fingerprint
-from methods.engine.source import ModelError, check_objects, is_cut, is_random
+from methods.engine.source import ModelError, check_objects, folder_of, is_cut, is_random, read_json
+from methods.engine.vocabulary import declared_size
 from methods.method import check
 from methods.pruning import Pruning
 from methods.rules.base import Rule
@@ -129,13 +130,21 @@ class Cell(Section):
         try:
             for role in roles:
                 check_objects(self.pair.checkpoint(role).source)
-            sizes = {role: vocabulary(self.pair.checkpoint(role).source) for role in roles}
+            self._check_division()
+            sizes = {role: declared_size(self.pair.checkpoint(role).source) for role in roles}
         except ModelError as error:
             raise ConfigError(one_line(error)) from error
         if len({size for size in sizes.values() if size is not None}) > 1:
             source, size = self.pair.checkpoint(roles[1]).source, sizes[roles[1]]
             raise ConfigError(f"pair.{roles[1]}={source}: its vocabulary has {size} entries, the target's "
                               f"{sizes['target']}; draft and target must share one vocabulary")
+
+    def _check_division(self) -> None:
+        """Raises ModelError where the target is on this machine and cannot be divided as engine.parallel asks."""
+        source = self.pair.target.source
+        file = folder_of(source) / "config.json"
+        if self.engine.parallel == "tensor" and file.is_file():
+            check_division(source, read_json(file), self.engine.devices)
 
     def _check_prompts(self) -> None:
         """Raises TaskError where prompts of a file on this machine cannot be read."""
@@ -248,7 +257,8 @@ class Cell(Section):
     def environment(self, argv: list[str]) -> dict[str, Any]:
         """The command, the machine, the versions and the cell's models, as environment.json holds them. Raises
         ModelError."""
-        return environment(argv, self.engine.device, self.fingerprints(), self.dequantised())
+        spread = {"mode": self.engine.parallel, "devices": self.engine.devices}
+        return environment(argv, self.engine.device, spread, self.fingerprints(), self.dequantised())
 
     def identity(self) -> dict[str, Any]:
         """All that decides the tokens, with the content of every file in place of its path. Raises ModelError,

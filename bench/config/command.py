@@ -17,6 +17,7 @@ from typing import Any, Self
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import Section, validated
+from methods.engine import ranks
 from results.store.reasons import OWN_PACKAGES, USAGE_ERROR, is_own, log_to_stderr, one_line, printable
 
 FAILED, INTERRUPTED = 1, 130
@@ -57,10 +58,16 @@ def run_command(body: Callable[[], int | None]) -> int:
 
     Relative paths start at the checkout. An error of the project itself (ConfigError, ModelError, TaskError,
     StoreError, …), a ValueError that its code raises, or a file that cannot be read or written is a wrong command: one
-    line on stderr. Any other error is a bug and keeps its traceback."""
+    line on stderr. Any other error is a bug and keeps its traceback. Of several processes that torchrun has started the
+    first runs the command, and the others follow it."""
     log_to_stderr()
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
+    rank, size = ranks.torchrun()
+    if rank:
+        return ranks.follow()
+    if size > 1:
+        ranks.dismiss_at_exit()  # they wait for this process
     try:
         if not CONF.is_dir():
             raise ConfigError(f"{CONF}: no such folder; Leeway is run from its checkout, which holds conf/: clone it, "

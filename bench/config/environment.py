@@ -24,10 +24,11 @@ HIDDEN = "(hidden)"
 LOCK = PROJECT / "requirements.lock"
 
 
-def environment(argv: list[str], device: str, models: Mapping[str, str],
+def environment(argv: list[str], device: str, spread: Mapping[str, Any], models: Mapping[str, str],
                 dequantised: Mapping[str, str]) -> dict[str, Any]:
-    """Versions, processor, accelerator, command, commit, settings of the run; `models` are role -> fingerprint,
-    `dequantised` role -> GGUF file whose dequantised weights are the model.
+    """Versions, processor, accelerator, command, commit, settings of the run; `spread`: how the target is spread over
+    devices, and how many; `models` are role -> fingerprint, `dequantised` role -> GGUF file whose dequantised weights
+    are the model.
 
     Values of variables and arguments whose name sounds like a secret are hidden."""
     import torch
@@ -41,6 +42,7 @@ def environment(argv: list[str], device: str, models: Mapping[str, str],
         "cpu": {"model": _cpu_model(), "cores": len(os.sched_getaffinity(0)), "threads": torch.get_num_threads()},
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "accelerator": _accelerator(device),
+        "parallel": dict(spread),
         "git": _git(),
         "models": dict(models),
         "dequantised": dict(dequantised),

@@ -12,9 +12,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_serializer, m
 from bench.config.errors import ConfigError, NotInPair
 from bench.config.paths import MODELS, PROJECT
 from bench.config.section import Section, parse
-from methods.engine import gguf, packages
-from methods.engine.families import DecoderName, GraphsName
-from methods.engine.source import DType, ModelError, folder_of, is_gguf, is_package, is_random, read_json
+from methods.engine import packages, ranks
+from methods.engine.families import DecoderName, GraphsName, ParallelName
+from methods.engine.source import DType, folder_of, is_gguf, is_package, is_random
 from methods.sampling import Sampling
 from results.store.reasons import one_line
 
@@ -28,6 +28,8 @@ LONGEST_DRAFT = 1024
 """Tokens: no drafter is right so often, and each token of a chain is a forward of the draft model."""
 MOST_THREADS = 1024
 """More than any machine's cores; OpenMP ends the process where it cannot allocate the stacks."""
+MOST_DEVICES = 64
+"""More than one host has GPUs."""
 LONGEST_NAME = 64
 """Characters of a pair's name: a cell's folder holds it, the method's and the task's, and 255 bytes at most."""
 
@@ -55,7 +57,9 @@ class Pair(Section):
     draft              a smaller language model with the target's vocabulary.
     eagle3 … medusa    trained heads of the target; a role may stay unset where no drafter needs it.
     arc … judge        files measured on this pair, which conf/method hands to the rules of these names.
-    dtype              what engine.dtype is unless it is given.
+    dtype              the default of engine.dtype,
+    parallel           of engine.parallel,
+    devices            and of engine.devices, for GPUs of 80 GB.
     chat_template      a Jinja file in place of the chat template of the target's tokenizer.
     thinking           `enable_thinking` for the chat template, which must know it; None leaves it to the template.
     nodes              nodes of dynamic trees, root included;
@@ -78,6 +82,8 @@ class Pair(Section):
     autojudge: Path | None = None
     judge: Path | None = None
     dtype: DType = "float32"
+    parallel: ParallelName = "none"
+    devices: int = Field(1, ge=1)
     chat_template: Path | None = None
     thinking: bool | None = None
     nodes: int = Field(60, ge=2)
@@ -190,17 +196,22 @@ class Decoding(Section):
 class Engine(Section):
     """Where and how models run.
 
-    device   cpu, cuda or cuda:INDEX.
-    dtype    of weights and matrix products.
-    threads  CPU threads; None: the quickest number, measured at the start.
-    decoder  what runs a model's forwards; auto: the lean decoder where it knows the model.
-    graphs   on: forwards and decisions are recorded as CUDA graphs and replayed; auto: on with CUDA.
+    device    cpu, cuda or cuda:INDEX.
+    dtype     of weights and matrix products.
+    threads   CPU threads; None: the quickest number, measured at the start.
+    decoder   what runs a model's forwards; auto: the lean decoder where it knows the model.
+    parallel  how the target is divided among several devices. tensor: each holds a part of every layer, in a separate
+              process (`methods/engine/team.py`); layers: each holds some of the layers.
+    devices   how many; 1 for parallel=none.
+    graphs    on: forwards and decisions are recorded as CUDA graphs and replayed; auto: on with CUDA and one device.
     """
 
     device: str
     dtype: DType
     threads: int | None = Field(ge=1, le=MOST_THREADS)
     decoder: DecoderName = "auto"
+    parallel: ParallelName = "none"
+    devices: int = Field(1, ge=1, le=MOST_DEVICES)
     graphs: GraphsName = "off"
 
     @field_validator("graphs")
@@ -208,9 +219,28 @@ class Engine(Section):
     def _recordable(cls, graphs: GraphsName, info: ValidationInfo) -> GraphsName:
         """`auto` becomes what it stands for here."""
         cuda = info.data.get("device", "cuda").startswith("cuda")
+        if (mode := info.data.get("parallel", "none")) != "none":
+            if graphs == "on":
+                raise ValueError(f"engine.parallel={mode} records no graphs; take engine.graphs=auto")
+            return "off"
         if graphs == "on" and not cuda:
             raise ValueError(f"no CUDA graphs on engine.device={info.data['device']}; take engine.graphs=auto")
         return graphs if graphs != "auto" else "on" if cuda else "off"
+
+    @field_validator("devices")
+    @classmethod
+    def _spread(cls, devices: int, info: ValidationInfo) -> int:
+        mode, device = info.data.get("parallel", "none"), info.data.get("device", "cpu")
+        if (started := ranks.torchrun()[1]) > 1 and (mode, devices) != ("tensor", started):
+            raise ValueError(f"torchrun has started {started} processes; give engine.parallel=tensor "
+                             f"engine.devices={started}, or start one")
+        if mode == "none" and devices > 1:
+            raise ValueError("engine.parallel=none uses one; give engine.parallel=tensor or layers")
+        if mode != "none" and devices < 2:
+            raise ValueError(f"engine.parallel={mode} needs the number of devices, 2 or more")
+        if mode != "none" and device not in ("cpu", "cuda"):
+            raise ValueError(f"engine.device={device} is one device; give engine.device=cuda")
+        return devices
 
     @field_validator("device")
     @classmethod
@@ -234,9 +264,13 @@ class Engine(Section):
             return
         import torch
 
-        if int(index or 0) >= torch.cuda.device_count():
-            raise ConfigError(f"engine.device={self.device}: there are {torch.cuda.device_count()} CUDA devices here; "
+        here, needed = torch.cuda.device_count(), ranks.on_this_host(self.devices)
+        if int(index or 0) >= here:
+            raise ConfigError(f"engine.device={self.device}: there are {here} CUDA devices here; "
                               "take engine.device=cpu")
+        if needed > here:
+            raise ConfigError(f"engine.devices={self.devices}: there are {here} CUDA devices here, and {needed} are "
+                              "needed; give engine.devices, or run the command where they are")
 
 
 class HalfWidth(Section):
@@ -264,17 +298,3 @@ def check_sections(config: Mapping[str, Any]) -> None:
     command that they refuse is refused at once. Raises ConfigError."""
     for name, section in (("pair", Pair), ("decoding", Decoding), ("draft", DraftLength)):
         parse(section, config, name)
-
-
-def vocabulary(source: str) -> int | None:
-    """The vocabulary size that a checkpoint on this machine declares, without loading it; None for one that has to be
-    fetched. Raises ModelError for a GGUF file or a config.json that cannot be used."""
-    path = folder_of(source) / "config.json"
-    if not path.exists():
-        return gguf.read_header(Path(source)).vocab_size if is_gguf(source) and not is_package(source) else None
-    config = read_json(path)
-    of_text = config.get("text_config")
-    size = config.get("vocab_size") or (of_text.get("vocab_size") if isinstance(of_text, dict) else None)
-    if size is not None and not (isinstance(size, int) and size > 0):
-        raise ModelError(f"{path}: vocab_size={size!r}: must be a positive integer")
-    return size

@@ -31,11 +31,14 @@ class Gpu(BaseModel):
 
 
 class Model(BaseModel):
-    """Parameters; those that a token reads (None: all); keys and values that the cache holds for a token."""
+    """Parameters; those that a token reads (None: all); keys and values that the cache holds for a token. Layers, and
+    parameters of the input embedding, of a target that takes several GPUs; its LM head has as many."""
 
     parameters: int
     kv: int
     active: int | None = None
+    layers: int = 0
+    embedding: int = 0
 
     @property
     def read(self) -> int:
@@ -90,27 +93,32 @@ def download(source: str) -> float | None:
 
 
 def rough_estimate(cell: Cell) -> Estimate | None:
-    """Weights and cache of the cell's models, without activations; None where a model is not known."""
-    models = _models(cell)
-    if models is None:
+    """Weights and cache of the cell's models, without activations; None where its target is not known."""
+    sources = {role: cell.pair.checkpoint(role).source for role in cell.roles}
+    models = {role: model for role, source in sources.items() if (model := known().models.get(source)) is not None}
+    if "target" not in models:
         return None
     nodes = cell.drafter.options.nodes(cell.draft.length)
     size, slots = BYTES[cell.engine.dtype], PROMPT + cell.max_new_tokens + nodes + 1
-    parts = tuple(Part(role, cell.pair.checkpoint(role).source, size * model.parameters,
-                       size * model.kv * slots * cell.batch) for role, model in zip(cell.roles, models, strict=True))
-    return Estimate(parts, cell.batch, slots, nodes, 0)
+    parts = tuple(Part(role, sources[role], size * model.parameters, size * model.kv * slots * cell.batch, model.layers,
+                       size * model.embedding, 2 * size * model.embedding) for role, model in models.items())
+    return Estimate(parts, cell.batch, slots, nodes, 0,
+                    {role: source for role, source in sources.items() if role not in models})
 
 
 def cost(cell: Cell, tau: float | None) -> Cost | None:
-    """Hours if every answer has max_new_tokens and every forward only reads its weights once; None where a model or the
-    number of prompts is not known. A cycle is a forward of the target and one of the draft for each level."""
+    """Hours if every answer has max_new_tokens and every forward only reads its weights once, the ranks of
+    engine.parallel=tensor each their part of the target's; None where a model or the number of prompts is not known. A
+    cycle is a forward of the target and one of the draft for each level."""
     memory, models = rough_estimate(cell), _models(cell)
     if memory is None or models is None or (answers := answers_of(cell)) is None:
         return None
     gpu, size = known().gpu, BYTES[cell.engine.dtype]
-    gpus = math.ceil(memory.total / (gpu.bytes * (1 - FREE)))
+    engine = cell.engine
+    gpus = math.ceil(memory.total / (gpu.bytes * (1 - FREE))) if engine.parallel == "none" else engine.devices
     tokens = answers * cell.max_new_tokens
     passes = [size * model.read / gpu.bytes_per_s for model in models]
+    passes[0] /= engine.devices if engine.parallel == "tensor" else 1
     levels = getattr(cell.drafter.options, "depth", cell.draft.length - 1) + 1
     cycle = passes[0] + levels * sum(passes[1:])
     plain = gpus * tokens * passes[0] / 3600

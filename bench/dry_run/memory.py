@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from methods.engine.source import folder_of, is_cut, origin_of_cut
 
@@ -21,24 +21,34 @@ PROMPT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes of one model of a pair: `weights` and `cache` are exact, the latter for the slots of the estimate."""
+    """Bytes of one model of a pair: `weights` and `cache` are exact, the latter for the slots of the estimate.
+
+    layers     how many it has; 0 of a head, and where that is not known.
+    embedding  bytes of the weights that are its input embedding, and
+    outside    that are in no layer, embedding included.
+    """
 
     role: str
     source: str
     weights: int
     cache: int
+    layers: int = 0
+    embedding: int = 0
+    outside: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """`slots` tokens a row in `rows` rows; `working` is the largest of what a prefill and a verification of `nodes`
-    nodes hold for a moment, an estimate: mask, activations of one layer, features, logits and probabilities."""
+    nodes hold for a moment, an estimate: mask, activations of one layer, features, logits and probabilities. `missing`:
+    role -> source of models whose size is not known."""
 
     parts: tuple[Part, ...]
     rows: int
     slots: int
     nodes: int
     working: int
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -74,13 +84,24 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
     parts = []
     for role, model in models.items():
         held = model.new_cache(cell.batch, slots) if hasattr(model, "new_cache") else None
-        size = 0 if held is None else held.keys.nbytes + held.values.nbytes
+        size = 0 if held is None else held.nbytes
         beside = target.model if is_cut(str(folders[role])) and role == "draft" else None
-        parts.append(Part(role, cell.pair.checkpoint(role).source, nbytes(model.model, beside), size))
+        parts.append(Part(role, cell.pair.checkpoint(role).source, nbytes(model.model, beside), size, *_outline(model)))
     wanted = len(cell.drafter.options.features(target))
     return Estimate(tuple(parts), cell.batch, slots, nodes,
                     max(_working(target, cell.batch, prompt, slots, 1, wanted),
                         _working(target, cell.batch, nodes, slots, nodes, wanted)))
+
+
+def _outline(model: LanguageModel | Head) -> tuple[int, int, int]:
+    """Layers, and bytes of the embedding and of all that is in no layer."""
+    from methods.engine.random_weights import nbytes
+
+    module: Any = model.model
+    layers = getattr(getattr(module, "base_model", None), "layers", None)
+    if layers is None:
+        return 0, 0, 0
+    return len(layers), module.get_input_embeddings().weight.nbytes, nbytes(module) - nbytes(layers)
 
 
 def _working(target: LanguageModel, rows: int, tokens: int, slots: int, logits: int, features: int) -> int:

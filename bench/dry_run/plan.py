@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import yaml
 from rich.table import Table
 
+from bench.dry_run.devices import grouped, shares
 from bench.dry_run.downloads import Listing, listing, size
-from bench.dry_run.known import Cost, cost, cpu_time, download, hours, known, rough_estimate
+from bench.dry_run.known import FREE, Cost, cost, cpu_time, download, hours, known, rough_estimate
 from bench.dry_run.memory import Estimate, estimate
 from methods.engine.fingerprints import unhashed
 from methods.engine.source import ModelError, folder_of, is_gguf, is_here, is_random
@@ -56,7 +57,7 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
     table = Table(*titles, title=f"would run in {session.store.root}", title_justify="left")
     for found, label in zip(entries, labels, strict=True):
         name = found.name or f"unknown: {found.problem}"
-        held = "–" if found.memory is None else size(found.memory.total)
+        held = "–" if found.memory is None else _total(found.memory)
         state = "–" if found.name is None else _state(found.cell, session)
         costs = _cost_texts(found.cost) if with_costs else []
         table.add_row(label, name, state, _prompts(found.cell), held, *costs)
@@ -64,6 +65,10 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
     if len(cells) > 1:
         _show_sums(entries, session)
     _show_downloads(cells, session)
+
+
+def _total(memory: Estimate) -> str:
+    return f"at least {size(memory.total)}" if memory.missing else size(memory.total)
 
 
 def _prompts(cell: Cell) -> str:
@@ -156,9 +161,28 @@ def _show_point(found: DryRunEntry, session: Session) -> None:
     table = Table("part", "weights", "KV cache", title=title, title_justify="left")
     for part in memory.parts:
         table.add_row(f"{part.role}: {part.source}", size(part.weights), size(part.cache))
+    for role, source in memory.missing.items():
+        table.add_row(f"{role}: {source}", "unknown", "unknown")
     table.add_row("largest forward (estimate)", "", size(memory.working))
-    table.add_row("total", size(memory.total), "", style="bold")
+    table.add_row("total", _total(memory), "", style="bold")
     session.print(table)
+    if found.cell.engine.parallel != "none":
+        _show_devices(found.cell, memory, session)
+
+
+def _show_devices(cell: Cell, memory: Estimate, session: Session) -> None:
+    """What each device holds, and whether a GPU has so much."""
+    gpu, engine = known().gpu, cell.engine
+    table = Table("device", "holds", "weights", "KV cache", "total", f"of {gpu.name}", title_justify="left",
+                  title=f"engine.parallel={engine.parallel} on {engine.devices} devices")
+    held = shares(cell, memory)
+    for name, share in grouped(held):
+        table.add_row(name, share.holds, size(share.weights), size(share.cache), size(share.total),
+                      f"{share.total / gpu.bytes:.0%}")
+    session.print(table)
+    if max(share.total for share in held) > gpu.bytes * (1 - FREE):
+        session.print(f"too much for {gpu.name}, of which {FREE:.0%} stay free: give a larger engine.devices, or GPUs "
+                      "with more memory", soft_wrap=True)
 
 
 def _show_sums(entries: Sequence[DryRunEntry], session: Session) -> None:

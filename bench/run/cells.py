@@ -143,9 +143,11 @@ class Completion:
         quality = QualityPass(claims, asked, tracing, self._passes.quality_batch)
         if not quality.jobs:
             return
-        devices = {one.cell.engine.device for one in claims.values()}
+        engines = [one.cell.engine for one in claims.values()]
+        spread = any(engine.parallel != "none" for engine in engines)  # one model has all devices
+        workers = worker_count(self._passes.workers, {engine.device for engine in engines}, quality.jobs)
         with machine.decoding():
-            quality.run(worker_count(self._passes.workers, devices, quality.jobs), self._pool)
+            quality.run(1 if spread else workers, self._pool)
 
     def _await(self, twin: Cell) -> None:
         """Wait until another process has decoded the twin, or decode it when that process has ended."""

@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -14,6 +14,7 @@ from bench.config.paths import TINY
 from methods.engine.cut import load_cut
 from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
+from methods.engine.ranks import team_of
 from methods.engine.source import ModelError, is_cut
 from methods.engine.vocabulary import check_same_vocabulary
 from methods.method import Method, build_method
@@ -58,10 +59,12 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
     checkpoint = pair.checkpoint(role)
     if role == "draft" and is_cut(checkpoint.source):
         return load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
+    team = team_of(engine.devices) if engine.parallel == "tensor" and role == "target" else None
     model = load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
                        trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
                        thinking=pair.thinking if role == "target" else None, shape_tokenizer=TINY / "target",
-                       decoder=engine.decoder)
+                       decoder=engine.decoder, team=team,
+                       devices=engine.devices if engine.parallel == "layers" and role == "target" else 1)
     model.graphs = Graphs() if engine.graphs == "on" else None
     return model
 
@@ -73,11 +76,17 @@ class ModelPool:
         self._language_models: dict[Hashable, LanguageModel] = {}
         self._heads: dict[Hashable, Head] = {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Every other process has a pool of its own."""
+        return _own_pool, ()
+
     def __len__(self) -> int:
         return len(self._language_models) + len(self._heads)
 
     def method(self, cell: Cell) -> Method:
         """The cell's method on its models, loaded where they are not yet in the pool. Raises ModelError."""
+        if cell.engine.parallel == "tensor" and not (team := team_of(cell.engine.devices)).inside:
+            return team.keep(ModelPool.method, self, cell)
         drafter = cell.drafter.options
         target = self._language_model(cell, "target")
         model = None if drafter.model_role is None else self._model(cell, drafter.model_role)
@@ -88,6 +97,9 @@ class ModelPool:
 
     def keep_only(self, cells: Sequence[Cell]) -> None:
         """Free the memory of models that these cells' pairs do not have."""
+        teams = {model.team for model in self._language_models.values()}
+        for team in (team for team in teams if team is not None and not team.inside):
+            team.call(ModelPool.keep_only, self, cells, work=lambda: None)
         wanted = {_key(cell, role) for cell in cells for role in {*cell.pair.causal_roles, *cell.roles}}
         for key in set(self._language_models) - wanted:
             del self._language_models[key]
@@ -107,6 +119,11 @@ class ModelPool:
     def _head(self, cell: Cell, role: str) -> Head:
         target = self._language_model(cell, "target")
         return _kept(self._heads, cell, role, lambda: _load_head(cell, role, target))
+
+
+@cache
+def _own_pool() -> ModelPool:
+    return ModelPool()
 
 
 def _load_head(cell: Cell, role: str, target: LanguageModel) -> Head:
@@ -135,7 +152,7 @@ def _key(cell: Cell, role: str) -> Hashable:
     target: it shares its weights."""
     pair, engine = cell.pair, cell.engine
     checkpoint = pair.checkpoints.get(role)
-    settings = engine.dtype, engine.device, engine.decoder, engine.graphs
+    settings = engine.dtype, engine.device, engine.decoder, engine.graphs, engine.parallel, engine.devices
     key = checkpoint, *settings, pair.trust_remote_code, pair.chat_template, pair.thinking
     shares = role not in pair.causal_roles or (role == "draft" and checkpoint is not None and is_cut(checkpoint.source))
     return (*key, role, _key(cell, "target")) if shares else key

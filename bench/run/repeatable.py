@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-import torch
-
 from bench.run.conversation import context
+from methods.engine.likelihood import top2_margin
 from results.store.timed import Parting
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def parting(target: LanguageModel, cell: Cell, run: Answer, sample: Sample) -> P
         return None
     pairs = zip_longest(run.output_ids, sample.output_ids)
     at = next(place for place, (own, other) in enumerate(pairs) if own != other)
-    margin = top2_margin(target, run, sample, at)
+    margin = top2_margin(target, before(target, run, sample, at))
     if cell.engine.dtype == "float32" and cell.decoding.sampling.greedy and cell.rule.name in STRICT \
             and margin >= NEAR_TIE:
         raise NotRepeatable(f"{sample.id}: the timed pass differs from the quality pass at token {at}, where the two "
@@ -47,17 +46,13 @@ def parting(target: LanguageModel, cell: Cell, run: Answer, sample: Sample) -> P
     return Parting(at, margin)
 
 
-def top2_margin(target: LanguageModel, run: Answer, sample: Sample, at: int) -> float:
-    """Difference of the target's two largest raw logits, float32, in the context before token `at` of the sample."""
+def before(target: LanguageModel, run: Answer, sample: Sample, at: int) -> list[int]:
+    """The context of token `at` of the sample."""
     turn, start = 0, 0
     while turn + 1 < len(sample.turn_tokens) and at >= start + sample.turn_tokens[turn]:
         start += sample.turn_tokens[turn]
         turn += 1
-    ids = [*context(target, run.prompt, sample.texts[:turn]), *sample.output_ids[start:at]]
-    with torch.inference_mode():
-        logits = target.prefill([ids], target.new_cache(1, len(ids) + 1)).logits[0, 0].float()
-    first, second = logits.topk(2).values.tolist()
-    return float(first - second)
+    return [*context(target, run.prompt, sample.texts[:turn]), *sample.output_ids[start:at]]
 
 
 def check_share(cell: Cell, rows: Sequence[Timed]) -> None:

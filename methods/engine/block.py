@@ -6,7 +6,7 @@ still works. Residual stream and projections have shape [T, width], T = B * N; o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -94,15 +94,18 @@ class Projection:
 
     weight  [out, in]. On the CPU in float32 its columns are contiguous (the matrix product of a few tokens is a quarter
             faster), elsewhere its rows, as in nn.Linear.
+    total   completes the product, of a layer that computes one term of a sum (`methods/engine/parallel.py`), or None.
     """
 
     def __init__(self, *linears: nn.Linear):
         self.weight = _joined([linear.weight for linear in linears])
         biases = [linear.bias for linear in linears if linear.bias is not None]
         self.bias = torch.cat([bias.detach() for bias in biases]) if biases else None
+        self.total: Callable[[Tensor], Tensor] | None = getattr(linears[0], "total", None)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias)
+        out = linear(x, self.weight, self.bias)
+        return out if self.total is None else self.total(out)
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + projection of x."""

@@ -62,13 +62,16 @@ class SlotCache(Cache):
     """
 
     def __init__(self, config: PretrainedConfig, rows: int, slots: int, *, dtype: torch.dtype, device: torch.device,
-                 graphs: Graphs | None = None):
+                 graphs: Graphs | None = None, layers: int | None = None):
+        """`layers`: how many it holds; by default all."""
         super().__init__(layers=[])
         config = config.get_text_config(decoder=True)
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        layers = config.num_hidden_layers if layers is None else layers
+
         def memory(slots: int) -> Memory:
-            return Memory.new(config.num_hidden_layers, rows, slots, (2, heads, dim), dtype, device)
+            return Memory.new(layers, rows, slots, (2, heads, dim), dtype, device)
 
         self.graphs = graphs
         self.memory = memory(slots) if graphs is None else graphs.borrow(self, memory, slots)
@@ -95,6 +98,11 @@ class SlotCache(Cache):
         """Commit the last forward's first `nodes` nodes of every row."""
         self._lengths = [length + nodes for length in self._lengths]
         self.starts += nodes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all keys and values."""
+        return self.store.nbytes
 
     @property
     def keys(self) -> Tensor:

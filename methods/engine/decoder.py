@@ -43,10 +43,10 @@ class Decoder:
         states: dict[int, Tensor] = {}
         wanted = {index % (last + 1) for index in features}
         x = F.embedding(tokens.flatten(), self.embedding.weight)
-        for index, (norm, block) in enumerate(zip(self.norms, self.blocks, strict=False)):
+        for index in range(last):
             if index in wanted:
-                states[index] = x
-            x = block(norm(x), x, place)
+                states[index] = x.to(tokens.device)
+            x = self.layer(index, x, place)
         x = x.view(rows, nodes, -1)
         if hidden or last in wanted:
             states[last] = x = self.norms[-1](x)
@@ -57,6 +57,10 @@ class Decoder:
         picked = [states[index % (last + 1)].view(rows, nodes, -1) for index in features]
         joined = None if not picked else picked[0] if len(picked) == 1 else torch.cat(picked, -1)
         return logits, states[last] if hidden else None, joined
+
+    def layer(self, index: int, x: Tensor, place: Place) -> Tensor:
+        """One layer: residual stream [T, H] -> [T, H]."""
+        return self.blocks[index](self.norms[index](x), x, place)
 
 
 def _kept(x: Tensor, keep: Tensor | int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import gcd
 from typing import Any, Literal
 
 from methods.engine.source import ModelError
@@ -11,6 +12,8 @@ DecoderName = Literal["auto", "lean", "transformers"]
 """What engine.decoder can be: auto stands for lean where it can run the model."""
 GraphsName = Literal["auto", "on", "off"]
 """What engine.graphs can be: auto stands for on with CUDA."""
+ParallelName = Literal["none", "tensor", "layers"]
+"""What engine.parallel can be."""
 LEAN = ("llama", "mistral", "qwen2", "qwen3")
 """Model types that the lean decoder knows; SmolLM2 and many others are of type llama."""
 
@@ -43,3 +46,18 @@ def resolve(source: str, config: Mapping[str, Any], decoder: DecoderName) -> Lit
     if decoder == "lean":
         raise ModelError(f"{source}: engine.decoder=lean cannot run it: {why}; take engine.decoder=auto")
     return "transformers"
+
+
+def check_division(source: str, config: Mapping[str, Any], devices: int) -> None:
+    """Raises ModelError, one line, where the model `source` with this config.json cannot be divided among so many
+    devices (`methods/engine/parallel.py`)."""
+    if (why := obstacle(config)) is not None:
+        raise ModelError(f"{source}: engine.parallel=tensor cannot divide it: {why}; take engine.parallel=layers")
+    heads, inner = int(config["num_attention_heads"]), int(config["intermediate_size"])
+    groups = int(config.get("num_key_value_heads") or heads)
+    common = gcd(heads, groups, inner)
+    if common % devices:
+        allowed = [str(number) for number in range(2, common + 1) if common % number == 0]
+        instead = f"engine.devices={' or '.join(allowed)}, or " if allowed else ""
+        raise ModelError(f"{source}: engine.devices={devices}: {heads} heads, {groups} key-value heads and {inner} "
+                         f"units cannot be divided evenly among {devices}; give {instead}engine.parallel=layers")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from methods.engine.cache import Memory, SlotCache
+from methods.engine.nested import mapped, parts_of
 
 Result = TypeVar("Result")
 Work = Callable[..., Any]
@@ -102,14 +103,14 @@ class Graphs:
         inputs = list(_tensors(arguments, constants))
         key = work, tuple(constants)
         if key not in self.recordings:
-            held = [_mapped(argument, torch.clone) for argument in arguments]
+            held = [mapped(argument, torch.clone) for argument in arguments]
             self.recordings[key] = _Recording(list(_tensors(held, [])), *self.recorder(work, held))
         recording = self.recordings[key]
         for buffer, tensor in zip(recording.buffers, inputs, strict=True):
             buffer.copy_(tensor, non_blocking=True)
         recording.replay()
         self.replays += 1
-        result: Result = _mapped(recording.result, torch.clone)
+        result: Result = mapped(recording.result, torch.clone)
         return result
 
 
@@ -120,33 +121,9 @@ def _tensors(value: Any, constants: list[Hashable]) -> Iterator[Tensor]:
         yield value
     elif isinstance(value, SlotCache):
         constants.append((_Same(value.memory), value.visible))
-    elif isinstance(parts := _parts(value), dict):
+    elif isinstance(parts := parts_of(value), dict):
         constants.append((type(value), tuple(parts)))
         for part in parts.values():
             yield from _tensors(part, constants)
     else:
         constants.append(value if isinstance(value, bool | int | float | str | None) else _Same(value))
-
-
-def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A value with all its tensors changed."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if not isinstance(parts := _parts(value), dict):
-        return value
-    changed = {name: _mapped(part, change) for name, part in parts.items()}
-    if isinstance(value, dict):
-        return changed
-    kind = type(value)
-    return kind(changed.values()) if isinstance(value, tuple | list) else kind(**changed)
-
-
-def _parts(value: Any) -> dict[Any, Any] | None:
-    """The parts of a container, None for another value."""
-    if isinstance(value, dict):
-        return value
-    if isinstance(value, tuple | list):
-        return dict(enumerate(value))
-    if is_dataclass(value) and not isinstance(value, type) and hasattr(type(value), "__slots__"):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    return None

@@ -5,24 +5,26 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 from transformers.utils.logging import disable_progress_bar
 
-from methods.engine.block import linear
+from methods.engine.block import Product
 from methods.engine.cache import SlotCache
 from methods.engine.decoder import Decoder
 from methods.engine.families import DecoderName, resolve
 from methods.engine.graphs import Graphs
 from methods.engine.layout import Layout
 from methods.engine.source import ModelError
+from methods.engine.spread import SpreadCache, SpreadDecoder, stages_of
+from methods.engine.team import Team
 from methods.engine.upload import upload
 
 disable_progress_bar()  # of loading weights: standard error is the harness' own
 
-
+Agreed = TypeVar("Agreed")
 Mask = Tensor | dict[str, Tensor]
 """One attention mask for all layers, or one per layer type."""
 
@@ -53,6 +55,7 @@ class LanguageModel:
     decoder      what runs its forwards: lean (`methods/engine/decoder.py`), transformers (the model's own modules), or
                  auto: lean where it can.
     graphs       what records its forwards, with a lean decoder; None: they run as they come.
+    team         the ranks among which it is divided, of which this process has one part; None: it is whole.
     """
 
     source: str
@@ -62,6 +65,7 @@ class LanguageModel:
     decoder: DecoderName = "auto"
     graphs: Graphs | None = None
     revision: str | None = None
+    team: Team | None = None
     full_vocabulary: ClassVar[bool] = True
     """Its distribution covers every token, unlike that of a head with a reduced draft vocabulary."""
 
@@ -78,7 +82,14 @@ class LanguageModel:
         """The lean decoder, None where transformers' modules run. Raises ModelError where it is asked for and cannot
         run the model."""
         config = self.model.config.to_dict()
-        return Decoder(self.model) if resolve(self.source, config, self.decoder) == "lean" else None
+        if resolve(self.source, config, self.decoder) == "transformers":
+            return None
+        return SpreadDecoder(self.model) if any(self.stages) else Decoder(self.model)
+
+    @cached_property
+    def stages(self) -> list[int]:
+        """For each layer the number of the device, of those that the model is spread over."""
+        return stages_of(getattr(self.model.base_model, "layers", ()))
 
     @cached_property
     def vocab_size(self) -> int:
@@ -139,7 +150,7 @@ class LanguageModel:
         """Final-norm hidden states [..., H] -> logits [..., V] float32, as the model's own forward makes them."""
         config = self.model.config.get_text_config(decoder=True)
         output = self.model.get_output_embeddings()
-        logits = linear(hidden.to(self.model.dtype), output.weight, output.bias)
+        logits = (type(output) if isinstance(output, Product) else Product).forward(output, hidden.to(self.model.dtype))
         if (scale := getattr(config, "logit_scale", None)) is not None:  # Cohere
             logits = logits * scale
         if (divisor := getattr(config, "logits_scaling", None)) is not None:  # Granite
@@ -147,6 +158,17 @@ class LanguageModel:
         if (cap := getattr(config, "final_logit_softcapping", None)) is not None:  # Gemma
             logits = torch.tanh(logits / cap) * cap
         return logits.float()
+
+    @cached_property
+    def head_weight(self) -> Tensor:
+        """[V, H] weight of the LM head."""
+        output = self.model.get_output_embeddings()
+        weight: Tensor = output.weight.detach() if self.team is None else output.whole()
+        return weight
+
+    def agree(self, value: Agreed) -> Agreed:
+        """A value with integers that no rank decides by itself: those of rank 0, where the model is divided."""
+        return value if self.team is None else self.team.agree(value)
 
     @cached_property
     def layers(self) -> int:
@@ -159,9 +181,13 @@ class LanguageModel:
         body, model = copy.copy(self.model.base_model), copy.copy(self.model)
         body._modules = {**body._modules, "layers": type(body.layers)(body.layers[:count])}
         model._modules = {**model._modules, model.base_model_prefix: body}
-        return LanguageModel(self.source, model, self.tokenizer, self.fingerprint, self.decoder, self.graphs)
+        return LanguageModel(self.source, model, self.tokenizer, self.fingerprint, self.decoder, self.graphs,
+                             team=self.team)
 
     def new_cache(self, rows: int, slots: int) -> SlotCache:
+        if any(self.stages):
+            devices = [next(layer.parameters()).device for layer in self.model.base_model.layers]
+            return SpreadCache(self.model.config, rows, slots, self.stages, devices, dtype=self.model.dtype)
         return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device, graphs=self.graphs)
 
     def prefill(self, rows: list[list[int]], cache: SlotCache, **wanted: Any) -> Output:

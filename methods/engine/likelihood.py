@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from methods.engine.language_model import LanguageModel
+from methods.engine.team import together
 
 PIECE = 128
 """Tokens of the answer in one forward: bounds the logits that are held at once."""
 
 
+@together(3)
 @torch.inference_mode()
 def emitted_nll(target: LanguageModel, contexts: Sequence[Sequence[int]],
                 answers: Sequence[Sequence[int]]) -> list[float]:
@@ -32,6 +34,15 @@ def emitted_nll(target: LanguageModel, contexts: Sequence[Sequence[int]],
         nll += _nll(logits, [list(ids[start + 1:start + 1 + PIECE]) for ids in answers])
         cache.commit(map(len, pieces))
     return nll.tolist()
+
+
+@together(2)
+@torch.inference_mode()
+def top2_margin(target: LanguageModel, ids: Sequence[int]) -> float:
+    """Difference of the two largest raw logits, float32, behind the tokens `ids`."""
+    logits = target.prefill([list(ids)], target.new_cache(1, len(ids) + 1)).logits[0, 0].float()
+    first, second = logits.topk(2).values.tolist()
+    return float(first - second)
 
 
 def _nll(logits: Tensor, followers: Sequence[Sequence[int]]) -> Tensor:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from huggingface_hub import snapshot_download
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from methods.engine import attention, gguf
+from methods.engine import attention, gguf, parallel
 from methods.engine.cut import load_cut
 from methods.engine.families import DecoderName
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
 from methods.engine.random_weights import from_shape
 from methods.engine.source import ModelError, is_cut, is_gguf, is_random, origin_of_cut
+from methods.engine.spread import device_map, mark_stages, spread_out
+from methods.engine.team import Team
 from methods.engine.weights import check_loaded
 
 # Its table of tensors that do not fit: `check_loaded` says so in one line.
@@ -32,38 +36,72 @@ def switched(source: str, template: Any, thinking: bool) -> str:
 
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
                trust_remote_code: bool = False, chat_template: Path | None = None, thinking: bool | None = None,
-               shape_tokenizer: Path | None = None, decoder: DecoderName = "auto") -> LanguageModel:
+               shape_tokenizer: Path | None = None, decoder: DecoderName = "auto",
+               team: Team | None = None, devices: int = 1) -> LanguageModel:
     """Load a causal LM in eval mode by local folder, hub name or GGUF file, which is converted on first use. A cut of
     its target is loaded with that target, which its config.json names.
 
     `chat_template`: a Jinja file that replaces its tokenizer's own. `thinking`: its `enable_thinking`; None leaves that
     to the template. `shape_tokenizer`: folder of the tokenizer for a model that exists as a shape only
-    (`random:FOLDER`). `decoder`: see LanguageModel. Raises ModelError, one line."""
+    (`random:FOLDER`). `decoder`: see LanguageModel. `team`: load this rank's part. `devices`: spread its layers over so
+    many. Raises ModelError, one line."""
     if is_random(source):
-        return from_shape(source, dtype=dtype, device=device, tokenizer=shape_tokenizer,
-                          trust_remote_code=trust_remote_code, decoder=decoder)
+        whole = from_shape(source, dtype=dtype, device="cpu" if team is not None or devices > 1 else device,
+                           tokenizer=shape_tokenizer, trust_remote_code=trust_remote_code, decoder=decoder)
+        if devices > 1:
+            spread_out(source, whole.model, device, devices)
+        return whole if team is None else replace(
+            whole, model=parallel.part_of(source, whole.model, team, device), team=team)
     if is_cut(source):
         base, base_revision = origin_of_cut(source)
         return load_cut(source, load_model(base, dtype=dtype, device=device, revision=base_revision,
                                            trust_remote_code=trust_remote_code, chat_template=chat_template,
-                                           thinking=thinking, decoder=decoder))
+                                           thinking=thinking, decoder=decoder, team=team, devices=devices))
     place = str(gguf.converted(gguf.file_of(source, revision))) if is_gguf(source) else source
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            place, dtype=getattr(torch, dtype), revision=revision, trust_remote_code=trust_remote_code,
-            attn_implementation=attention.NAME, ignore_mismatched_sizes=True, output_loading_info=True)
+        if team is None:
+            model = _whole(source, place, revision, getattr(torch, dtype), device, devices, trust_remote_code)
+        else:
+            model = parallel.load_part(source, _folder(place, revision), team, dtype=getattr(torch, dtype),
+                                       device=device)
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
         if (Path(place) / "generation_config.json").is_file():
             GenerationConfig.from_pretrained(place)  # the end of an answer is in it; above, a broken one is passed over
+    except ModelError:
+        raise
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"{source}: cannot be loaded as a causal language model: {reason}") from error
-    model, info = loaded
-    check_loaded(source, model, info)
     if chat_template is not None:
         tokenizer.chat_template = chat_template.read_text(encoding="utf-8")
     if thinking is not None:
         tokenizer.chat_template = switched(source, tokenizer.chat_template, thinking)
-    model.to(device)
     return LanguageModel(source, model.eval(), tokenizer, fingerprint(source, revision), decoder,
-                         revision=revision)
+                         revision=revision, team=team)
+
+
+def _whole(source: str, place: str, revision: str | None, dtype: torch.dtype, device: str, devices: int,
+           trust_remote_code: bool) -> Any:
+    """The whole model, on one device or its layers on several."""
+    spread = {}
+    if devices > 1:
+        config = AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
+        with torch.device("meta"):
+            shape = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+        spread = {"device_map": device_map(source, shape, device, devices)}
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        place, dtype=dtype, revision=revision, trust_remote_code=trust_remote_code,
+        attn_implementation=attention.NAME, ignore_mismatched_sizes=True, output_loading_info=True, **spread)
+    model, info = loaded
+    check_loaded(source, model, info)
+    if not spread:
+        return model.to(device)
+    mark_stages(model, devices)
+    return model
+
+
+def _folder(place: str, revision: str | None) -> Path:
+    """The folder of a checkpoint, fetched from the hub where it is a name."""
+    if Path(place).is_dir():
+        return Path(place)
+    return Path(snapshot_download(place, revision=revision, allow_patterns=["*.safetensors", "*.json"]))

@@ -62,7 +62,7 @@ def step_bytes(target: LanguageModel) -> tuple[int, int]:
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     unread = 0 if embedding is head else int(embedding.nbytes)
     cache = target.new_cache(1, 1)
-    return nbytes(model) - unread, (cache.keys.nbytes + cache.values.nbytes) // cache.slots
+    return nbytes(model) - unread, cache.nbytes // cache.slots
 
 
 def reads(target: LanguageModel, rows: int, machine: str) -> dict[str, float] | None:

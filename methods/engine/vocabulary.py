@@ -1,10 +1,26 @@
-"""Whether a draft model means the same tokens by the same ids as its target."""
+"""The vocabularies of models, and whether a draft model means the same tokens by the same ids as its target."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from methods.engine.source import ModelError
+from methods.engine import gguf
+from methods.engine.source import ModelError, folder_of, is_gguf, is_package, read_json
+
+
+def declared_size(source: str) -> int | None:
+    """The vocabulary size that a checkpoint on this machine declares, without loading it; None for one that has to be
+    fetched. Raises ModelError for a GGUF file or a config.json that cannot be used."""
+    path = folder_of(source) / "config.json"
+    if not path.exists():
+        return gguf.read_header(Path(source)).vocab_size if is_gguf(source) and not is_package(source) else None
+    config = read_json(path)
+    of_text = config.get("text_config")
+    size = config.get("vocab_size") or (of_text.get("vocab_size") if isinstance(of_text, dict) else None)
+    if size is not None and not (isinstance(size, int) and size > 0):
+        raise ModelError(f"{path}: vocab_size={size!r}: must be a positive integer")
+    return size
 
 
 def check_same_vocabulary(target: Any, draft: Any) -> None:

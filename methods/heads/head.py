@@ -153,7 +153,7 @@ def _is_lean(target: LanguageModel, config: LlamaConfig) -> bool:
 
 def _target_rows(checkpoint: Checkpoint, target: LanguageModel) -> Tensor:
     """[Vd, H] the rows of the target's LM head for the draft vocabulary of an EAGLE-3 checkpoint."""
-    weight: Tensor = target.model.get_output_embeddings().weight.detach()
+    weight = target.head_weight
     if "d2t" not in checkpoint.tensors:
         return weight
     if weight.is_meta:  # sizes alone

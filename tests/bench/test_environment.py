@@ -23,7 +23,7 @@ def test_environment_is_plain_and_keeps_secrets(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("WANDB_API_KEY", "wandb_very_secret")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     monkeypatch.setenv("HOME_ADDRESS", "private")
-    found = environment(["bench", "n=3"], "cpu", {"target": "abc"}, {"target": "one.gguf"})
+    found = environment(["bench", "n=3"], "cpu", {"mode": "none"}, {"target": "abc"}, {"target": "one.gguf"})
     written = json.dumps(found)
     assert "very_secret" not in written and "private" not in written
     assert found["variables"]["HF_TOKEN"] == HIDDEN and found["variables"]["TOKENIZERS_PARALLELISM"] == "false"

@@ -67,6 +67,7 @@ def test_parameters_and_cache_of_a_model(name: str) -> None:
     shape, model = SHAPES[name], known().models[name]
     assert model.parameters == shape.parameters
     assert model.kv == 2 * shape.layers * shape.kv_heads * shape.dim
+    assert (model.layers, model.embedding) in ((0, 0), (shape.layers, shape.vocabulary * shape.hidden))
     if name == "Qwen/Qwen3-235B-A22B":  # eight experts of a layer
         assert model.active == pytest.approx(shape._replace(experts=8).parameters, rel=0.02)
 

@@ -9,6 +9,7 @@ import pytest
 
 from bench.config import launchers
 from bench.config.compose import composer
+from bench.config.errors import ConfigError
 from bench.run.cells import Passes
 from bench.run.launch import local
 from bench.run.launch.work import Work, complete, next_for, works_of
@@ -60,9 +61,33 @@ def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Pa
 
 def test_gpus_and_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(4)] == ["4", "5", "6", "7"]
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(2)] == ["4,5", "6,7"]
-    assert {int(share["OMP_NUM_THREADS"]) for share in local.shares(64)} == {1}
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(4, 1)] == ["4", "5", "6", "7"]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(2, 2)] == ["4,5", "6,7"]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(1, 2)] == ["4,5,6,7"]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(3, 2)] == ["4,5", "6,7", "4,5"]
+    assert {int(share["OMP_NUM_THREADS"]) for share in local.shares(64, 1)} == {1}
+
+
+def test_a_worker_has_all_gpus_of_a_model(cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    common = "method=sps", "n=1", "task=mini_gsm,mini_chat,mini_code", "launch=slurm", "engine.device=cuda"
+    alone, pairs = cells(*common), cells(*common, "engine.parallel=tensor", "engine.devices=2")
+    assert local.processes(launchers.Local(), alone) == 3 and local.processes(launchers.Local(), pairs) == 2
+    works = works_of([*alone, *pairs], PASSES, Store(tmp_path))
+    assert [work.gpus for work in works] == [2, 2, 2, 1, 1, 1], "those that need most come first"
+    started = []
+    monkeypatch.setattr(local, "run_in", lambda variables, own: started.append(
+        ([each["CUDA_VISIBLE_DEVICES"] for each in variables], len(own))) or iter(()))
+    assert list(local.run(works, launchers.Local())) == []
+    assert started == [(["0,1", "2,3"], 3), (["0", "1", "2"], 3)]
+
+
+def test_a_worker_with_too_few_gpus_says_so(cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    [work] = works_of(cells("method=sps", "n=1", "launch=slurm", "engine.device=cuda", "engine.parallel=tensor",
+                            "engine.devices=2"), PASSES, Store(tmp_path))
+    with pytest.raises(ConfigError, match=r"^engine.devices=2: there are 1 CUDA devices here, and 2 are needed; "):
+        complete(work, ModelPool())
 
 
 def test_one_process_on_a_cpu_and_no_more_than_rotations(cells) -> None:

@@ -13,8 +13,9 @@ from transformers import LlamaConfig
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.dry_run import downloads, plan
+from bench.dry_run.devices import Share, grouped, shares
 from bench.dry_run.downloads import File, Listing, chosen, listing, size
-from bench.dry_run.known import cost, hours, known
+from bench.dry_run.known import cost, hours, known, rough_estimate
 from bench.dry_run.memory import estimate
 from methods.engine import fingerprints
 from methods.engine.fingerprints import fingerprint
@@ -129,7 +130,25 @@ def test_hours_follow_from_bytes_and_tau() -> None:
     assert hours([(cell, found), (cell, found)]) == pytest.approx(2 * found.own + found.baseline)
     assert cost(cell_of("pair=tiny", "method=sps", "n=10"), None) is None
     big = cost(cell_of("pair=llama33_70b", "method=ar", "n=1", "engine.device=cpu"), None)
-    assert big.gpus == 2
+    assert big.gpus == 4, "as the pair says"
+    alone = cost(cell_of("pair=llama33_70b", "method=ar", "n=1", "engine.device=cpu", "engine.parallel=none",
+                         "engine.devices=1"), None)
+    assert alone.gpus == 2 and big.baseline == pytest.approx(alone.baseline / 2), "each rank reads a quarter"
+
+
+def test_what_each_device_holds() -> None:
+    def held(pair: str) -> list[Share]:
+        cell = cell_of(f"pair={pair}", "method=eagle3", "engine.device=cpu")
+        return shares(cell, rough_estimate(cell))
+
+    [(name, share)] = grouped(held("llama33_70b"))
+    head, target, embedding = 2 * 1403e6, 2 * 70553706496, 2 * 128256 * 8192
+    assert name == "each of 4" and share.holds == "1/4 of every layer and of the LM head, embedding, eagle3"
+    assert share.weights == pytest.approx((target - embedding) / 4 + embedding + head)
+    stages = held("qwen3_235b")
+    assert [stage.holds for stage in stages][::7] == [
+        "layers 0 to 11, embedding, LM head, eagle3 (size unknown)", "layers 83 to 93"]
+    assert sum(stage.weights for stage in stages) == pytest.approx(2 * 235093634560)
 
 
 def test_sizes_of_the_papers_pairs_are_known() -> None:

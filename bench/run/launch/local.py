@@ -1,4 +1,5 @@
-"""`launch=local`: processes on this machine, one for each GPU; a single process is the command itself."""
+"""`launch=local`: processes on this machine, one for each GPU, or for each group of GPUs that a model needs; a single
+process is the command itself."""
 
 from __future__ import annotations
 
@@ -35,20 +36,23 @@ def gpus() -> list[str]:
 
 
 def processes(options: Launcher, cells: Sequence[Cell]) -> int:
-    """How many processes: `launch.parallel`, or one for each GPU, on a CPU one; at most one for each rotation."""
+    """How many processes: `launch.parallel`, or one for each group of `engine.devices` GPUs, on a CPU one; at most one
+    for each rotation."""
     rotations = {cell.rotation_key for cell in cells}
     asked = options.parallel
     if asked is None:
-        asked = len(gpus()) if all(cell.engine.device == "cuda" for cell in cells) else 1
+        on_gpus = all(cell.engine.device == "cuda" for cell in cells)
+        asked = len(gpus()) // min(cell.engine.devices for cell in cells) if on_gpus else 1
     return max(1, min(asked, len(rotations)))
 
 
-def shares(count: int) -> list[dict[str, str]]:
-    """The environment of each of `count` processes: the GPUs are dealt out evenly, and so are the cores."""
+def shares(count: int, devices: int) -> list[dict[str, str]]:
+    """The environment of each of `count` processes: the GPUs are dealt out evenly, at least `devices` to each, and so
+    are the cores."""
     import torch
 
     names, threads = gpus(), max(1, torch.get_num_threads() // count)
-    each = max(1, len(names) // count)
+    each = max(devices, len(names) // count)
     dealt = [names[place * each % len(names):][:each] if names else [] for place in range(count)]
     return [{"OMP_NUM_THREADS": str(threads)} | ({VISIBLE: ",".join(own)} if own else {}) for own in dealt]
 
@@ -82,8 +86,17 @@ class Worker:
 
 
 def run(works: Sequence[Work], options: Launcher) -> Generator[Ended, None, None]:
-    """Complete the rotations in processes; a rotation whose process dies is resumed by another one."""
-    workers = [Worker(own) for own in shares(processes(options, [cell for work in works for cell in work.cells]))]
+    """Complete the rotations in processes, those that need the same number of GPUs at a time; a rotation whose process
+    dies is resumed by another one."""
+    for gpus_each in dict.fromkeys(work.gpus for work in works):
+        own = [work for work in works if work.gpus == gpus_each]
+        count = processes(options, [cell for work in own for cell in work.cells])
+        yield from run_in(shares(count, max(1, gpus_each)), own)
+
+
+def run_in(variables: Sequence[Mapping[str, str]], works: Sequence[Work]) -> Generator[Ended, None, None]:
+    """Complete rotations in processes, one for each of these environments."""
+    workers = [Worker(own) for own in variables]
     waiting, deaths = list(works), Counter[str]()
     idle, busy = list(workers), dict[Future[tuple[str, ...]], tuple[Worker, Work]]()
     try:

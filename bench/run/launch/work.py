@@ -51,7 +51,8 @@ class Work:
     @property
     def gpus(self) -> int:
         """GPUs that a worker needs for it."""
-        return int(self.cells[0].engine.device.startswith("cuda"))
+        engine = self.cells[0].engine
+        return engine.devices if engine.device == "cuda" else 0
 
     @property
     def tokens(self) -> int:
@@ -103,7 +104,8 @@ def next_for(pair: Pair | None, works: Iterable[Work]) -> Work | None:
 
 def complete(work: Work, pool: ModelPool) -> tuple[str, ...]:
     """Complete a rotation in this process, with the models of `pool`. Returns the names of the cells that another
-    process works on."""
+    process works on. Raises ConfigError where this process has fewer GPUs than the rotation needs."""
     os.chdir(work.checkout)
     sys.argv = list(work.argv)
+    work.cells[0].engine.check_device()
     return tuple(cell.name for cell in complete_cells(work.cells, work.passes, Store(work.store), pool))

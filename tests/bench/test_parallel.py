@@ -1,0 +1,169 @@
+"""One target on several devices, here processes on the CPU: the tokens of one process, whatever drafts; one line and a
+resumable store where a process is killed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from bench.config.compose import composer
+from bench.config.paths import CONF, TINY
+from methods.engine.loading import load_model
+from results.store.cells import Store
+from tests.helpers.parallel import assert_same_tokens, samples_of, started
+
+TWO = ("engine.parallel=tensor", "engine.devices=2")
+SHORT = ("task=mini_gsm", "n=1", "decoding.max_new_tokens=12")
+
+
+@pytest.fixture(scope="module")
+def prompts() -> dict:
+    with composer() as hydra:
+        cell = hydra.point(SHORT).cell
+    return {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
+
+
+def finished(process) -> str:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sweep", [
+    ("drafter=glob(*)", f"pair.hass={TINY / 'eagle'}", "timed=0"),
+    ("method=sps,mars_sampling,eagle3", "decoding.temperature=1", "timed=0"),
+])
+def test_two_processes_decode_the_tokens_of_one(command, prompts, tmp_path: Path, sweep: tuple[str, ...]) -> None:
+    given = ["-m", "pair=tiny", *SHORT, *sweep]
+    two = started([*given, *TWO], tmp_path / "two")
+    assert command(*given[1:], "workers=1", flags=["-m"], store=tmp_path / "one").status == 0
+    finished(two)
+    target = load_model(str(TINY / "target"))
+    assert_same_tokens(samples_of(tmp_path / "two" / "store"), samples_of(tmp_path / "one"), target, prompts)
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_processes(command, prompts, tmp_path: Path) -> None:
+    given = ["pair=tiny", *SHORT, "method=sps", "timed=0"]
+    two = started([*given, *TWO], tmp_path / "two", torchrun=2)
+    assert command(*given, store=tmp_path / "one").status == 0
+    assert finished(two).count("quality pass: ") == 1, "only rank 0 prints"
+    target = load_model(str(TINY / "target"))
+    assert_same_tokens(samples_of(tmp_path / "two" / "store"), samples_of(tmp_path / "one"), target, prompts)
+    for cell in Store(tmp_path / "two" / "store").cells():
+        assert cell.environment()["parallel"] == {"mode": "tensor", "devices": 2}
+
+
+@pytest.mark.slow
+def test_torchrun_measures_a_report(command, prompts, tmp_path: Path) -> None:
+    """MARS Table 1 on one task and four methods, the timed pass and the rendered table included."""
+    report = yaml.safe_load((CONF / "report" / "mars_table1.yaml").read_text())
+    kept = {"Method": ("Autoregressive", "SpS", "EAGLE-3", "MARS, released"), "Task": ("mini_gsm",)}
+    report["name"] = "few_cells"
+    report["axes"] |= {axis: [entry for entry in report["axes"][axis] if entry["label"] in labels]
+                       for axis, labels in kept.items()}
+    (tmp_path / "conf" / "report").mkdir(parents=True)
+    (tmp_path / "conf" / "report" / "few_cells.yaml").write_text(yaml.safe_dump(report))
+    flags, given = ["-cd", str(tmp_path / "conf")], ["report=few_cells", "pair=tiny", *SHORT[1:], "timed=1"]
+    two = started([*flags, *given, *TWO], tmp_path / "two", torchrun=2)
+    assert command(*given, flags=flags, store=tmp_path / "one").status == 0
+    finished(two)
+    target = load_model(str(TINY / "target"))
+    assert_same_tokens(samples_of(tmp_path / "two" / "store"), samples_of(tmp_path / "one"), target, prompts)
+    tables = [csv.DictReader((folder / "out" / "report" / "few_cells.csv").open())
+              for folder in (tmp_path / "two", tmp_path)]
+    taus = [{row["Method"]: row["value"] for row in table if row["value_name"] == "tau"} for table in tables]
+    assert taus[0] == taus[1] and taus[0].keys() >= set(kept["Method"])
+
+
+@pytest.mark.slow
+def test_three_processes_on_nine_heads(command, prompts, tmp_path: Path) -> None:
+    """The shape of SmolLM2 in small, whose 2048 tokens three do not divide; two processes are refused."""
+    shape = json.loads((TINY / "target" / "config.json").read_text())
+    shape |= {"num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 72, "head_dim": 8,
+              "intermediate_size": 192, "num_hidden_layers": 2, "initializer_range": 0.5}
+    (tmp_path / "shape").mkdir()
+    (tmp_path / "shape" / "config.json").write_text(json.dumps(shape))
+    given = ["pair=local", f"pair.target=random:{tmp_path / 'shape'}", *SHORT, "method=pld", "timed=0"]
+    refused = command(*given, *TWO)
+    [line] = refused.err.splitlines()
+    assert refused.status == 2 and "9 heads, 3 key-value heads" in line and "engine.devices=3" in line
+    three = started([*given, "engine.parallel=tensor", "engine.devices=3"], tmp_path / "three")
+    assert command(*given, store=tmp_path / "one").status == 0
+    finished(three)
+    target = load_model(f"random:{tmp_path / 'shape'}", shape_tokenizer=TINY / "target")
+    assert_same_tokens(samples_of(tmp_path / "three" / "store"), samples_of(tmp_path / "one"), target, prompts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("torchrun", [0, 2])
+def test_a_killed_rank_ends_all_with_one_line(tmp_path: Path, torchrun: int) -> None:
+    given = ["pair=tiny", "task=mini_gsm", "n=6", "method=sps", "decoding.max_new_tokens=24", "quality_batch=1",
+             "timed=0", *TWO]
+    process = started(given, tmp_path, torchrun=torchrun)
+    deadline = time.time() + 240
+    while not any(cell.good_samples() for cell in Store(tmp_path / "store").cells()):
+        assert process.poll() is None and time.time() < deadline
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children()
+    os.kill(children[-1].pid, signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    lines = [line for line in err.splitlines() if line.startswith(("error: ", "Traceback", "rank "))]
+    assert process.returncode == 1 and not [child for child in children if child.is_running()
+                                            and child.status() != psutil.STATUS_ZOMBIE]
+    if not torchrun:  # which has a report of its own
+        assert lines == ["error: engine.devices=2: rank 1: killed by signal 9; what is finished is stored, and the "
+                         "same command resumes"], err
+    before = samples_of(tmp_path / "store")
+    finished(started(given, tmp_path))
+    after = samples_of(tmp_path / "store")
+    assert before.items() <= after.items() and len(after) == 12
+
+
+@pytest.mark.parametrize(("overrides", "words"), [
+    (["engine.devices=2"], ("engine.devices=2", "engine.parallel=tensor or layers")),
+    (["engine.parallel=tensor"], ("engine.devices=1", "2 or more")),
+    (["engine.parallel=tensor", "engine.devices=4"], ("2 key-value heads", "give engine.devices=2")),
+    (["engine.parallel=pipeline"], ("engine.parallel=pipeline", "layers")),
+])
+def test_a_wrong_number_of_devices_is_one_line(command, overrides: list[str], words: tuple[str, ...]) -> None:
+    result = command("pair=tiny", "method=pld", *overrides)
+    [line] = result.err.splitlines()
+    assert result.status == 2 and all(word in line for word in words), line
+
+
+def test_torchrun_and_the_command_name_one_number(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setattr("bench.config.command.ranks.dismiss_at_exit", lambda: None)
+    for overrides in ([], TWO):
+        result = command("pair=tiny", "method=pld", *overrides)
+        [line] = result.err.splitlines()
+        assert result.status == 2 and "torchrun has started 3 processes" in line
+
+
+@pytest.mark.slow
+def test_layers_on_two_devices_decode_the_tokens_of_one(command, tmp_path: Path) -> None:
+    given = ["pair=tiny", *SHORT, "method=sps,eagle3,early_exit", "timed=1"]
+    for store, spread in (("one", ()), ("two", ("engine.parallel=layers", "engine.devices=2"))):
+        result = command(*given, *spread, "workers=1", flags=["-m"], store=tmp_path / store)
+        assert result.status == 0, result.err
+    one, two = (samples_of(tmp_path / store) for store in ("one", "two"))
+    assert one.keys() == two.keys() and all(one[key].output_ids == two[key].output_ids for key in one)
+
+
+def test_a_result_does_not_depend_on_the_number_of_devices() -> None:
+    with composer() as hydra:
+        one, *others = (hydra.point(["pair=tiny", *more]).cell for more in (
+            [], TWO, ["engine.parallel=layers", "engine.devices=2"]))
+    assert {other.name for other in others} == {one.name}
+    assert one.rotation_key not in {other.rotation_key for other in others}, "but its times do"
