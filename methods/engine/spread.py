@@ -108,15 +108,15 @@ class SpreadCache(SlotCache):
         for part in self.parts:
             part.advance(nodes)
 
-    def reserve(self, nodes: int, behind: int = 0, room: int | None = None) -> None:
-        super().reserve(nodes, behind, room)
+    def reserve(self, nodes: int) -> None:
+        super().reserve(nodes)
         for part in self.parts:
-            part.reserve(nodes, behind, room)
+            part.reserve(nodes)
 
-    def begin(self, nodes: int, behind: int = 0) -> Tensor:
+    def begin(self, places: Tensor) -> None:
+        super().begin(places)
         for part in self.parts:
-            part.begin(nodes, behind)
-        return super().begin(nodes, behind)
+            part.begin(places.to(part.device))
 
     def write(self, layer: int, keys_values: Tensor) -> tuple[Tensor, Tensor]:
         stage, index = self._place[layer]
