@@ -7,7 +7,8 @@ The overrides are those of `python -m bench`; the default is pair=synthetic_8b m
   verify      one target forward of 1, 8, 32, 60 nodes after the context, relative to one node
   cycle       of the method: drafting, verifying, and the rest (decision, walk, bookkeeping)
   serving     time to the first token, p50 and p95 of the time between bursts of tokens (one a cycle), the most memory
-  batch       tokens/s of both at batch 1, 2, 4 … --batch, and the first batch at which the method is no faster
+  batch       tokens/s of both on the task's prompts at batch 1, 2, 4 … --batch, and the first batch at which the method
+              is no faster
 The table, its environment and the roofline of the target (tokens/s against tokens of one forward, beside what copies
 and matrix products allow) are written to results/measured/engine_<pair>."""
 
@@ -178,15 +179,22 @@ def serving(arms: Mapping[str, Method], ids: list[int], limits: Limits) -> list[
     return [*lines, Line("most memory", used / 1e9, "GB", whose)]
 
 
-def batch_rates(arms: Mapping[str, Method], ids: list[int], limits: Limits,
-                largest: int) -> dict[int, tuple[float, ...]]:
-    """Rows of a batch -> tokens/s of each arm, the prompts alike."""
+def rows_of(opened: OpenCell, rows: int) -> list[Request]:
+    """The first prompts of the cell's task, again from the first where it has fewer. Raises ModelError, TaskError."""
+    requests = [opened.request(prompt) for prompt in opened.task.prompts(rows, opened.cell.seed)]
+    return [replace(requests[row % len(requests)], key=f"{requests[row % len(requests)].key}/{row}")
+            for row in range(rows)]
+
+
+def batch_rates(arms: Mapping[str, Method], requests: Sequence[Request], limits: Limits,
+                rounds: int = 3) -> dict[int, tuple[float, ...]]:
+    """Rows of a batch -> tokens/s of each arm on the first of the requests. The arms take turns, `rounds` times."""
     rates = {}
-    for rows in (1 << power for power in range(largest.bit_length())):
-        requests = [Request(ids, str(row)) for row in range(rows)]
-        answers = [generate(arm, requests, limits) for arm in arms.values()]
-        rates[rows] = tuple(sum(sum(one.committed) for one in each) / sum(one.decode_s for one in each)
-                            for each in answers)
+    for rows in (1 << power for power in range(len(requests).bit_length())):
+        runs = [[generate(arm, requests[:rows], limits) for arm in arms.values()] for _ in range(rounds)]
+        rates[rows] = tuple(sum(sum(one.committed) for answers in each for one in answers) /
+                            sum(one.decode_s for answers in each for one in answers)
+                            for each in zip(*runs, strict=True))
     return rates
 
 
@@ -247,8 +255,10 @@ def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, override
         f"tokens, {options.new} new tokens, batch 1 where none is named; {cell.drafter.name} ({drafter}), rule "
         f"{cell.rule.name}.\n`python -m bench.microbench {' '.join(overrides)}`\n\n{table(lines)}\n\n"
         "![roofline](roofline.png)\n\n"
-        "The parts of a cycle are timed in a separate pass that synchronises with the device at every phase. All rows "
-        "of a batch have the same synthetic prompt: what a cycle accepts, and so the speedup, is that of no task.\n",
+        "The parts of a cycle are timed in a separate pass that synchronises with the device at every phase. Up to "
+        "the lines of batches, the prompt is synthetic: what a cycle accepts there is that of no task. A batch has "
+        f"the first prompts of {cell.task.name} at temperature {cell.decoding.temperature:g}, and every row decodes "
+        f"{options.new} tokens.\n",
         encoding="utf-8")
 
 
@@ -262,7 +272,7 @@ def run(options: Microbench, overrides: Sequence[str]) -> None:
     lines = measure(method, baseline, options.context, options.new, options.repeats)
     ids, limits = synthetic(method.target, options.context), Limits(options.new, frozenset())
     arms = {"autoregressive": baseline, opened.cell.drafter.name: method}
-    rates = batch_rates(arms, ids, limits, options.batch)
+    rates = batch_rates(arms, rows_of(opened, options.batch), limits)
     lines += [*serving(arms, ids, limits), *batch_lines(rates)]
     write(opened, lines, options, overrides, folder)
     write_roofline(method.target, lines, rates, options.context, folder)

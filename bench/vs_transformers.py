@@ -5,13 +5,15 @@ Every number is a ratio or a share, so a slow or busy machine does not bias it:
   speculative     SpS tokens/s over those of `transformers` assisted generation at the same fixed draft length
   before          with --before FOLDER, another checkout of this project: this engine's tokens/s over its, for
                   autoregressive decoding, SpS and EAGLE-3 with trees of 24 nodes
-  overhead        share of the wall time outside the models' forwards, for SpS and for EAGLE-3 with a tree of 60 nodes
-                  (the pair's own head, or one of its shape with random weights where it has none)"""
+  overhead        share of the wall time outside the models' forwards, for SpS and for EAGLE-3 with trees of 24 and of
+                  60 nodes (the pair's own head, or one of its shape with random weights where it has none)
+With --out FOLDER the comparison and its environment are also written to README.md and environment.json there."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +30,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from bench.config.command import Options, run_command
+from bench.config.environment import environment
 from bench.run.checkout import Checkout
 from methods import registry
 from methods.decode import Limits, Request, generate
@@ -39,6 +42,7 @@ from methods.heads.layer import KNOWN, head_config
 from methods.method import Method, build_method
 from methods.sampling import Sampling
 from results.metrics import intervals
+from results.store.files import check_writable
 from results.store.reasons import Arguments
 from tasks.mini import MiniTask
 
@@ -69,6 +73,7 @@ class VsTransformers(Options):
     dtype          numeric type of all models.
     threads        CPU threads; 0: PyTorch's choice.
     before         folder of another checkout to compare with.
+    out            folder of the written comparison; None: it is only printed.
     """
 
     target: str
@@ -80,6 +85,7 @@ class VsTransformers(Options):
     dtype: DType
     threads: NonNegativeInt
     before: Path | None
+    out: Path | None
 
 
 class ForwardClock:
@@ -150,7 +156,9 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def measure(options: VsTransformers) -> None:
-    """Time all arms prompt by prompt, their order rotating, and print the comparison. Raises ModelError."""
+    """Time all arms prompt by prompt, their order rotating, and print the comparison. Raises ModelError, StoreError."""
+    if options.out is not None:
+        check_writable(options.out, "--out")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     target, draft = (load_model(f, dtype=options.dtype, device=device) for f in (options.target, options.draft))
     greedy, rule = Sampling(0.0), registry.rule("greedy")()
@@ -172,11 +180,16 @@ def measure(options: VsTransformers) -> None:
                 result = arms[name](ids)
                 if index:
                     runs[name].append(result)
-        share = overhead(sps, prompts[:max(8, options.n // 4)], options.new, [forward_of(draft)])
-        eagle3 = build_method(target, head, registry.drafter("eagle3")(), rule, greedy, options.length)
+        large = build_method(target, head, registry.drafter("eagle3")(), rule, greedy, options.length)
         drafting = (head, "step"), (head.model, "fuse"), (head, "logits")
-        share_eagle3 = overhead(eagle3, prompts[:max(4, options.n // 6)], options.new, drafting)
-    report(runs, share, share_eagle3, options)
+        some, fewer = prompts[:max(8, options.n // 4)], prompts[:max(4, options.n // 6)]
+        shares = {"SpS": overhead(sps, some, options.new, [forward_of(draft)]),
+                  "EAGLE-3, 24 nodes": overhead(small, fewer, options.new, drafting),
+                  "EAGLE-3, 60 nodes": overhead(large, fewer, options.new, drafting)}
+    console = Console(record=True, width=100)
+    report(console, runs, shares, options)
+    if options.out is not None:
+        write(options.out, console.export_text(), device, target)
 
 
 def build_arms(options: VsTransformers, target: LanguageModel, sps: Method, device: str) -> dict[str, Arm]:
@@ -229,10 +242,9 @@ def overhead(method: Method, prompts: list[list[int]], new: int, drafting: Seque
     return 1.0 - clock.seconds / decode
 
 
-def report(runs: Mapping[str, Sequence[tuple[int, float]]], share: float, share_eagle3: float,
+def report(console: Console, runs: Mapping[str, Sequence[tuple[int, float]]], shares: Mapping[str, float],
            options: VsTransformers) -> None:
-    """Print tokens/s of each arm, the ratios with their intervals, and the overheads."""
-    console = Console()
+    """Print tokens/s of each arm, the ratios with their 95% intervals, and the shares outside the forwards."""
     table = Table(title=f"{options.target}, {options.n} prompts, K = {options.length}, T = 0, {options.dtype}, "
                         "one interleaved run")
     for column in ("arm", "tokens/s", "tokens"):
@@ -249,8 +261,17 @@ def report(runs: Mapping[str, Sequence[tuple[int, float]]], share: float, share_
         interval = intervals.speedup_interval(mt, ms, tt, ts)
         shown = "" if interval is None else "  [{:.2f}, {:.2f}]".format(*interval)
         console.print(f"{title}: {sum(mt) / sum(ms) / (sum(tt) / sum(ts)):.2f}{shown}")
-    console.print(f"outside model forwards: {100 * share:.1f}% of the SpS wall time, {100 * share_eagle3:.1f}% with "
-                  "EAGLE-3 trees of 60 nodes")
+    for name, share in shares.items():
+        console.print(f"outside the models' forwards, {name}: {share:.1%} of the wall time")
+
+
+def write(folder: Path, comparison: str, device: str, target: LanguageModel) -> None:
+    """Write README.md with the comparison as it was printed, and environment.json."""
+    found = environment(sys.argv, device, {"mode": "none", "devices": 1}, {"target": target.fingerprint}, {})
+    (folder / "environment.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    command = shlex.join(["python", "-m", "bench.vs_transformers", *sys.argv[1:]])
+    (folder / "README.md").write_text(f"# This engine beside transformers\n\n`{command}`\n\n```\n{comparison}```\n",
+                                      encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -266,6 +287,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", default=0, help="CPU threads; 0 = all cores")
     parser.add_argument("--before", metavar="FOLDER", help="another checkout, timed in the same rotation")
+    parser.add_argument("--out", metavar="FOLDER", help="where the comparison is written too")
     given = vars(parser.parse_args(argv))
     return run_command(lambda: measure(VsTransformers.from_args(given)))
 

@@ -52,9 +52,17 @@ def test_the_batch_at_which_the_speedup_is_gone(rates: tuple[float, ...], gone: 
 
     monkeypatch.setattr(microbench, "generate", decoded)
     arms: Any = {"autoregressive": "first", "eagle3": "second"}
-    lines = microbench.batch_lines(microbench.batch_rates(arms, [1, 2], Limits(4, frozenset()), 4))
+    requests = [Request([1, 2], str(row)) for row in range(4)]
+    lines = microbench.batch_lines(microbench.batch_rates(arms, requests, Limits(4, frozenset())))
     assert [line.value for line in lines[:3]] == [4 * rate for rate in rates]
     assert [line.value for line in lines[3:]] == ([] if gone is None else [gone])
+
+
+def test_a_batch_has_the_prompts_of_the_task_and_a_stream_for_each_row() -> None:
+    requests = microbench.rows_of(composed(["pair=synthetic_tiny", "method=eagle3", "task=mini_chat"]), 70)
+    [number] = {rows for rows in range(1, 70) if requests[rows].input_ids == requests[0].input_ids} or {70}
+    assert len({request.key for request in requests}) == 70 and number > 1
+    assert all(requests[row].input_ids == requests[row % number].input_ids for row in range(70))
 
 
 def test_an_autoregressive_step_reads_all_but_the_input_embedding() -> None:

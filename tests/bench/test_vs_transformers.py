@@ -25,7 +25,7 @@ def methods_of(folder: Path, decoder: str, dtype: str) -> dict[str, tuple[Method
     """Drafter -> a method with it, and what drafts in it, as the command clocks it."""
     target, draft = (load_model(str(folder / role), dtype=dtype, decoder=decoder) for role in ("target", "draft"))
     options = VsTransformers(target="", draft="", eagle3=Path("none"), n=1, length=3, new=NEW, dtype=dtype, threads=1,
-                             before=None)
+                             before=None, out=None)
     head = eagle3_head(options, target)
     drafting = {"model": [forward_of(draft)],
                 "eagle3": [(head, "step"), (head.model, "fuse"), (head, "logits")]}
@@ -80,12 +80,15 @@ def test_a_profile_is_the_mean_over_prompts_of_their_medians() -> None:
     assert profile_of([Phases(torch.device("cpu"))]) is None
 
 
-def test_the_command_on_a_checkout_against_itself(pair_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_on_a_checkout_against_itself(pair_folder: Path, tmp_path: Path,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
     arguments = {"target": pair_folder / "target", "draft": pair_folder / "draft", "eagle3": pair_folder / "none",
-                 "n": 2, "new": NEW, "length": 3, "threads": 1, "before": Path()}
+                 "n": 2, "new": NEW, "length": 3, "threads": 1, "before": Path(), "out": tmp_path / "kept"}
     assert main([word for key, value in arguments.items() for word in (f"--{key}", str(value))]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     for words in ("transformers.generate", "this engine, autoregressive", "transformers, assisted", "before, SpS",
                   "this engine, EAGLE-3", "SpS ÷ transformers assisted: ", "autoregressive ÷ before: ",
-                  "outside model forwards: "):
+                  "outside the models' forwards, EAGLE-3, 24 nodes: "):
         assert words in printed, words
+    kept = (tmp_path / "kept" / "README.md").read_text(encoding="utf-8")
+    assert printed in " ".join(kept.split()) and (tmp_path / "kept" / "environment.json").is_file()
