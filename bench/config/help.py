@@ -28,6 +28,7 @@ A report: the points of a table or figure; what is missing is run, the page is {
   python -m bench report=list
   python -m bench report=mars_table1 n=20
   python -m bench report=mars_table1 pairs=[vicuna_13b,llama31_8b] n=80
+  python -m bench report=[controls,mars_table1] pair=smollm2
   python -m bench report=all
   python -m bench report=every
 

@@ -16,6 +16,7 @@ from methods import registry
 from methods.decode import Limits
 from methods.method import build_method
 from methods.sampling import Sampling
+from results.reports.spec import OWN_MODELS
 from results.store.files import check_writable_file
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class MarginPage(PairOptions):
         replaced = task.proportion and self.substitutions > 0
         measured = {task.name: (task, positions)}
         table = substitution_table(method, measured, self.theta, limits, self.substitutions) if replaced else {}
-        return {"model": self.provenance_name(target), "task": task.name, "prompts": self.prompts, "theta": self.theta,
+        model = self.provenance_name(target) if self.pair.name == OWN_MODELS else self.pair.name
+        return {"model": model, "task": task.name, "prompts": self.prompts, "theta": self.theta,
                 "new": self.max_new_tokens, "certainty": certainty(positions, self.theta),
                 "thresholds": thresholds(positions), "substitution": table}
 
