@@ -152,7 +152,8 @@ def test_the_real_model_decodes_as_generate_does() -> None:
         models["model"] = load_cut(cut, target)
     for name, drafted_by in models.items():
         count = len(prompts) if name == "none" else 4
-        method = build_method(target, drafted_by, drafter(name)(), rule("lossless")(), Sampling(0.0), 5, None)
+        options = {"level": 3, "window": 6, "guesses": 6} if name == "lookahead" else {}
+        method = build_method(target, drafted_by, drafter(name)(**options), rule("lossless")(), Sampling(0.0), 5, None)
         runs = generate(method, [Request(ids, "key") for ids in prompts[:count]], Limits(NEW, target.eos_ids))
         assert [run.output_ids for run in runs] == expected[:count], name
         accepted = sum(sum(run.accepted) for run in runs) / sum(len(run.accepted) for run in runs)
