@@ -6,8 +6,9 @@ score and the shares of instructions followed.
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
@@ -24,8 +25,8 @@ class IFEval(Scorer):
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """Raises TaskError if an instruction counts sentences and nltk's sentence model is not installed."""
         import langdetect
-        from lm_eval.tasks.ifeval.utils import process_results
 
+        process_results = _checkers()
         langdetect.DetectorFactory.seed = 0  # it samples from a text
         doc = {"key": 0, **{field: reference[field] for field in self.needs}}
         try:
@@ -37,6 +38,19 @@ class IFEval(Scorer):
         details = {name: _share(value) for name, value in results.items()}
         followed = "".join("yn"[not followed] for followed in results["inst_level_strict_acc"])
         return Score(details[self.metric], followed, details)
+
+
+def _checkers() -> Callable[..., dict[str, Any]]:
+    """lm-eval's `process_results`, imported as in a process that is not its group's first: the first fetches nltk's
+    model without being asked, and prints that it did even where it could not."""
+    rank = os.environ.get("LOCAL_RANK")
+    os.environ["LOCAL_RANK"] = "1"
+    try:
+        from lm_eval.tasks.ifeval.utils import process_results
+    finally:
+        del os.environ["LOCAL_RANK"]
+        os.environ.update({"LOCAL_RANK": rank} if rank is not None else {})
+    return process_results
 
 
 @contextmanager

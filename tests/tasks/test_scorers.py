@@ -8,6 +8,8 @@ import json
 import os
 import pickle
 import random
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -176,6 +178,13 @@ def test_an_answer_scores_the_same_each_time():
     after = random.Random(5).random()
     assert len({IFEval(name="ifeval").score(row, ["the quick brown fox jumps over it"]).value for _ in range(20)}) == 1
     assert random.random() == after, "the program's own chance goes on where it was"
+
+
+def test_ifeval_prints_and_fetches_nothing():
+    code = ("import os; from tasks.scorers.ifeval import _checkers; before = dict(os.environ); _checkers(); "
+            "assert dict(os.environ) == before")
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "punkt" not in ran.stdout + ran.stderr
 
 
 def test_ifeval_on_rows_of_our_own():
