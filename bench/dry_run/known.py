@@ -46,10 +46,17 @@ class Model(BaseModel):
 
 
 class Speed(BaseModel):
-    """Tokens per second of a pair on one core: plain decoding, and with a drafter."""
+    """Tokens per second of one core: plain decoding, and with a drafter."""
 
     plain: float
     drafted: float
+
+
+class Speeds(BaseModel):
+    """A pair's, in the batches of the quality pass and prompt by prompt under the clock."""
+
+    answers: Speed
+    clock: Speed
 
 
 class Data(BaseModel):
@@ -61,7 +68,7 @@ class Data(BaseModel):
 
 class Known(BaseModel):
     gpu: Gpu
-    cpu: dict[str, Speed]
+    cpu: dict[str, Speeds]
     models: dict[str, Model]
     data: dict[str, Data]
 
@@ -148,13 +155,15 @@ def cpu_time(cells: Sequence[Cell]) -> CpuTime | None:
     plain: dict[Hashable, float] = {}
     answers = clock = 0.0
     for cell in cells:
-        speed = known().cpu.get(cell.pair.name)
-        if speed is None or (count := answers_of(cell)) is None:
+        speeds = known().cpu.get(cell.pair.name)
+        if speeds is None or (count := answers_of(cell)) is None:
             return None
-        alone, own = cell.max_new_tokens / speed.plain, cell.max_new_tokens / speed.drafted
-        plain[cell.pair.target.source, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat] = count * alone
-        answers += 0 if cell.is_autoregressive else count * own
-        clock += min(count, cell.timed_prompts) * (alone + (alone if cell.is_autoregressive else own))
+        tokens, method = count * cell.max_new_tokens, "plain" if cell.is_autoregressive else "drafted"
+        key = cell.pair.target.source, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat
+        plain[key] = tokens / speeds.answers.plain
+        answers += 0 if cell.is_autoregressive else tokens / speeds.answers.drafted
+        timed = tokens * min(1.0, cell.timed_prompts / (cell.n or count))
+        clock += timed / speeds.clock.plain + timed / getattr(speeds.clock, method)
     return CpuTime(answers + sum(plain.values()), clock)
 
 

@@ -15,7 +15,7 @@ from bench.config.compose import composer
 from bench.dry_run import downloads, plan
 from bench.dry_run.devices import Share, grouped, shares
 from bench.dry_run.downloads import File, Listing, chosen, listing, size
-from bench.dry_run.known import cost, hours, known, rough_estimate
+from bench.dry_run.known import cost, cpu_time, hours, known, rough_estimate
 from bench.dry_run.memory import estimate
 from methods.engine import fingerprints
 from methods.engine.fingerprints import fingerprint
@@ -210,6 +210,15 @@ def test_a_wrong_part_is_one_line(command, overrides: list[str], words: tuple[st
     result = command(*overrides, "dry_run=true")
     [line] = result.err.splitlines()
     assert result.status == 2 and all(word in line for word in words), line
+
+
+def test_the_time_of_one_core_by_hand() -> None:
+    """8 prompts of 100 tokens: plain decoding once for both cells, then 4 prompts of each beside plain decoding."""
+    words = ["pair=smollm2", "task=mini_gsm", "n=8", "timed=4", "decoding.max_new_tokens=100", "engine.device=cpu"]
+    time, speeds = cpu_time([cell_of(*words, f"method={method}") for method in ("ar", "pld")]), known().cpu["smollm2"]
+    assert time is not None and speeds.clock.plain < speeds.answers.plain
+    assert time.answers == pytest.approx(800 / speeds.answers.plain + 800 / speeds.answers.drafted)
+    assert time.clock == pytest.approx(400 * (3 / speeds.clock.plain + 1 / speeds.clock.drafted))
 
 
 def test_every_preset_names_its_parts_and_its_type() -> None:
