@@ -42,8 +42,8 @@ def published_value(spec: ReportSpec, coords: Coords, value_name: str) -> float 
     """A number of the paper at this cell, as it is printed; None where the paper has none."""
     if not isinstance(spec, TableSpec) or spec.published is None:
         return None
-    found = load_published(spec.published.file).get(place_in_paper(spec, coords, value_name))
-    return None if found is None else found.value
+    printed = load_published(spec.published.file).get(place_in_paper(spec, coords, value_name))
+    return None if printed is None else printed.value
 
 
 def lay_out(spec: TableSpec, grid: Grid) -> Table:
@@ -261,16 +261,16 @@ def without_empty(table: Table) -> Table:
 def remarks(summary: Summary, with_speed: bool) -> list[str]:
     """What a reader must know of a measured cell, `with_speed` of its speedup too."""
     n, failed = summary.n, summary.failed
-    found = [f"{failed} of {n + failed} prompts failed and are left out"] if failed else []
-    found += [text for event, text in EVENTS.items() if summary.events.get(event)]
+    texts = [f"{failed} of {n + failed} prompts failed and are left out"] if failed else []
+    texts += [text for event, text in EVENTS.items() if summary.events.get(event)]
     if with_speed and summary.repeatable is not None and summary.repeatable < 1:
-        found.append(f"{1 - summary.repeatable:.0%} of {summary.timed} timed prompts have other tokens than in the "
+        texts.append(f"{1 - summary.repeatable:.0%} of {summary.timed} timed prompts have other tokens than in the "
                      "quality pass")
     direct, modelled = summary.speedup_ci95, summary.speedup_modelled_ci95
     if with_speed and direct and modelled and (direct[1] < modelled[0] or modelled[1] < direct[0]):
-        found.append(f"τ of all {n} prompts and the times of the {summary.timed} timed ones give a speedup of "
+        texts.append(f"τ of all {n} prompts and the times of the {summary.timed} timed ones give a speedup of "
                      f"{summary.speedup_modelled:.2f}× [{modelled[0]:.2f}, {modelled[1]:.2f}]")
-    return found
+    return texts
 
 
 def mean_interval(mean: float, intervals: Sequence[Interval | None]) -> Interval | None:
