@@ -38,6 +38,7 @@ import torch
 from torch import Tensor
 
 from methods.decode import Generation, Limits, Request, generate
+from methods.engine.team import together
 from methods.method import Method
 from methods.rules.base import Relation, Rule
 from methods.rules.clause import Clause, clauses
@@ -114,6 +115,7 @@ class TraceRecorder:
         return columns | {name: _with_drawn(numbers) for name, numbers in self.rule.statistics(v).items()}
 
 
+@together(3)
 def traced(method: Method, requests: Sequence[Request], limits: Limits) -> list[Traced]:
     """Decode a batch as `generate` does, with the same tokens, and record every cycle of every row until its end.
 

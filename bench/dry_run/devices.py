@@ -1,4 +1,4 @@
-"""What each device holds of a cell whose target is spread over several."""
+"""What each device holds of a cell whose target is divided among several."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Share:
 
 
 def shares(cell: Cell, memory: Estimate) -> list[Share]:
-    """The share of each device, in order; one where nothing is spread."""
+    """The share of each device, in order; a single one for engine.parallel=none."""
     target, *drafters = memory.parts
     others = "".join([f", {part.role}" for part in drafters] + [f", {role} (size unknown)" for role in memory.missing])
     more = sum(part.weights for part in drafters), sum(part.cache for part in drafters)
     count = cell.engine.devices
     if cell.engine.parallel == "tensor":
-        divided = -(-(target.weights - target.embedding) // count)
+        divided = -(-(target.weights - (0 if target.tied else target.embedding)) // count)
         holds = f"1/{count} of every layer and of the LM head, embedding{others}"
         return [Share(holds, target.embedding + divided + more[0], target.cache // count + more[1],
                       memory.working)] * count
@@ -42,15 +42,16 @@ def shares(cell: Cell, memory: Estimate) -> list[Share]:
 
 
 def _stage(layers: int, index: int, count: int, memory: Estimate, others: str, more: tuple[int, int]) -> Share:
-    """As `methods/engine/spread.py` spreads the layers; what is no layer lies on the first device."""
+    """As `methods/engine/spread.py` spreads the layers; all else is on the first device."""
     target = memory.parts[0]
+    outside = target.embedding if target.tied else 2 * target.embedding
     first, *rest = (layer for layer in range(layers) if layer * count // layers == index)
     held = 1 + len(rest)
     holds = f"layers {first} to {first + held - 1}"
-    weights, cache = (target.weights - target.outside) * held // layers, target.cache * held // layers
+    weights, cache = (target.weights - outside) * held // layers, target.cache * held // layers
     if index:
         return Share(holds, weights, cache, memory.working)
-    return Share(f"{holds}, embedding, LM head{others}", weights + target.outside + more[0], cache + more[1],
+    return Share(f"{holds}, embedding, LM head{others}", weights + outside + more[0], cache + more[1],
                  memory.working)
 
 

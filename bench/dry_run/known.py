@@ -31,14 +31,15 @@ class Gpu(BaseModel):
 
 
 class Model(BaseModel):
-    """Parameters; those that a token reads (None: all); keys and values that the cache holds for a token. Layers, and
-    parameters of the input embedding, of a target that takes several GPUs; its LM head has as many."""
+    """Parameters; those that a token reads (None: all); keys and values that the cache holds for a token. Of a language
+    model, not of a head: its layers, parameters of its embedding, and whether that is its LM head too."""
 
     parameters: int
     kv: int
     active: int | None = None
     layers: int = 0
     embedding: int = 0
+    tied: bool = False
 
     @property
     def read(self) -> int:
@@ -108,7 +109,7 @@ def rough_estimate(cell: Cell) -> Estimate | None:
     nodes = cell.drafter.options.nodes(cell.draft.length)
     size, slots = BYTES[cell.engine.dtype], PROMPT + cell.max_new_tokens + nodes + 1
     parts = tuple(Part(role, sources[role], size * model.parameters, size * model.kv * slots * cell.batch, model.layers,
-                       size * model.embedding, 2 * size * model.embedding) for role, model in models.items())
+                       size * model.embedding, model.tied) for role, model in models.items())
     return Estimate(parts, cell.batch, slots, nodes, 0,
                     {role: source for role, source in sources.items() if role not in models})
 

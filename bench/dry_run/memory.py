@@ -23,9 +23,9 @@ PROMPT = 1024
 class Part:
     """Bytes of one model of a pair: `weights` and `cache` are exact, the latter for the slots of the estimate.
 
-    layers     how many it has; 0 of a head, and where that is not known.
-    embedding  bytes of the weights that are its input embedding, and
-    outside    that are in no layer, embedding included.
+    layers     how many it has; 0 for a head.
+    embedding  bytes of its input embedding; 0 for a head. Its LM head has as many,
+    tied       or is the embedding.
     """
 
     role: str
@@ -34,7 +34,7 @@ class Part:
     cache: int
     layers: int = 0
     embedding: int = 0
-    outside: int = 0
+    tied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +93,14 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
                         _working(target, cell.batch, nodes, slots, nodes, wanted)))
 
 
-def _outline(model: LanguageModel | Head) -> tuple[int, int, int]:
-    """Layers, and bytes of the embedding and of all that is in no layer."""
-    from methods.engine.random_weights import nbytes
-
+def _outline(model: LanguageModel | Head) -> tuple[int, int, bool]:
+    """Layers, bytes of the embedding, and whether it is the LM head too, as `Part` has them."""
     module: Any = model.model
     layers = getattr(getattr(module, "base_model", None), "layers", None)
     if layers is None:
-        return 0, 0, 0
-    return len(layers), module.get_input_embeddings().weight.nbytes, nbytes(module) - nbytes(layers)
+        return 0, 0, False
+    embedding = module.get_input_embeddings().weight
+    return len(layers), embedding.nbytes, module.get_output_embeddings().weight is embedding
 
 
 def _working(target: LanguageModel, rows: int, tokens: int, slots: int, logits: int, features: int) -> int:

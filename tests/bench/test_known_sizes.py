@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
+import yaml
 
+from bench.config.paths import CONF
 from bench.dry_run.known import known
+from methods.engine.families import check_division
 
 
 class Shape(NamedTuple):
@@ -67,9 +70,21 @@ def test_parameters_and_cache_of_a_model(name: str) -> None:
     shape, model = SHAPES[name], known().models[name]
     assert model.parameters == shape.parameters
     assert model.kv == 2 * shape.layers * shape.kv_heads * shape.dim
-    assert (model.layers, model.embedding) in ((0, 0), (shape.layers, shape.vocabulary * shape.hidden))
+    assert (model.layers, model.embedding, model.tied) == (shape.layers, shape.vocabulary * shape.hidden, shape.tied)
     if name == "Qwen/Qwen3-235B-A22B":  # eight experts of a layer
         assert model.active == pytest.approx(shape._replace(experts=8).parameters, rel=0.02)
+
+
+def test_the_papers_pairs_can_be_divided_as_they_say() -> None:
+    pairs = [yaml.safe_load(path.read_text()) for path in (CONF / "pair").glob("*.yaml")]
+    divided = [pair for pair in pairs if pair.get("parallel") == "tensor"]
+    for pair in divided:
+        shape = SHAPES[pair["target"]]
+        check_division(pair["target"], {"model_type": pair["target"].split("/")[1].split("-")[0].lower()
+                                        .replace("2.5", "2"), "num_attention_heads": shape.heads,
+                                        "num_key_value_heads": shape.kv_heads, "intermediate_size": shape.mlp},
+                       pair["devices"])
+    assert len(divided) == 4
 
 
 @pytest.mark.parametrize("name", HEADS)

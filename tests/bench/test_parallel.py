@@ -13,11 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from safetensors.torch import save_file
 
 from bench.config.compose import composer
 from bench.config.paths import CONF, TINY
+from methods.engine.cut import own_part, settings_of
 from methods.engine.loading import load_model
 from results.store.cells import Store
+from results.store.traces import TraceFolder
 from tests.helpers.parallel import assert_same_tokens, samples_of, started
 
 TWO = ("engine.parallel=tensor", "engine.devices=2")
@@ -31,6 +34,13 @@ def prompts() -> dict:
     return {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
 
 
+def assert_traced(root: Path) -> None:
+    """Every method's answers are traced."""
+    for cell in Store(root).cells():
+        if cell.config()["drafter"]["name"] != "none":
+            assert TraceFolder(cell).covered() == {sample.id for sample in cell.good_samples()}, cell.key
+
+
 def finished(process) -> str:
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
@@ -41,6 +51,7 @@ def finished(process) -> str:
 @pytest.mark.parametrize("sweep", [
     ("drafter=glob(*)", f"pair.hass={TINY / 'eagle'}", "timed=0"),
     ("method=sps,mars_sampling,eagle3", "decoding.temperature=1", "timed=0"),
+    ("method=dropmatch,arc,autojudge", "trace=true", "timed=0"),  # rules that read the LM head or the embedding
 ])
 def test_two_processes_decode_the_tokens_of_one(command, prompts, tmp_path: Path, sweep: tuple[str, ...]) -> None:
     given = ["-m", "pair=tiny", *SHORT, *sweep]
@@ -49,6 +60,8 @@ def test_two_processes_decode_the_tokens_of_one(command, prompts, tmp_path: Path
     finished(two)
     target = load_model(str(TINY / "target"))
     assert_same_tokens(samples_of(tmp_path / "two" / "store"), samples_of(tmp_path / "one"), target, prompts)
+    if "trace=true" in sweep:
+        assert_traced(tmp_path / "two" / "store")
 
 
 @pytest.mark.slow
@@ -79,6 +92,7 @@ def test_torchrun_measures_a_report(command, prompts, tmp_path: Path) -> None:
     finished(two)
     target = load_model(str(TINY / "target"))
     assert_same_tokens(samples_of(tmp_path / "two" / "store"), samples_of(tmp_path / "one"), target, prompts)
+    assert_traced(tmp_path / "two" / "store")
     tables = [csv.DictReader((folder / "out" / "report" / "few_cells.csv").open())
               for folder in (tmp_path / "two", tmp_path)]
     taus = [{row["Method"]: row["value"] for row in table if row["value_name"] == "tau"} for table in tables]
@@ -87,20 +101,25 @@ def test_torchrun_measures_a_report(command, prompts, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_three_processes_on_nine_heads(command, prompts, tmp_path: Path) -> None:
-    """The shape of SmolLM2 in small, whose 2048 tokens three do not divide; two processes are refused."""
+    """The shape of SmolLM2 in small, whose 2048 tokens three do not divide, and a draft cut out of it, as SmolLM2's is;
+    two processes are refused."""
     shape = json.loads((TINY / "target" / "config.json").read_text())
     shape |= {"num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 72, "head_dim": 8,
               "intermediate_size": 192, "num_hidden_layers": 2, "initializer_range": 0.5}
     (tmp_path / "shape").mkdir()
     (tmp_path / "shape" / "config.json").write_text(json.dumps(shape))
-    given = ["pair=local", f"pair.target=random:{tmp_path / 'shape'}", *SHORT, "method=pld", "timed=0"]
-    refused = command(*given, *TWO)
+    target = load_model(f"random:{tmp_path / 'shape'}", shape_tokenizer=TINY / "target")
+    (tmp_path / "cut").mkdir()
+    save_file(own_part(target, 1, 1).state_dict(), tmp_path / "cut" / "model.safetensors")
+    (tmp_path / "cut" / "config.json").write_text(json.dumps(settings_of(target, 1, 1)))
+    given = ["-m", "pair=local", f"pair.target={target.source}", f"pair.draft={tmp_path / 'cut'}", *SHORT,
+             "method=pld,sps", "timed=0"]
+    refused = command(*given[1:], *TWO, flags=["-m"])
     [line] = refused.err.splitlines()
     assert refused.status == 2 and "9 heads, 3 key-value heads" in line and "engine.devices=3" in line
     three = started([*given, "engine.parallel=tensor", "engine.devices=3"], tmp_path / "three")
-    assert command(*given, store=tmp_path / "one").status == 0
+    assert command(*given[1:], flags=["-m"], store=tmp_path / "one").status == 0
     finished(three)
-    target = load_model(f"random:{tmp_path / 'shape'}", shape_tokenizer=TINY / "target")
     assert_same_tokens(samples_of(tmp_path / "three" / "store"), samples_of(tmp_path / "one"), target, prompts)
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from transformers import LlamaConfig
 
 from bench.config.cell import Cell
 from bench.config.compose import composer
+from bench.config.paths import CONF
 from bench.dry_run import downloads, plan
 from bench.dry_run.devices import Share, grouped, shares
 from bench.dry_run.downloads import File, Listing, chosen, listing, size
 from bench.dry_run.known import cost, cpu_time, hours, known, rough_estimate
-from bench.dry_run.memory import estimate
+from bench.dry_run.memory import Estimate, Part, estimate
 from methods.engine import fingerprints
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
@@ -149,6 +152,30 @@ def test_what_each_device_holds() -> None:
     assert [stage.holds for stage in stages][::7] == [
         "layers 0 to 11, embedding, LM head, eagle3 (size unknown)", "layers 83 to 93"]
     assert sum(stage.weights for stage in stages) == pytest.approx(2 * 235093634560)
+
+
+def test_a_tied_head_is_held_beside_the_embedding() -> None:
+    tied = Part("target", "it", weights=1000, cache=80, layers=3, embedding=200, tied=True)
+    apart = replace(tied, weights=1200, tied=False)
+    cells = {mode: cell_of("pair=tiny", f"engine.parallel={mode}", "engine.devices=2") for mode in ("tensor", "layers")}
+
+    def weights(part: Part, mode: str) -> list[int]:
+        return [share.weights for share in shares(cells[mode], Estimate((part,), 1, 10, 1, 0))]
+
+    assert weights(tied, "tensor") == weights(apart, "tensor") == [700, 700]
+    assert weights(tied, "layers") == [200 + 533, 266] and weights(apart, "layers") == [400 + 533, 266]
+
+
+@pytest.mark.parametrize("name", [
+    path.stem for path in sorted((CONF / "pair").glob("*.yaml"))
+    if yaml.safe_load(path.read_text()).get("target") in known().models])
+def test_every_papers_pair_fits_its_gpus(name: str) -> None:
+    """On as many GPUs of 80 GB as the pair says, with the draft model where it has one, each takes its share."""
+    with composer() as hydra:
+        given = [f"pair={name}", "method=ar", "engine.device=cuda", "launch=slurm"]
+        has_draft = hydra.point(given).cell.pair.draft is not None
+        cell = hydra.point([*given, "method=sps"] if has_draft else given).cell
+    assert max(share.total for share in shares(cell, rough_estimate(cell))) < known().gpu.bytes
 
 
 def test_sizes_of_the_papers_pairs_are_known() -> None:

@@ -12,7 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from methods.engine.cut import joined, own_part
 from methods.engine.families import check_division
+from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.engine.parallel import BY_INPUTS, HEAD, part_of, piece
 from methods.engine.source import ModelError
@@ -69,14 +71,18 @@ def test_a_part_decodes_only_with_the_others() -> None:
         part.lm_head(torch.zeros(1, 32))
 
 
+def saved(model: LanguageModel, folder: Path) -> None:
+    """A checkpoint of the model, with the embedded target's tokenizer."""
+    model.model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / name, folder)
+
+
 @pytest.mark.parametrize("kind", ["llama", "mixtral"])
 @torch.inference_mode()
 def test_layers_on_several_devices_give_the_logits_of_one(kind: str, tmp_path: Path) -> None:
     """On the CPU all stages lie on one device, so that the bits are equal; mixtral has no lean decoder."""
-    whole = language_model(kind, layers=5)
-    whole.model.save_pretrained(tmp_path)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(TINY / name, tmp_path)
+    saved(language_model(kind, layers=5), tmp_path)
     one, spread = (load_model(str(tmp_path), devices=devices) for devices in (1, 3))
     assert spread.stages == [0, 0, 1, 1, 2] and isinstance(spread.lean, SpreadDecoder) == (kind == "llama")
     rows = prompts(2)
@@ -94,3 +100,19 @@ def test_layers_on_several_devices_give_the_logits_of_one(kind: str, tmp_path: P
              for model, cache in zip((one, spread), caches, strict=True)]
     assert all(torch.equal(getattr(after[0], name), getattr(after[1], name))
                for name in ("logits", "hidden", "features"))
+
+
+def test_a_draft_cut_out_of_a_spread_target_shares_its_layers(tmp_path: Path) -> None:
+    """Its own layers lie on the first device, behind shared ones of the second."""
+    saved(language_model("llama", layers=5), tmp_path)
+    one, spread = (load_model(str(tmp_path), devices=devices) for devices in (1, 3))
+    own = own_part(one, 3, 2).to(one.device)
+    cuts = [joined(target, own, "cut", "digits") for target in (one, spread)]
+    assert cuts[1].stages == [0, 0, 1, 0, 0]
+    rows, logits = prompts(2), []
+    with torch.inference_mode():
+        for cut in cuts:
+            cache = cut.new_cache(2, 64)
+            first = cut.prefill(rows, cache).logits
+            logits.append(torch.cat([first, cut.forward(torch.tensor([[3], [4]]), cache).logits], 1))
+    assert torch.equal(*logits)
