@@ -7,8 +7,7 @@ The overrides are those of `python -m bench`; the default is pair=synthetic_8b m
   verify      one target forward of 1, 8, 32, 60 nodes after the context, relative to one node
   cycle       of the method: drafting, verifying, and the rest (decision, walk, bookkeeping)
   serving     time to the first token, p50 and p95 of the time between bursts of tokens (one a cycle), the most memory
-  batch       tokens/s of both on the task's prompts at batch 1, 2, 4 … --batch, and the first batch at which the method
-              is no faster
+  batch       tokens/s of both on the task's prompts, 1, 2, 4 … --batch rows, and the first batch without a gain
 The table, its environment and the roofline of the target (tokens/s against tokens of one forward, beside what copies
 and matrix products allow) are written to results/measured/engine_<pair>."""
 
@@ -182,8 +181,7 @@ def serving(arms: Mapping[str, Method], ids: list[int], limits: Limits) -> list[
 def rows_of(opened: OpenCell, rows: int) -> list[Request]:
     """The first prompts of the cell's task, again from the first where it has fewer. Raises ModelError, TaskError."""
     requests = [opened.request(prompt) for prompt in opened.task.prompts(rows, opened.cell.seed)]
-    return [replace(requests[row % len(requests)], key=f"{requests[row % len(requests)].key}/{row}")
-            for row in range(rows)]
+    return [replace(requests[row % len(requests)], key=f"engine/{row}") for row in range(rows)]
 
 
 def batch_rates(arms: Mapping[str, Method], requests: Sequence[Request], limits: Limits,
@@ -206,9 +204,9 @@ def batch_lines(rates: Mapping[int, tuple[float, ...]]) -> list[Line]:
     return lines if gone is None else [*lines, Line("speedup is gone", gone, "rows")]
 
 
-def write_roofline(target: LanguageModel, lines: Sequence[Line], rates: Mapping[int, tuple[float, ...]], context: int,
-                   folder: Path) -> None:
-    """Draw roofline.png, .pdf and .svg into `folder` from the measured lines and batches."""
+def write_roofline(target: LanguageModel, lines: Sequence[Line], rates: Mapping[int, tuple[float, ...]],
+                   contexts: tuple[int, int], folder: Path) -> None:
+    """Draw roofline.png, .pdf and .svg into `folder`. `contexts`: tokens in the cache of a tree, of a batch's row."""
     from plots.render import save  # matplotlib, which a refused command should not cost
     from plots.roofline import draw
     from plots.style import style
@@ -218,13 +216,14 @@ def write_roofline(target: LanguageModel, lines: Sequence[Line], rates: Mapping[
     weights, entry = step_bytes(target)
     dtype, bandwidth = target.model.dtype, 1e9 * values["copy bandwidth"]
     flops = measured_flops(target.device, dtype)
-    allowed = Allowed(bandwidth, flops * dtype.itemsize / (2 * weights), weights, entry * context)
+    allowed = [Allowed(bandwidth, flops * dtype.itemsize / (2 * weights), weights, entry * each) for each in contexts]
     points = {"nodes of a tree": {nodes: 1e3 * nodes / values[f"verify {nodes} nodes"] for nodes in NODES},
               "rows of a batch": {rows: base for rows, (base, _) in rates.items()}}
-    caption = (f"a context of {context} tokens; copy {bandwidth / 1e9:.3g} GB/s, matrix product {flops / 1e12:.3g} "
-               "TFLOP/s, both measured; a point above its limit reads from the processor's caches")
+    caption = (f"{contexts[0]} tokens before a tree, {contexts[1]} in a row of a batch; measured: copy "
+               f"{bandwidth / 1e9:.3g} GB/s, matrix product {flops / 1e12:.3g} TFLOP/s; points above their limit read "
+               "from the processor's caches")
     with style(salt="roofline"):
-        save(draw(points, allowed, caption), folder / "roofline")
+        save(draw(points, dict(zip(points, allowed, strict=True)), caption), folder / "roofline")
 
 
 def table(lines: Sequence[Line]) -> str:
@@ -255,10 +254,9 @@ def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, override
         f"tokens, {options.new} new tokens, batch 1 where none is named; {cell.drafter.name} ({drafter}), rule "
         f"{cell.rule.name}.\n`python -m bench.microbench {' '.join(overrides)}`\n\n{table(lines)}\n\n"
         "![roofline](roofline.png)\n\n"
-        "The parts of a cycle are timed in a separate pass that synchronises with the device at every phase. Up to "
-        "the lines of batches, the prompt is synthetic: what a cycle accepts there is that of no task. A batch has "
-        f"the first prompts of {cell.task.name} at temperature {cell.decoding.temperature:g}, and every row decodes "
-        f"{options.new} tokens.\n",
+        "The parts of a cycle are timed in a pass of their own, with a wait for the device at every phase. Up to the "
+        "batches, the prompt is synthetic: what a cycle accepts is that of no task. A batch has the first prompts of "
+        f"{cell.task.name} at temperature {cell.decoding.temperature:g}, {options.new} new tokens each.\n",
         encoding="utf-8")
 
 
@@ -272,10 +270,12 @@ def run(options: Microbench, overrides: Sequence[str]) -> None:
     lines = measure(method, baseline, options.context, options.new, options.repeats)
     ids, limits = synthetic(method.target, options.context), Limits(options.new, frozenset())
     arms = {"autoregressive": baseline, opened.cell.drafter.name: method}
-    rates = batch_rates(arms, rows_of(opened, options.batch), limits)
+    requests = rows_of(opened, options.batch)
+    rates = batch_rates(arms, requests, limits)
+    row = sum(len(request.input_ids) for request in requests) // len(requests) + options.new // 2
     lines += [*serving(arms, ids, limits), *batch_lines(rates)]
     write(opened, lines, options, overrides, folder)
-    write_roofline(method.target, lines, rates, options.context, folder)
+    write_roofline(method.target, lines, rates, (options.context, row), folder)
     print(table(lines))
     print(f"written: {folder}")
 

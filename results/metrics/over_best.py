@@ -138,7 +138,7 @@ def _finding(name: str, kind: Kind, summary: Summary, margin: float) -> str:
                 f"decoding: relaxation {_signed(summary.over_best_tau_relaxed)}"
                 f"{_interval(summary.over_best_tau_relaxed_ci95, '{:+.2f}')}.")
     if kind == "no gain":
-        return f"{name} is no gain: answers {answer} as fast as the best lossless method's{length}."
+        return f"{name} is no gain: answers {answer} as fast as the best lossless method's{length}{score}."
     return (f"{name} is undecided after {summary.n} prompts: answers {answer} as fast as the best lossless method's"
             f"{length}{score}.")
 
@@ -150,16 +150,17 @@ def remains(summary: Summary, margin: float) -> Kind | None:
                      where it was estimated; and the score is not shown to be worse
     gain at a price  faster, and the score is worse
     greedier         faster, but the interval of τ's other part does not exclude 0
-    no gain          answers are not faster: the interval ends at or below 1
-    undecided        the interval holds 1
+    no gain          answers are not faster, the interval ends at or below 1; or it holds 1, and the score is worse
+    undecided        the interval holds 1, and the score is not shown to be worse
     """
     speed, score = summary.over_best_answer_ci95, summary.over_best_accuracy_ci95
     if speed is None or summary.over_best_answer is None:
         return None
-    if speed[0] <= 1:
-        return "no gain" if speed[1] <= 1 else "undecided"
     change = summary.over_best_accuracy
-    if change is not None and score is not None and verdict(change, score, summary.n, margin).kind == "worse":
+    worse = change is not None and score is not None and verdict(change, score, summary.n, margin).kind == "worse"
+    if speed[0] <= 1:
+        return "no gain" if speed[1] <= 1 or worse else "undecided"
+    if worse:
         return "gain at a price"
     relaxed = summary.over_best_tau_relaxed_ci95
     return "greedier" if relaxed is not None and relaxed[0] <= 0 else "gain"

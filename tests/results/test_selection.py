@@ -116,7 +116,8 @@ def test_gains_are_over_the_best_row_and_its_own_prices() -> None:
 @pytest.mark.parametrize(("speed", "relaxed", "score", "kind"), [
     ((1.1, 1.2), None, None, "gain"), ((1.1, 1.2), (0.1, 0.3), (-0.01, 0.01), "gain"),
     ((1.1, 1.2), (-0.1, 0.3), (-0.01, 0.01), "greedier"), ((1.1, 1.2), (0.1, 0.3), (-0.3, -0.1), "gain at a price"),
-    ((0.9, 1.1), (0.1, 0.3), None, "undecided"), ((0.8, 0.9), (0.1, 0.3), None, "no gain"), (None, None, None, None)])
+    ((0.9, 1.1), (0.1, 0.3), None, "undecided"), ((0.9, 1.1), (0.1, 0.3), (-0.3, -0.1), "no gain"),
+    ((0.8, 0.9), (0.1, 0.3), None, "no gain"), (None, None, None, None)])
 def test_what_remains_a_gain(speed, relaxed, score, kind) -> None:
     values = {"over_best_answer_ci95": speed, "over_best_tau_relaxed_ci95": relaxed, "over_best_accuracy_ci95": score}
     values |= {name.removesuffix("_ci95"): float(np.mean(ends)) for name, ends in values.items() if ends is not None}
