@@ -17,13 +17,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from bench.config.errors import CONFIG_ERRORS, ConfigError, NotInPair, format_hydra_error, unknown_key
-from bench.config.hydra_internals import BASIC, CommandLine, ConfigLoaderImpl, combinations, session
+from bench.config.hydra_internals import BASIC, CommandLine, ConfigLoaderImpl, combinations, compose_option, session
 from bench.config.patched import Patched
 from bench.config.points import Candidate, Command, Point, as_dict
 from bench.config.section import check_known, parse
 
-SEPARATE = ("pair", "task")
-"""Groups whose options set only their own section and are chosen by no other option."""
+SEPARATE = ("task", "pair")
+"""Groups whose options set only their own section and are chosen by no other option, the one that fewer name first."""
 
 if TYPE_CHECKING:
     from bench.config.schema import Pair
@@ -124,7 +124,8 @@ class Composer:
         structural = [_line(override) for override in parsed if self._is_structural(override)]
         values = [override for override in parsed if not self._is_structural(override)]
         try:
-            plain = self._patched.resolve(lambda: self._config(structural), structural, values)
+            sections = {group: self._option(group, option) for group, option in self._separate(structural).items()}
+            plain = self._patched.resolve(self._config, structural, values, sections)
         except (ConfigKeyError, ConfigAttributeError) as error:
             beside = _keys_beside(self._config(structural), str(error.full_key))
             raise ConfigError(unknown_key(str(error.full_key), beside)) from error
@@ -179,7 +180,8 @@ class Composer:
         """Hydra's composition of group choices, added keys and its own settings. Raises ConfigError."""
         key = tuple(structural)
         if key not in self._bases:
-            config = self._compose(self._name, list(structural))
+            with refusals(self._name, *structural):
+                config = compose(self._name, list(structural), return_hydra_config=True)
             with open_dict(config):
                 hydra = config.pop("hydra")
             self._bases[key] = _Base(pickle.dumps(config), hydra)
@@ -189,10 +191,7 @@ class Composer:
         """A copy of the points' part of that composition. The options of SEPARATE groups are composed once each and put
         in their place, so that a report composes its methods and its tasks, not every pair of them; but not those to
         which keys are added, or from which some are deleted."""
-        changed = {line.lstrip("+~").partition("=")[0].partition(".")[0] for line in structural if line[0] in "+~"}
-        chosen = (line.partition("=") for line in structural if self._name == "config")
-        separate = {group: option for group, _, option in chosen
-                    if group in SEPARATE and group not in changed and option in self.options(group)}
+        separate = self._separate(structural)
         rest = [line for line in structural if line.partition("=")[0] not in separate]
         config = self._base(rest).config()
         with open_dict(config):
@@ -200,20 +199,19 @@ class Composer:
                 config[group] = self._option(group, option)
         return config
 
+    def _separate(self, structural: Sequence[str]) -> dict[str, str]:
+        """SEPARATE group -> its option, of those to which no key is added and from which none is deleted."""
+        changed = {line.lstrip("+~").partition("=")[0].partition(".")[0] for line in structural if line[0] in "+~"}
+        chosen = dict(line.split("=", 1) for line in structural if "=" in line) if self._name == "config" else {}
+        return {group: chosen[group] for group in SEPARATE
+                if group not in changed and chosen.get(group) in self.options(group)}
+
     def _option(self, group: str, option: str) -> DictConfig:
         """The section that one option of a group makes."""
         if (group, option) not in self._options:
-            self._options[group, option] = self._compose(f"{group}/{option}", [])[group]
+            with refusals(f"{group}/{option}"):
+                self._options[group, option] = compose_option(self._loader, f"{group}/{option}")[group]
         return self._options[group, option]
-
-    @staticmethod
-    def _compose(name: str, overrides: list[str]) -> DictConfig:
-        try:
-            return compose(name, overrides, return_hydra_config=True)
-        except CONFIG_ERRORS as error:
-            raise format_hydra_error(error) from error
-        except RecursionError:
-            raise ConfigError(f"{' '.join([name, *overrides])}: a YAML whose defaults lead back to itself") from None
 
     def _is_structural(self, override: Override) -> bool:
         """Does it choose a group's option, add or delete a key, or set Hydra itself?"""
@@ -243,6 +241,17 @@ class Composer:
         if not group or not (override.is_delete() or isinstance(override.value(), str | list)):
             options = (f"{group}={name}" for name in self.options(group) if group)
             raise ConfigError(unknown_key(_line(override), options, what="names no choice"))
+
+
+@contextmanager
+def refusals(name: str, *overrides: str) -> Iterator[None]:
+    """What Hydra raises while it composes, as ConfigError."""
+    try:
+        yield
+    except CONFIG_ERRORS as error:
+        raise format_hydra_error(error) from error
+    except RecursionError:
+        raise ConfigError(f"{' '.join([name, *overrides])}: a YAML whose defaults lead back to itself") from None
 
 
 def _keys_beside(config: DictConfig, key: str) -> list[str]:

@@ -16,13 +16,14 @@ from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.defaults_list import create_defaults_list
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
@@ -117,6 +118,12 @@ def session(config_dir: str | None = None) -> Iterator[ConfigLoaderImpl]:
         yield loader
     finally:
         GlobalHydra.instance().clear()
+
+
+def compose_option(loader: ConfigLoaderImpl, name: str) -> DictConfig:
+    """conf/NAME.yaml with its defaults, but without Hydra's own configuration. Raises what Hydra raises."""
+    defaults = create_defaults_list(loader.repository, name, [], prepend_hydra=False, skip_missing=False)
+    return loader._compose_config_from_defaults_list(defaults.defaults, loader.repository)
 
 
 def combinations(overrides: list[Override]) -> list[list[str]]:

@@ -1,10 +1,12 @@
-"""Points that differ in plain values share one resolved configuration: a sweep resolves its interpolations once."""
+"""Points that differ in plain values, or in an independent section, share one resolved configuration: a sweep or report
+resolves its interpolations once."""
 
 from __future__ import annotations
 
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -18,6 +20,8 @@ NAMES = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 """An interpolation that names a key from the root."""
 OF_PATH = re.compile(r"\$\{project:[^${}]*\}")
 """An interpolation that names no key."""
+BESIDE = re.compile(r"\$\{\.\w+\}")
+"""An interpolation that names a key beside its own."""
 
 
 class Patched:
@@ -28,25 +32,58 @@ class Patched:
     def __init__(self) -> None:
         self._named: dict[tuple[str, ...], tuple[set[str] | None, dict[str, Any]]] = {}
         self._resolved: dict[tuple[tuple[str, ...], tuple[str, ...]], bytes] = {}
+        self._sections: dict[int, tuple[DictConfig, dict[str, Any] | None]] = {}
 
-    def resolve(self, config: Callable[[], DictConfig], structural: Sequence[str],
-                values: Sequence[Override]) -> dict[str, Any]:
-        """The plain data of `config()`, which depends on `structural` alone, with these values set. Raises what
-        OmegaConf raises, its errors of keys with the full key."""
+    def resolve(self, config: Callable[[Sequence[str]], DictConfig], structural: Sequence[str],
+                values: Sequence[Override], sections: Mapping[str, DictConfig]) -> dict[str, Any]:
+        """The plain data of `config(structural)` with these values set. `sections`: section -> its options, where one
+        line of `structural`, `SECTION=NAME`, decides it and nothing else. Raises what OmegaConf raises, its errors of
+        keys with the full key."""
+        inserted: dict[str, dict[str, Any]] = {}
+        for name, section in sections.items():
+            rest = [line for line in structural if line.partition("=")[0] != name]
+            own = [one for one in values if covers(name, one.key_or_group)]
+            if not own and (alone := self._alone(section)) is not None and self._is_unnamed(name, config, rest, values):
+                structural, inserted[name] = rest, deepcopy(alone)
+        return self._resolve(config, structural, values) | inserted
+
+    def _alone(self, section: DictConfig) -> dict[str, Any] | None:
+        """A section resolved by itself; None where it names keys of others, or lacks a value."""
+        if id(section) not in self._sections:
+            texts = list(_texts(as_dict(section, resolve=False)))
+            inside = all("${" not in OF_PATH.sub("", BESIDE.sub("", text)) and text != "???" for text in texts)
+            root = OmegaConf.create(OmegaConf.to_container(section)) if inside else None
+            self._sections[id(section)] = section, None if root is None else as_dict(root)
+        return self._sections[id(section)][1]
+
+    def _is_unnamed(self, name: str, config: Callable[[Sequence[str]], DictConfig], rest: Sequence[str],
+                    values: Sequence[Override]) -> bool:
+        """Whether no interpolation in the rest of the configuration, or in a value, names this section."""
+        named, by_values = self._named_by(config, rest)[0], named_keys([one.value() for one in values])
+        return named is not None and by_values is not None and not any(
+            covers(name, key) or covers(key, name) for key in named | by_values)
+
+    def _named_by(self, config: Callable[[Sequence[str]], DictConfig],
+                  structural: Sequence[str]) -> tuple[set[str] | None, dict[str, Any]]:
+        """The keys that interpolations of `config(structural)` name, and its unresolved data."""
         group = tuple(structural)
         if group not in self._named:
-            raw = as_dict(config(), resolve=False)
+            raw = as_dict(config(structural), resolve=False)
             self._named[group] = named_keys(raw), raw
-        named, raw = self._named[group]
+        return self._named[group]
+
+    def _resolve(self, config: Callable[[Sequence[str]], DictConfig], structural: Sequence[str],
+                 values: Sequence[Override]) -> dict[str, Any]:
+        named, raw = self._named_by(config, structural)
         by_values = named_keys([one.value() for one in values])
         known = None if named is None or by_values is None else named | by_values
         plain = [one for one in values if known is not None and is_plain(one, known, raw)]
         others = [one for one in values if one not in plain]
         if any(covers(other.key_or_group, one.key_or_group) for other in others for one in plain):
             plain, others = [], list(values)
-        key = group, tuple(str(one.input_line) for one in others)
+        key = tuple(structural), tuple(str(one.input_line) for one in others)
         if key not in self._resolved:
-            whole = config()
+            whole = config(structural)
             for one in others:
                 try:
                     OmegaConf.update(whole, one.key_or_group, one.value(), merge=True)

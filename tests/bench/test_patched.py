@@ -39,6 +39,8 @@ def one_by_one(hydra: Composer, overrides: list[str]) -> dict:
     ["draft.length=4", "draft={length:9}"], ["replay=[0.8,0.9]", "replay=0.5"], ["n=null"],
     ["engine.threads=2", "n=auto"],
     ["task=prompts", "task.path=${data}/mine.jsonl", "data=files"], ["+pair.extra=1", "pair.name=x", "seed=2"],
+    ["task=mini_chat", "pair=vicuna_13b", "n=3"], ["task=gsm8k"], ["task=gsm8k", "task.split=train"],
+    ["task=mini_chat", "output.dir='out-${task.name}'"], ["task=cnn_dm", "task.max_new_tokens=5", "method=eagle3"],
     ["decoding.temperature=1e-3", "decoding.top_p=1", "pair.dtype=bfloat16"], ["pair.name='a b'", "n='7'"],
 ])
 def test_a_point_is_what_omegaconf_makes_of_it(hydra: Composer, overrides: list[str]) -> None:
@@ -48,12 +50,13 @@ def test_a_point_is_what_omegaconf_makes_of_it(hydra: Composer, overrides: list[
         config = hydra.point(overrides).config
         assert config == expected
         assert [type(value) for value in config.values()] == [type(value) for value in expected.values()]
-        config["pair"]["name"] = config["seed"] = "changed by its user"
+        config["pair"]["name"] = config["task"]["name"] = config["seed"] = "changed by its user"
 
 
 @pytest.mark.parametrize(("overrides", "key"), [
     (["rule.thta=1"], "rule.thta"), (["method=mars", "rule.theta.x=1"], "rule.theta"), (["nothing=1"], "nothing"),
-    (["pair=local"], "pair.target"), (["seed=1", "engine.devise=cpu"], "engine.devise")])
+    (["pair=local"], "pair.target"), (["task=prompts"], "task.path"),
+    (["seed=1", "engine.devise=cpu"], "engine.devise")])
 def test_a_key_that_is_not_there_is_named(hydra: Composer, overrides: list[str], key: str) -> None:
     for _ in range(2):
         with pytest.raises(ConfigError, match=key):
