@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
 from threading import Event, Thread
+from time import monotonic
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -60,14 +61,15 @@ class Listing:
 
 
 @cache
-def reachable() -> bool:
-    """Whether something answers where the hub is, asked once: a library that asks by itself waits much longer."""
+def ask_hub() -> Callable[[], bool]:
+    """Begin to ask, once, whether something answers where the hub is; a library that asks by itself waits much longer.
+    Returns a function that waits for the answer, until PROBE seconds after the question."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        return False
+        return lambda: False
     address = urlsplit(constants.ENDPOINT)
-    answered = Event()
+    answered, asked = Event(), monotonic()
 
     def knock() -> None:
         port = address.port or (443 if address.scheme == "https" else 80)
@@ -75,9 +77,14 @@ def reachable() -> bool:
             answered.set()
 
     if any(getproxies().get(scheme) for scheme in (address.scheme, "all")):
-        return True  # the proxy decides
+        return lambda: True  # the proxy decides
     Thread(target=knock, daemon=True).start()  # resolving a name knows no timeout
-    return answered.wait(PROBE)
+    return lambda: answered.wait(max(0.0, asked + PROBE - monotonic()))
+
+
+def reachable() -> bool:
+    """Whether the hub answers."""
+    return ask_hub()()
 
 
 @cache

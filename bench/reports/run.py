@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bench.config.compose import composer
 from bench.config.section import checked
+from bench.dry_run.downloads import ask_hub
 from bench.judging.grading import judge_cells
 from bench.reports.keep import keep_reports
 from bench.reports.outlook import reachable, show_cells, show_reports
@@ -95,6 +96,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
     Returns the exit status: 0, or 1 if a cell failed. Raises ValueError if the command cannot run."""
     request = Request.from_command(command)
     session = Session(hydra.settings(request.overrides))
+    if session.settings.dry_run:
+        ask_hub()  # it may take a second to answer, in which the cells are composed
     folder = session.settings.output.dir / "report"
     reports = load_reports(request, hydra, folder)
     if request.asks(LIST):
