@@ -42,18 +42,19 @@ class Patched:
         inserted: dict[str, dict[str, Any]] = {}
         for name, section in sections.items():
             rest = [line for line in structural if line.partition("=")[0] != name]
-            own = [one for one in values if covers(name, one.key_or_group)]
-            if not own and (alone := self._alone(section)) is not None and self._is_unnamed(name, config, rest, values):
+            is_changed = any(covers(name, one.key_or_group) for one in values)
+            if is_changed or (alone := self._alone(section)) is None:
+                continue
+            if self._is_unnamed(name, config, rest, values):
                 structural, inserted[name] = rest, deepcopy(alone)
         return self._resolve(config, structural, values) | inserted
 
     def _alone(self, section: DictConfig) -> dict[str, Any] | None:
         """A section resolved by itself; None where it names keys of others, or lacks a value."""
         if id(section) not in self._sections:
-            texts = list(_texts(as_dict(section, resolve=False)))
-            inside = all("${" not in OF_PATH.sub("", BESIDE.sub("", text)) and text != "???" for text in texts)
-            root = OmegaConf.create(OmegaConf.to_container(section)) if inside else None
-            self._sections[id(section)] = section, None if root is None else as_dict(root)
+            raw = as_dict(section, resolve=False)
+            inside = all("${" not in OF_PATH.sub("", BESIDE.sub("", text)) and text != "???" for text in _texts(raw))
+            self._sections[id(section)] = section, as_dict(OmegaConf.create(raw)) if inside else None
         return self._sections[id(section)][1]
 
     def _is_unnamed(self, name: str, config: Callable[[Sequence[str]], DictConfig], rest: Sequence[str],
