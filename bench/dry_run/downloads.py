@@ -103,7 +103,7 @@ def listing(source: str, revision: str | None = None) -> Listing:
     )
 
     try:
-        found = snapshot_download(source, revision=revision, dry_run=True, etag_timeout=TIMEOUT)
+        files = snapshot_download(source, revision=revision, dry_run=True, etag_timeout=TIMEOUT)
     except RevisionNotFoundError:
         return Listing(source, problem=f"no revision {revision} on the hub")
     except HFValidationError:
@@ -114,7 +114,7 @@ def listing(source: str, revision: str | None = None) -> Listing:
                        if refused else "hub not reachable")
     except OSError:  # a proxy, a torn connection
         return Listing(source, problem="hub not reachable")
-    return Listing(source, chosen(File(file.filename, file.file_size, file.is_cached) for file in found))
+    return Listing(source, chosen(File(file.filename, file.file_size, file.is_cached) for file in files))
 
 
 def chosen(files: Iterable[File]) -> tuple[File, ...]:
