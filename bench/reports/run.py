@@ -99,7 +99,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if session.settings.dry_run:
         ask_hub()  # it may take a second to answer, in which the cells are composed
     folder = session.settings.output.dir / "report"
-    reports = load_reports(request, hydra, folder)
+    reports = load_reports(request, hydra, None if session.settings.dry_run else folder)
     if request.asks(LIST):
         show_reports(reports.values(), hydra, request.overrides, session)
         return 0
@@ -143,15 +143,16 @@ def report_grid(name: str) -> dict[Coords, Outcome]:
         return plan_of(report, hydra, []).grid(Session(hydra.settings([])))
 
 
-def load_reports(request: Request, hydra: Composer, folder: Path) -> dict[str, TableSpec | FigureSpec | Workload]:
-    """The requested reports and those already rendered into `folder`, by name. Raises ValueError for an unknown or a
-    malformed report."""
+def load_reports(request: Request, hydra: Composer,
+                 folder: Path | None) -> dict[str, TableSpec | FigureSpec | Workload]:
+    """The requested reports and those already rendered into `folder`, if given, by name. Raises ValueError for an
+    unknown or a malformed report."""
     for name in request.reports:
         hydra.check_option("report", name, ALL, EVERY, LIST)
     selection, reports = Selection.from_overrides(request.overrides), {}
     for name in hydra.options("report"):
         is_requested = request.asks(name, ALL, EVERY, LIST)
-        if not is_requested and not any(folder.glob(f"{name}*")):
+        if not is_requested and (folder is None or not any(folder.glob(f"{name}*"))):
             continue  # composing a report takes a tenth of a second
         report = load_report(name, hydra, request.changes_to(name))
         if request.asks(name, LIST) or is_edition(report, selection, None if is_requested else folder):
