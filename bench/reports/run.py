@@ -151,11 +151,13 @@ def load_reports(request: Request, hydra: Composer,
         hydra.check_option("report", name, ALL, EVERY, LIST)
     selection, reports = Selection.from_overrides(request.overrides), {}
     for name in hydra.options("report"):
-        is_requested = request.asks(name, ALL, EVERY, LIST)
-        if not is_requested and (folder is None or not any(folder.glob(f"{name}*"))):
+        was_rendered = folder is not None and any(folder.glob(f"{name}*"))
+        if not was_rendered and not request.asks(name, ALL, EVERY, LIST):
             continue  # composing a report takes a tenth of a second
         report = load_report(name, hydra, request.changes_to(name))
-        if request.asks(name, LIST) or is_edition(report, selection, None if is_requested else folder):
+        is_requested = not isinstance(report, Workload) and request.names(report)
+        if request.asks(name, LIST) or ((was_rendered or is_requested) and is_edition(
+                report, selection, None if is_requested else folder)):
             reports[name] = report
     return reports
 

@@ -18,6 +18,12 @@ RIGHT = "#answers .sides article:last-child"
 OUT = Path(__file__).parents[2] / "docs" / "page"
 
 
+def settle(tab: browser.Page) -> None:
+    """Wait for what the page loads from files beside it."""
+    tab.run("new Promise(done => setTimeout(done, 1000))")
+    tab.wait(f"{READY} && document.querySelector('{RIGHT} .token')")
+
+
 def chosen(tab: browser.Page, role: str, words: str) -> None:
     """Choose the first entry of a list whose text has these words. Raises RuntimeError where there is none."""
     number = tab.run(f"[...document.querySelector('[data-role={role}]').options]"
@@ -25,7 +31,7 @@ def chosen(tab: browser.Page, role: str, words: str) -> None:
     if number < 0:
         raise RuntimeError(f"no {role} has {words!r}")
     tab.choose(f"[data-role={role}]", tab.run(f"document.querySelector('[data-role={role}]').options[{number}].value"))
-    tab.wait(f"{READY} && document.querySelector('{RIGHT} .token')")
+    settle(tab)
 
 
 def top(tab: browser.Page, selector: str) -> None:
@@ -40,7 +46,7 @@ def point_at_relaxed(tab: browser.Page) -> None:
             ".find(one => /^Lost/.test(one.innerText))?.click()")
     for prompt in tab.run("[...document.querySelectorAll('#answers .prompts button')].map(one => one.dataset.prompt)"):
         tab.run(f"document.querySelector('#answers .prompts [data-prompt=\"{prompt}\"]').click()")
-        tab.run("new Promise(done => setTimeout(done, 300))")  # its chunk is loaded from a file
+        settle(tab)
         far = tab.run(f"[...document.querySelectorAll('{RIGHT} .token.relaxed')].slice(0, 40)"
                       ".map(one => Number(one.style.getPropertyValue('--far')))")
         if far:
