@@ -22,12 +22,18 @@ def test_a_missing_conf_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert line.startswith(f"error: {tmp_path / 'conf'}: no such folder; Leeway is run from its checkout")
 
 
+def restore_interrupts() -> None:
+    """A shell's background jobs, this test among them, start with interrupts ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_an_early_interrupt_says_a_line_or_nothing(tmp_path: Path) -> None:
     """Before the project's first line Python itself starts: what it then prints names no file of bench."""
     silent = 0
     for delay in (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.4, 0.8, 1.6):
         process = subprocess.Popen([sys.executable, "-m", "bench", "n=1", f"store.dir={tmp_path}"], cwd=PROJECT,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   preexec_fn=restore_interrupts)
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         _, printed = process.communicate(timeout=60)
