@@ -35,9 +35,14 @@ class Options(Section):
         return validated(cls, given, "")
 
 
+_pressed = threading.Event()
+"""Whether Ctrl-C was pressed during this command: libraries may answer it with an error of their own."""
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """React to Ctrl-C as Python does; inside an import, where libraries swallow the exception or fail with another one,
     end at once."""
+    _pressed.set()
     outer = frame
     while outer is not None:
         if outer.f_code.co_filename == "<frozen importlib._bootstrap>":
@@ -61,6 +66,7 @@ def run_command(body: Callable[[], int | None]) -> int:
     line on stderr. Any other error is a bug and keeps its traceback. Of several processes that torchrun has started the
     first runs the command, and the others follow it."""
     log_to_stderr()
+    _pressed.clear()
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
     rank, size = ranks.torchrun()
@@ -76,16 +82,21 @@ def run_command(body: Callable[[], int | None]) -> int:
             return body() or 0
     except KeyboardInterrupt:
         return _say_interrupted()
-    except OSError as error:
-        if error.errno not in OF_FILES:
-            raise
-        print(f"error: {printable(str(error.filename or 'a file'))}: {error.strerror}", file=sys.stderr)
-        return USAGE_ERROR
     except Exception as error:
+        return _say_interrupted() if _pressed.is_set() else _say_error(error)
+
+
+def _say_error(error: Exception) -> int:
+    """Print the line of a wrong command; raises any other error again."""
+    if isinstance(error, OSError):
+        if error.errno not in OF_FILES:
+            raise error
+        print(f"error: {printable(str(error.filename or 'a file'))}: {error.strerror}", file=sys.stderr)
+    else:
         if not (is_own(error) or (type(error) is ValueError and _raised_here(error))):
-            raise
+            raise error
         print(f"error: {one_line(error)}", file=sys.stderr)
-        return USAGE_ERROR
+    return USAGE_ERROR
 
 
 def run_yaml_command(name: str, run: Callable[[Mapping[str, Any]], int | None],

@@ -22,6 +22,19 @@ def test_a_missing_conf_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert line.startswith(f"error: {tmp_path / 'conf'}: no such folder; Leeway is run from its checkout")
 
 
+def test_an_error_that_follows_an_interrupt_is_an_interrupt(capsys: pytest.CaptureFixture[str]) -> None:
+    """A library may catch KeyboardInterrupt and raise an error of its own."""
+    def swallows() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("str") from None
+
+    assert command.run_command(swallows) == 130
+    assert capsys.readouterr().err.startswith("interrupted: ")
+    assert command.run_command(lambda: pytest.fail("once more") if command._pressed.is_set() else 0) == 0
+
+
 def restore_interrupts() -> None:
     """A shell's background jobs, this test among them, start with interrupts ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
