@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from PIL import Image
+
 from tests.helpers import browser
 
 READY = "document.getElementById('answers')?.dataset.ready"
@@ -25,7 +27,9 @@ def settle(tab: browser.Page) -> None:
 
 
 def chosen(tab: browser.Page, role: str, words: str) -> None:
-    """Choose the first entry of a list whose text has these words. Raises RuntimeError where there is none."""
+    """Choose the first entry of a list whose text has these words, and all prompts. Raises RuntimeError where there is
+    none."""
+    tab.run("document.querySelector('#answers .lists button').click()")
     number = tab.run(f"[...document.querySelector('[data-role={role}]').options]"
                      f".findIndex(one => one.text.includes({words!r}))")
     if number < 0:
@@ -58,26 +62,31 @@ def point_at_relaxed(tab: browser.Page) -> None:
     raise RuntimeError("no answer has a token that the relaxation kept")
 
 
+def shot(tab: browser.Page, file: Path) -> None:
+    """A picture of the window in 128 colours, a quarter of the size."""
+    Image.open(tab.screenshot(file)).quantize(128).save(file, optimize=True)
+
+
 def take(page: str, out: Path, group: str, mars: str, arc: str) -> None:
     """Take all pictures of a page. Raises RuntimeError where the page lacks a cell."""
     with tempfile.TemporaryDirectory() as profile, browser.page(Path(profile)) as tab:
         tab.look(width=1160, height=820)
         tab.open(page)
         tab.wait(READY)
-        tab.screenshot(out / "opening.png")
+        shot(tab, out / "opening.png")
         chosen(tab, "group", group)
         for name, words in (("answers_mars", mars), ("answers_arc", arc)):
             tab.look(width=1160, height=720)
             chosen(tab, "right", words)
             point_at_relaxed(tab)
-            tab.screenshot(out / f"{name}.png")
-        tab.look(width=1160, height=560)
+            shot(tab, out / f"{name}.png")
+        tab.look(width=1160, height=680)
         chosen(tab, "right", mars)
         top(tab, "#answers")
-        tab.screenshot(out / "compare.png")
+        shot(tab, out / "compare.png")
         tab.look(dark=True, width=390, height=800)
         tab.run("scrollTo(0, 0)")
-        tab.screenshot(out / "phone_dark.png")
+        shot(tab, out / "phone_dark.png")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.helpers.pictures", description=__doc__)
     parser.add_argument("page", type=Path, help="index.html of a report")
     parser.add_argument("--group", default="mini_gsm", help="part of the group's title")
-    parser.add_argument("--mars", default="mars", help="part of the MARS cell's name")
+    parser.add_argument("--mars", default="mars rule.theta=0.5", help="part of the MARS cell's name")
     parser.add_argument("--arc", default="arc", help="part of the ARC cell's name")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the pictures")
     given = parser.parse_args(argv)
