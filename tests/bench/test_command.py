@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,15 @@ def test_a_missing_conf_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert line.startswith(f"error: {tmp_path / 'conf'}: no such folder; Leeway is run from its checkout")
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Python's own answer to Ctrl-C, which a background job lacks."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_error_that_follows_an_interrupt_is_an_interrupt(capsys: pytest.CaptureFixture[str]) -> None:
     """A library may catch KeyboardInterrupt and raise an error of its own."""
     def swallows() -> None:
