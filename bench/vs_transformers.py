@@ -189,7 +189,7 @@ def measure(options: VsTransformers) -> None:
     console = Console(record=True, width=100)
     report(console, runs, shares, options)
     if options.out is not None:
-        write(options.out, console.export_text(), device, target)
+        write(options.out, console.export_text(), device, {"target": target.fingerprint, "draft": draft.fingerprint})
 
 
 def build_arms(options: VsTransformers, target: LanguageModel, sps: Method, device: str) -> dict[str, Arm]:
@@ -265,9 +265,9 @@ def report(console: Console, runs: Mapping[str, Sequence[tuple[int, float]]], sh
         console.print(f"outside the models' forwards, {name}: {share:.1%} of the wall time")
 
 
-def write(folder: Path, comparison: str, device: str, target: LanguageModel) -> None:
-    """Write README.md with the comparison as it was printed, and environment.json."""
-    found = environment(sys.argv, device, {"mode": "none", "devices": 1}, {"target": target.fingerprint}, {})
+def write(folder: Path, comparison: str, device: str, models: Mapping[str, str]) -> None:
+    """Write README.md with the comparison as it was printed, and environment.json. `models`: role -> fingerprint."""
+    found = environment(sys.argv, device, {"mode": "none", "devices": 1}, models, {})
     (folder / "environment.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     command = shlex.join(["python", "-m", "bench.vs_transformers", *sys.argv[1:]])
     (folder / "README.md").write_text(f"# This engine beside transformers\n\n`{command}`\n\n```\n{comparison}```\n",

@@ -10,6 +10,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 from tasks.base import Score, TaskError
@@ -40,6 +41,7 @@ class IFEval(Scorer):
         return Score(details[self.metric], followed, details)
 
 
+@cache
 def _checkers() -> Callable[..., dict[str, Any]]:
     """lm-eval's `process_results`, imported as in a process that is not its group's first: the first fetches nltk's
     model without being asked, and prints that it did even where it could not."""
