@@ -1,8 +1,9 @@
-"""`output.keep=FOLDER`: the files of reports that are kept beside the code, all from one store and in one go."""
+"""`output.keep=FOLDER`: the files of reports that are kept beside the code. No two give one number differently."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,10 +28,11 @@ LARGEST_PAGE = 4 * 2**20
 def keep_reports(plans: Mapping[str, Plan], commands: Sequence[str], names: Iterable[str], folder: Path,
                  session: Session) -> None:
     """Write the reports `plans`, by name, into `folder`, each with the environment it was measured in, the page, where
-    it is not too large, and a list of all. Files of other reports (`names`: all there are, in this edition) are
-    removed: what the folder holds comes from one store. Other files stay.
+    it is not too large, and a list of all. Files of other reports (`names`: all there are, in this edition) stay
+    unless they give a number otherwise than it is now: those are of an earlier measurement, and are removed. Other
+    files stay.
 
-    Raises ValueError where two of the files give one number differently."""
+    Raises ValueError where two of the reports give one number differently."""
     with TemporaryDirectory() as made:
         fresh = Path(made)
         render_plans(list(plans.values()), commands, fresh, session)
@@ -40,11 +42,16 @@ def keep_reports(plans: Mapping[str, Plan], commands: Sequence[str], names: Iter
         if faults := contradictions(sorted(fresh.glob("*.csv"))):
             raise ValueError(f"{faults[0]}; {len(faults)} such numbers, so that nothing was kept: measure again with "
                              "fresh=true")
-        (fresh / INDEX).write_text(index(plans, commands), encoding="utf-8")
         folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
+        own = {plan.spec.name for plan in plans.values()}
+        earlier = {name for name in names if (folder / f"{name}.environment.json").exists()} - own
+        outdated = contradicted(earlier, folder, fresh)
+        for name in {*names} - (earlier - outdated):
             for ending in KEPT:
                 (folder / f"{name}{ending}").unlink(missing_ok=True)
+        lines = listed(folder / INDEX, earlier - outdated) | index(plans, commands)
+        (fresh / INDEX).write_text("# Tables and figures\n\n" + "".join(lines[name] for name in sorted(lines)),
+                                   encoding="utf-8")
         page = fresh / PAGE
         too_large = page.stat().st_size > LARGEST_PAGE or any((fresh / FOLDER).glob("*"))
         (folder / PAGE).unlink(missing_ok=True)
@@ -53,14 +60,30 @@ def keep_reports(plans: Mapping[str, Plan], commands: Sequence[str], names: Iter
             shutil.copy(path, folder / path.name)
     page_note = "; the page is too large, and in output.dir alone" if too_large else ""
     session.print(f"kept in {folder}: {len(kept)} files{page_note}", soft_wrap=True)
+    for name in sorted(outdated):
+        session.print(f"removed from {folder}: {name}, of an earlier measurement of the same cells", soft_wrap=True)
 
 
-def index(plans: Mapping[str, Plan], commands: Sequence[str]) -> str:
-    """The list of the files: a line for each report, with its command."""
-    lines = []
+def contradicted(earlier: Iterable[str], folder: Path, fresh: Path) -> set[str]:
+    """Which of these reports in `folder` give a number otherwise than the files in `fresh` do."""
+    files = {path.name: name for name in earlier if (path := folder / f"{name}.csv").exists()}
+    paths = [*sorted(fresh.glob("*.csv")), *(folder / file for file in sorted(files))]
+    return {files[file] for fault in contradictions(paths) for file in fault.files & set(files)}
+
+
+def index(plans: Mapping[str, Plan], commands: Sequence[str]) -> dict[str, str]:
+    """The report's name -> its line in the list of files, with its command."""
+    lines = {}
     for plan, command in zip(plans.values(), commands, strict=True):
         name = plan.spec.name
         shown = f"{name}.md" if plan.spec.kind == "table" else f"{name}.png"
-        lines.append(f"- [{plan.spec.title}]({shown}): [numbers]({name}.csv), [environment]({name}.environment.json), "
-                     f"`{command}`")
-    return "# Tables and figures\n\n" + "\n".join(lines) + "\n"
+        lines[name] = (f"- [{plan.spec.title}]({shown}): [numbers]({name}.csv), "
+                       f"[environment]({name}.environment.json), `{command}`\n")
+    return lines
+
+
+def listed(file: Path, names: set[str]) -> dict[str, str]:
+    """The lines of these reports in an existing list of files, by name."""
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
+    return {found[1]: line for line in lines if (found := re.search(r"\[numbers\]\((\w+)\.csv\)", line))
+            and found[1] in names}

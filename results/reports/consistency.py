@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -12,9 +13,20 @@ IDENTITY = ["cell", "seed", "n", "value_name"]
 VALUES = ["value", "ci_low", "ci_high"]
 
 
-def contradictions(paths: Iterable[Path]) -> list[str]:
-    """A line for each number that two of these CSV files, or two lines of one, give differently. Files without cells'
-    names, those of traced positions, are left out."""
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """One number that is given differently: what it is and where, as a line, and the names of the files."""
+
+    line: str
+    files: frozenset[str]
+
+    def __str__(self) -> str:
+        return self.line
+
+
+def contradictions(paths: Iterable[Path]) -> list[Contradiction]:
+    """Each number that two of these CSV files, or two lines of one, give differently. Files without cells' names, those
+    of traced positions, are left out."""
     frames = []
     for path in paths:
         frame = pd.read_csv(path)
@@ -27,5 +39,5 @@ def contradictions(paths: Iterable[Path]) -> list[str]:
         if len(rows[VALUES].drop_duplicates()) > 1:
             cell, _, n, name = identity
             numbers = ", ".join(f"{row.value:.6g} in {row.file}" for row in rows.itertuples())
-            found.append(f"{name} of {cell}, n = {n}: {numbers}")
+            found.append(Contradiction(f"{name} of {cell}, n = {n}: {numbers}", frozenset(rows["file"])))
     return found

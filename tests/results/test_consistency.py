@@ -35,7 +35,8 @@ def test_committed_files_do_not_contradict_each_other() -> None:
 def test_one_number_has_one_value(tmp_path: Path, change: dict, faults: int) -> None:
     found = contradictions(write(tmp_path, first=[ROW], second=[{**ROW, **change}]))
     assert len(found) == faults
-    assert all("tau of tiny-sps-1, n = 64" in line and "first.csv" in line and "second.csv" in line for line in found)
+    assert all("tau of tiny-sps-1, n = 64: 5.4 in first.csv, " in str(fault) and "second.csv" in str(fault)
+               and fault.files == {"first.csv", "second.csv"} for fault in found)
 
 
 def test_files_without_cells_are_left_out(tmp_path: Path) -> None:
