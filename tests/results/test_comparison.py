@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -120,6 +121,23 @@ def test_merging_keeps_what_differs_where_it_can_be_compared(tmp_path: Path,
     assert "0 cells added, 0 extended by 0 prompts, 1 equal, 1 kept apart, 0 left alone" in printed.out
     assert compare.main([str(into), str(into / "apart" / "b")]) == 1
     assert "first p03 at token 24" in capsys.readouterr().err
+
+
+def test_a_store_is_merged_from_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other, into, file = write(tmp_path / "b"), tmp_path / "a", tmp_path / "kept.tar.xz"
+    with tarfile.open(file, "w:xz") as archive:
+        archive.add(other, "store")
+        archive.add(other / BASE / "cell.yaml", "../outside.yaml")
+    assert merge.main([f"store.dir={into}", f"from={file}"]) == 0
+    assert "2 cells added" in capsys.readouterr().out
+    for cell in Store(other).cells():
+        assert Store(into).cell(cell.key).samples() == cell.samples()
+    assert not (tmp_path / "outside.yaml").exists(), "nothing is unpacked outside of its folder"
+    file.write_bytes(file.read_bytes()[:-400])
+    assert merge.main([f"store.dir={into}", f"from={file}"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "not a whole tar archive" in line
+    assert list(Store(into).cells()), "what was merged stays"
 
 
 @pytest.mark.parametrize(("words", "complaint"), [
