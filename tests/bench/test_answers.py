@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import gzip
 import json
 import re
 
@@ -45,6 +46,9 @@ def test_head_training_reads_the_answers(pair_folder, tmp_path):
     conversations = Records(load_records(str(file), "train"), str(file), 0).train(0)
     roles = [role for role, _ in next(conversations)]
     assert roles == ["user", "assistant"]
+    packed = tmp_path / "answers.jsonl.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    assert load_records(str(packed), "train")[:] == load_records(str(file), "train")[:]
 
 
 def test_what_is_wrong_is_one_line(pair_folder):

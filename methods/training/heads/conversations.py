@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -35,11 +34,11 @@ def messages_of(record: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
 
 
 def load_records(data: str, split: str) -> Sequence[Mapping[str, Any]]:
-    """The records of a local JSONL file, or of `split` of a data set on the hub. Raises DataError."""
+    """The records of a local JSONL file, gzipped or not, or of `split` of a data set on the hub. Raises DataError."""
     import datasets  # slow to import; the embedded pair does not need it
 
     try:
-        if Path(data).suffix in (".jsonl", ".json"):
+        if data.removesuffix(".gz").endswith((".jsonl", ".json")):
             records: Sequence[Mapping[str, Any]] = datasets.load_dataset("json", data_files=data, split="train")
         else:
             records = datasets.load_dataset(data, split=split)
