@@ -1,7 +1,10 @@
-"""Parse a cell's configuration and summary."""
+"""Parse the files of a cell that are not written line by line."""
 
 from __future__ import annotations
 
+import pickle
+import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +24,42 @@ NESTING, LARGEST = (b"[", b"{", b"- ", b"? "), 1 << 20
 """Tokens that begin a level of nesting, except indentation, which takes many bytes; size of a large file in bytes."""
 DEEPEST = 2000
 """Most levels for libyaml's parser: it is faster than Python's, but crashes the process at very deep nesting."""
+SECTIONS = 4096
+"""Sections of configurations that are kept parsed: cells of one store share most of theirs."""
+_SECTION = re.compile(rb"^[a-z_]+:(?:[ ].*)?\n(?:[ -].*\n)*", re.MULTILINE)
+"""A top-level key with its value, as `write_config` writes it."""
 
 
-def _loader(content: bytes) -> Any:
-    """The fastest loader that is safe for this content."""
+def _parsed(content: bytes) -> Any:
+    """The value of a YAML text, section by section where it is a mapping of sections. Raises ValueError,
+    RecursionError, yaml.YAMLError."""
+    sections = _SECTION.findall(content)
+    if sections and sum(map(len, sections)) == len(content):
+        try:
+            return {name: value for section in sections for name, value in pickle.loads(_section(section)).items()}
+        except (yaml.YAMLError, ValueError, RecursionError):
+            pass  # sections that only the whole explains, such as a reference to another one
+    return _load(content)
+
+
+@lru_cache(SECTIONS)
+def _section(content: bytes) -> bytes:
+    """A section as a pickle: each cell gets its own copy."""
+    return pickle.dumps(_load(content))
+
+
+def _load(content: bytes) -> Any:
+    """The value of a YAML text, by the fastest loader that is safe for it."""
     is_flat = len(content) <= LARGEST and sum(map(content.count, NESTING)) <= DEEPEST
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader) if is_flat else yaml.SafeLoader
+    return yaml.load(content.decode(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader) if is_flat
+                     else yaml.SafeLoader)
 
 
 def read_config(path: Path, content: bytes) -> list[dict[str, Any]]:
     """The configuration of a cell.yaml with this content, without its schema; none in an empty file. Raises StoreError
     for anything else, and for a later schema."""
     try:
-        config = yaml.load(content.decode(), Loader=_loader(content))
+        config = _parsed(content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not YAML ({one_line(error)}): remove it to write it again") from error
     if config is None:
@@ -53,3 +79,12 @@ def read_summary(path: Path, content: bytes) -> list[Summary]:
     except ValueError as error:
         fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
         raise StoreError(f"{path} is not a summary ({fault}): remove it to write it again") from error
+
+
+def read_json(path: Path, content: bytes) -> list[Any]:
+    """The value in a JSON file with this content. Raises StoreError for anything else."""
+    try:
+        return [unsealed(from_json(content))]
+    except ValueError as error:
+        complaint = f"{path} is not JSON as the store writes it ({one_line(error)})"
+        raise StoreError(f"{complaint}: remove it to write it again") from error

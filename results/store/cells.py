@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from results.store.cell_files import SCHEMA, read_config, read_summary
+from results.store.cell_files import SCHEMA, read_config, read_json, read_summary
 from results.store.errors import StoreError
 from results.store.files import append_line, remove, replace_text
 from results.store.index import Content, Entry, Index, frame
-from results.store.json_text import from_json, json_text
+from results.store.json_text import json_text
 from results.store.lines import LineCache
 from results.store.locks import held
 from results.store.reasons import one_line
 from results.store.sample import FailedSample, Record, Sample, read_records, to_plain
-from results.store.seals import sealed, sealed_line, unsealed
+from results.store.seals import sealed, sealed_line
 from results.store.summary import Summary
 from results.store.timed import Timed, read_timed
 
@@ -74,7 +74,7 @@ class Store:
     def entries(self, keys: Iterable[str] | None = None) -> Iterator[Entry]:
         """The short records of these cells (None: of all with a configuration). Each cell is read once while its files
         do not change."""
-        return self._index.entries(self.cells() if keys is None else map(self.cell, keys))
+        return self._index.entries(self._all() if keys is None else map(self.cell, keys))
 
     def contents(self, keys: Iterable[str], summaries: bool = True) -> Iterator[Content]:
         """As `entries`, with the configuration and, unless it is not wanted, the summary."""
@@ -84,7 +84,13 @@ class Store:
         """One row per cell, index = key: the configuration flattened to dotted columns (`rule.theta`), the summary's
         metrics under `summary.`, and `failure` (None where there was none). Empty when nothing is stored. Raises
         StoreError for a cell that cannot be read."""
-        return frame(self.contents(cell.key for cell in self.cells()))
+        return frame(self._index.contents(self._all()))
+
+    def _all(self) -> list[CellFolder]:
+        """As `cells`; what the index lacks of a large store is read into it first, on all cores."""
+        cells = self.cells()
+        self._index.fill(cells)
+        return cells
 
 
 class CellFolder:
@@ -256,13 +262,10 @@ class CellFolder:
     def _read_json(self, name: str, keys: Mapping[str, type] | None = None) -> dict[str, Any] | None:
         """The object in a file; None where there is none. Raises StoreError where it lacks one of `keys`."""
         path = self.path / name
-        try:
-            data = unsealed(from_json(path.read_bytes())) if path.exists() else None
-        except ValueError as error:
-            complaint = f"{path} is not JSON as the store writes it ({one_line(error)})"
-            raise StoreError(f"{complaint}: remove it to write it again") from error
+        held = self._lines.read(path, read_json)
+        data = held[0] if held else None
         if data is not None and not (isinstance(data, dict) and all(isinstance(data.get(key), kind)
                                                                     for key, kind in (keys or {}).items())):
             form = ", ".join(f"{key} ({kind.__name__})" for key, kind in (keys or {}).items())
             raise StoreError(f"{path} is no JSON object{form and ' with ' + form}: remove it to write it again")
-        return data
+        return None if data is None else dict(data)

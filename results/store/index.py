@@ -13,9 +13,11 @@ import os
 import socket
 import sqlite3
 import struct
+import subprocess
+import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
@@ -43,6 +45,8 @@ BATCH = 500
 """Rows that are written in one transaction."""
 LEAST = 50
 """Fewer new rows are not written: reading these cells again costs less than a second."""
+MANY, MOST = 5000, 16
+"""With so many cells to read, which takes seconds, each core reads its part; most processes that do."""
 _TABLE = "CREATE TABLE cells (key TEXT PRIMARY KEY, stamp BLOB, entry BLOB, config BLOB, summary BLOB) WITHOUT ROWID"
 
 
@@ -102,6 +106,24 @@ class Index:
     def contents(self, cells: Iterable[CellFolder], summaries: bool = True) -> Iterator[Content]:
         """As `entries`, with the configuration and, unless it is not wanted, the summary."""
         return self._contents(cells, "entry, config, summary" if summaries else "entry, config")
+
+    def fill(self, cells: Sequence[CellFolder]) -> None:
+        """Read the store in several processes, if the index lacks many of these cells and can be written."""
+        count = min(len(os.sched_getaffinity(0)), MOST)
+        if len(cells) < MANY or count == 1:
+            return
+        with self._opened(make=True) as database:
+            if database is None or len(cells) - _rows(database) < MANY:
+                return
+        command = [sys.executable, "-m", "results.store.filling", str(self._root.absolute())]
+        processes = [subprocess.Popen([*command, str(place), str(count)], cwd=Path(__file__).parents[2],
+                                      stderr=subprocess.DEVNULL) for place in range(count)]
+        try:
+            for process in processes:
+                process.wait()
+        finally:
+            for process in processes:
+                process.kill()
 
     def _contents(self, cells: Iterable[CellFolder], columns: str) -> Iterator[Content]:
         fresh: dict[str, tuple[bytes, Content]] = {}
@@ -195,6 +217,15 @@ def _connected(path: Path) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _rows(database: sqlite3.Connection) -> int:
+    """How many cells the index holds."""
+    try:
+        return int(database.execute("SELECT count(*) FROM cells").fetchone()[0])
+    except sqlite3.DatabaseError as error:
+        log.debug("rows cannot be counted: %s", error)
+        return 0
 
 
 def _known(database: sqlite3.Connection, key: str, state: bytes, columns: str) -> Content | None:

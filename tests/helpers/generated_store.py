@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from results.metrics.summary import summarise
+from results.store.cell_files import SCHEMA
 from results.store.compared import Compared, compare
-from results.store.json_text import json_text
+from results.store.json_text import from_json, json_text
 from results.store.sample import Sample, to_plain
 from results.store.seals import sealed, sealed_line
 from results.store.summary import Summary
@@ -24,6 +28,12 @@ ENVIRONMENT = {"since": "2026-01-01T00:00:00+00:00", "argv": ["bench"], "package
                "cpu": {"model": "a processor", "cores": 2, "threads": 1}, "accelerator": None, "earlier": []}
 _ENVIRONMENT = json_text(sealed(ENVIRONMENT)) + "\n"
 TOKENS, ACCEPTED, STARTED = 25, 2, "2026-01-01T00:00:00+00:00"
+
+
+@lru_cache(1000)
+def _section(text: str) -> str:
+    """A part of a cell.yaml, which most cells share."""
+    return yaml.safe_dump(from_json(text), sort_keys=False, allow_unicode=True)
 
 
 def answers(ids: Iterable[str], autoregressive: bool) -> list[Sample]:
@@ -70,11 +80,12 @@ class Writer:
     def write(self, key: str, config: Mapping[str, Any], autoregressive: bool = False, complete: bool = True) -> None:
         """One cell; one that is not `complete` has no summary."""
         folder = self.root / key
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         samples, rows, summary = self._plain(autoregressive)
         lines = b"".join(sealed_line(key, one) for one in samples)
         (folder / ".lock").write_text("process 1 on host")
-        (folder / "cell.yaml").write_text(json_text(config) + "\n")  # JSON is YAML, and quicker to write
+        (folder / "cell.yaml").write_text("".join(_section(json_text({name: value}))
+                                                  for name, value in {"schema": SCHEMA, **config}.items()))
         (folder / "environment.json").write_text(_ENVIRONMENT)
         (folder / "samples.jsonl").write_bytes(lines)
         (folder / "timed.jsonl").write_bytes(b"".join(sealed_line(key, row) for row in rows))

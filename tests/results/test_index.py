@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -176,6 +177,42 @@ def test_a_store_that_cannot_be_written_is_read(root: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(index.sqlite3, "connect", refuse)
     assert entries(root) == expected
+
+
+@pytest.fixture
+def large(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The store counts as large on a machine of three cores; the commands of the processes started for it."""
+    monkeypatch.setattr(index, "MANY", CELLS)
+    monkeypatch.setattr(index.os, "sched_getaffinity", lambda process: {0, 1, 2})
+    started: list[list[str]] = []
+    real = index.subprocess.Popen
+    monkeypatch.setattr(index.subprocess, "Popen",
+                        lambda command, **options: (started.append(command), real(command, **options))[1])
+    return started
+
+
+def test_each_core_reads_a_part_of_a_large_store(root: Path, reads: list[str], large: list[list[str]]) -> None:
+    write_store(root, 3 * CELLS, 3, CONFIG)
+    time.sleep(2.1)  # the other processes trust files that are two seconds old
+    found = entries(root)
+    assert [command[-2:] for command in large] == [["0", "3"], ["1", "3"], ["2", "3"]]
+    assert reads == [] and len(found) == 3 * CELLS and all(entry.complete for entry in found)
+    assert entries(root) == found and len(large) == 3, "only once"
+
+
+def test_what_other_processes_do_not_read_is_read_here(root: Path, reads: list[str], large: list[list[str]],
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index.sys, "executable", "/bin/false")
+    assert len(entries(root)) == CELLS == len(reads) and len(large) == 3
+
+
+def test_a_few_new_cells_are_read_here(root: Path, reads: list[str], large: list[list[str]],
+                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "MANY", CELLS + 1)
+    entries(root)
+    monkeypatch.setattr(index, "MANY", 10)
+    write_store(root, CELLS + 9, 3, CONFIG)
+    assert len(entries(root)) == CELLS + 9 and large == []
 
 
 def test_a_store_that_is_not_there_is_empty(tmp_path: Path) -> None:
