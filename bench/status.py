@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.config.command import FAILED, run_yaml_command
-from bench.config.identity import why_stale
+from bench.config.identity import staleness
 from bench.config.section import Section, validated
 from bench.config.settings import Folder
 from results.store.cells import Store
@@ -59,7 +59,7 @@ def run(config: Mapping[str, Any]) -> int:
             if state in ("failed", "damaged"):
                 console.print(f"{state}: {entry.key}: {entry.failure or entry.damage}", highlight=False, markup=False,
                               soft_wrap=True)
-    if orphaned := orphans(store, why_stale):
+    if orphaned := orphans(store, staleness()):
         console.print(f"orphans: {len(orphaned)}, which no command reads any longer: prune=true lists and removes them",
                       highlight=False, soft_wrap=True)
     return 0
@@ -110,7 +110,7 @@ def span(rotation: Rotation) -> str:
 
 def prune(store: Store) -> int:
     """List what no command reads any longer, then remove exactly that. Returns the exit status."""
-    listed = orphans(store, why_stale)
+    listed = orphans(store, staleness())
     for orphan in listed:
         print(f"orphan: {orphan.path}: {orphan.reason}")
     left = 0

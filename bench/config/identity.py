@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,30 @@ UNRECORDED = 3
 """The version of cells measured before cell.yaml recorded it."""
 
 
-def why_stale(config: Mapping[str, Any]) -> str:
-    """Why no command reads the cell of a cell.yaml any longer: it has an earlier identity, or a model in a folder of
-    this machine was replaced. Empty for all others."""
-    identity = config.get("identity", UNRECORDED)
-    if identity < IDENTITY_VERSION:
-        return f"identity {identity}; the current one is {IDENTITY_VERSION}"
-    for role, known in config.get("fingerprints", {}).items():
-        source = str(config.get("pair", {}).get(role))
-        try:
-            if Path(source).is_dir() and fingerprint(source) != known:
+def staleness() -> Callable[[Mapping[str, Any]], str]:
+    """A function: why no command reads the cell of a cell.yaml any longer. It has an earlier identity, or a model in a
+    folder of this machine was replaced; empty for all others. The function looks at each model once."""
+    is_replaced = cache(_is_replaced)
+
+    def why_stale(config: Mapping[str, Any]) -> str:
+        identity = config.get("identity", UNRECORDED)
+        if identity < IDENTITY_VERSION:
+            return f"identity {identity}; the current one is {IDENTITY_VERSION}"
+        for role, known in config.get("fingerprints", {}).items():
+            source = str(config.get("pair", {}).get(role))
+            if is_replaced(source, known):
                 return f"pair.{role}={source} was replaced"
-        except ModelError:  # the checkpoint is missing and may be restored
-            continue
-    return ""
+        return ""
+
+    return why_stale
+
+
+def _is_replaced(source: str, known: str) -> bool:
+    """Whether a model folder holds another model than the one with this fingerprint."""
+    try:
+        return Path(source).is_dir() and fingerprint(source) != known
+    except ModelError:  # the checkpoint is missing and may be restored
+        return False
 
 
 def contents(path: Path) -> str:

@@ -14,6 +14,7 @@ from results.store.cells import Store
 from results.store.errors import StoreError
 from results.store.files import leftovers, writing
 from results.store.index import stamp
+from results.store.locks import is_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +33,24 @@ class Orphan:
 
 def orphans(store: Store, is_stale: Callable[[Mapping[str, Any]], str]) -> list[Orphan]:
     """Cells that `is_stale` gives a reason for (configuration -> why no command reads it, else empty), empty cell
-    folders, and leftovers of killed processes of this machine. A damaged cell is no orphan."""
+    folders that no process holds, and leftovers of killed processes of this machine. A damaged cell is no orphan."""
     if not store.root.is_dir():
         return []
     cells = {cell.key: stamp(cell) for cell in store.cells()}
     configs = {content.entry.key: content.config for content in store.contents(cells, summaries=False)}
     listed = [Orphan(store.root / key, reason, cells[key])
               for key, config in configs.items() if config and (reason := is_stale(config))]
-    empty = [path for path in store.folders() if not any(file.name[0] != "." for file in path.iterdir())]
-    listed += [Orphan(path, "empty cell folder", stamp(store.cell(path.name))) for path in empty]
+    listed += [Orphan(path, "empty cell folder", stamp(store.cell(path.name)))
+               for path in store.folders() if path.name not in cells and _is_abandoned(path)]
     return listed + [Orphan(path, "left by a killed process") for path in leftovers(store.root)]
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether a cell's folder is empty, and no process has locked it to fill it."""
+    if any(name[0] != "." for name in os.listdir(folder)):
+        return False
+    lock = folder / ".lock"
+    return not (lock.exists() and is_held(lock))
 
 
 def remove(orphan: Orphan, store: Store) -> None:

@@ -138,6 +138,12 @@ def test_pruning_leaves_what_is_being_written(store: Store, capsys: pytest.Captu
     assert len(Store(store.root).cell("tiny-mars-old").samples()) == 8
 
 
+def test_a_cell_that_a_process_is_about_to_begin_is_no_orphan(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    with store.cell("tiny-mars-next").lock():
+        assert not [line for line in shown(capsys, f"store.dir={store.root}") if "orphans" in line]
+    assert any(line.startswith("orphans: 1, ") for line in shown(capsys, f"store.dir={store.root}"))
+
+
 def test_pruning_leaves_what_changed_since_it_was_listed(store: Store, capsys: pytest.CaptureFixture[str],
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
     write(store.root, "tiny-mars-old", identity=1)
