@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,9 +15,12 @@ from bench.run.launch import slurm as launcher
 from results.store.claims import Holder
 from tests.attack.stores import Decoded, decoded, difference, doubled
 from tests.helpers import slurm
+from tests.helpers.few_cells import few_cells, table
 from tests.helpers.killed_worker import Killer, kill
 
 pytestmark = pytest.mark.cluster
+NO_RAY, RAY = find_spec("ray") is None, "no scheduler: ray is not installed (pip install -e .[cluster])"
+NO_SLURM = "no scheduler: submitit is not installed" if find_spec("submitit") is None else slurm.missing()
 SWEEP = "method=sps,mars", "task=mini_gsm,mini_chat", "n=8", "timed=2", "decoding.max_new_tokens=24", "quality_batch=1"
 
 
@@ -34,7 +38,7 @@ def assert_equal(result, expected: Decoded) -> None:
     assert [cell.summary().timed for cell in result.cells] == [2] * 4
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="no scheduler: ray is not installed (pip install -e .[cluster])")
+@pytest.mark.skipif(NO_RAY, reason=RAY)
 def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(command, tmp_path: Path, expected: Decoded) -> None:
     store = tmp_path / "ray"
     with Killer(store) as killer:
@@ -44,8 +48,7 @@ def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(command, tmp_path:
     assert_equal(result, expected)
 
 
-@pytest.mark.skipif(find_spec("submitit") is None, reason="no scheduler: submitit is not installed")
-@pytest.mark.skipif(bool(slurm.missing()), reason=slurm.missing() or "-")
+@pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "-")
 def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(command, tmp_path: Path, monkeypatch,
                                                                            expected: Decoded) -> None:
     monkeypatch.setattr(launcher, "POLL_S", 0.5)
@@ -62,6 +65,35 @@ def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(comman
         result = command(*given, flags=["-m"], store=store)
     assert result.status == 0, result.err
     assert_equal(result, expected)
+
+
+@pytest.mark.parametrize("launch", [
+    "local",
+    pytest.param("ray", marks=pytest.mark.skipif(NO_RAY, reason=RAY)),
+    pytest.param("slurm", marks=pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "-"))])
+def test_a_report_is_the_same_whatever_runs_it(command, tmp_path: Path, monkeypatch, launch: str) -> None:
+    """Eight cells of MARS Table 1 in two rotations: all but the times, which say that the machine was shared."""
+    monkeypatch.setattr(launcher, "POLL_S", 0.5)
+    flags = few_cells(tmp_path, "mars_table1", Method=("Autoregressive", "SpS", "EAGLE-3", "MARS, released"),
+                      Task=("mini_gsm", "mini_chat"))
+    given = ("report=few_cells", "pair=tiny", "n=2", "timed=1", "decoding.max_new_tokens=16")
+    with slurm.slurm() if launch == "slurm" else nullcontext():
+        for folder, more in ((tmp_path / "one", ()), (tmp_path / "many", (f"launch={launch}", "launch.parallel=2"))):
+            result = command(*given, *more, f"output.dir={folder / 'out'}", flags=flags, store=folder / "store")
+            assert result.status == 0, result.err
+    assert difference(decoded(tmp_path / "many" / "store"), decoded(tmp_path / "one" / "store")) == ""
+    one, many = (table(tmp_path / name / "out") for name in ("one", "many"))
+    assert list(map(without_times, one)) == list(map(without_times, many))
+    assert {row["value_name"] for row in many} >= {"tau", "speedup"}
+    assert all(("other workers" in row["notes"]) == (row["value_name"] == "speedup") for row in many if row["session"])
+    assert not any("other workers" in row["notes"] for row in one)
+
+
+def without_times(row: dict[str, str]) -> dict[str, str]:
+    """A row of a report, without what the clock said."""
+    timed = ("session", "date", "notes", "best") + (("value", "ci_low", "ci_high", "relative_half_width", "interval")
+                                                    if row["value_name"] == "speedup" else ())
+    return {name: value for name, value in row.items() if name not in timed}
 
 
 def _cancel(holder: Holder) -> None:

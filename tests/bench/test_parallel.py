@@ -3,24 +3,26 @@ resumable store where a process is killed."""
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 from safetensors.torch import save_file
 
 from bench.config.compose import composer
-from bench.config.paths import CONF, TINY
+from bench.config.paths import PROJECT, TINY
 from methods.engine.cut import own_part, settings_of
 from methods.engine.loading import load_model
 from results.store.cells import Store
+from results.store.cycles import read_cycle
 from results.store.traces import TraceFolder
+from tests.helpers.few_cells import few_cells, table
 from tests.helpers.parallel import assert_same_tokens, samples_of, started
 
 TWO = ("engine.parallel=tensor", "engine.devices=2")
@@ -65,6 +67,23 @@ def test_two_processes_decode_the_tokens_of_one(command, prompts, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_a_cycle_is_recorded_as_by_one_process(tmp_path: Path) -> None:
+    """`bench.cycle` watches rank 0, which sees whole distributions."""
+    given, cycles = ["pair=tiny", *SHORT, "method=mars"], []
+    for folder, more in ((tmp_path / "one", ()), (tmp_path / "two", TWO)):
+        subprocess.run([sys.executable, "-m", "bench.cycle", *given, *more, f"output.dir={folder}"], cwd=PROJECT,
+                       check=True)
+        cycle = read_cycle(folder / "cycle.json")
+        cycles.append((cycle, [*cycle.nodes, cycle.follow]))
+    (one, nodes), (two, others) = cycles
+    assert (one.number, one.before) == (two.number, two.before) and len(nodes) > 2
+    assert [(node.token, node.parent, node.rank, node.clause) for node in nodes] == \
+        [(node.token, node.parent, node.rank, node.clause) for node in others]
+    for mine, other in zip(nodes, others, strict=True):
+        assert (mine.target, mine.draft) == pytest.approx((other.target, other.draft), abs=1e-5)
+
+
+@pytest.mark.slow
 def test_torchrun_starts_the_processes(command, prompts, tmp_path: Path) -> None:
     given = ["pair=tiny", *SHORT, "method=sps", "timed=0"]
     two = started([*given, *TWO], tmp_path / "two", torchrun=2)
@@ -79,23 +98,17 @@ def test_torchrun_starts_the_processes(command, prompts, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_torchrun_measures_a_report(command, prompts, tmp_path: Path) -> None:
     """MARS Table 1 on one task and four methods, the timed pass and the rendered table included."""
-    report = yaml.safe_load((CONF / "report" / "mars_table1.yaml").read_text())
     kept = {"Method": ("Autoregressive", "SpS", "EAGLE-3", "MARS, released"), "Task": ("mini_gsm",)}
-    report["name"] = "few_cells"
-    report["axes"] |= {axis: [entry for entry in report["axes"][axis] if entry["label"] in labels]
-                       for axis, labels in kept.items()}
-    (tmp_path / "conf" / "report").mkdir(parents=True)
-    (tmp_path / "conf" / "report" / "few_cells.yaml").write_text(yaml.safe_dump(report))
-    flags, given = ["-cd", str(tmp_path / "conf")], ["report=few_cells", "pair=tiny", *SHORT[1:], "timed=1"]
+    flags = few_cells(tmp_path, "mars_table1", **kept)
+    given = ["report=few_cells", "pair=tiny", *SHORT[1:], "timed=1"]
     two = started([*flags, *given, *TWO], tmp_path / "two", torchrun=2)
     assert command(*given, flags=flags, store=tmp_path / "one").status == 0
     finished(two)
     target = load_model(str(TINY / "target"))
     assert_same_tokens(samples_of(tmp_path / "two" / "store"), samples_of(tmp_path / "one"), target, prompts)
     assert_traced(tmp_path / "two" / "store")
-    tables = [csv.DictReader((folder / "out" / "report" / "few_cells.csv").open())
-              for folder in (tmp_path / "two", tmp_path)]
-    taus = [{row["Method"]: row["value"] for row in table if row["value_name"] == "tau"} for table in tables]
+    taus = [{row["Method"]: row["value"] for row in table(folder / "out") if row["value_name"] == "tau"}
+            for folder in (tmp_path / "two", tmp_path)]
     assert taus[0] == taus[1] and taus[0].keys() >= set(kept["Method"])
 
 
