@@ -63,7 +63,7 @@ class Store:
 
     def cells(self) -> list[CellFolder]:
         """Every cell that has a configuration, sorted by key."""
-        return [self.cell(path.name) for path in self.folders() if (path / "cell.yaml").exists()]
+        return [self.cell(path.name) for path in self.folders() if os.path.exists(f"{path}/cell.yaml")]
 
     def folders(self) -> list[Path]:
         """Every folder that may be a cell's, sorted."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.store import cell_files
@@ -22,6 +22,7 @@ VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dict
                       max_leaves=8)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.from_regex("[a-z_]{1,8}", fullmatch=True), VALUES, min_size=1, max_size=5))
 def test_what_was_written_is_read(config: dict[str, Any]) -> None:
     config.pop("schema", None)
