@@ -20,7 +20,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -32,6 +31,8 @@ Mode = Literal["bubblewrap", "limits"]
 OUTPUT_BYTES = 256 * 1024
 """No file the program writes, its output included, gets longer."""
 SCRATCH_BYTES, SCRATCH_FILES = 64 * 1024 * 1024, 4096
+START_S, LOOK_S = 60.0, 0.02
+"""Seconds until a program's process must be ready, on an overloaded machine too; seconds between two looks at that."""
 
 _FOLDER = Path(__file__).parent
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache")
@@ -75,6 +76,7 @@ class Job:
 
 def run_job(job: Job, *, timeout_s: float = 5.0, memory_mb: int = 512, require: Mode | None = None) -> Outcome:
     """Run a program and its tests, at most `timeout_s` seconds of wall time and `memory_mb` MiB of address space each.
+    The time begins when the program's process is ready.
 
     `require` names the mode that must be used; None takes bubblewrap where it works, else limits. Whatever the program
     does is an Outcome. Raises SandboxError when the mode is not available, the machine is out of memory or disk, or the
@@ -138,7 +140,7 @@ def _run(job: Job, timeout_s: float, memory_mb: int, mode: Mode) -> tuple[Outcom
                               "entry_point": job.entry_point})  # fmt: skip
             command = _command(mode, _config(timeout_s, memory_mb, mode, settings, reported))
             began = time.perf_counter()
-            code = _wait(command, printed, (settings, reported), timeout_s)
+            code = _wait(command, printed, settings, reported, timeout_s)
             seconds = time.perf_counter() - began
             output = os.pread(printed, OUTPUT_BYTES, 0).decode(errors="replace")
             reports = _reports(os.pread(reported, OUTPUT_BYTES, 0), nonce)
@@ -200,7 +202,7 @@ def _command(mode: Mode, config: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def _wait(command: list[str], printed: int, passed: Sequence[int], timeout_s: float) -> int | None:
+def _wait(command: list[str], printed: int, settings: int, reported: int, timeout_s: float) -> int | None:
     """Start the supervisor and wait for its end; its exit status, None when the time ran out."""
     executable = shutil.which(command[0])
     process = subprocess.Popen(
@@ -209,7 +211,7 @@ def _wait(command: list[str], printed: int, passed: Sequence[int], timeout_s: fl
         stdin=subprocess.DEVNULL,
         stdout=printed,
         stderr=subprocess.STDOUT,
-        pass_fds=passed,
+        pass_fds=(settings, reported),
         cwd="/",
         env={},
         start_new_session=True,
@@ -218,9 +220,7 @@ def _wait(command: list[str], printed: int, passed: Sequence[int], timeout_s: fl
     try:
         watch = os.pidfd_open(process.pid)
         try:
-            poll = select.poll()
-            poll.register(watch, select.POLLIN)
-            ended = bool(poll.poll(timeout_s * 1000))
+            ended = _ends(watch, reported, timeout_s)
         finally:
             os.close(watch)
     finally:
@@ -229,6 +229,18 @@ def _wait(command: list[str], printed: int, passed: Sequence[int], timeout_s: fl
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
     return code if ended else None
+
+
+def _ends(watch: int, reported: int, timeout_s: float) -> bool:
+    """Whether a process ends within START_S without a report, or within `timeout_s` after its first one."""
+    poll, until = select.poll(), time.monotonic() + START_S
+    poll.register(watch, select.POLLIN)
+    while not os.fstat(reported).st_size:
+        if poll.poll(LOOK_S * 1000):
+            return True
+        if time.monotonic() > until:
+            return False
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def _reports(written: bytes, nonce: str) -> list[dict[str, Any]]:
@@ -251,7 +263,7 @@ def _error(reports: list[dict[str, Any]], code: int | None, output: str, timeout
     if state == "failed":
         return _printable(str(last["error"]))
     if state == "absent" and code is None:
-        raise SandboxError(f"the sandbox did not start within {timeout_s:g} s: the machine is overloaded")
+        raise SandboxError(f"the sandbox did not start within {START_S:g} s: the machine is overloaded")
     if state == "absent":
         raise SandboxError(f"the sandbox did not start: {' '.join(output.split())[-300:] or f'exit status {code}'}")
     if state == "refused":

@@ -89,6 +89,16 @@ def test_a_checker_killed_from_outside_is_no_verdict(monkeypatch):
         run_python("import time\ntime.sleep(30)", require="limits")
 
 
+def test_a_slow_start_is_not_the_programs_time(monkeypatch):
+    command = sandbox._command
+    monkeypatch.setattr(sandbox, "_command",
+                        lambda *given: ["sh", "-c", '/bin/sleep 1.5; exec "$@"', "sh", *command(*given)])
+    assert run_python("x = 1", timeout_s=1.0, require="limits").ok
+    monkeypatch.setattr(sandbox, "START_S", 0.5)
+    with pytest.raises(SandboxError, match=r"did not start within 0\.5 s: the machine is overloaded"):
+        run_python("x = 1", timeout_s=1.0, require="limits")
+
+
 @pytest.mark.parametrize(
     ("source", "error"),
     [
