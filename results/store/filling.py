@@ -7,14 +7,16 @@ import sys
 from collections.abc import Sequence
 
 from results.store.cells import Store
+from results.store.index import BATCH
 
 
 def main(argv: Sequence[str]) -> None:
     """Read the cells that the index lacks. What cannot be read or written, the process that asked finds too."""
     root, place, count = argv
-    store = Store(root)
-    for _ in store.entries(cell.key for cell in store.cells()[int(place)::int(count)]):
-        pass
+    keys = [cell.key for cell in Store(root).cells()[int(place)::int(count)]]
+    for first in range(0, len(keys), BATCH):
+        for _ in Store(root).entries(keys[first:first + BATCH]):  # a new store: memory does not grow with the cells
+            pass
 
 
 if __name__ == "__main__":

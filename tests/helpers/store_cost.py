@@ -69,6 +69,8 @@ def main() -> None:
     session = Session(command.settings)
     with timed(f"completeness of the {len(names)} cells of the sweep"):
         session.check(cells)
+    import bench.run.launch.command  # noqa: F401  as torch: what decodes is imported here
+
     with timed("nothing is missing: the command's passes over them, and metrics that compare cells"):
         session.complete(cells)
     with timed("their grid"):
