@@ -18,6 +18,10 @@ class TaskError(ValueError):
     """Bad task data or settings. The message is one line: what was given, what is allowed, how to fix it."""
 
 
+class DataMissing(TaskError):
+    """A file of rows that is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One item to answer. Exactly one of `turns`, `text`, `input_ids` is set.

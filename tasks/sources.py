@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from tasks.base import LocalFile, TaskError
+from tasks.base import DataMissing, LocalFile, TaskError
 from tasks.jsonl import parse_json
 from tasks.unpacked import check_unpacked_size
 
@@ -59,7 +59,7 @@ class Source(BaseModel):
     def _local(self, path: Path, task: str, key: str) -> list[dict[str, Any]]:
         if not path.exists():
             wanted = f"{task}'s {self.split} data" if self.splits else task
-            raise TaskError(f"{key}={self.path}: no such file or folder; give {wanted} as {', '.join(SUFFIXES)}")
+            raise DataMissing(f"{key}={self.path}: no such file or folder; give {wanted} as {', '.join(SUFFIXES)}")
         files = self._files(path, key) if path.is_dir() else [path]
         kind = _reader(files[0])
         if kind is None or (kind != "json" and any(file.suffix not in (".gz", *READERS) for file in files)):

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from bench.config.environment import environment
-from bench.config.errors import ConfigError
+from bench.config.errors import ConfigError, NotHere
 from bench.config.identity import IDENTITY_VERSION, by_content, contents, digest, states
 from bench.config.paths import TINY
 from bench.config.schema import SECTIONS, Decoding, DraftLength, Engine, HalfWidth, Pair
@@ -25,7 +25,7 @@ from methods.pruning import Pruning
 from methods.rules.base import Rule
 from results.store.reasons import one_line
 from tasks import registry as task_registry
-from tasks.base import Task, TaskOptions
+from tasks.base import DataMissing, Task, TaskOptions
 
 BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")  # of a model without its own
 BASELINE = {"drafter": "none", "rule": "lossless"}
@@ -122,6 +122,8 @@ class Cell(Section):
             check(self.drafter.options, self.drafter.name, self.rule.options, self.decoding.sampling,
                   None if self.pruning is None else self.pruning.options)
             self._check_prompts()
+        except DataMissing as error:
+            raise NotHere(one_line(error)) from error
         except ValueError as error:
             raise ConfigError(one_line(error)) from error
         roles = self.roles

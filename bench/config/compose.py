@@ -16,7 +16,7 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-from bench.config.errors import CONFIG_ERRORS, ConfigError, NotInPair, format_hydra_error, unknown_key
+from bench.config.errors import CONFIG_ERRORS, ConfigError, NotHere, format_hydra_error, unknown_key
 from bench.config.hydra_internals import BASIC, CommandLine, ConfigLoaderImpl, combinations, compose_option, session
 from bench.config.patched import Patched
 from bench.config.points import Candidate, Command, Point, as_dict
@@ -137,7 +137,7 @@ class Composer:
         """The cell of a point, or why it cannot run."""
         try:
             return Candidate(self.point(overrides).cell)
-        except NotInPair as error:
+        except NotHere as error:
             return Candidate(None, absent=str(error))
         except ConfigError as error:
             return Candidate(None, refused=str(error), lacks=getattr(error.__cause__, "key", ""))

@@ -24,8 +24,8 @@ class ConfigError(ValueError):
     """A command that cannot run. The message is one line."""
 
 
-class NotInPair(ConfigError):
-    """A part that the pair at hand does not have. A report leaves such points out and goes on."""
+class NotHere(ConfigError):
+    """A part that the pair at hand does not have, or a data file. A report leaves such points out and goes on."""
 
 
 def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:

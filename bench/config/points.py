@@ -55,7 +55,7 @@ class Candidate:
 
     cell     None where it is refused or absent.
     refused  why this machine cannot run the point.
-    absent   which part of the pair the point needs but the pair lacks.
+    absent   which part of the pair, or which data file, the point needs but is not here.
     lacks    with `refused`: the file of the pair, pair.NAME, that the rule needs and that a command measures.
     """
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator, model_serializer, model_validator
 
-from bench.config.errors import ConfigError, NotInPair
+from bench.config.errors import ConfigError, NotHere
 from bench.config.paths import MODELS, PROJECT
 from bench.config.section import Section, parse
 from methods.engine import packages, ranks
@@ -136,17 +136,17 @@ class Pair(Section):
         return {role: checkpoint for role in ROLES if (checkpoint := getattr(self, role)) is not None}
 
     def checkpoint(self, role: str) -> Checkpoint:
-        """The model in a role: target, draft, eagle3, … Raises NotInPair if it is not set."""
+        """The model in a role: target, draft, eagle3, … Raises NotHere if it is not set."""
         try:
             return self.checkpoints[role]
         except KeyError:
             known = ", ".join(f"pair.{other}" for other in self.checkpoints)
-            raise NotInPair(f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has "
+            raise NotHere(f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has "
                             f"{known})") from None
 
     def check(self, role: str) -> None:
         """Raises ConfigError for a role that is not set, and for a source that looks like a folder and is none:
-        NotInPair where that is a drafter of the project which was not trained yet."""
+        NotHere where that is a drafter of the project which was not trained yet."""
         source = self.checkpoint(role).source
         if not source:
             raise ConfigError(f"pair.{role}='': empty; give a folder, a hub name org/model or a GGUF file")
@@ -161,7 +161,7 @@ class Pair(Section):
         looks_local = source.startswith((".", "/", "~")) or len(parts) != 2 or Path(parts[0]).is_dir()
         if looks_local and not Path(source).is_dir():
             if Path(source).is_relative_to(MODELS):
-                raise NotInPair(f"pair.{role}={Path(source).relative_to(PROJECT)}: not in this checkout; give "
+                raise NotHere(f"pair.{role}={Path(source).relative_to(PROJECT)}: not in this checkout; give "
                                 f"pair.{role}=FOLDER, or train it (python -m bench.train_heads)")
             raise ConfigError(f"pair.{role}={source}: no such folder; give a checkpoint or a hub name org/model")
 

@@ -62,16 +62,16 @@ def show_reports(reports: Iterable[TableSpec | FigureSpec | Workload], hydra: Co
 
 
 def state(plan: Plan, session: Session) -> str:
-    """How many cells of a report are complete, and why others cannot run."""
-    cells = plan.all_cells()
-    refused = next(iter(plan.refused.values()), "")
+    """How many cells of a report are complete, and why others are left out."""
+    cells, left_out = plan.all_cells(), plan.refused | plan.absent
+    reason = next(iter(left_out.values()), "")
     if not cells:
-        return refused or next(iter(plan.absent.values()), "nothing to run")
+        return reason or "nothing to run"
     if not all(is_here(cell.pair.checkpoint(role).source) for cell in cells for role in cell.roles):
         return "models not here"
     complete = sum(session.compared(cell) is not None and session.problem(cell) is None for cell in cells)
     known = "complete" if complete == len(cells) else f"{complete} of {len(cells)}" if complete else "not run"
-    return f"{known}; {len(plan.refused)} refused: {refused}" if refused else known
+    return f"{known}; {len(left_out)} left out: {reason}" if left_out else known
 
 
 def reachable(plans: Mapping[str, Plan]) -> dict[str, Plan]:

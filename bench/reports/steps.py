@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.config.points import Candidate
 from bench.reports.overrides import key_of
 from results.reports.spec import OWN_MODELS
 
 if TYPE_CHECKING:
     from bench.config.compose import Composer
-    from bench.config.points import Candidate
     from bench.run.session import Session
 
 log = logging.getLogger(__name__)
@@ -55,8 +55,11 @@ class Step:
 
 
 def with_files(hydra: Composer, overrides: Sequence[str], found: Candidate) -> tuple[Candidate, Step | None]:
-    """A point that lacks a file of its pair, composed with the file that a step has made; or the step that makes it.
-    Models of the user's own get none: a file says on which models it was measured, its name does not."""
+    """A point that lacks a file of its pair, composed with the file that a step has made; or the step that makes it. A
+    file that no step makes is absent. Models of the user's own get no step: a file says on which models it was
+    measured, its name does not."""
+    if found.lacks and found.lacks not in KINDS:
+        return Candidate(None, absent=found.refused), None
     kind = KINDS.get(found.lacks)
     if kind is None or (pair := hydra.pair(overrides).name) == OWN_MODELS:
         return found, None

@@ -98,7 +98,7 @@ def stated(conditions: Iterable[Conditions]) -> list[str]:
     parts = [
         f"pair {', '.join(dict.fromkeys(one.pair for one in known))}",
         f"{'seeds' if ',' in seeds else 'seed'} {seeds}" + (f", {repeats} repeats" if repeats > 1 else ""),
-        f"T = {_values([one.temperature for one in known])}",
+        f"temperature {_values([one.temperature for one in known])}",
     ]
     thetas = [one.theta for one in known if one.theta is not None]
     parts += [f"θ = {_values(thetas)}"] if thetas else []

@@ -1,16 +1,16 @@
-"""report=real_tasks on hand-written rows in the layout of the local files that it names."""
+"""report=real_tasks on the included benchmarks, and on hand-written rows in the layout of the local files it names."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.dataset_rows import ROWS, write_rows
-
-pytestmark = pytest.mark.slow
+from bench.config.compose import composer
+from bench.reports.plan import plan_of
+from bench.reports.run import load_report
+from tests.helpers.dataset_rows import write_rows
 
 METHODS = ("[{label: Autoregressive, overrides: ['method=ar'], baseline: true}, "
            "{label: SpS, overrides: ['method=sps']}, {label: MARS, overrides: ['method=mars']}]")
@@ -24,16 +24,23 @@ def written(folder: Path) -> Path:
               "reference": ["Ships left."]} for n, text in enumerate(articles)]
     birds = [{"question_id": n, "category": "", "turns": [f"Name {n} birds."], "reference": ["A crow."]}
              for n in range(3)]
-    for name, rows in (("gsm8k/test", ROWS["gsm8k_mars"]), ("mt_bench/question", ROWS["mt_bench"]),
-                       ("eagle/alpaca/question", birds), ("eagle/sum/question", asked)):
+    for name, rows in (("eagle/alpaca/question", birds), ("eagle/sum/question", asked)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_rows(folder, name, rows)
-    (folder / "humaneval").mkdir()
-    plain = write_rows(folder, "humaneval")
-    (folder / "humaneval" / "HumanEval.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
     return folder
 
 
+def test_without_local_files_the_included_benchmarks_remain(tmp_path: Path) -> None:
+    with composer() as hydra:
+        plan = plan_of(load_report("real_tasks", hydra), hydra, ["engine.device=cpu", f"data={tmp_path}"])
+    assert {task for *_, task in plan.cells} == set(TASKS[:3]) and not plan.refused
+    assert {task for *_, task in plan.absent} == set(TASKS[3:])
+    for (*_, task), reason in plan.absent.items():
+        name = "eagle/alpaca/question.jsonl" if task == "Alpaca" else "eagle/sum/question.jsonl"
+        assert reason.startswith(f"task.path={tmp_path / name}: no such file")
+
+
+@pytest.mark.slow
 def test_every_column_is_measured(command, tmp_path: Path) -> None:
     words = ["report=real_tasks", f"report.axes.Method={METHODS}", f"data={written(tmp_path / 'data')}"]
     result = command(*words)
