@@ -23,7 +23,8 @@ _BINS = 40
 def draw_matrices(matrices: Matrices, spec: FigureSpec, grid: Grid) -> Figure:
     """A matrix for each measure and place: the mean over prompts of how the column's cell answers like that of the row,
     or of the probability that the row's answer entails the column's."""
-    places = [(title, at, measure) for title, at in panels(spec, matrices.panels) for measure in matrices.models]
+    places = [(title, at, measure) for title, at in panels(spec, matrices.panels, len(matrices.models))
+              for measure in matrices.models]
     figure, axes = panel_grid(len(places), columns=len(matrices.models) * (2 if len(places) > 4 else 1))
     labels = list(dict.fromkeys(entry.label for entry in spec.axes[matrices.paths]))
     for ax, (title, at, measure) in zip(axes, places, strict=True):
@@ -60,7 +61,8 @@ def _matrix(ax: Axes, values: np.ndarray, labels: list[str], measure: str) -> No
 
 def draw_agreement(agreement: Agreement, spec: FigureSpec, grid: Grid) -> Figure:
     """The distribution of each measure over continuations; a hollow marker on the upper edge stands at the mean."""
-    places = [(title, at, measure) for title, at in panels(spec, agreement.panels) for measure in agreement.models]
+    places = [(title, at, measure) for title, at in panels(spec, agreement.panels, len(agreement.models))
+              for measure in agreement.models]
     figure, axes = panel_grid(len(places), columns=3)
     for ax, (title, at, measure) in zip(axes, places, strict=True):
         name = "contradiction" if measure == "entailment" else _TITLES[measure]

@@ -26,7 +26,7 @@ def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
     """Draw one panel per entry of `panels` and metric, one cluster per entry of `clusters`, one bar per entry of
     `series`. A missing value is marked with a cross, so that it is not read as zero; where the report asks for no cell,
     nothing stands."""
-    places = [(title, at, column) for title, at in panels(spec, bars.panels) for column in bars.y]
+    places = [(title, at, column) for title, at in panels(spec, bars.panels, len(bars.y)) for column in bars.y]
     series = list(dict.fromkeys(entry.label for entry in spec.axes[bars.series]))
     widest = max(len(_clusters(bars, spec, column)) for column in bars.y)
     width = max(3.2, 0.9 + 0.28 * widest * (len(series) + 1))

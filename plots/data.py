@@ -36,10 +36,12 @@ GAP = Measured(nan, nan, nan)
 """A missing value: a line through it is interrupted."""
 
 
-def panels(spec: ReportSpec, axes: tuple[str, ...]) -> list[tuple[str, dict[str, str]]]:
-    """(title, {axis: label}) of each panel; titles omit axes with a single entry."""
+def panels(spec: ReportSpec, axes: tuple[str, ...], each: int = 1) -> list[tuple[str, dict[str, str]]]:
+    """(title, {axis: label}) of each place, of which `each` panels are drawn. Titles omit axes with a single entry,
+    except that of a figure's only panel."""
     places = [dict(zip(axes, labels, strict=True)) for labels in product(*(_labels(spec.axes[axis]) for axis in axes))]
-    return [(", ".join(at[axis] for axis in axes if len(_labels(spec.axes[axis])) > 1), at) for at in places]
+    named = [axis for axis in axes if len(places) * each == 1 or len(_labels(spec.axes[axis])) > 1]
+    return [(", ".join(at[axis] for axis in named), at) for at in places]
 
 
 def summary(spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> Summary | None:

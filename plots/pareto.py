@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -22,9 +23,11 @@ from results.store.summary import Summary
 def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:
     """Draw one panel per entry of `panels`; error bars are 95% intervals. A thin line joins the series of `connect`, or
     the points of each entry of `lines`."""
+    groups = pareto.left_out()
     places = [(", ".join(filter(None, (title, group))), at, left_out)
-              for group, left_out in pareto.left_out().items() for title, at in panels(spec, pareto.panels)]
+              for group, left_out in groups.items() for title, at in panels(spec, pareto.panels, len(groups))]
     figure, axes = panel_grid(len(places), columns=2)
+    figure.set_figwidth(figure.get_figwidth() + _LEGEND_INCHES)
     for ax, (title, at, left_out) in zip(axes, places, strict=True):
         ax.set_title(title)
         ax.set_xlabel(metric(pareto.x).axis)
@@ -36,7 +39,8 @@ def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:
             ax.minorticks_off()
         _panel(ax, pareto, spec, grid, at, left_out)
     handles, labels = _legend(axes)
-    figure.legend(handles, labels, loc="outside right upper")
+    named = f"numbers: {pareto.series}" if pareto.lines else None
+    figure.legend(handles, labels, loc="outside right upper", title=named)
     return figure
 
 
@@ -58,10 +62,12 @@ def _panel(
         ax.plot([x.value for x, _ in line], [y.value for _, y in line], color=look(i).colour if pareto.lines else SOFT,
                 lw=0.8, zorder=1.6)
     names = _names(pareto, spec, at) if pareto.lines else {}
+    if names:
+        ax.margins(_NAME_MARGIN)
     for i, (label, group) in enumerate(points.items()):
         for number, (x, y) in enumerate(group):
             if x is not None and y is not None:
-                _draw_point(ax, x, y, i, label)
+                _draw_point(ax, x, y, i, label, ring=bool(names) and len(group) == 1)
                 if label in names and len(group) > 1:  # such as its threshold; neighbours write to different corners
                     right, above = _CORNERS[i % len(_CORNERS)]
                     ax.annotate(names[label][number], (x.value, y.value), xytext=(4 * right, 4 * above),
@@ -95,14 +101,20 @@ def _cells_by_label(
             for line in spec.axes[pareto.lines]}
 
 
-def _draw_point(ax: Axes, x: Measured, y: Measured, index: int, label: str) -> None:
+def _draw_point(ax: Axes, x: Measured, y: Measured, index: int, label: str, ring: bool = False) -> None:
+    """`ring`: around the points of lines that it may coincide with, so that both are seen."""
     shape = look(index)
+    filling: dict[str, Any] = {"markersize": 6.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
+    if ring:
+        filling = {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 1.2}
     ax.errorbar(x.value, y.value, xerr=[[length] for length in x.below_above], yerr=[[d] for d in y.below_above],
-                color=shape.colour, marker=shape.marker, markersize=6.5, markeredgecolor="white", markeredgewidth=0.6,
-                linestyle="none", elinewidth=0.9, label=label)
+                color=shape.colour, marker=shape.marker, linestyle="none", elinewidth=0.9, label=label, **filling)
 
 
 _CORNERS = ((1, 1), (1, -1), (-1, 1), (-1, -1))
+_LEGEND_INCHES = 1.6
+_NAME_MARGIN = 0.14
+"""Of each axis, around the points: room for the names beside them."""
 _MIXED = ("accuracy", "tokens_per_s")
 
 

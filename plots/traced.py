@@ -25,7 +25,8 @@ _TESTED = (("accepted", PURPLE, "o"), ("rejected", VERMILLION, "."))
 
 def draw(traced: Traced, spec: FigureSpec, grid: Grid) -> Figure:
     """Draw one panel per view and place; the panel of a cell without traces is empty, with a note."""
-    places = [(title, at, view) for title, at in panels(spec, traced.panels) for view in traced.views]
+    places = [(title, at, view) for title, at in panels(spec, traced.panels, len(traced.views))
+              for view in traced.views]
     figure, axes = panel_grid(len(places), columns=2 if len(places) in (2, 4) else 3)
     for i, (ax, (title, at, view)) in enumerate(zip(axes, places, strict=True)):
         letter = f"({ascii_lowercase[i]})" if len(traced.views) > 1 else ""

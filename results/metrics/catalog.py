@@ -37,7 +37,8 @@ class Metric:
     @property
     def axis(self) -> str:
         """Label of a figure's axis, with the unit."""
-        return f"{self.label} ({self.unit})" if self.unit else self.label
+        unit = "tokens a cycle" if self.name in _LENGTHS else self.unit
+        return f"{self.label} ({unit})" if unit else self.label
 
     @property
     def sign(self) -> str:
@@ -280,6 +281,8 @@ _TRACED = (
 METRICS: dict[str, Metric] = {
     metric.name: metric for metric in (*_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_ANSWER, *_OVER_BEST, *_TRACED)}
 
+_LENGTHS = ("tau", "accept_len")
+"""Metrics whose unit only axes name: tables print them without."""
 JUDGED = ("judge_score", "win_rate")
 """The metrics that an LLM judge gives."""
 TIMED = frozenset({*(metric.name for metric in _SPEED), "greedy_speedup", "other_q_speedup", "over_best_answer"})

@@ -160,6 +160,9 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
     assert joined == [[grid[rule, level].summary.tokens_per_s for level in ("low", "high")] for rule in ("a", "b")]
     markers = [line.get_marker() for line in ax.lines if len(line.get_xdata()) == 1 and line.get_marker() != "None"]
     assert sorted(map(markers.count, set(markers))) == [1, 2, 2], "a marker for each line"
+    rings = {line.get_marker() for line in ax.lines if line.get_markerfacecolor() == "none"} - {"None"}
+    assert rings == {markers[0]}, "a single point is a ring, which hides no point of a line"
+    assert ax.figure.legends[0].get_title().get_text() == "numbers: level"
     grouped = spec.figure.model_copy(update={"groups": {"first": ("a",), "second": ("b",)}, "log": True})
     with style():
         first, second = pareto.draw(grouped, spec, grid).axes
@@ -246,6 +249,10 @@ def test_entries_of_one_label_share_a_panel():
                                       "figure": FIGURES["histogram"] | {"panels": ["Model", "Task", "p"]}})
     titles = [title for title, _ in panels(spec, ("p",))]
     assert titles == ["p", "other"]
+    one = spec.model_copy(update={"axes": {**spec.axes, "Task": spec.axes["Task"][:1], "p": spec.axes["p"][2:]}})
+    task = one.axes["Task"][0].label
+    assert [title for title, _ in panels(one, ("Task", "p"))] == [f"{task}, other"], "the only panel says what it shows"
+    assert [title for title, _ in panels(one, ("Task", "p"), each=2)] == [""]
 
 
 def bars_of(column, **figure):

@@ -152,7 +152,8 @@ HERE = Conditions("tiny", 1.0, 0, 1, 0.9, "A processor, 1 thread", "2026-11-21",
 def test_the_conditions_stand_in_every_format(spec, grid):
     grid = {coords: replace(held, conditions=HERE) for coords, held in grid.items()}
     table = lay_out(spec, grid)
-    for wanted in ("pair tiny; seed 0; temperature 1; θ = 0.9; A processor, 1 thread; 2026-11-21; lock sha256:0123456789ab",
+    for wanted in ("pair tiny; seed 0; temperature 1; θ = 0.9; A processor, 1 thread; 2026-11-21; "
+                   "lock sha256:0123456789ab",
                    "widest relative half-width: Speedup "):
         assert wanted in table.caption and wanted in markdown(table)
     assert "2026-11-21" in html([table]) and "A processor" in latex(table)
