@@ -90,7 +90,7 @@ class _Layout:
         in_order = sorted(dict.fromkeys(row for row, _ in self.coords), key=lambda row: [
             places[axis].index(label) for axis, label in zip(spec.rows, row, strict=True)])
         rows = tuple(self._row(row, columns, stub) for row in in_order)
-        headers = (*(" · ".join(column) for column in columns), *([spec.mean] if spec.mean else []))
+        headers = (*map(self._header, columns), *([spec.mean] if spec.mean else []))
         under = tuple(self._under(column) for column in columns) + ((spec.values,) if spec.mean else ())
         marked = mark_best(rows)
         table = Table(spec, stub, headers, under, marked, caption(spec, self.grid, stub, marked),
@@ -101,6 +101,11 @@ class _Layout:
         """(row labels, column labels) of a cell."""
         labels = self.spec.labels(coords)
         return tuple(labels[axis] for axis in self.spec.rows), tuple(labels[axis] for axis in self.spec.columns)
+
+    def _header(self, column: Coords) -> str:
+        """The labels of the column axes; a bare number says what it is one of."""
+        return " · ".join(f"{axis} {label}" if label.replace(".", "", 1).isdigit() else label
+                          for axis, label in zip(self.spec.columns, column, strict=True))
 
     def _under(self, column: Coords) -> tuple[Column, ...]:
         """The columns under a header, given by the labels of the column axes."""

@@ -41,7 +41,8 @@ def test_rows_without_a_common_column_are_tables_of_their_own() -> None:
     spec = table_spec(axes=axes, rows=["Method"], columns=["Threshold"], values=["tau"], mean=None, published=None)
     first, second = lay_out_all(spec, full_grid(spec))
     assert first.headers == ("none",) and [row.labels for row in first.rows] == [("SD",)]
-    assert second.headers == ("0.1", "0.2") and [row.labels for row in second.rows] == [("Judge",), ("Judge + DM",)]
+    assert second.headers == ("Threshold 0.1", "Threshold 0.2"), "a bare number says of what"
+    assert [row.labels for row in second.rows] == [("Judge",), ("Judge + DM",)]
     assert not first.caption and second.caption
     relative = {"metric": "tau", "label": "over", "over": {"Method": "Judge"}, "only": {"Method": ["Judge + DM"]}}
     ratios = table_spec(axes=axes, rows=["Method"], columns=["Threshold"], values=["speedup", relative], mean=None,
