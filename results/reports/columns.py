@@ -77,7 +77,9 @@ class Column(Frozen):
 
     @property
     def header(self) -> str:
-        return self.label or self.metric.label
+        """Its name, with a unit that does not stand behind each number."""
+        name, measure = self.label or self.metric.label, self.measure
+        return f"{name} ({measure.unit})" if measure.unit and not measure.sign else name
 
     @property
     def decimals(self) -> int:

@@ -183,6 +183,7 @@ class TableSpec(ReportSpec):
     columns     axes whose entries head the columns; without any, the metrics do.
     mean        header of a computed last column; none if None.
     values      the metrics shown under each header.
+    stacked     the headers one below the other, each with all of its rows: for many metrics.
     lines       each row as several lines, {label: metrics that stand in it}, under the headers of the first one.
     published   numbers of the paper, printed under ours.
     margin      loss of score that counts as none in verdicts on Δ accuracy, a fraction.
@@ -195,6 +196,7 @@ class TableSpec(ReportSpec):
     columns: tuple[str, ...] = ()
     mean: str | None = None
     values: tuple[Column, ...] = Field(min_length=1)
+    stacked: bool = False
     lines: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     published: Published | None = None
     margin: float = Field(default=MARGIN, gt=0, lt=1)
@@ -214,6 +216,8 @@ class TableSpec(ReportSpec):
             raise ValueError("mean: needs columns without 'only', 'over' and 'minus'")
         if self.published and self.published.pair not in self.rows:
             raise ValueError(f"published.pair={self.published.pair!r} must be one of the rows' axes {self.rows}")
+        if self.stacked and (self.mean or self.lines or not self.columns):
+            raise ValueError("stacked: needs 'columns', and neither 'mean' nor 'lines'")
         shown = [name for names in self.lines.values() for name in names]
         if self.lines and (sorted(shown) != sorted(column.metric.name for column in self.values)
                            or len(set(map(len, self.lines.values()))) > 1):
@@ -259,7 +263,7 @@ class TableSpec(ReportSpec):
     def _listed(self, name: str, title: str, metrics: Sequence[str]) -> TableSpec:
         """A further table of the report, with a row for each cell."""
         layout: dict[str, Any] = {"rows": (*self.columns, *self.rows), "columns": (), "mean": None, "published": None,
-                                  "lines": {}}
+                                  "lines": {}, "stacked": False}
         values = tuple(Column.model_validate(metric) for metric in metrics)
         return self.model_copy(update={"name": f"{self.name}_{name}", "title": f"{self.title}: {title}",
                                        "values": values, **layout})

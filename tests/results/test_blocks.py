@@ -32,6 +32,21 @@ def test_lines_hold_every_value_once(lines: dict[str, list[str]]) -> None:
         table_spec(values=["speedup", "tau"], lines=lines)
 
 
+def test_headers_one_below_the_other() -> None:
+    """The numbers of a wide table, with their labels, in a row for each header that they stand under."""
+    specs = [table_spec(values=["speedup", "tau"], mean=None, stacked=stacked) for stacked in (False, True)]
+    grid = full_grid(specs[0])
+    wide, long = (lay_out(spec, grid) for spec in specs)
+    assert [row.labels for row in long.rows] == [
+        (header, *row.labels) for header in wide.headers for row in wide.rows]
+    assert [row.cells[0].numbers for row in long.rows] == [
+        row.cells[i].numbers for i in range(len(wide.headers)) for row in wide.rows]
+    assert long.stub == ("Task", *wide.stub) and long.widest == 2
+    assert sorted(long_csv([long], grid).splitlines()) == sorted(long_csv([wide], grid).splitlines())
+    with pytest.raises(ValidationError, match="stacked: needs 'columns', and neither 'mean' nor 'lines'"):
+        table_spec(stacked=True, mean="Mean")
+
+
 def test_rows_without_a_common_column_are_tables_of_their_own() -> None:
     """As DropMatch's Table 8, where speculative decoding has no threshold."""
     axes = {"Method": [{"label": "SD"}, {"label": "Judge"}, {"label": "Judge + DM"}],
