@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from plots.data import panels
 from plots.histogram import LIGHT_TO_BLUE
@@ -65,7 +66,7 @@ def draw_agreement(agreement: Agreement, spec: FigureSpec, grid: Grid) -> Figure
               for measure in agreement.models]
     figure, axes = panel_grid(len(places), columns=3)
     for ax, (title, at, measure) in zip(axes, places, strict=True):
-        name = "contradiction" if measure == "entailment" else _TITLES[measure]
+        name = "probability of contradiction" if measure == "entailment" else _TITLES[measure]
         ax.set_title(title)
         ax.set_xlabel(f"{name} with the answer's own continuation")
         ax.set_ylabel("share of continuations (%)")
@@ -73,7 +74,9 @@ def draw_agreement(agreement: Agreement, spec: FigureSpec, grid: Grid) -> Figure
         _distributions(ax, outcome(grid, coords).agreement.get(measure, {}), measure)
     held = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if held:
-        figure.legend(list(held.values()), list(held), loc="outside upper left", ncols=2)
+        mean = Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="none",
+                      label="hollow marker: mean")
+        figure.legend(handles=[*held.values(), mean], loc="outside upper left", ncols=3)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Rearrange a table that is laid out: its rows as several lines, its headers one below the other, parts of their own."""
+"""Rearrange a table that is laid out: rows as several lines, headers one below the other, parts of their own."""
 
 from __future__ import annotations
 
