@@ -39,7 +39,7 @@ def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:
             ax.minorticks_off()
         _panel(ax, pareto, spec, grid, at, left_out)
     handles, labels = _legend(axes)
-    named = f"numbers: {pareto.series}" if pareto.lines else None
+    named = f"at points: {pareto.series}" if pareto.lines else None
     figure.legend(handles, labels, loc="outside right upper", title=named)
     return figure
 

@@ -162,7 +162,7 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
     assert sorted(map(markers.count, set(markers))) == [1, 2, 2], "a marker for each line"
     rings = {line.get_marker() for line in ax.lines if line.get_markerfacecolor() == "none"} - {"None"}
     assert rings == {markers[0]}, "a single point is a ring, which hides no point of a line"
-    assert ax.figure.legends[0].get_title().get_text() == "numbers: level"
+    assert ax.figure.legends[0].get_title().get_text() == "at points: level"
     grouped = spec.figure.model_copy(update={"groups": {"first": ("a",), "second": ("b",)}, "log": True})
     with style():
         first, second = pareto.draw(grouped, spec, grid).axes
