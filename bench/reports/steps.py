@@ -7,16 +7,16 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.config.points import Candidate
 from bench.reports.overrides import key_of
 from results.reports.spec import OWN_MODELS
 
 if TYPE_CHECKING:
     from bench.config.compose import Composer
+    from bench.config.points import Candidate
     from bench.run.session import Session
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def with_files(hydra: Composer, overrides: Sequence[str], found: Candidate) -> t
     file that no step makes is absent. Models of the user's own get no step: a file says on which models it was
     measured, its name does not."""
     if found.lacks and found.lacks not in KINDS:
-        return Candidate(None, absent=found.refused), None
+        return replace(found, refused="", absent=found.refused), None
     kind = KINDS.get(found.lacks)
     if kind is None or (pair := hydra.pair(overrides).name) == OWN_MODELS:
         return found, None
