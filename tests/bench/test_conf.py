@@ -17,7 +17,7 @@ from bench.config.paths import CONF
 from bench.config.schema import Pair
 from bench.config.settings import Settings
 from bench.reports.plan import plan_of
-from bench.reports.run import ALL, EVERY, LIST
+from bench.reports.run import ALL, EVERY, LIST, load_report
 from bench.reports.sweep import plans_of
 from methods import registry
 from results.reports.kinds import parse_report
@@ -210,6 +210,14 @@ def test_settings_of_the_papers(hydra) -> None:
     assert "Not printed in the paper: Nodes, here 50" in plan.spec.about and "Not printed" not in spec.edition().about
     shorter = plan_of(spec, hydra, ["pair=qwen3_8b", "engine.device=cpu", "decoding.max_new_tokens=100"])
     assert {cell.max_new_tokens for cell in shorter.cells.values()} == {100}
+
+
+def test_a_classifier_that_people_label_is_left_out(hydra) -> None:
+    """No step makes it; the other rows are composed, and none is refused."""
+    plan = plan_of(load_report("controls_chains", hydra), hydra, ["engine.device=cpu"])
+    assert plan.cells and not plan.refused and not plan.steps
+    assert {coords: "kind=judge labels=FILE" in reason for coords, reason in plan.absent.items()} == {
+        coords: True for coords in (point.coords for point in plan.spec.points()) if "judge" in coords}
 
 
 @pytest.mark.parametrize(("report", "missing"), [("arc_table1", "bench.calibrate"), ("arc_table6", "bench.calibrate"),
