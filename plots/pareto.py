@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -65,14 +66,21 @@ def _panel(
     if names:
         ax.margins(_NAME_MARGIN)
     for i, (label, group) in enumerate(points.items()):
-        for number, (x, y) in enumerate(group):
+        at_place: dict[tuple[float, float], list[str]] = {}
+        for (x, y), name in zip(group, names.get(label, repeat("")), strict=False):  # a group leaves lines out
             if x is not None and y is not None:
                 _draw_point(ax, x, y, i, label, ring=bool(names) and len(group) == 1)
-                if label in names and len(group) > 1:  # such as its threshold; neighbours write to different corners
-                    right, above = _CORNERS[i % len(_CORNERS)]
-                    ax.annotate(names[label][number], (x.value, y.value), xytext=(4 * right, 4 * above),
-                                textcoords="offset points", fontsize=8, color=look(i).colour,
-                                ha="left" if right > 0 else "right", va="bottom" if above > 0 else "top")
+                at_place.setdefault((x.value, y.value), []).append(name)
+        if names and len(group) > 1:
+            _write_names(ax, at_place, i)
+
+
+def _write_names(ax: Axes, at_place: Mapping[tuple[float, float], list[str]], index: int) -> None:
+    """Write what points of a line are, such as their thresholds, beside them; lines write to different corners."""
+    right, above = _CORNERS[index % len(_CORNERS)]
+    for place, names in at_place.items():
+        ax.annotate(", ".join(names), place, xytext=(4 * right, 4 * above), textcoords="offset points", fontsize=8,
+                    color=look(index).colour, ha="left" if right > 0 else "right", va="bottom" if above > 0 else "top")
 
 
 def _names(pareto: Pareto, spec: FigureSpec, at: Mapping[str, str]) -> dict[str, list[str]]:

@@ -162,6 +162,10 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
     assert sorted(map(markers.count, set(markers))) == [1, 2, 2], "a marker for each line"
     rings = {line.get_marker() for line in ax.lines if line.get_markerfacecolor() == "none"} - {"None"}
     assert rings == {markers[0]}, "a single point is a ring, which hides no point of a line"
+    assert sorted(text.get_text() for text in ax.texts) == ["high", "high", "low", "low"]
+    with style():
+        same = pareto.draw(spec.figure, spec, grid | {("a", "high"): grid["a", "low"]}).axes[0]
+    assert sorted(text.get_text() for text in same.texts) == ["high", "low", "low, high"], "one name above another"
     assert ax.figure.legends[0].get_title().get_text() == "at points: level"
     grouped = spec.figure.model_copy(update={"groups": {"first": ("a",), "second": ("b",)}, "log": True})
     with style():
