@@ -85,11 +85,17 @@ class _Repository(ConfigRepository):
     def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
         super().initialize_sources(config_search_path)
         self._read: dict[str, ConfigResult | None] = {}
+        self._is_group: dict[str, bool] = {}
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         if config_path not in self._read:
             self._read[config_path] = super().load_config(config_path)
         return self._read[config_path]
+
+    def group_exists(self, config_path: str) -> bool:
+        if config_path not in self._is_group:
+            self._is_group[config_path] = super().group_exists(config_path)
+        return self._is_group[config_path]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Repository:
         """A copy whose search path may be changed; until then it shares what was read."""

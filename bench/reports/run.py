@@ -16,7 +16,7 @@ from bench.reports.keep import keep_reports
 from bench.reports.outlook import reachable, show_cells, show_reports
 from bench.reports.overrides import Selection, key_of, made_by
 from bench.reports.own_rule import takes_rule
-from bench.reports.plan import Plan, needs_judge, plan_of
+from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.render import log_items, render_plans
 from bench.reports.steps import run_steps, show_steps
 from bench.reports.workload import run_workload
@@ -106,7 +106,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if isinstance(workload := reports.get(request.reports[0]), Workload) and len(request.reports) == 1:
         return run_workload(workload, hydra, request.overrides, session)
     specs = [report for report in reports.values() if not isinstance(report, Workload)]
-    plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
+    with uncollected():
+        plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
     requested = [spec.name for spec in specs if request.names(spec)]
     steps = [step for name in requested for step in plans[name].steps.values()]
     if session.settings.dry_run:
