@@ -78,7 +78,8 @@ class Number:
 
     def _format(self, value: float, signed: bool = False) -> str:
         sign = "+" if signed or self.column.measure.signed else ""
-        return f"{self.column.measure.shown(value):{sign}.{self.column.decimals}f}".replace("-", "−")
+        shown = round(self.column.measure.shown(value), self.column.decimals) + 0.0  # −0.0 + 0.0 is 0.0
+        return f"{shown:{sign}.{self.column.decimals}f}".replace("-", "−")
 
 
 @dataclass(frozen=True, slots=True)

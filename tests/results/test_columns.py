@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from results.metrics.paired import PAIRED, relative
+from results.reports.columns import Column
 from results.reports.formats import html, latex, long_csv, markdown
 from results.reports.grid import Outcome
 from results.reports.layout import lay_out
+from results.reports.table import Number
 from results.store.judge_summary import JudgeSummary
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
@@ -140,3 +142,10 @@ def test_what_a_judge_gave_stands_with_its_interval_and_both_orders():
     assert "judged by own: 4 prompts, 1 of 8 replies without a verdict" in text
     assert "75.0% won where its answer stood first, 25.0% where second" in text
     assert "needs judge.base_url" in lines(text, "| MARS")[0]
+
+
+def test_zero_has_no_minus() -> None:
+    """What rounds to nothing is printed as +0.00 where signs are printed."""
+    column = Column.model_validate("tau_gain")
+    number = Number(column, -0.0004, interval=(-0.01, -0.0))
+    assert (number.text, number.interval_text) == ("+0.00", "[−0.01, +0.00]")
