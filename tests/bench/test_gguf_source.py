@@ -124,7 +124,7 @@ def test_both_smollm2_pairs_are_what_they_say() -> None:
     assert (hub.target.source, hub.target.revision) == ("HuggingFaceTB/SmolLM2-135M-Instruct", None)
 
 
-LEAST_ACCEPTED = {"eagle3": 0.5, "model": 0.5}
+LEAST_ACCEPTED = {"eagle3": 0.5, "model": 0.2}
 """Draft tokens a cycle that the shipped drafters at least get right: one given wrong states gets none."""
 NEW = 128
 
