@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rapidfuzz.distance import Levenshtein
-from scipy.special import ndtri
 
 Interval = tuple[float, float]
 LEVEL = 0.95
-NORMAL_95 = float(ndtri((1 + LEVEL) / 2))
+NORMAL_95 = NormalDist().inv_cdf((1 + LEVEL) / 2)
 RESAMPLES = 9999
 SEED = 0
 

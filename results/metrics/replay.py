@@ -6,13 +6,16 @@ the replay is exact at the traced threshold and an approximation far from it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from results.metrics import intervals
 from results.store.clauses import TESTED
 from results.store.traces import Threshold
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS = ("prompt", "turn", "cycle", "node", "parent", "depth", "clause", "accept", "score", "inside", "outside")
 _COMPARE = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
@@ -28,6 +31,8 @@ def replay(trace: pd.DataFrame, threshold: Threshold, values: Sequence[float]) -
     """
     drafted = trace[trace["clause"] != "drawn"]
     cycles = trace.groupby(["prompt", "turn", "cycle"], observed=True, sort=False).ngroups
+    import pandas as pd  # takes half a second, which a dry run should not cost
+
     return pd.DataFrame([{"threshold": value, **_at(drafted, kept_at(drafted, threshold, value), cycles)}
                          for value in values])
 

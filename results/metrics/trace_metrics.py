@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from results.metrics import intervals
 from results.store.clauses import EMITTED, KEPT, TESTED
 from results.store.errors import StoreError
 from results.store.traces import TraceFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEADS = 5
 """Dropout heads of the papers' tables."""
@@ -67,6 +69,8 @@ def quantities(traces: TraceFolder, names: tuple[str, ...], tested: bool = False
     frame = traces.frame(sorted(read))
     rows = TESTED if tested else EMITTED
     frame = _contexts(frame) if kinds == {"contexts"} else frame[frame["clause"].isin(rows)]
+    import pandas as pd  # takes half a second, which a dry run should not cost
+
     numbers = pd.DataFrame({name: quantity.of(frame) for name, quantity in zip(names, chosen, strict=True)})
     labelled = numbers.assign(clause=frame["clause"], by_threshold=frame["by_threshold"])
     known = labelled.loc[np.isfinite(numbers.to_numpy(float)).all(axis=1)]
@@ -91,6 +95,8 @@ def trace_metrics(traces: Sequence[TraceFolder], tokens: Mapping[str, int], temp
     columns = ["prompt", "clause", "rank", "majority", "majority_p", "votes", "js_centroid", "js_heads",
                "js_heads_max", "token", "strict", "p0", "p", "p1"]
     try:
+        import pandas as pd  # takes half a second, which a dry run should not cost
+
         frame = pd.concat([folder.frame(columns) for folder in traces], ignore_index=True)
     except StoreError:
         return {}
@@ -122,6 +128,8 @@ def relative_probability(frame: pd.DataFrame, temperature: float) -> pd.Series:
 
 def _out_of_head(frame: pd.DataFrame, tokens: Mapping[str, int], temperature: float) -> dict[str, Any]:
     relaxed = frame[frame["clause"].isin(KEPT) & ~frame["strict"]]
+    import pandas as pd  # takes half a second, which a dry run should not cost
+
     counts = _counts(relaxed[relative_probability(relaxed, temperature) < HEAD], pd.Series(list(tokens)))
     return _pooled("out_of_head_1k", 1000 * counts, pd.Series(tokens))
 

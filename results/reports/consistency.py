@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 IDENTITY = ["cell", "seed", "n", "value_name"]
 """What names a number: the cell, over how many prompts, and the metric."""
 VALUES = ["value", "ci_low", "ci_high"]
@@ -27,6 +25,8 @@ class Contradiction:
 def contradictions(paths: Iterable[Path]) -> list[Contradiction]:
     """Each number that two of these CSV files, or two lines of one, give differently. Files without cells' names, those
     of traced positions, are left out."""
+    import pandas as pd  # takes half a second, which a dry run should not cost
+
     frames = []
     for path in paths:
         frame = pd.read_csv(path)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from results.metrics.catalog import metric
 from results.metrics.trace_metrics import quantities
@@ -16,6 +14,9 @@ from results.reports.formats import spreadsheet_text
 from results.reports.grid import Grid, outcome
 from results.reports.spec import FigureSpec
 from results.store.reasons import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DIGITS = "%.5g"
 """Of traced quantities: logits of float32 models have not many more."""
@@ -30,6 +31,8 @@ def render_data(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]
     if isinstance(spec.figure, Traced):
         frame = _positions(spec, grid, spec.figure)
     else:
+        import pandas as pd  # takes half a second, which a dry run should not cost
+
         frame = pd.DataFrame([line for point in spec.points() for line in _lines(spec, point.coords, grid)])
         frame = frame.astype(dict.fromkeys(frame.columns.intersection(["n", "seed", "repeats"]), "Int64"))
     texts = {str(name): frame[name].map(spreadsheet_text) for name in frame.select_dtypes(exclude="number")}
@@ -67,4 +70,6 @@ def _positions(spec: FigureSpec, grid: Grid, traced: Traced) -> pd.DataFrame:
             names = (view.x,) if view.y is None else (view.x, view.y)
             frame = quantities(held.trace, names, view.points == "tested")
             frames.append(frame.assign(report=spec.name, view=view.title or view.x, **spec.labels(point.coords)))
+    import pandas as pd  # takes half a second, which a dry run should not cost
+
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"report": []})

@@ -10,7 +10,6 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from results.reports.conditions import columns_of
@@ -114,6 +113,8 @@ def markdown(table: Table) -> str:
     lines = [[*labels, *map(_markdown_text, row_texts(row))] for labels, row in labelled_rows(table)]
     heads, *body = [[_no_html(text).replace("|", r"\|") for text in line] for line in ([*table.stub, *columns], *lines)]
     align = ["left"] * len(table.stub) + ["right"] * len(columns)
+    import pandas as pd  # takes half a second, which a dry run should not cost
+
     grid = pd.DataFrame(body, columns=heads).to_markdown(index=False, colalign=align, disable_numparse=True)
     notes = "\n".join(f"{_raised([i])} {note}  " for i, note in enumerate(table.notes))
     findings = "\n".join(f"- {finding}" for finding in table.findings)
@@ -216,6 +217,8 @@ def long_csv(tables: Sequence[Table], grid: Grid) -> str:
     lines = [_csv_line(table, cell, number, grid)
              for table in noted for row in table.rows for cell in row.cells if cell.state != "absent"
              for number in cell.numbers if not number.absent]
+    import pandas as pd  # takes half a second, which a dry run should not cost
+
     frame = pd.DataFrame(lines).astype({"n": "Int64", "failed_prompts": "Int64"})
     texts = {str(name): frame[name].map(spreadsheet_text) for name in frame.select_dtypes(exclude="number")}
     return frame.assign(**texts).rename(columns=spreadsheet_text).to_csv(index=False)

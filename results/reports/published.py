@@ -10,8 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-
 FOLDER = Path(__file__).parents[1] / "published"
 COLUMNS = ["pair", "row", "column", "value_name", "value"]
 
@@ -71,6 +69,8 @@ def load_published(file: str) -> Numbers:
     path = FOLDER / file
     if not path.exists():
         raise ValueError(f"published.file={file}: no such file; there are {', '.join(published_files())}")
+    import pandas as pd  # takes half a second, which a dry run should not cost
+
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     rows = table[COLUMNS] if set(COLUMNS) <= set(table.columns) <= {*COLUMNS, "bold"} else pd.DataFrame([[""]])
     if (rows == "").any(axis=None) or table.duplicated(COLUMNS[:-1]).any():
