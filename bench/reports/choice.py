@@ -150,7 +150,8 @@ class ChosenRow:
             summary = summary.with_values(**trace_metrics(traces, tokens, temperature))
         known = [held for name in cells if (held := self.grid[self.settings[name]].conditions) is not None]
         conditions = None if not known else replace(
-            known[0], sessions=tuple(sorted({one for held in known for one in held.sessions})))
+            known[0], sessions=tuple(sorted({one for held in known for one in held.sessions})),
+            cell=" + ".join(dict.fromkeys(held.cell for held in known)))
         return Outcome.measured(summary, conditions=conditions, items=items)
 
     def _notes(self, chosen: Sequence[Chosen]) -> tuple[str, ...]:

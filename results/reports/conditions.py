@@ -49,7 +49,7 @@ class Conditions:
     baseline      name of the cell of autoregressive decoding beside it, and the size of its batches
     sessions      the sessions of its timed prompts
     stopping      the rule that chose the number of prompts, in words; empty for a fixed number
-    cell          name of the cell, which says what was measured
+    cell          name of the cell, which says what was measured; of a row over several their names, joined by " + "
     """
 
     pair: str
