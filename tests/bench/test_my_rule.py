@@ -16,6 +16,7 @@ import methods.rules
 from bench.config.compose import composer
 from bench.reports.plan import plan_of
 from methods import registry
+from results.reports.consistency import contradictions
 from results.reports.kinds import parse_report
 from results.reports.swept import Sweep, spread
 
@@ -48,6 +49,7 @@ def test_the_rule_of_the_page(command, floor: list[str], tmp_path: Path) -> None
     settings = {row["Setting"] for row in rows if row["Rule"] == "floor"} - {None, ""}
     assert settings == {"floor = 0.2", "floor = 0.8"}
     assert {cell.config()["rule"].get("floor") for cell in result.cells} == {None, 0.2, 0.8}
+    assert not contradictions([out / "my_rule_floor.csv"]), "a row over two settings names the cells of both"
     text = (out / "my_rule_floor.md").read_text()
     assert "### floor beside the best lossless method" in text
     assert re.search(r"floor.* (remains a gain|is faster|is no gain|is undecided)", text), "the verdict in words"
