@@ -46,10 +46,11 @@ def keep_reports(plans: Mapping[str, Plan], commands: Sequence[str], names: Iter
         own = {plan.spec.name for plan in plans.values()}
         earlier = {name for name in names if (folder / f"{name}.environment.json").exists()} - own
         outdated = contradicted(earlier, folder, fresh)
-        for name in {*names} - (earlier - outdated):
+        staying = earlier - outdated
+        for name in {*names} - staying:
             for ending in KEPT:
                 (folder / f"{name}{ending}").unlink(missing_ok=True)
-        lines = listed(folder / INDEX, earlier - outdated) | index(plans, commands)
+        lines = listed(folder / INDEX, staying) | index(plans, commands)
         (fresh / INDEX).write_text("# Tables and figures\n\n" + "".join(lines[name] for name in sorted(lines)),
                                    encoding="utf-8")
         page = fresh / PAGE
