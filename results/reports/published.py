@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -69,16 +70,15 @@ def load_published(file: str) -> Numbers:
     path = FOLDER / file
     if not path.exists():
         raise ValueError(f"published.file={file}: no such file; there are {', '.join(published_files())}")
-    import pandas as pd  # takes half a second, which a dry run should not cost
-
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    rows = table[COLUMNS] if set(COLUMNS) <= set(table.columns) <= {*COLUMNS, "bold"} else pd.DataFrame([[""]])
-    if (rows == "").any(axis=None) or table.duplicated(COLUMNS[:-1]).any():
+    with path.open(encoding="utf-8", newline="") as lines:  # not pandas, whose import a dry run should not wait for
+        reader = csv.DictReader(lines)
+        rows, names = list(reader), set(reader.fieldnames or ())
+    known = set(COLUMNS) <= names <= {*COLUMNS, "bold"}
+    places = [tuple(row[name] for name in COLUMNS[:-1]) for row in rows] if known else []
+    if not known or not all(row[name] for row in rows for name in COLUMNS) or len(set(places)) < len(rows):
         raise ValueError(f"{path}: needs the columns {','.join(COLUMNS)} and perhaps bold, no gaps and no line twice")
-    bold = table["bold"] == "bold" if "bold" in table else [False] * len(table)
-    places = rows[COLUMNS[:-1]].itertuples(index=False, name=None)
-    return {Key(*place): Printed(text, is_bold)
-            for place, text, is_bold in zip(places, rows["value"], bold, strict=True)}
+    return {Key(*place): Printed(row["value"], row.get("bold") == "bold")
+            for place, row in zip(places, rows, strict=True)}
 
 
 def published_files() -> list[str]:
