@@ -142,7 +142,7 @@ class Pair(Section):
         except KeyError:
             known = ", ".join(f"pair.{other}" for other in self.checkpoints)
             raise NotHere(f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has "
-                            f"{known})") from None
+                          f"{known})") from None
 
     def check(self, role: str) -> None:
         """Raises ConfigError for a role that is not set, and for a source that looks like a folder and is none:
@@ -162,7 +162,7 @@ class Pair(Section):
         if looks_local and not Path(source).is_dir():
             if Path(source).is_relative_to(MODELS):
                 raise NotHere(f"pair.{role}={Path(source).relative_to(PROJECT)}: not in this checkout; give "
-                                f"pair.{role}=FOLDER, or train it (python -m bench.train_heads)")
+                              f"pair.{role}=FOLDER, or train it (python -m bench.train_heads)")
             raise ConfigError(f"pair.{role}={source}: no such folder; give a checkpoint or a hub name org/model")
 
     def _check_gguf(self, role: str, source: str) -> None:
