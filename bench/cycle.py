@@ -14,6 +14,7 @@ from torch import Tensor
 from bench.config.command import run_command
 from bench.run.open_cell import OpenCell
 from methods.decode import Limits, Request, generate
+from methods.observer import Observer
 from methods.rules import clause as rules_clause
 from results.store.clauses import KEPT, Clause
 from results.store.cycles import Cycle, Node
@@ -30,7 +31,7 @@ BEFORE = 60
 """Tokens of context stored with a cycle."""
 
 
-class CycleRecorder:
+class CycleRecorder(Observer):
     """An observer that records every cycle of a batch of one.
 
     ids       the committed tokens so far, the prompt's first.
@@ -41,7 +42,8 @@ class CycleRecorder:
         self.target, self.ids, self.settings = target, list(ids), settings
         self.cycles: list[Cycle] = []
 
-    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, _: Tensor) -> None:
+    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, u: Tensor,
+                 requests: Sequence[int]) -> None:
         nodes = tree_nodes(v, decision, path, self.target)
         self.ids.append(nodes[0].token)
         before, drawn = piece(self.target, self.ids[-BEFORE:]), self._drawn(v, int(path.last), int(token))
@@ -91,7 +93,7 @@ def piece(target: LanguageModel, ids: list[int]) -> str:
 def record(method: Method, request: Request, limits: Limits, settings: dict[str, str]) -> list[Cycle]:
     """Decode one answer and return all its cycles."""
     recorder = CycleRecorder(method.target, request.input_ids, settings)
-    generate(method, [request], limits, observer=recorder)
+    generate(method, [request], limits, observers=[recorder])
     return recorder.cycles
 
 

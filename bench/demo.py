@@ -59,7 +59,7 @@ def legend(nodes: Sequence[Node]) -> Text:
 def answer(method: Method, request: Request, limits: Limits, caption: dict[str, str]) -> list[Node]:
     """Decode one prompt; the tokens of its answer."""
     recorder = CycleRecorder(method.target, request.input_ids, caption)
-    [generation] = generate(method, [request], limits, observer=recorder)
+    [generation] = generate(method, [request], limits, observers=[recorder])
     return emitted(recorder.cycles, len(generation.output_ids))
 
 

@@ -6,26 +6,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from methods.acceptance import settle
+from methods.batch import Batch, Generation
 from methods.engine.cache import SlotCache
 from methods.engine.clock import now
 from methods.engine.team import together
 from methods.method import Method
+from methods.observer import Observer
 from methods.prompt_rng import PromptRng
 from methods.rules.verification import State, Verification
-from methods.rules.walk import Decision, Walk
+from methods.rules.walk import Walk
 from methods.sampling import draw
 from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import
-    from methods.engine.language_model import LanguageModel
+    from methods.engine.language_model import LanguageModel, Output
 
 
 class TooLong(IndexError):
@@ -42,41 +44,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where a generation ends: `max_new_tokens`, any of `eos_ids`, or before the first of the strings `stop`."""
+    """Where a generation ends: `max_new_tokens`, any of `eos_ids`, or before the first of the strings `stop`.
+
+    shrink  rows that have ended leave the batch: less work, the same tokens, but cycles of uneven cost. A timed batch
+            keeps its rows, and so does one whose forwards are recorded graphs."""
 
     max_new_tokens: int
     eos_ids: frozenset[int]
     stop: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Generation:
-    """What one row produced. Tokens after the end are dropped from text *and* from counts.
-
-    output_ids  emitted tokens, the end-of-sequence token included; the first comes from the prefill.
-    committed   tokens committed in each cycle, correction or bonus included: len(output_ids) == 1 + sum(committed).
-    accepted    draft tokens accepted in each cycle.
-    relaxed     emitted draft tokens that the lossless test rejects and that are not the target's argmax.
-    greedier    emitted draft tokens that the lossless test rejects although they are the target's argmax.
-    drafted     draft tokens before pruning, 0 without pruning.
-    pruned      those of them that pruning dropped.
-    flags       name of a rule's flag -> in how many contexts of emitted tokens it was set.
-    prefill_s   seconds of wall time until the first token, the batch's divided by its rows.
-    decode_s    seconds of wall time after that, the batch's divided by its rows.
-    finish      "eos", "length" or "stop".
-    """
-
-    output_ids: list[int] = field(default_factory=list)
-    committed: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    relaxed: int = 0
-    greedier: int = 0
-    drafted: int = 0
-    pruned: int = 0
-    flags: dict[str, int] = field(default_factory=dict)
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
-    finish: str = ""
+    shrink: bool = False
 
 
 Probe = Callable[[str], AbstractContextManager[None]]
@@ -90,18 +66,10 @@ def no_probe(_: str) -> AbstractContextManager[None]:
     return _NOTHING
 
 
-class Observer(Protocol):
-    """Watches a decode from outside: for untimed passes such as traces. It may wait for the device."""
-
-    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, u: Tensor) -> None:
-        """Called once a cycle, after the rule decided and before anything is committed: `token` [B] is the token after
-        the kept path, drawn with `u` [B]. Rows that have ended are still in the batch."""
-
-
 @together(3)
 @torch.inference_mode()
 def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = no_probe,
-             observer: Observer | None = None) -> list[Generation]:
+             observers: Sequence[Observer] = ()) -> list[Generation]:
     """Decode one batch. Raises TooLong when a prompt and its answer do not fit the model's positions."""
     target, rows = method.target, [list(request.input_ids) for request in requests]
     slots = _slots(method, rows, limits)
@@ -111,8 +79,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
 
     start = now(target.device)
     cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(target)
-    first = target.prefill(rows, cache, features=wanted)
-    token = target.agree(draw(method.sampling.probs(first.logits[:, 0]), rng.cycle()[:, -1]))
+    first, token = _prefill(method, rows, cache, rng, wanted, observers)
     proposer = method.proposer(rows, slots)
     proposer.attach_target_cache(cache)
     proposer.on_logits(first.logits, torch.zeros_like(token))
@@ -120,35 +87,47 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         proposer.on_features(first.features, [range(len(row)) for row in rows])
     for row, generation, new in zip(rows, generations, token.tolist(), strict=True):
         _emit(row, generation, [new], limits, target)
-    state = method.rule.start(rows, target.device)
+    batch = Batch(rows, generations, cache, rng, proposer, method.rule.start(rows, target.device))
     began = now(target.device)
 
-    while not all(g.finish for g in generations):
+    while batch.unfinished:
+        if limits.shrink:
+            batch.shrink()
         u = rng.cycle()
         with probe("draft"):
-            draft = target.agree(proposer.propose(rows, u[:, nodes + 1:]))
+            draft = target.agree(proposer.propose(batch.rows, u[:, nodes + 1:]))
         with probe("verify"):
-            v, features, extra_argmax = verify(method, draft, cache, u, wanted, state)
+            v, features, extra_argmax = verify(method, draft, cache, u, wanted, batch.state)
         with probe("accept"):
-            decision, path, token, state = settle(method.rule, v, u[:, nodes], cache, observed=observer is not None)
-            path, token, state = target.agree((path, token, state))
+            decision, path, token, batch.state = settle(method.rule, v, u[:, nodes], cache, observed=bool(observers))
+            path, token, batch.state = target.agree((path, token, batch.state))
             if not v.draft.chain:
                 cache.compact(path.by_depth(v.draft))
             outcomes = read_outcomes(v, path, token, extra_argmax)
             proposer.on_logits(v.logits, path.last)
-        if observer is not None:
-            observer.on_cycle(v, decision, path, token, u[:, nodes])
+        for observer in observers:
+            observer.on_cycle(v, decision, path, token, u[:, nodes], batch.requests)
         with probe("commit"):
-            kept = commit(rows, generations, cache, outcomes, limits, target)
+            kept = commit(batch.rows, batch.generations, cache, outcomes, limits, target)
             if features is not None:
                 proposer.on_features(features, kept)
             if draft.extra_nodes:
                 proposer.on_extra_outputs([outcome.extra_argmax for outcome in outcomes])
     seconds = (began - start) / len(rows), (now(target.device) - began) / len(rows)
-    for index, generation in enumerate(generations):
+    batch.count_pruned()
+    for generation in generations:
         generation.prefill_s, generation.decode_s = seconds
-        generation.drafted, generation.pruned = proposer.pruning_counts(index, len(generation.committed))
     return generations
+
+
+def _prefill(method: Method, rows: list[list[int]], cache: SlotCache, rng: PromptRng, wanted: tuple[int, ...],
+             observers: Sequence[Observer]) -> tuple[Output, Tensor]:
+    """The target's output for the prompts, with the features `wanted`, and the first tokens [B], drawn from it."""
+    first = method.target.prefill(rows, cache, features=wanted)
+    token = method.target.agree(draw(method.sampling.probs(first.logits[:, 0]), rng.cycle()[:, -1]))
+    for observer in observers:
+        observer.on_first(first.logits[:, 0], token)
+    return first, token
 
 
 def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor, features: tuple[int, ...] = (),

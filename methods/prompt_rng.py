@@ -24,6 +24,12 @@ class PromptRng:
         self.block: Tensor | None = None
         self.used = BLOCK
 
+    def keep(self, places: list[int]) -> None:
+        """Only the rows at these places go on."""
+        self.rows = [self.rows[place] for place in places]
+        if self.block is not None:
+            self.block = self.block[places]
+
     def cycle(self) -> Tensor:
         """[B, width] float32 uniforms in [0, 1) of the next cycle."""
         if self.block is None or self.used == BLOCK:

@@ -163,6 +163,13 @@ class PrunedProposer(Proposer):
         self.entropy = root_entropy(logits[torch.arange(len(node), device=node.device), node])
         self.proposer.on_logits(logits, node)
 
+    def keep(self, places: list[int]) -> None:
+        assert self.entropy is not None, "on_logits comes first"
+        self.proposer.keep(places)
+        self.entropy = self.entropy[places]
+        self.drafted, self.dropped = ([[cycle[place] for place in places] for cycle in counts]
+                                      for counts in (self.drafted, self.dropped))
+
     def pruning_counts(self, row: int, cycles: int) -> tuple[int, int]:
         drafted, dropped = (sum(cycle[row] for cycle in counts[:cycles]) for counts in (self.drafted, self.dropped))
         return drafted, dropped

@@ -37,9 +37,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from methods.decode import Generation, Limits, Request, generate
+from methods.batch import Generation
+from methods.decode import Limits, Request, generate
 from methods.engine.team import together
+from methods.likelihood import EmittedNll
 from methods.method import Method
+from methods.observer import Observer
 from methods.rules.base import Relation, Rule
 from methods.rules.clause import Clause, clauses
 from methods.rules.fsd import divergence
@@ -81,25 +84,31 @@ class Traced:
     threshold: TracedThreshold | None
 
 
-class TraceRecorder:
+class TraceRecorder(Observer):
     """An observer that collects the columns of every cycle.
 
-    cycles     name -> [B, N] per cycle: the draft nodes without the root, then the drawn token.
+    cycles     of each request: name -> [N] per cycle, the draft nodes without the root, then the drawn token.
     threshold  the rule's, None for a rule without one.
     """
 
     def __init__(self, rule: Rule):
         self.rule = rule
-        self.cycles: list[Columns] = []
+        self.cycles: list[list[Columns]] = []
         self.threshold: TracedThreshold | None = None
 
-    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, u: Tensor) -> None:
+    def on_first(self, logits: Tensor, token: Tensor) -> None:
+        self.cycles = [[] for _ in token]
+
+    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, u: Tensor,
+                 requests: Sequence[int]) -> None:
         columns = {**_target_columns(v, path.last, token), **_draft_columns(v, path.last),
                    **_place_columns(v, path.last), **self._rule_columns(v, decision, path)}
         columns["argmax"] = _with_drawn(v.is_argmax, token == v.at(v.argmax, path.last))
         columns["u"] = _with_drawn(v.u, u)
         columns["valid"] = _with_drawn(v.draft.valid, torch.ones_like(u))
-        self.cycles.append({name: column.cpu().numpy() for name, column in columns.items()})
+        arrays = {name: column.cpu().numpy() for name, column in columns.items()}
+        for row, request in enumerate(requests):
+            self.cycles[request].append({name: array[row] for name, array in arrays.items()})
 
     def _rule_columns(self, v: Verification, decision: Decision, path: Walk) -> dict[str, Tensor]:
         drawn = torch.full_like(path.last, Clause.DRAWN)
@@ -117,18 +126,19 @@ class TraceRecorder:
 
 @together(3)
 def traced(method: Method, requests: Sequence[Request], limits: Limits) -> list[Traced]:
-    """Decode a batch as `generate` does, with the same tokens, and record every cycle of every row until its end.
+    """Decode a batch as `priced` does, with the same tokens, and record every cycle of every row until its end.
 
     Drafts carry their distribution where the drafter has one; that changes no token."""
-    recorder = TraceRecorder(method.rule)
+    recorder, likelihood = TraceRecorder(method.rule), EmittedNll()
     method = replace(method, draft=replace(method.draft, needs_q=method.drafter.has_q))
-    generations = generate(method, requests, limits, observer=recorder)
-    return [Traced(generation, _rows(recorder.cycles[:len(generation.committed)], row, sum(generation.committed[-1:])),
-                   recorder.threshold) for row, generation in enumerate(generations)]
+    generations = generate(method, requests, limits, observers=[recorder, likelihood])
+    likelihood.add_to(generations)
+    return [Traced(generation, _joined(cycles[:len(generation.committed)], sum(generation.committed[-1:])),
+                   recorder.threshold) for generation, cycles in zip(generations, recorder.cycles, strict=True)]
 
 
 def decoder(traces: dict[str, Traced]) -> Callable[[Method, Sequence[Request], Limits], list[Generation]]:
-    """A function with the signature of `generate` that also stores a trace in `traces` under each request's key."""
+    """A function with the signature of `priced` that also stores a trace in `traces` under each request's key."""
     def decode(method: Method, requests: Sequence[Request], limits: Limits) -> list[Generation]:
         batch = traced(method, requests, limits)
         traces.update(zip((request.key for request in requests), batch, strict=True))
@@ -136,18 +146,18 @@ def decoder(traces: dict[str, Traced]) -> Callable[[Method, Sequence[Request], L
     return decode
 
 
-def _rows(cycles: Sequence[Columns], row: int, last: int) -> Columns:
-    """The valid positions of one row of the batch, all cycles in order, up to the answer's end: the last cycle emitted
-    `last` tokens, and positions deeper than that are dropped."""
+def _joined(cycles: Sequence[Columns], last: int) -> Columns:
+    """The valid positions of one row, all cycles in order, up to the answer's end: the last cycle emitted `last`
+    tokens, and positions deeper than that are dropped."""
     if not cycles:
         return {}
-    masks = [cycle["valid"][row] for cycle in cycles]
-    depth = cycles[-1]["depth"][row]
+    masks = [cycle["valid"] for cycle in cycles]
+    depth = cycles[-1]["depth"]
     if depth[-1] > last:  # the drawn token's depth: the end cut the last cycle
         masks[-1] = masks[-1] & (depth <= last)
     columns: Columns = {}
     for name in dict.fromkeys(name for cycle in cycles for name in cycle if name != "valid"):
-        parts = [cycle[name][row][mask] if name in cycle else np.full(mask.sum(), np.nan, np.float32)
+        parts = [cycle[name][mask] if name in cycle else np.full(mask.sum(), np.nan, np.float32)
                  for cycle, mask in zip(cycles, masks, strict=True)]
         columns[name] = np.concatenate(parts)
     columns["cycle"] = np.repeat(np.arange(len(cycles), dtype=np.int32), [mask.sum() for mask in masks])
@@ -163,7 +173,7 @@ def _with_drawn(per_node: Tensor, drawn: Tensor | None = None) -> Tensor:
 
 def _target_columns(v: Verification, last: Tensor, token: Tensor) -> dict[str, Tensor]:
     """What the target's distribution says of each token and its context."""
-    (z, ids), log_mass = v.top2, v.logits.logsumexp(-1)
+    (z, ids), log_mass = v.top2, v.log_mass
     contexts = {"top1": ids[..., 0], "top2": ids[..., 1], "z1": z[..., 0], "z2": z[..., 1],
                 "p1": (z[..., 0] - log_mass).exp(), "p2": (z[..., 1] - log_mass).exp()}
     further, tokens = v.logits.topk(min(TOP, v.logits.shape[-1]))

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from methods.decode import Generation, Limits, Request, check_fit, generate, text_of
+from methods.decode import Limits, Request, check_fit, generate, text_of
 from results.store.reasons import format_exception
 from tasks.base import Prompt, TaskError
 
 if TYPE_CHECKING:
+    from methods.batch import Generation
     from methods.engine.language_model import LanguageModel
     from methods.method import Method
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Answer:
     """What one method emitted for one prompt, all its turns: lists per turn, or per cycle over all turns.
 
-    `nll` is that of all emitted tokens under the target, once `bench.run.likelihood.add_nll` has computed it.
+    `nll` is that of all emitted tokens under the target, where `decode` computes it.
     `error` is the one-line reason why the prompt could not be answered; the other fields are then incomplete."""
 
     prompt: Prompt
@@ -53,6 +54,8 @@ class Answer:
         self.pruned += generation.pruned
         for name, count in generation.flags.items():
             self.flags[name] = self.flags.get(name, 0) + count
+        if generation.nll is not None:
+            self.nll = generation.nll + (self.nll or 0.0)
         self.prompt_tokens += prompt_tokens
         self.prefill_s += generation.prefill_s
         self.decode_s += generation.decode_s

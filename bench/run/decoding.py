@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench.run.conversation import Answer, answer
-from bench.run.likelihood import add_nll
-from methods.decode import Generation, Limits, generate
+from methods.decode import Limits
+from methods.likelihood import priced
 from methods.rules.clause import Clause
 from methods.trace import Traced, decoder
 from results.store.reasons import format_exception
@@ -22,6 +22,7 @@ from results.store.traces import Threshold
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.model_pool import ModelPool
+    from methods.batch import Generation
     from methods.method import Method
     from tasks.base import Prompt, Score, Task
 
@@ -84,11 +85,10 @@ class Decoder:
 
     def _fill(self, done: Done, job: Job, method: Method, task: Task) -> None:
         traces: dict[str, Traced] = {}
-        runs = self._answers(job, method, task, job.prompts, decoder(traces) if job.traced else generate)
+        runs = self._answers(job, method, task, job.prompts, decoder(traces) if job.traced else priced)
         if job.traced:
             _add_columns(done, job, runs, task, traces)
             runs = self._again_untraced(done, job, method, task, runs)
-        _price(method, runs)
         done.records = [scored(run, task, job.cell.seed) for run in runs]
 
     def _answers(self, job: Job, method: Method, task: Task, prompts: Sequence[Prompt],
@@ -109,7 +109,7 @@ class Decoder:
         answers = list(runs)
         for place, run in enumerate(runs):
             if run.error is not None:
-                [answers[place]] = _ask(job, method, task, [run.prompt], generate)
+                [answers[place]] = _ask(job, method, task, [run.prompt], priced)
                 if answers[place].error is None:
                     done.untraced = f"{run.prompt.id}: {run.error}"
         return answers
@@ -121,21 +121,9 @@ def _cpu_seconds() -> float:
 
 def _ask(job: Job, method: Method, task: Task, prompts: Sequence[Prompt],
          decode: Callable[..., list[Generation]]) -> list[Answer]:
-    return answer(method, prompts, limits_of(job.cell, method, task),
+    limits = replace(limits_of(job.cell, method, task), shrink=True)
+    return answer(method, prompts, limits,
                   lambda prompt, turn: stream_name(job.cell, task, prompt, turn), decode=decode)
-
-
-def _price(method: Method, runs: Sequence[Answer]) -> None:
-    """Add the likelihoods; those of a batch that do not fit in memory together are computed one by one."""
-    try:
-        add_nll(method.target, runs)
-    except Exception:  # too little memory for all: tried again, and what then fails has failed
-        for run in runs:
-            run.nll = None
-            try:
-                add_nll(method.target, [run])
-            except Exception as error:
-                run.error = run.error or f"likelihood: {format_exception(error)}"
 
 
 def limits_of(cell: Cell, method: Method, task: Task) -> Limits:

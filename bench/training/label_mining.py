@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bench.run.conversation import context
-from methods.decode import Generation, Limits, Request, generate, text_of
+from methods.batch import Generation
+from methods.decode import Limits, Request, generate, text_of
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel

@@ -27,6 +27,9 @@ class ChainProposer(Proposer):
     def __init__(self, model: LanguageModel, settings: DraftSettings, sampled: bool, stop_below: float = 0.0):
         self.model, self.settings, self.sampled, self.stop_below = model, settings, sampled, stop_below
 
+    def keep(self, places: list[int]) -> None:
+        self.cache.keep(places)
+
     def draft(self, tokens: Tensor, u: Tensor) -> Draft:
         """Append `tokens` [B, n], the last of them the root, to the cache, then draft K tokens with the uniforms `u`
         [B, K]. The cache then holds all tokens fed."""

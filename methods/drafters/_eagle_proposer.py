@@ -46,6 +46,11 @@ class HeadProposer(Proposer):
             index = upload([[*nodes, *[0] * (width - len(nodes))] for nodes in kept], self.device)
             self.features = pick(features, index)
 
+    def keep(self, places: list[int]) -> None:
+        assert self.features is not None, "on_features comes first"
+        self.cache.keep(places)
+        self.features, self.counts = self.features[places], [self.counts[place] for place in places]
+
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         root, hidden, logits = self._catch_up(rows)
         self.cache.reserve(self.max_head_nodes)

@@ -28,6 +28,9 @@ class TreeProposer(Proposer):
         shape = tree.as_draft(model.device)
         self.ancestors, self.depth = shape.ancestors[:, 1:, 1:], shape.depth[:, 1:] - 1  # behind the root
 
+    def keep(self, places: list[int]) -> None:
+        self.cache.keep(places)
+
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         root = upload([row[-1:] for row in rows], self.model.device)
         contexts, drawn, logits = self._catch_up(rows)[:, None], [], []

@@ -56,6 +56,10 @@ class Proposer(ABC):
         """Receive the raw logits [B, N, V] of the target's last forward, and the node [B] in whose context the next
         root is predicted. Called after the prefill (N = 1) and after each cycle's acceptance."""
 
+    def keep(self, places: list[int]) -> None:  # noqa: B027
+        """Only the rows at these places, in this order, go on; called before a draft. The target's cache has already
+        been cut down."""
+
     def pruning_counts(self, row: int, cycles: int) -> tuple[int, int]:
         """Tokens drafted in the first `cycles` cycles of a row, and how many of them were pruned; (0, 0) without
         pruning."""

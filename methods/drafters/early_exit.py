@@ -64,6 +64,9 @@ class _FirstLayers(ChainProposer):
     def attach_target_cache(self, cache: SlotCache) -> None:
         self.cache = cache
 
+    def keep(self, places: list[int]) -> None:
+        """Nothing to do: the cache is the target's."""
+
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         committed = self.cache.lengths
         draft = self.draft(upload([row[-1:] for row in rows], self.model.device), u)

@@ -158,6 +158,12 @@ class _Lookahead(Proposer):
         draft.extra_nodes = len(tokens[0]) - size
         return draft
 
+    def keep(self, places: list[int]) -> None:
+        self.pools = [self.pools[place] for place in places]
+        self.read = [self.read[place] for place in places]
+        if self.windows:
+            self.windows = [self.windows[place] for place in places]
+
     def on_extra_outputs(self, answers: Sequence[Sequence[int]]) -> None:
         for root, pool, window, row in zip(self.roots, self.pools, self.windows, answers, strict=True):
             for gram in window.advance(root, list(row[len(row) - len(window.lines[-1]):])):

@@ -73,6 +73,10 @@ class _Heads(Proposer):
         last = upload([nodes[-1] if len(nodes) else 0 for nodes in kept], features.device)
         self.feature = features[torch.arange(len(last), device=features.device), last]
 
+    def keep(self, places: list[int]) -> None:
+        assert self.feature is not None, "on_features comes first"
+        self.feature = self.feature[places]
+
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         heads = self.model(self.feature, self.tree.max_depth).float()  # [D, B, V]
         guesses = heads.topk(self.widest, -1).indices.transpose(0, 1).flatten(1)  # [B, D * widest]

@@ -164,6 +164,15 @@ class SlotCache(Cache):
         moved = flat.index_select(1, self._flat(self.starts[:, None] + path))
         flat.index_copy_(1, self._flat(self.places(path.shape[1])), moved)
 
+    def keep(self, places: list[int]) -> None:
+        """Only the rows at these places, in this order, stay. Not for a cache with graphs, which know its memory."""
+        assert self.graphs is None, "the graphs of a cache read its memory where it is"
+        index = upload(places, self.device)
+        first = torch.arange(len(places), device=self.device) * self.slots
+        self.memory = Memory(self.store.index_select(1, index), self.slot_ids, self.starts[index], first)
+        self.store, self.starts, self._first = self.memory.store, self.memory.starts, first
+        self._index, self._lengths = self.starts, [self._lengths[place] for place in places]
+
     def commit(self, counts: Iterable[int]) -> None:
         """Add the first `counts[b]` nodes of the last forward to each row's committed tokens."""
         self.lengths = [length + count for length, count in zip(self._lengths, counts, strict=True)]

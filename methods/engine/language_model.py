@@ -194,14 +194,12 @@ class LanguageModel:
         """Fill an empty cache with the prompts `rows` and commit them. Its output is each row's last token's [B, 1, …].
 
         Shorter rows are padded at the end; those slots are masked."""
-        width = max(map(len, rows))
+        width, ends = max(map(len, rows)), sorted({len(row) - 1 for row in rows})
         tokens = upload([row + [0] * (width - len(row)) for row in rows], self.device)
-        last = upload([len(row) - 1 for row in rows], self.device)
-        keep = last[:1] if len(set(map(len, rows))) == 1 else torch.arange(width, device=self.device)
-        out = self.forward(tokens, cache, keep=keep, **wanted)
+        out = self.forward(tokens, cache, keep=upload(ends, self.device), **wanted)
         cache.lengths = [len(row) for row in rows]
-        pick = (torch.arange(len(rows), device=self.device), last)
-        return Output(out.logits if len(keep) == 1 else out.logits[pick][:, None], out.hidden, out.features)
+        pick = upload([[row, ends.index(length - 1)] for row, length in enumerate(cache.lengths)], self.device)
+        return Output(out.logits[pick[:, 0], pick[:, 1]][:, None], out.hidden, out.features)
 
     def forward(self, tokens: Tensor, cache: SlotCache, *, ancestors: Tensor | None = None, depth: Tensor | None = None,
                 keep: Tensor | int = 0, hidden: bool = False, features: tuple[int, ...] = ()) -> Output:

@@ -122,6 +122,11 @@ class SpreadCache(SlotCache):
         stage, index = self._place[layer]
         return self.parts[stage - 1].write(index, keys_values) if stage else super().write(index, keys_values)
 
+    def keep(self, places: list[int]) -> None:
+        super().keep(places)
+        for part in self.parts:
+            part.keep(places)
+
     def compact(self, path: Tensor) -> None:
         super().compact(path)
         for part in self.parts:

@@ -122,7 +122,7 @@ class RelaxedTopk(Rule):
 
     def _distance(self, v: Verification) -> Tensor:
         """[B, N] float64: max p0 - p0(x), in the span; outside only ties are at a finite distance, 0."""
-        top = v.at_parent(v.logits.amax(-1) - v.logits.logsumexp(-1)).double()
+        top = v.at_parent(v.logits.amax(-1) - v.log_mass).double()
         distance = top.exp() * -torch.expm1(-v.regret)
         if self.span == "everywhere":
             return distance

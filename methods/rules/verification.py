@@ -125,9 +125,14 @@ class Verification:
         return self.hidden_or_none
 
     @cached_property
+    def log_mass(self) -> Tensor:
+        """[B, N] logsumexp of the raw logits in each context."""
+        return self.logits.logsumexp(-1)
+
+    @cached_property
     def token_logprob(self) -> Tensor:
         """[B, N] float64: log p0 of the node's token at its parent, p0 the softmax of the raw logits."""
-        return (self.of_token(self.logits) - self.at_parent(self.logits.logsumexp(-1))).double()
+        return (self.of_token(self.logits) - self.at_parent(self.log_mass)).double()
 
     @cached_property
     def regret(self) -> Tensor:

@@ -12,7 +12,8 @@ import torch
 from bench import microbench
 from bench.dry_run.memory import estimate
 from bench.microbench import NODES, composed, main
-from methods.decode import Generation, Limits, Request
+from methods.batch import Generation
+from methods.decode import Limits, Request
 from methods.engine import roofline
 from methods.engine.loading import load_model
 from methods.engine.random_weights import nbytes

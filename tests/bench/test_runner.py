@@ -315,7 +315,7 @@ def test_a_cell_that_another_process_writes_comes_last(command, caplog: pytest.L
 
 def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    real = runner.generate
+    real = runner.priced
 
     def cramped(method, requests, limits):
         sizes.append(len(requests))
@@ -323,19 +323,19 @@ def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.Monkey
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(method, requests, limits)
 
-    monkeypatch.setattr(runner, "generate", cramped)
+    monkeypatch.setattr(runner, "priced", cramped)
     result = command("method=ar", "n=7", "timed=0", "workers=1")
     assert result.status == 0 and len(result.cell.good_samples()) == 7
     assert sizes == [7, 4, 2, 2, 3, 2, 1]
 
 
-@pytest.mark.parametrize("place", ["model", "decoding", "likelihood"])
+@pytest.mark.parametrize("place", ["model", "decoding"])
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError("no room")], ids=repr)
 def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.MonkeyPatch, place: str,
                                                  error: Exception) -> None:
     """Wherever in its rotation the memory ends."""
     answered = []
-    real = {"model": ModelPool.method, "decoding": runner.answer, "likelihood": runner.add_nll}
+    real = {"model": ModelPool.method, "decoding": runner.answer}
 
     def exhausted(*args, **kw):
         raise error
@@ -348,12 +348,8 @@ def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.Mo
         broken = {"decode": exhausted} if place == "decoding" and answered[-1] == "Mars" else {}
         return real["decoding"](method, *args, **kw | broken)
 
-    def likelihood(target, runs):
-        return exhausted() if place == "likelihood" and answered[-1] == "Mars" else real["likelihood"](target, runs)
-
     monkeypatch.setattr(ModelPool, "method", model)
     monkeypatch.setattr(runner, "answer", decoding)
-    monkeypatch.setattr(runner, "add_nll", likelihood)
     result = command("method=sps,mars", flags=["-m"])
     cells = {cell.config()["rule"]["name"]: cell for cell in result.store.cells() if "-ar-" not in cell.key}
     assert cells["lossless"].failure() is None and cells["lossless"].summary().n == 3

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods.decode import Generation, Limits, Request, generate
+from methods.batch import Generation
+from methods.decode import Limits, Request, generate
 from methods.drafters.model import ModelDrafter
 from methods.engine.language_model import LanguageModel
 from methods.method import build_method

@@ -1,0 +1,94 @@
+"""The rows that are decoded together, and what each of them produced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # transformers is slow to import
+    from methods.drafters.base import Proposer
+    from methods.engine.cache import SlotCache
+    from methods.prompt_rng import PromptRng
+    from methods.rules.verification import State
+
+SHRINK = 8
+"""A batch shrinks when one of so many of its rows has ended: moving the others costs little beside a cycle."""
+
+
+@dataclass(slots=True)
+class Generation:
+    """What one row produced. Tokens after the end are dropped from text *and* from counts.
+
+    output_ids  emitted tokens, the end-of-sequence token included; the first comes from the prefill.
+    committed   tokens committed in each cycle, correction or bonus included: len(output_ids) == 1 + sum(committed).
+    accepted    draft tokens accepted in each cycle.
+    relaxed     emitted draft tokens that the lossless test rejects and that are not the target's argmax.
+    greedier    emitted draft tokens that the lossless test rejects although they are the target's argmax.
+    drafted     draft tokens before pruning, 0 without pruning.
+    pruned      those of them that pruning dropped.
+    flags       name of a rule's flag -> in how many contexts of emitted tokens it was set.
+    prefill_s   seconds of wall time until the first token, the batch's divided by its rows.
+    decode_s    seconds of wall time after that, the batch's divided by its rows.
+    finish      "eos", "length" or "stop".
+    nll         nats of all emitted tokens under the target's raw distribution, where they were asked for.
+    """
+
+    output_ids: list[int] = field(default_factory=list)
+    committed: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    relaxed: int = 0
+    greedier: int = 0
+    drafted: int = 0
+    pruned: int = 0
+    flags: dict[str, int] = field(default_factory=dict)
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    finish: str = ""
+    nll: float | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """The rows that are decoded together.
+
+    rows         committed tokens of each.
+    generations  what they have produced.
+    cache, rng, proposer, state  of the target, the uniforms, the draft and the rule; they hold the same rows.
+    requests     places of the rows among the requests.
+    """
+
+    rows: list[list[int]]
+    generations: list[Generation]
+    cache: SlotCache
+    rng: PromptRng
+    proposer: Proposer
+    state: State
+    requests: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.requests = list(range(len(self.rows)))
+
+    @property
+    def unfinished(self) -> list[int]:
+        """The places of the rows that have not ended."""
+        return [place for place, generation in enumerate(self.generations) if not generation.finish]
+
+    def shrink(self) -> None:
+        """Rows that have ended leave if they are enough; what the proposer counted for them is read before. Graphs know
+        a cache's memory: rows of a cache with graphs stay."""
+        left = self.unfinished
+        if self.cache.graphs is not None or SHRINK * (len(self.rows) - len(left)) < len(self.rows):
+            return
+        self.count_pruned()
+        self.rows = [self.rows[place] for place in left]
+        self.generations = [self.generations[place] for place in left]
+        self.requests = [self.requests[place] for place in left]
+        for part in (self.cache, self.rng, self.proposer):
+            part.keep(left)
+        self.state = {name: values[left] for name, values in self.state.items()}
+
+    def count_pruned(self) -> None:
+        """Set each generation's `drafted` and `pruned`."""
+        for place, generation in enumerate(self.generations):
+            counts = self.proposer.pruning_counts(place, len(generation.committed))
+            generation.drafted, generation.pruned = counts

@@ -1,0 +1,54 @@
+"""NLL (nats) of the emitted tokens under the target's raw distribution, from the logits that verified them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from methods.batch import Generation
+from methods.decode import Limits, Request, generate
+from methods.method import Method
+from methods.observer import Observer
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision, Walk
+
+
+class EmittedNll(Observer):
+    """Collects -log p0 of every emitted token, p0 the softmax of the raw logits in its context (temperature 1, no top-k
+    or top-p): no forward beside those of the decode.
+
+    nats  of each request, its tokens in order; behind its end more may follow."""
+
+    def __init__(self) -> None:
+        self.nats: list[list[float]] = []
+
+    def on_first(self, logits: Tensor, token: Tensor) -> None:
+        self.nats = [[nats] for nats in _nll(logits, logits.logsumexp(-1), token).tolist()]
+
+    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, u: Tensor,
+                 requests: Sequence[int]) -> None:
+        drawn = _nll(v.at(v.logits, path.last), v.at(v.log_mass, path.last), token)
+        nats = torch.cat([-v.token_logprob[:, 1:], drawn[:, None]], 1)
+        emitted = torch.cat([path.kept[:, 1:], torch.ones_like(path.kept[:, :1])], 1)
+        for request, row, mask in zip(requests, nats.cpu(), emitted.cpu(), strict=True):
+            self.nats[request] += row[mask].tolist()
+
+    def add_to(self, generations: Sequence[Generation]) -> None:
+        """Set the `nll` of the generations of all requests."""
+        for generation, nats in zip(generations, self.nats, strict=True):
+            generation.nll = sum(nats[:len(generation.output_ids)])
+
+
+def priced(method: Method, requests: Sequence[Request], limits: Limits) -> list[Generation]:
+    """Decode a batch as `generate` does, with the same tokens, and set each generation's `nll`."""
+    likelihood = EmittedNll()
+    generations = generate(method, requests, limits, observers=[likelihood])
+    likelihood.add_to(generations)
+    return generations
+
+
+def _nll(logits: Tensor, log_mass: Tensor, token: Tensor) -> Tensor:
+    """[B] float64: -log p0(token) under logits [B, V], whose logsumexp is log_mass [B]."""
+    return (log_mass - logits.gather(-1, token[:, None])[:, 0]).double()
