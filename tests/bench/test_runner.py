@@ -348,15 +348,15 @@ def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.Mo
         broken = {"decode": exhausted} if place == "decoding" and answered[-1] == "Mars" else {}
         return real["decoding"](method, *args, **kw | broken)
 
-    monkeypatch.setattr(ModelPool, "method", model)
-    monkeypatch.setattr(runner, "answer", decoding)
-    result = command("method=sps,mars", flags=["-m"])
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelPool, "method", model)
+        patch.setattr(runner, "answer", decoding)
+        result = command("method=sps,mars", flags=["-m"])
     cells = {cell.config()["rule"]["name"]: cell for cell in result.store.cells() if "-ar-" not in cell.key}
     assert cells["lossless"].failure() is None and cells["lossless"].summary().n == 3
     [line] = result.err.splitlines()
     assert result.status == 1 and line.startswith(f"failed: {cells['mars'].key}: ") and str(error) in line
     assert not cells["mars"].good_samples()
-    monkeypatch.undo()
     again = command("method=mars")
     assert again.status == 0 and cells["mars"].summary().n == 3, "the same command tries again"
 
