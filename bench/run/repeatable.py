@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from bench.run.conversation import context
-from methods.engine.likelihood import top2_margin
+from methods.engine.margin import top2_margin
 from results.store.timed import Parting
 
 if TYPE_CHECKING:

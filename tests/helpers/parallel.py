@@ -13,7 +13,7 @@ from bench.config.paths import PROJECT
 from bench.run.conversation import Answer
 from bench.run.repeatable import NEAR_TIE, before
 from methods.engine.language_model import LanguageModel
-from methods.engine.likelihood import top2_margin
+from methods.engine.margin import top2_margin
 from results.store.cells import Store
 from results.store.sample import Sample
 from tasks.base import Prompt
