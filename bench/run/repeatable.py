@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from bench.run.conversation import context
-from methods.engine.margin import top2_margin
+from methods.engine.margin import mass_between, next_logits, top2_margin
 from results.store.timed import Parting
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 NEAR_TIE = 1e-4
 """Logits of a model in float32 differ by less between batches of other sizes."""
 MOST_PARTED = 0.25
-"""Share of the timed prompts that may part where a margin of logits does not decide; rounding alone stays far below."""
+"""Share of the timed prompts that may part for no reason that can be checked: at a threshold of a rule or an acceptance
+test, on which rounding decides too."""
 STRICT = ("lossless", "greedy")
 
 
@@ -31,19 +32,37 @@ class NotRepeatable(RuntimeError):
 def parting(target: LanguageModel, cell: Cell, run: Answer, sample: Sample) -> Parting | None:
     """Where the timed answer `run` leaves the sample of the quality pass; None where it does not.
 
-    Raises NotRepeatable if a strict rule at temperature 0 in float32 leaves it where the target's two largest logits
-    are not nearly tied: nothing else decides a token there."""
+    Raises NotRepeatable in float32 if rounding does not explain it and nothing else decides a token: under a strict
+    rule at temperature 0, and in plain sampling."""
     if run.output_ids == sample.output_ids:
         return None
-    pairs = zip_longest(run.output_ids, sample.output_ids)
-    at = next(place for place, (own, other) in enumerate(pairs) if own != other)
-    margin = top2_margin(target, before(target, run, sample, at))
-    if cell.engine.dtype == "float32" and cell.decoding.sampling.greedy and cell.rule.name in STRICT \
-            and margin >= NEAR_TIE:
-        raise NotRepeatable(f"{sample.id}: the timed pass differs from the quality pass at token {at}, where the two "
-                            f"largest logits are {margin:.2g} apart (a near-tie is below {NEAR_TIE:g}): models or "
-                            "kernels have changed since; remove the cell's folder to measure it again")
-    return Parting(at, margin)
+    pairs = enumerate(zip_longest(run.output_ids, sample.output_ids))
+    at, (own, other) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
+    logits, sampling = next_logits(target, before(target, run, sample, at)), cell.decoding.sampling
+    drawn = not sampling.greedy and own is not None and other is not None
+    found = Parting(at, top2_margin(logits), mass_between(sampling.probs(logits), own, other) if drawn else None)
+    if cell.engine.dtype == "float32" and _is_exact(cell) and not by_rounding(found):
+        reason = f"the two largest logits are {found.margin:.2g} apart" if found.between is None else (
+            f"a probability of {found.between:.2g} lies between the two tokens")
+        raise NotRepeatable(f"{sample.id}: the timed pass differs from the quality pass at token {at}, where {reason} "
+                            f"(rounding explains {NEAR_TIE:g}): models or kernels have changed since; remove the "
+                            "cell's folder to measure it again")
+    return found
+
+
+def by_rounding(parting: Parting) -> bool:
+    """Whether rounding explains the other token: a near-tie of logits, or a random number at a boundary between two
+    tokens."""
+    return parting.margin < NEAR_TIE or (parting.between is not None and parting.between < NEAR_TIE)
+
+
+def _is_exact(cell: Cell) -> bool:
+    """Whether nothing but the target's logits and one random number decide each token of the cell: no threshold, no
+    acceptance test, no filter whose edge rounding moves."""
+    sampling = cell.decoding.sampling
+    if sampling.greedy:
+        return cell.rule.name in STRICT
+    return cell.is_autoregressive and sampling.top_k == 0 and sampling.top_p == 1.0
 
 
 def before(target: LanguageModel, run: Answer, sample: Sample, at: int) -> list[int]:
@@ -56,9 +75,9 @@ def before(target: LanguageModel, run: Answer, sample: Sample, at: int) -> list[
 
 
 def check_share(cell: Cell, rows: Sequence[Timed]) -> None:
-    """Raise NotRepeatable where more prompts part than rounding explains: above temperature 0 a random number, and in a
-    relaxed rule a threshold, may fall between two roundings of the same number, whatever the margin of the logits."""
-    parted = [row for row in rows if row.own.parted is not None and row.own.parted.margin >= NEAR_TIE]
+    """Raise NotRepeatable where many prompts part at tokens that neither a near-tie nor a random number at a boundary
+    explains: rounding may still decide an acceptance test or a rule's threshold there, but seldom."""
+    parted = [row for row in rows if row.own.parted is not None and not by_rounding(row.own.parted)]
     if cell.engine.dtype == "float32" and len(parted) > max(1, MOST_PARTED * len(rows)):
         raise NotRepeatable(f"{parted[0].id}: the timed pass differs from the quality pass in {len(parted)} of "
                             f"{len(rows)} prompts, more than rounding explains: models or kernels have changed since; "

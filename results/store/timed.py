@@ -18,13 +18,16 @@ from results.store.sample import STRICT
 class Parting:
     """Where the timed pass decoded another token than the quality pass.
 
-    at      index of the first differing token, all turns
-    margin  difference of the target's two largest raw logits in the context before it, float32
+    at       index of the first differing token, all turns
+    margin   difference of the target's two largest raw logits in the context before it, float32
+    between  probability, under the target, of the ids strictly between the two tokens; None at temperature 0, where
+             one answer ends, and in records of before it was kept
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     at: int
     margin: float
+    between: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from bench.config.paths import PROJECT
 from bench.run.conversation import Answer
 from bench.run.repeatable import NEAR_TIE, before
 from methods.engine.language_model import LanguageModel
-from methods.engine.margin import top2_margin
+from methods.engine.margin import next_logits, top2_margin
 from results.store.cells import Store
 from results.store.sample import Sample
 from tasks.base import Prompt
@@ -53,4 +53,4 @@ def assert_same_tokens(samples: Mapping[Key, Sample], expected: Mapping[Key, Sam
         if ids != other:
             at = next(place for place, (one, two) in enumerate(zip_longest(ids, other)) if one != two)
             context = before(target, Answer(prompts[sample.id]), sample, at)
-            assert top2_margin(target, context) < NEAR_TIE, (key, at)
+            assert top2_margin(next_logits(target, context)) < NEAR_TIE, (key, at)

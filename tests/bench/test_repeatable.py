@@ -1,0 +1,109 @@
+"""The tokens of the two passes: which differences rounding explains, and which are errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.run.conversation import Answer, answer
+from bench.run.decoding import scored, stream_name
+from bench.run.open_cell import OpenCell
+from bench.run.repeatable import NotRepeatable, before, check_share, parting
+from methods.engine.margin import mass_between, next_logits, top2_margin
+from methods.sampling import draw
+from results.store.sample import Sample
+from results.store.timed import Parting, Timed, TimedRun
+
+LOGITS = st.lists(st.floats(-12, 12), min_size=2, max_size=40)
+AT = 4
+
+
+@given(LOGITS, st.floats(0, 1, exclude_max=True), st.floats(0.3, 2), st.integers(0, 2**32 - 1),
+       st.sampled_from([1e-6, 1e-3, 0.3, 2.0]))
+def test_rounding_moves_a_draw_over_little_mass(logits: list[float], u: float, temperature: float, seed: int,
+                                                moved: float) -> None:
+    z = torch.tensor(logits, dtype=torch.float64)
+    noise = torch.rand(len(z), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2 - 1
+    p, other = ((one / temperature).softmax(-1) for one in (z, z + moved * noise))
+    number = torch.tensor(u, dtype=torch.float64)
+    mass = mass_between(p, int(draw(p, number)), int(draw(other, number)))
+    assert mass <= moved / (2 * temperature) + 1e-12
+
+
+def test_the_mass_between_two_tokens_is_theirs_in_either_order() -> None:
+    p = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    assert mass_between(p, 0, 3) == mass_between(p, 3, 0) == pytest.approx(0.5)
+    assert mass_between(p, 1, 2) == mass_between(p, 2, 2) == 0.0
+
+
+class Passes:
+    """One prompt of a cell, answered: the sample of the quality pass, and the timed answer with another token."""
+
+    def __init__(self, overrides: list[str]) -> None:
+        self.open = OpenCell.compose(["pair=tiny", "task=mini_chat", "n=1", "decoding.max_new_tokens=8", *overrides])
+        self.target = self.open.method.target
+        [prompt] = self.open.task.prompts(1, self.open.cell.seed)
+        [self.run] = answer(self.open.method, [prompt], self.open.limits,
+                            lambda prompt, turn: stream_name(self.open.cell, self.open.task, prompt, turn), turns=1)
+        sample = scored(self.run, self.open.task, 0)
+        assert isinstance(sample, Sample)
+        self.sample = sample
+        self.probs = next_logits(self.target, before(self.target, self.run, sample, AT)).softmax(-1)
+
+    def with_token(self, choose: Callable[[int], int]) -> Parting | None:
+        own = self.run.output_ids[AT]
+        ids = [*self.run.output_ids[:AT], choose(own), *self.run.output_ids[AT + 1:]]
+        return parting(self.target, self.open.cell, Answer(self.run.prompt, ids), self.sample)
+
+    def far(self, own: int) -> int:
+        """A token that a boundary does not explain."""
+        last = len(self.probs) - 1
+        other = max((0, last), key=lambda token: mass_between(self.probs, own, token))
+        assert mass_between(self.probs, own, other) > 1e-2
+        return other
+
+
+@pytest.fixture(scope="module")
+def sampling() -> Passes:
+    return Passes(["method=ar", "decoding.temperature=1", "seed=3"])
+
+
+def test_equal_tokens_do_not_part(sampling: Passes) -> None:
+    assert sampling.with_token(lambda own: own) is None
+
+
+def test_plain_sampling_may_part_at_a_boundary_only(sampling: Passes) -> None:
+    found = sampling.with_token(lambda own: own + 1)
+    assert found is not None and (found.at, found.between) == (AT, 0.0) and found.margin > 0
+    with pytest.raises(NotRepeatable, match=rf"at token {AT}, where a probability of .* lies between the two tokens"):
+        sampling.with_token(sampling.far)
+
+
+def test_greedy_decoding_may_part_at_a_near_tie_only() -> None:
+    greedy = Passes(["method=ar"])
+    assert top2_margin(greedy.probs.log()) > 1e-4
+    with pytest.raises(NotRepeatable, match="the two largest logits are"):
+        greedy.with_token(lambda own: own + 1)
+
+
+@pytest.mark.parametrize("filters", [["decoding.top_k=20"], ["decoding.top_p=0.9"]])
+def test_the_edge_of_a_filter_may_move_a_boundary(filters: list[str]) -> None:
+    filtered = Passes(["method=ar", "decoding.temperature=1", *filters])
+    found = filtered.with_token(lambda own: 0 if own > 100 else len(filtered.probs) - 1)
+    assert found is not None and found.between is not None
+
+
+def timed(parted: Parting | None) -> Timed:
+    return Timed("a", TimedRun(8, 8, 0.1, 0.1, parted), None, "host", "boot", "2026-01-01T00:00:00+00:00")
+
+
+def test_only_what_rounding_does_not_explain_counts_against_a_cell(sampling: Passes) -> None:
+    tie, boundary, other = Parting(1, 1e-5), Parting(1, 2.0, 1e-7), Parting(1, 2.0, 0.3)
+    check_share(sampling.open.cell, [timed(one) for one in (tie, boundary) * 6])
+    check_share(sampling.open.cell, [timed(other), timed(other), *map(timed, [None] * 6)])
+    with pytest.raises(NotRepeatable, match="in 3 of 8 prompts, more than rounding explains"):
+        check_share(sampling.open.cell, [*map(timed, [other] * 3), *map(timed, [None] * 5)])
