@@ -11,7 +11,7 @@ from results.metrics.answer_speed import modelled_answers
 from results.metrics.over_best import Row, over_best
 from results.metrics.paired import by_item
 from results.metrics.selection import Chosen, choose, reported
-from results.metrics.summary import summarise
+from results.metrics.summary import diversity, summarise
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.axes import AS_GIVEN
 from results.reports.grid import Outcome
@@ -142,6 +142,7 @@ class ChosenRow:
         summary = summarise(reported(self.records, chosen), metric=task.metric, proportion=task.proportion)
         if row.settings:
             summary = summary.with_values(**modelled_answers(row.pairs, row.settings))
+        summary = summary.with_values(**self._diversity(chosen))
         items = {name: by_item(name, row.pairs) for name in self.spec.metrics()}
         if self.spec.trace:
             traces = [TraceFolder(self.session.folder(cells[one.setting]), one.reported) for one in chosen]
@@ -153,6 +154,12 @@ class ChosenRow:
             known[0], sessions=tuple(sorted({one for held in known for one in held.sessions})),
             cell=" + ".join(dict.fromkeys(held.cell for held in known)))
         return Outcome.measured(summary, conditions=conditions, items=items)
+
+    def _diversity(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
+        """What the repeats show that all cells of the row have."""
+        repeats = [self.session.repeats(self.measured[one.setting]) for one in chosen]
+        return diversity([sample for one, runs in zip(chosen, repeats, strict=True)
+                          for run in runs[:min(map(len, repeats))] for sample in run if sample.id in one.reported])
 
     def _notes(self, chosen: Sequence[Chosen]) -> tuple[str, ...]:
         """Which setting the row shows, chosen on how many prompts."""

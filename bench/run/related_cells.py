@@ -17,6 +17,7 @@ from results.metrics.tau_gain import gains
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from results.store.cells import Store
+    from results.store.sample import Sample
     from results.store.summary import Summary
 
 TWIN_METRICS = ("tau", "speedup", "accuracy")
@@ -38,7 +39,7 @@ def compared_summary(cell: Cell, store: Store) -> Summary | None:
     if summary is None:
         return None
     values: dict[str, Any] = {}
-    runs = [asked_folder(one, store).good_samples() for one in _repeats(cell, store)]
+    runs = repeats_of(cell, store)
     if len(runs) > 1:
         values |= diversity([sample for run in runs for sample in run])
     for name, twin in control_cells(cell):
@@ -65,15 +66,17 @@ def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
     return gains(runs) | strict | {"lossless_accuracy": summaries["lossless"].accuracy}
 
 
-def _repeats(cell: Cell, store: Store) -> Iterator[Cell]:
-    """The measured cells that differ in `repeat` alone, this one included: counted from 0 without a gap. Whether they
-    were timed does not matter."""
+def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:
+    """The samples of each measured cell that differs in `repeat` alone, this one included: counted from 0 without a
+    gap. Whether they were timed does not matter. Raises StoreError."""
+    runs = []
     for repeat in count():
-        twin = cell.twin(repeat=repeat, timed=0)
-        if asked_folder(twin, store).summary() is not None:
-            yield twin
+        folder = asked_folder(cell.twin(repeat=repeat, timed=0), store)
+        if folder.summary() is not None:
+            runs.append(folder.good_samples())
         elif repeat >= cell.repeat:
-            return
+            break
+    return runs
 
 
 def control_cells(cell: Cell) -> Iterator[tuple[str, Cell]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bench.run.asked import AskedFolder, asked_folder
 from bench.run.console import console
 from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
-from bench.run.related_cells import add_cross_cell_metrics, compared_summary
+from bench.run.related_cells import add_cross_cell_metrics, compared_summary, repeats_of
 from bench.run.trackers.logbook import Logbook
 from results.store.cells import Store
 from results.store.files import check_writable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bench.config.settings import Settings
     from bench.run.agreement import Models
     from bench.run.model_pool import ModelPool
+    from results.store.sample import Sample
     from results.store.summary import Summary
 
 
@@ -85,6 +86,10 @@ class Session:
     def folder(self, cell: Cell) -> AskedFolder:
         """The cell's folder, restricted to the prompts that the cell asks for."""
         return asked_folder(cell, self.store)
+
+    def repeats(self, cell: Cell) -> list[list[Sample]]:
+        """The samples of the cell and of its repeats. Raises StoreError."""
+        return repeats_of(cell, self.store)
 
     def traces(self, cell: Cell) -> TraceFolder:
         """The traces of the prompts that the cell asks for. Raises StoreError."""
