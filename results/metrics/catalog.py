@@ -29,10 +29,11 @@ class Metric:
     definition: str
     signed: bool = False
 
-    @property
-    def interval_kind(self) -> str:
-        """How the interval is made, in a few words."""
-        return next((kind for kind, names in _INTERVALS.items() if self.name in names), "bootstrap over prompts")
+    def interval_kind(self, proportion: bool) -> str:
+        """How the interval is made, in a few words; `proportion`: whether the task's scores are 0 or 1."""
+        if self.name in _SCORES and not proportion:
+            return _BOOTSTRAP
+        return next((kind for kind, names in _INTERVALS.items() if self.name in names), _BOOTSTRAP)
 
     @property
     def axis(self) -> str:
@@ -60,8 +61,10 @@ class Metric:
         return stored
 
 
+_BOOTSTRAP = "bootstrap over prompts"
+_SCORES = ("accuracy", "baseline_accuracy")
 _INTERVALS = {
-    "Wilson": ("accuracy", "baseline_accuracy", "precision", "cap_hit_share", "loop_share", "no_answer_share",
+    "Wilson": (*_SCORES, "precision", "cap_hit_share", "loop_share", "no_answer_share",
                "coverage", "coverage_differing"),
     "Learned-Miller and Thomas": ("accuracy_change", "cap_hit_change", "loop_change", "no_answer_change",
                                   "quality_loss", "over_best_accuracy"),

@@ -23,7 +23,7 @@ def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row
     parts = [spec.axes[axis][0].label for axis in (*spec.rows, *spec.columns) if _is_untold(spec, axis, stub)]
     parts += [sizes(grid, bool(named & CLOCKED)), "" if spec.choice is None else selection(spec.choice)]
     if any(number.interval_text for number in numbers):
-        parts += [f"{BRACKETS}, {methods(spec)}"]
+        parts += [f"{BRACKETS}, {methods(spec, grid)}"]
     if any(number.verdict for number in numbers):
         parts += [f"verdicts: loss of up to {100 * spec.margin:g} pp counts as none"]
     parts += [f"score: {scores(spec, grid)}"] if named & {"accuracy", "recovery", "accuracy_change"} else []
@@ -60,11 +60,18 @@ def selection(choice: Choice) -> str:
     return f"{', '.join(choice.axes)} of each row: the largest modelled speedup on {which}"
 
 
-def methods(spec: TableSpec) -> str:
-    """`bootstrap over prompts; Wilson for Accuracy`: how the intervals of the columns are made."""
+def methods(spec: TableSpec, grid: Grid) -> str:
+    """`bootstrap over prompts; Wilson for Accuracy`: how the intervals of the columns are made. A score has one kind
+    where it is 0 or 1, and another where it is not."""
     kinds: dict[str, list[str]] = {}
     for column in spec.values:
-        kinds.setdefault(column.measure.interval_kind, []).append(column.header)
+        made = {column.measure.interval_kind(held.proportion): held.proportion for held in conditions(grid)}
+        for kind, proportion in made.items() if len(made) > 1 else ():
+            scored = "scores of 0 or 1" if proportion else "other scores"
+            kinds.setdefault(kind, []).append(f"{column.header} ({scored})")
+        if len(made) < 2:
+            [kind] = made or [column.measure.interval_kind(proportion=True)]
+            kinds.setdefault(kind, []).append(column.header)
     [first, *rest] = kinds.items()
     return "; ".join([first[0], *(f"{kind} for {', '.join(headers)}" for kind, headers in rest)])
 

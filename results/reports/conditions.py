@@ -50,6 +50,7 @@ class Conditions:
     sessions      the sessions of its timed prompts
     stopping      the rule that chose the number of prompts, in words; empty for a fixed number
     cell          name of the cell, which says what was measured; of a row over several their names, joined by " + "
+    proportion    whether its scores are 0 or 1, so that accuracy is a proportion of prompts
     """
 
     pair: str
@@ -64,6 +65,7 @@ class Conditions:
     sessions: tuple[Session, ...] = ()
     stopping: str = ""
     cell: str = ""
+    proportion: bool = True
 
     def plain(self) -> dict[str, Any]:
         """`FIELDS` -> value."""

@@ -235,7 +235,8 @@ def _csv_line(table: Table, cell: Cell, number: Number, grid: Grid) -> dict[str,
     held = outcome(grid, tuple(cell.labels[axis] for axis in table.spec.axes)).conditions
     return {
         "report": table.spec.name, **cell.labels, "value_name": number.column.value_name, "value": number.value,
-        "ci_low": low, "ci_high": high, "interval": number.column.measure.interval_kind if number.interval else None,
+        "ci_low": low, "ci_high": high,
+        "interval": number.column.measure.interval_kind(held is None or held.proportion) if number.interval else None,
         "relative_half_width": number.half_width, "best": number.best, "verdict": number.verdict or None, "n": cell.n,
         "failed_prompts": cell.failed_prompts, **columns_of(held, cell.labels), "state": cell.state,
         "reason": cell.reason or number.reason,

@@ -270,6 +270,21 @@ def test_the_caption_says_n_the_interval_and_the_scores(grid):
     assert score == "score: exact_match (GSM8K), pass@1 (mini_code)"
 
 
+def test_the_caption_and_the_csv_say_how_the_interval_of_a_score_is_made(grid):
+    spec = table_spec(values=["accuracy", "tau"])
+    for coords in grid:
+        metric = "rouge_l" if "code" in coords[2] else "exact_match"
+        held = made_up(n=4, metric=metric)
+        grid[coords] = replace(held, conditions=replace(HERE, proportion=metric == "exact_match"))
+    table = lay_out(spec, grid)
+    assert ("brackets: 95% interval, Wilson; bootstrap over prompts for Accuracy (other scores), τ" in table.caption
+            or "bootstrap over prompts; Wilson for Accuracy (scores of 0 or 1)" in table.caption)
+    frame = pd.read_csv(io.StringIO(long_csv([table], grid)))
+    kinds = {(name, task): set(rows.interval.dropna()) for (name, task), rows in frame.groupby(["value_name", "Task"])}
+    assert kinds["accuracy", "mini_code"] == kinds["tau", "mini_code"] == {"bootstrap over prompts"}
+    assert kinds["accuracy", "GSM8K"] == {"Wilson"} and kinds["tau", "GSM8K"] == {"bootstrap over prompts"}
+
+
 def test_the_caption_says_what_a_speedup_is_worth(grid):
     for index, (coords, held) in enumerate(grid.items()):
         values = {"efficiency": 0.7 + index / 100, "roofline": 0.412}
