@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.config.command import run_command
 from methods import registry
-from methods.conformance import Check, Cycle, Distribution, examine
+from methods.conformance import FEWEST, Check, Cycle, Distribution, examine
 from methods.sampling import Sampling
 from results.store.reasons import Arguments
 
@@ -109,7 +109,8 @@ def verdict(rule: Rule, checks: Sequence[Check], level: float) -> list[str]:
     lossless = rule.is_lossless(Sampling(1.0))
     judged = [check for check in checks if check.p_value is not None and (check.part != "emitted" or lossless)]
     if not judged:
-        raise ValueError("too few cycles were recorded to judge any part: record some hundred")
+        raise ValueError(f"too few cycles to judge any part: each part needs ≥ {FEWEST} observations; record several "
+                         "hundred cycles")
     return [check.part for check in judged if (check.p_value or 0.0) < level / len(judged)]
 
 

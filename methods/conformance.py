@@ -121,14 +121,15 @@ def examine(rule: Rule, cycles: Iterable[Cycle], tolerance: float = 1e-3) -> lis
     Raises ValueError, one line, for a rule that does not decide token by token, or a cycle that cannot have happened.
     """
     if not rule.local or rule.needs_hidden or rule.needs_draft_hidden:
-        raise ValueError(f"rule {rule!r} does not decide each token from the probabilities of its context: take "
+        raise ValueError(f"rule={rule.name} does not decide each token from the probabilities of its context: take "
                          "rule=lossless and read the part `emitted` alone")
     tested, bonus = _places(cycles)
     sampled = [place for place in tested if place.q is not None]
     if sampled and len(sampled) < len(tested):
         raise ValueError("some cycles have q and some have none: examine them apart")
     if rule.sampled_only and not sampled:
-        raise ValueError(f"rule {rule!r} is defined for tokens drawn from q, and the cycles have none")
+        raise ValueError(f"rule={rule.name} is defined for tokens drawn from q, and the cycles have none; record q "
+                         "in every cycle, or take rule=lossless")
     accept, after = _outcomes(rule, tested)
     drafts = [(place.q or {}, place.p, place.drafted) for place in sampled if place.drawn]
     checks = [_tokens("drafted", drafts, tolerance),

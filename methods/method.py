@@ -76,7 +76,7 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
     needs_q = rule.needs_q(sampling) or drafter.samples(sampling) or pruning is not None
     bound = rule.bind(target, model)
     if bound.needs_draft_hidden and not drafter.has_hidden:
-        raise ModelError(f"rule {rule!r} reads the draft model's hidden states, and this drafter has none behind its "
-                         "tokens: take drafter=model, or a classifier trained with features=target")
+        raise ModelError(f"rule={rule.name} reads the draft model's hidden states, and this drafter has none behind "
+                         "its tokens: take drafter=model, or a classifier trained with features=target")
     settings = DraftSettings(draft_length, sampling, needs_q, bound.needs_draft_hidden, bound.bonus_needs_q(sampling))
     return Method(target, model, drafter, bound, settings, pruning)

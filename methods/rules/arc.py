@@ -67,7 +67,7 @@ class Arc(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.constants is None:
-            raise FileMissing("arc", "rule arc needs constants of its target: make them with `python -m "
+            raise FileMissing("arc", "rule=arc needs constants of its target: make them with `python -m "
                                      "bench.calibrate pair=...` and give rule.constants=FILE")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Arc:

@@ -55,7 +55,7 @@ class Autojudge(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.classifier is None:
-            raise FileMissing("autojudge", "rule autojudge needs a classifier for its pair: train one with `python -m "
+            raise FileMissing("autojudge", "rule=autojudge needs a classifier for its pair: train one with `python -m "
                                            "bench.train_judge pair=...` and give rule.classifier=FILE")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Autojudge:

@@ -56,11 +56,11 @@ class Contrastive(ChainRule):
 
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         if sampling.greedy:
-            raise ValueError("rule contrastive is defined for sampling, not for temperature 0: set "
+            raise ValueError("rule=contrastive is defined for sampling, not for temperature 0: set "
                              "decoding.temperature above 0 or take another rule")
         super().check(candidates, sampling)
         if not candidates.full_vocabulary:
-            raise ValueError("rule contrastive subtracts the draft's logits, and the vocabulary of drafter="
+            raise ValueError("rule=contrastive subtracts the draft's logits, and the vocabulary of drafter="
                              f"{candidates.drafter} is reduced: use drafter=model or early_exit")
 
     def accept(self, v: Verification, strict: Tensor) -> Tensor:

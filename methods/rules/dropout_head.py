@@ -53,7 +53,7 @@ class DropoutHead(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if not sampling.greedy:
-            raise ValueError(f"rule dropout_head decodes at temperature 0 only, not {sampling.temperature}: "
+            raise ValueError(f"rule=dropout_head decodes at temperature 0 only, not {sampling.temperature}: "
                              "set decoding.temperature=0")
 
     def emits_argmax(self, sampling: Sampling) -> bool:

@@ -108,12 +108,13 @@ class Fsd(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.processed and sampling.greedy:
-            raise ValueError("rule fsd with processed=true compares distributions at the decoding temperature, here 0: "
-                             "set decoding.temperature above 0 or rule.processed=false")
+            raise ValueError("rule=fsd with rule.processed=true compares distributions at the decoding temperature, "
+                             "here 0: set decoding.temperature above 0 or rule.processed=false")
         infinite = self.divergence.removeprefix("topk_") in ("kl", "js_released") and not self.processed
         if infinite and not candidates.full_vocabulary:
-            raise ValueError(f"rule fsd with divergence={self.divergence} is infinite where q is 0, and the vocabulary "
-                             f"of drafter={candidates.drafter} is reduced: set rule.divergence=js, tv or kl_released")
+            raise ValueError(f"rule=fsd with rule.divergence={self.divergence} is infinite where q is 0, and the "
+                             f"vocabulary of drafter={candidates.drafter} is reduced: set rule.divergence=js, tv or "
+                             "kl_released")
 
     def decide(self, v: Verification) -> Decision:
         return Decision(v.at_parent(self._divergence(v) <= self.threshold), lossless_test(v))

@@ -47,7 +47,7 @@ class Judge(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.classifier is None:
-            raise FileMissing("judge", "rule judge needs a head for its target: train one with `python -m bench."
+            raise FileMissing("judge", "rule=judge needs a head for its target: train one with `python -m bench."
                                        "train_judge kind=judge labels=FILE pair=...` and give rule.classifier=FILE")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Judge:

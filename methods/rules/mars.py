@@ -53,11 +53,11 @@ class Mars(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.theta > 1 and (self.variant, self.indicator) != ("released", "logit_ratio"):
-            raise ValueError(f"rule.theta={self.theta:g}: no {self.indicator} exceeds 1, so nothing is ever relaxed; "
-                             "give 1 for that, or less")
+            raise ValueError(f"rule.theta={self.theta:g}: must be ≤ 1, because {self.indicator} never exceeds 1 (1 "
+                             "disables relaxation)")
         if self.variant == "algorithm1" and self.q_mode != "exact":
-            raise ValueError("rule mars with variant=algorithm1 never looks at q: leave rule.q_mode=exact, or take "
-                             "rule.variant=sampling or released")
+            raise ValueError(f"rule.q_mode={self.q_mode}: rule=mars with rule.variant=algorithm1 does not read q; set "
+                             "rule.q_mode=exact, or rule.variant=sampling or released")
 
     def decide(self, v: Verification) -> Decision:
         return self._acceptance.decide(v)

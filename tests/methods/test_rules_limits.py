@@ -265,7 +265,7 @@ HEAD = DraftCapabilities("eagle3", has_q=True, sampled=False, full_vocabulary=Fa
     (Fsd(divergence="topk_kl"), HEAD, WARM, "vocabulary of drafter=eagle3 is reduced"),
     (Lossless(q_mode="draft"), LOOKUP, WARM, "prompt_lookup has none"),
     (Mars(variant="released", q_mode="draft"), LOOKUP, WARM, "prompt_lookup has none"),
-    (Mars(q_mode="draft"), MODEL, WARM, "never looks at q"),
+    (Mars(q_mode="draft"), MODEL, WARM, "variant=algorithm1 does not read q"),
 ])
 def test_refusals(rule: Rule, candidates: DraftCapabilities, sampling: Sampling, message: str) -> None:
     with pytest.raises(ValueError, match=message) as refusal:
