@@ -44,7 +44,7 @@ def _number_of_prompts(config: Mapping[str, Any]) -> dict[str, Any]:
     width = validated(HalfWidth, config.get("half_width") or {}, "half_width")
     if config.get("n") != AUTO:
         if width.is_given:
-            raise ConfigError(f"half_width: decides with n={AUTO} alone; give n={AUTO}, or leave it out")
+            raise ConfigError(f"half_width: has an effect only with n={AUTO}; give n={AUTO}, or leave it out")
         return {"n": config.get("n"), "half_width": None}
     if not width.is_given:
         raise ConfigError(f"n={AUTO}: give half_width.tau=0.02 or half_width.accuracy=0.05, the relative half-width of "

@@ -251,7 +251,7 @@ def refusals(name: str, *overrides: str) -> Iterator[None]:
     except CONFIG_ERRORS as error:
         raise format_hydra_error(error) from error
     except RecursionError:
-        raise ConfigError(f"{' '.join([name, *overrides])}: a YAML whose defaults lead back to itself") from None
+        raise ConfigError(f"{' '.join([name, *overrides])}: circular `defaults:`; remove the cycle") from None
 
 
 def _keys_beside(config: DictConfig, key: str) -> list[str]:
@@ -291,4 +291,5 @@ def _check_values(sweep: Override) -> None:
     if not sweep.is_discrete_sweep():
         raise ConfigError(f"{sweep.input_line}: only lists of values can be swept: KEY=a,b,c or KEY=range(1,9)")
     if next(sweep.sweep_string_iterator(), None) is None:
-        raise ConfigError(f"{sweep.input_line}: no value is of this form")
+        raise ConfigError(f"{sweep.input_line}: the list of values is empty; give KEY=a,b,c, KEY=range(1,9), or a "
+                          "KEY=glob(PATTERN) that a name fits")

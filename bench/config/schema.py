@@ -152,7 +152,7 @@ class Pair(Section):
             raise ConfigError(f"pair.{role}='': empty; give a folder, a hub name org/model or a GGUF file")
         if is_random(source):
             if not (folder_of(source) / "config.json").is_file():
-                raise ConfigError(f"pair.{role}={source}: no config.json in this folder; random: needs the shape")
+                raise ConfigError(f"pair.{role}={source}: no config.json; give random:FOLDER with a config.json in it")
             return
         if is_gguf(source):
             self._check_gguf(role, source)
@@ -184,8 +184,7 @@ class Decoding(Section):
     @classmethod
     def _divides(cls, temperature: float) -> float:
         if 0 < temperature < LEAST_TEMPERATURE:
-            raise ValueError(f"float32 logits divided by so little are infinite; give 0 (greedy) or ≥ "
-                             f"{LEAST_TEMPERATURE:g}")
+            raise ValueError(f"too small: logits overflow in float32; give 0 (greedy) or ≥ {LEAST_TEMPERATURE:g}")
         return temperature
 
     @property

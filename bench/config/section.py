@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, SerializeAsAny, ValidationError, model_serializer
 
 from bench.config.errors import ConfigError, format_validation, refuse_booleans, unknown_key
+from bench.config.paths import CONF
 
 Model = TypeVar("Model", bound=BaseModel)
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -63,7 +64,7 @@ def validated(model: type[Model], data: Mapping[str, Any], section: str) -> Mode
 
 
 def parse(model: type[Model], config: Mapping[str, Any], section: str) -> Model:
-    return validated(model, _mapping(config, section), section)
+    return validated(model, _mapping(config, section, model.model_fields), section)
 
 
 def check_known(key: str, name: Any, names: Iterable[str]) -> None:
@@ -82,8 +83,10 @@ def choose(config: Mapping[str, Any], section: str, options_of: Callable[[str], 
     return Named(name=name, options=validated(options_of(name), given, section))
 
 
-def _mapping(config: Mapping[str, Any], section: str) -> Mapping[str, Any]:
+def _mapping(config: Mapping[str, Any], section: str, keys: Iterable[str] = ()) -> Mapping[str, Any]:
     given = config.get(section)
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{section}={given}: choose one of conf/{section}")
+        choices = [f"{section}={file.stem}" for file in sorted((CONF / section).glob("*.yaml"))]
+        allowed = ", ".join(choices or [f"{section}.{key}=VALUE" for key in keys])
+        raise ConfigError(f"{section}={given}: must be a section, not a single value; allowed: {allowed}")
     return given

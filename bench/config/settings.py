@@ -24,7 +24,7 @@ class Folder(Section):
     @classmethod
     def _named(cls, given: Any) -> Any:
         if given == "":  # Path would take it for the checkout
-            raise ValueError("must name a folder; . is the checkout")
+            raise ValueError("is empty; give a folder (. for the checkout)")
         return given
 
 

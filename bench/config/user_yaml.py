@@ -24,12 +24,13 @@ def check_folder(folder: Path) -> None:
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise ConfigError(f"{file}: not YAML: {one_line(error)}") from error
         except RecursionError:
-            raise ConfigError(f"{file}: nested too deeply") from None
+            raise ConfigError(f"{file}: nested too deeply; simplify the file") from None
         if node is not None and not isinstance(node, yaml.MappingNode):
             kind = "list" if isinstance(node, yaml.SequenceNode) else "single value"
             raise ConfigError(f"{file}: must hold `key: value` lines, not a {kind}")
         if values > MOST_VALUES:
-            raise ConfigError(f"{file}: its aliases expand to {values} values; at most {MOST_VALUES} are read")
+            raise ConfigError(f"{file}: its aliases expand to {values} values; at most {MOST_VALUES} are read; "
+                              "simplify the file")
 
 
 def _values(node: yaml.Node, known: dict[int, int | None]) -> int:
@@ -39,7 +40,7 @@ def _values(node: yaml.Node, known: dict[int, int | None]) -> int:
         raise ValueError(f"{node.tag.removeprefix(OWN_TAGS)}: Python objects are not read; give plain values")
     if id(node) in known:
         if (found := known[id(node)]) is None:
-            raise ValueError("an alias stands inside what it names")
+            raise ValueError("a recursive alias; remove it")
         return found
     known[id(node)] = None
     parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else (
