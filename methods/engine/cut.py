@@ -80,10 +80,12 @@ def load_cut(source: str, target: LanguageModel) -> LanguageModel:
     try:
         shared, count = int(config["target_layers"]), int(config["own_layers"])
     except (KeyError, ValueError) as error:
-        raise ModelError(f"{source}: cannot be loaded as a cut of its target: {error}") from error
+        raise ModelError(f"{source}: cannot be loaded as a cut of its target: its config.json lacks a number "
+                         f"target_layers or own_layers ({error}); train it again with `python -m "
+                         "bench.train_heads`") from error
     if not 1 <= shared < target.layers or count < 1:
         raise ModelError(f"{source}: {shared} layers of its target and {count} of its own; {target.source} has "
-                         f"{target.layers}")
+                         f"{target.layers}; give the pair the target that the cut was trained on")
     own, weight = own_part(target, shared, count), target.embedding
     if target.team is not None:
         parallel.add_up(own, target.team)
@@ -97,7 +99,8 @@ def _trained(source: str, own: nn.Module, team: Team | None) -> dict[str, Tensor
     try:
         tensors = load_file(Path(source) / WEIGHTS)
     except (ValueError, OSError) as error:
-        raise ModelError(f"{source}: cannot be loaded as a cut of its target: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"{source}: cannot be loaded as a cut of its target: {str(error).splitlines()[0]}; train it "
+                         "again with `python -m bench.train_heads`") from error
     wanted = own.state_dict()
     _check_names(source, wanted.keys() - tensors.keys(), "missing")
     _check_names(source, tensors.keys() - wanted.keys(), "unexpected")

@@ -55,7 +55,7 @@ def fingerprint(source: str, revision: str | None = None) -> str:
 def _of_folder(folder: Path, state: State) -> str:
     """The fingerprint of a local folder in this state. Raises ModelError."""
     if not _files(folder, WEIGHTS):
-        raise ModelError(f"{folder}: no weights ({' or '.join(WEIGHTS)}) in this folder")
+        raise ModelError(f"{folder}: no weights ({' or '.join(WEIGHTS)}) in this folder; download the checkpoint again")
     return _digest("", _contents(folder, _files(folder, (*SMALL, *WEIGHTS))))
 
 
@@ -148,5 +148,5 @@ def _snapshot(source: str, revision: str | None) -> Path:
     try:
         return Path(str(cached_file(source, "config.json", revision=revision))).parent
     except (OSError, ValueError) as error:
-        raise ModelError(f"{source}: neither a local folder nor a reachable hub model: "
-                         f"{str(error).splitlines()[0]}") from error
+        raise ModelError(f"{source}: neither a local folder nor a reachable hub model: {str(error).splitlines()[0]}; "
+                         "check the name and the network, or give a local folder") from error

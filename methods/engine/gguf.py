@@ -49,9 +49,10 @@ def read_header(file: Path) -> Header:
         size = reader.fields.get(f"{architecture}.vocab_size")
         vocabulary = len(reader.fields["tokenizer.ggml.tokens"].data) if size is None else int(size.contents())
     except OSError as error:
-        raise ModelError(f"{file}: cannot be read: {error.strerror or error}") from error
+        raise ModelError(f"{file}: cannot be read: {error.strerror or error}; give a readable GGUF file") from error
     except KeyError as error:
-        raise ModelError(f"{file}: not a language model with its tokenizer: the GGUF header has no {error}") from error
+        raise ModelError(f"{file}: not a language model with its tokenizer: the GGUF header has no {error}; give the "
+                         "file of a language model") from error
     except (ValueError, IndexError, TypeError, OverflowError) as error:  # what its reader meets first
         raise ModelError(f"{file}: not a whole GGUF file ({_line(error)}); fetch it again") from error
     counts = Counter(tensor.tensor_type.name for tensor in reader.tensors)
@@ -108,11 +109,11 @@ def _convert(file: Path, header: Header, folder: Path) -> None:
             tokenizer = AutoTokenizer.from_pretrained(alone, gguf_file=link.name)
         except Exception as error:  # transformers, gguf, tokenizers and numpy each raise their own kinds
             raise ModelError(f"{file}: GGUF of architecture {header.architecture} that transformers cannot read: "
-                             f"{_line(error)}") from error
+                             f"{_line(error)}; give the model's folder in the Hugging Face format") from error
     model, loading = loaded
     if wrong := sorted({*loading["missing_keys"], *map(str, loading["mismatched_keys"])}):
         raise ModelError(f"{file}: lacks weights that its architecture {header.architecture} needs: "
-                         f"{', '.join(wrong[:4])}{' …' * (len(wrong) > 4)}")
+                         f"{', '.join(wrong[:4])}{' …' * (len(wrong) > 4)}; download the file again")
     config = deepcopy(model.config)
     if hasattr(config, "quantization_config"):
         del config.quantization_config

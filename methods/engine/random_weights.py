@@ -30,7 +30,7 @@ def from_shape(source: str, *, dtype: str, device: str, tokenizer: Path | None =
                 trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise ModelError(f"{source}: its config.json describes no causal language model: "
-                         f"{str(error).splitlines()[0]}") from error
+                         f"{str(error).splitlines()[0]}; give a folder whose config.json does") from error
     borrowed = None if tokenizer is None else AutoTokenizer.from_pretrained(tokenizer)
     return LanguageModel(source, model.eval(), borrowed, fingerprint_of_shape(source), decoder)
 

@@ -57,4 +57,4 @@ def token_texts(source: str, revision: str | None = None, borrowed: Path | None 
     try:
         return TokenTexts(Tokenizer.from_file(str(file)))
     except Exception as error:  # the library raises nothing narrower
-        raise ModelError(f"{file}: is no tokenizer: {' '.join(str(error).split())}") from error
+        raise ModelError(f"{file}: is no tokenizer: {' '.join(str(error).split())}; download it again") from error

@@ -54,7 +54,7 @@ class Checkpoint:
             problems.append(f"wrong shape of {some(shapes)}")
         if problems:
             raise ModelError(f"{self.source}: its tensors do not fit its config.json as a {type(module).__name__}: "
-                             + "; ".join(problems))
+                             + "; ".join(problems) + "; give the head's official checkpoint, or export it again")
         check_finite(self.source, self.tensors.items())
         module.load_state_dict(self.tensors)
 
@@ -92,7 +92,8 @@ def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIG
         file = find(source, name, revision)
         if file is not None:
             return Checkpoint(source, raw, _tensors(source, file, revision))
-    raise ModelError(f"{source}: no weights; one of {', '.join(weights)} must be there")
+    raise ModelError(f"{source}: no weights; one of {', '.join(weights)} must be there: download the checkpoint or "
+                     "export the head again")
 
 
 def find(source: str, name: str, revision: str | None = None) -> Path | None:
@@ -103,8 +104,8 @@ def find(source: str, name: str, revision: str | None = None) -> Path | None:
     try:
         cached = cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False)
     except (OSError, ValueError) as error:
-        raise ModelError(f"{source}: neither a local folder nor a reachable hub model: "
-                         f"{str(error).splitlines()[0]}") from error
+        raise ModelError(f"{source}: neither a local folder nor a reachable hub model: {str(error).splitlines()[0]}; "
+                         "check the name and the network, or give a local folder") from error
     return None if cached is None else Path(cached)
 
 
@@ -115,11 +116,11 @@ def _tensors(source: str, file: Path, revision: str | None) -> dict[str, Tensor]
     tensors: dict[str, Tensor] = {}
     index = read_json(file).get("weight_map")
     if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
-        raise ModelError(f"{file}: holds no weight_map of tensor names to files")
+        raise ModelError(f"{file}: holds no weight_map of tensor names to files; download the checkpoint again")
     for name in sorted(set(index.values())):
         part = find(source, name, revision)
         if part is None:
-            raise ModelError(f"{source}: {name} is named in {file.name} and missing")
+            raise ModelError(f"{source}: {name} is named in {file.name} and missing; download the checkpoint again")
         tensors |= load_tensors(part)
     return tensors
 
@@ -141,9 +142,11 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
         tensors = (load_file(file) if file.suffix == ".safetensors"
                    else torch.load(file, map_location="cpu", weights_only=True))
     except (OSError, EOFError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
-        raise ModelError(f"{file}: cannot be read as tensors: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"{file}: cannot be read as tensors: {str(error).splitlines()[0]}; download the checkpoint or "
+                         "export the head again") from error
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
-        raise ModelError(f"{file}: holds something other than named tensors")
+        raise ModelError(f"{file}: holds something other than named tensors; give the file of the head's official "
+                         "checkpoint")
     return dict(tensors)
 
 

@@ -114,7 +114,8 @@ def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = No
     _check_target(source, target, target_size, raw)
     if target_size != raw.get("hidden_size") and not own:
         raise ModelError(f"{source}: its hidden size {raw.get('hidden_size')} is not the target's {target_size}, so it "
-                         "needs an embedding of its own, and embed_tokens.weight is missing")
+                         "needs an embedding of its own, and embed_tokens.weight is missing; give the head's official "
+                         "checkpoint")
     if raw.get(TARGET_HEAD):
         checkpoint = checkpoint.including("lm_head.weight", _target_rows(checkpoint, target))
     config = _config(checkpoint, "midlayer.self_attn.")
@@ -191,7 +192,7 @@ def _check_vocabulary(source: str, to_target: Tensor, t2d: Tensor) -> None:
     """The two maps of a reduced draft vocabulary must say the same."""
     if not torch.equal(to_target.sort().values, t2d.nonzero()[:, 0]):
         raise ModelError(f"{source}: d2t and t2d disagree: d2t must map the {len(to_target)} draft ids one to one onto "
-                         f"the {int(t2d.sum())} target ids that t2d marks")
+                         f"the {int(t2d.sum())} target ids that t2d marks; export the head again")
 
 
 def _fill(module: HeadModule, checkpoint: Checkpoint, dtype: str, device: str) -> None:

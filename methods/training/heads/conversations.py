@@ -45,7 +45,8 @@ def load_records(data: str, split: str) -> Sequence[Mapping[str, Any]]:
         return records
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f"data={data}: neither a readable JSONL file nor a data set on the hub: "
-                        f"{str(error).splitlines()[0]}") from error
+                        f"{str(error).splitlines()[0]}; check the name and the network, or give a JSONL "
+                        "file") from error
 
 
 class Records:
