@@ -73,7 +73,7 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
     def work(prompt: Prompt) -> list[list[float]]:
         one = answer(method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", turns=1)[0]
         if one.error is not None:
-            raise ValueError(f"{prompt.id}: {one.error}")
+            raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {one.error}")
         samples = measure(target, context(target, prompt, []), one.output_ids, settings.sampling,
                           count=settings.positions, top=settings.top, alternative=settings.alternative,
                           rng=settings.prompt_rng(prompt, settings.seed))

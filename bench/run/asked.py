@@ -150,4 +150,5 @@ class AskedFolder(CellFolder):
         try:
             return [prompt.id for prompt in self._given.load_task().prompts(n, self._given.seed)]
         except TaskError as error:
-            raise StoreError(f"{self.path}: which prompts are asked for is not known: {error}") from error
+            raise StoreError(f"{self.path}: cannot list the requested prompts of task={self._given.task.name}: "
+                             f"{error}") from error

@@ -198,7 +198,8 @@ class Rotation:
         attempts = self.watch.attempts(cell.name, lambda: answer(method, known, self.limits, self._stream))
         for row, run in enumerate(attempts[-1].result):
             if run.error is not None:
-                raise TimedPassError(f"{run.prompt.id}: {run.error}")
+                raise TimedPassError(f"task={cell.task.name}, prompt {run.prompt.id}: cannot be timed: {run.error}; "
+                                     "run the command again, with a smaller batch if memory was short")
             parted = parting(method.target, cell, run, expected[run.prompt.id])
             answers[run.prompt.id] = run, timed_run(attempts, row, parted)
         return answers
