@@ -98,8 +98,10 @@ def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: Conv
     """Train, measure and export one head, unless its folder is complete. Raises ValueError for another target's."""
     out, work = settings.out / name, settings.work / name
     if (out / "training.json").exists():
-        if json.loads((out / "training.json").read_text())["target"] != target.fingerprint:
-            raise ValueError(f"{out}: holds a head of another target; remove it, or give another out=DIR")
+        trained = json.loads((out / "training.json").read_text())["target"]
+        if trained != target.fingerprint:
+            raise ValueError(f"{out}: holds a head of another target ({trained}, not {target.fingerprint}); remove it, "
+                             "or give another out=DIR")
         print(f"{out}: complete")
         return
     torch.manual_seed(settings.seed)

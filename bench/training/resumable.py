@@ -48,5 +48,14 @@ def _read(file: Path, settings: dict[str, Any]) -> dict[str, list[Any]]:
         file.write_bytes(b"".join(whole))
     rows = [json.loads(line) for line in whole]
     if rows and rows[0] != settings:
-        raise ValueError(f"{file}: written under other settings; remove it, or give another work=DIR")
+        raise ValueError(f"{file}: written under other settings: {_differences(rows[0], settings)}; remove it, or give "
+                         "another work=DIR")
     return {row["id"]: row["found"] for row in rows[1:]}
+
+
+def _differences(before: Any, now: dict[str, Any]) -> str:
+    """The settings that differ, each with both values."""
+    if not isinstance(before, dict):
+        return "its first line holds none"
+    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    return ", ".join(f"{key} was {json.dumps(before.get(key))} and is {json.dumps(now.get(key))}" for key in keys)

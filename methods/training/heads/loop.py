@@ -70,8 +70,8 @@ class _Run:
 
     def _restore(self, state: dict[str, Any]) -> None:
         if other := [key for key, value in self.identity.items() if state["identity"][key] != value]:
-            raise ModelError(f"{self.files.work}: holds a training run with another {' and '.join(other)}; remove that "
-                             "folder to start over, or give another one with work=DIR")
+            raise ModelError(f"{self.files.work}: holds a training run with different {' and '.join(other)}; remove "
+                             "that folder to start over, or give another one with work=DIR")
         self.trainer.head.load_state_dict(state["head"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.update = state["update"]

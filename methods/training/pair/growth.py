@@ -38,7 +38,8 @@ def existing_model(folder: str, tokenizer: PreTrainedTokenizerBase, *, hidden: i
               "vocabulary": len(tokenizer)}
     if wrong := {name: (sizes[name], size) for name, size in wanted.items() if sizes[name] != size}:
         told = ", ".join(f"{name} {has}, not {size}" for name, (has, size) in wrong.items())
-        raise ValueError(f"start={folder}: its sizes are not the recipe's: {told}")
+        raise ValueError(f"start={folder}: its sizes are not the recipe's: {told}; change the recipe's sizes, or give "
+                         "another start=FOLDER")
     return model
 
 
