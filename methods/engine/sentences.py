@@ -62,7 +62,8 @@ def label_probabilities(model: SentenceModel, label: str, premises: Sequence[str
     it."""
     labels = {name.lower(): index for name, index in model.model.config.label2id.items()}
     if label not in labels:
-        raise ModelError(f"{model.source}: has no label {label!r}; it has {', '.join(sorted(labels))}")
+        raise ModelError(f"similarity.entailment={model.source}: has no label {label!r}, only "
+                         f"{', '.join(sorted(labels))}; give another model")
     rows = [output.logits.softmax(-1)[:, labels[label]] for _, output in model.batches(premises, hypotheses)]
     return [float(p) for p in torch.cat(rows)]
 
@@ -89,7 +90,8 @@ def _token_vectors(model: SentenceModel, texts: Sequence[str], layer: int | None
     for inputs, output in model.batches(texts, output_hidden_states=True):
         states = output.hidden_states
         if layer is not None and layer >= len(states):
-            raise ModelError(f"{model.source}: has no layer {layer}; its last is {len(states) - 1}")
+            raise ModelError(f"similarity.bertscore_layer={layer}: {model.source} has no such layer; give 0 to "
+                             f"{len(states) - 1}")
         vectors = torch.nn.functional.normalize(states[-1 if layer is None else layer], dim=-1)
         for row, there, special in zip(vectors, inputs["attention_mask"].bool(),
                                        inputs["special_tokens_mask"].bool(), strict=True):

@@ -63,7 +63,8 @@ class Constants(BaseModel):
         """Raises ValueError, one line."""
         constants = read_json(cls, path, "constants of bench.calibrate")
         if len(constants.buckets) != len(constants.edges) + 1:
-            raise ValueError(f"{path}: {len(constants.edges)} edges cannot separate {len(constants.buckets)} buckets")
+            raise ValueError(f"{path}: {len(constants.edges)} edges cannot separate {len(constants.buckets)} buckets; "
+                             "write the file again with `python -m bench.calibrate`")
         return constants
 
 

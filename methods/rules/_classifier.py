@@ -48,7 +48,8 @@ class Classifier(BaseModel):
         classifier = read_json(cls, path, "a classifier of bench.train_judge")
         if not len(classifier.mean) == len(classifier.scale) == len(classifier.coef):
             raise ValueError(f"{path}: mean, scale and coef have {len(classifier.mean)}, {len(classifier.scale)} and "
-                             f"{len(classifier.coef)} entries, not equally many")
+                             f"{len(classifier.coef)} entries, not equally many; write the file again with `python -m "
+                             "bench.train_judge`")
         return classifier
 
 

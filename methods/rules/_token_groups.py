@@ -38,9 +38,10 @@ class Groups:
         for number, group in enumerate(groups):
             for token in group:
                 if not isinstance(token, int) or not 0 <= token < vocab:
-                    raise ValueError(f"group {number} names token {token!r}; ids go from 0 to {vocab - 1}")
+                    raise ValueError(f"group {number} names token {token!r}; ids go from 0 to {vocab - 1}: give ids of "
+                                     "this target")
                 if number in memberships[token]:
-                    raise ValueError(f"group {number} names token {token} twice")
+                    raise ValueError(f"group {number} names token {token} twice; give each id once")
                 memberships[token].append(number)
         count = len(groups)
         for own in memberships:

@@ -24,7 +24,8 @@ LARGEST_LEVEL = 1024
 
 def _bounded(factors: list[int]) -> list[int]:
     if math.prod(factors) > LARGEST_LEVEL:
-        raise ValueError(f"{factors} multiply to {math.prod(factors)} nodes at one depth; at most {LARGEST_LEVEL}")
+        raise ValueError(f"{math.prod(factors)} nodes at one depth; at most {LARGEST_LEVEL}: give fewer or smaller "
+                         "factors")
     return factors
 
 

@@ -65,9 +65,9 @@ def test_probabilities_of_a_label_are_those_of_the_pair(classifier):
 
 
 def test_what_a_model_lacks_is_named(encoder, classifier, tmp_path):
-    with pytest.raises(ModelError, match="has no layer 9; its last is 2"):
+    with pytest.raises(ModelError, match=r"bertscore_layer=9: .* has no such layer; give 0 to 2"):
         bert_scores(encoder, ["a"], ["b"], layer=9)
-    with pytest.raises(ModelError, match="no label 'right'; it has contradiction, entailment, neutral"):
+    with pytest.raises(ModelError, match="no label 'right', only contradiction, entailment, neutral"):
         label_probabilities(classifier, "right", ["a"], ["b"])
     with pytest.raises(ModelError, match="cannot be loaded"):
         SentenceModel(str(tmp_path), "cpu")
