@@ -26,7 +26,8 @@ def replay_cells(cells: Sequence[Cell], labels: Sequence[str], session: Session)
     for cell, label in zip(cells, labels, strict=True):
         trace, threshold = load_trace(cell, label, session)
         if threshold is None:
-            raise ValueError(f"{label}: rule={cell.rule.name} has no threshold to replay its trace at")
+            raise ValueError(f"{label}: rule={cell.rule.name} has no threshold to replay its trace at; choose a "
+                             "rule with a threshold (docs/rules.md)")
         values = default_values(trace, threshold) if session.settings.replay == "auto" else session.settings.values
         rows = replay(trace, threshold, values)
         print_rows(rows, threshold, label, session)

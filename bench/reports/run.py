@@ -14,7 +14,7 @@ from bench.dry_run.downloads import ask_hub
 from bench.judging.grading import judge_cells
 from bench.reports.keep import keep_reports
 from bench.reports.outlook import reachable, show_cells, show_reports
-from bench.reports.overrides import Selection, key_of, made_by
+from bench.reports.overrides import LAYOUT, Selection, key_of, made_by
 from bench.reports.own_rule import takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.render import log_items, render_plans
@@ -57,7 +57,8 @@ class Request:
         changes = tuple(line for line in command.overrides if key_of(line).lstrip("+").startswith("report."))
         request = cls(command.reports, changes, tuple(line for line in command.overrides if line not in changes))
         if len(request.reports) > 1 and (groups := {ALL, EVERY, LIST} & set(request.reports)):
-            raise ValueError(f"{request}: {sorted(groups)[0]} stands alone; give names of reports, or report=all")
+            raise ValueError(f"{request}: {sorted(groups)[0]} cannot be combined with other reports; give names of "
+                             "reports, or report=all")
         if changes and (len(request.reports) > 1 or request.reports[0] in (ALL, EVERY, LIST)):
             raise ValueError(f"{changes[0]}: changes one report; name it in place of {request}")
         return request
@@ -140,7 +141,7 @@ def report_grid(name: str) -> dict[Coords, Outcome]:
         run_reports(hydra.command([f"report={name}"], multirun=False), hydra)
         report = load_report(name, hydra)
         if isinstance(report, Workload):
-            raise ValueError(f"report={name}: a workload has no grid")
+            raise ValueError(f"report={name}: a workload has no grid; give the name of a table or a figure")
         return plan_of(report, hydra, []).grid(Session(hydra.settings([])))
 
 
@@ -185,8 +186,9 @@ def runnable(requested: Sequence[str], plans: Mapping[str, Plan], request: Reque
     names = [name for name in requested if plans[name].cells]
     if not names:
         refusals = (reason for name in requested for reason in plans[name].refused.values())
+        edition = " ".join(line for line in request.overrides if key_of(line) in ("pair", *LAYOUT)) or "scale=embedded"
         absent = next((reason for name in requested for reason in plans[name].absent.values()),
-                      "no report has this edition")
+                      f"no requested report supports {edition}; see report=list")
         raise ValueError(next(refusals, f"{request}: no cell can run: {absent}"))
     for name in requested:
         if name not in names:

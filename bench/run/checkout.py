@@ -48,6 +48,7 @@ class Checkout:
         if not (folder / "methods" / "decode.py").is_file():
             raise ValueError(f"--before {folder}: no methods/decode.py; give the folder of a checkout, such as "
                              "`git worktree add FOLDER COMMIT` makes")
+        self.folder = folder
         paths = {role: str(Path(settings[role]).resolve()) if settings[role] else ""
                  for role in ("target", "draft", "eagle3")}
         self.process = subprocess.Popen([sys.executable, "-c", WORKER, json.dumps(settings | paths)], cwd=folder,
@@ -68,7 +69,7 @@ class Checkout:
             print(json.dumps([drafter, ids]), file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
             if not line:
-                raise ValueError("--before: the other checkout ended; its error stands above")
+                raise ValueError(f"--before {self.folder}: its process exited; see its error output above")
             tokens, seconds = json.loads(line)
             return int(tokens), float(seconds)
         return run

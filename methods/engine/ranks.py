@@ -48,8 +48,8 @@ def team_of(size: int) -> Team:
         _TEAM.append(_start(size) if torchrun()[1] == 1 else _join(*torchrun()))
         dismiss_at_exit()
     if _TEAM[0].size != size:
-        raise ValueError(f"engine.devices={size}: this command already decodes on {_TEAM[0].size} devices; run it in a "
-                         "command of its own")
+        raise ValueError(f"engine.devices={size}: this command already decodes on {_TEAM[0].size} devices; run this "
+                         "setting as a separate command")
     return _TEAM[0]
 
 

@@ -275,7 +275,7 @@ def test_several_reports_are_one_command(command, own_conf: Path, tmp_path: Path
     flags = ["-cd", str(own_conf)]
     dry = command("report=[own_table,own_figure]", "n=2", "dry_run=true", flags=flags)
     assert dry.status == 0 and "8 points" in dry.out, dry.err
-    for words, complaint in ((["report=[own_table,all]"], "report=[own_table,all]: all stands alone"),
+    for words, complaint in ((["report=[own_table,all]"], "report=[own_table,all]: all cannot be combined"),
                              (["report=[own_table,own_tabel]"], "report=own_tabel: unknown"),
                              (["report=[]"], "report=[]: names no report"),
                              (["report=[own_table,own_figure]", "report.title=T"], "report.title=T: changes one")):
