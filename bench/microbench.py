@@ -6,7 +6,7 @@ The overrides are those of `python -m bench`; the default is pair=synthetic_8b m
               of the context) over its time, also as a share of the bandwidth
   verify      one target forward of 1, 8, 32, 60 nodes after the context, relative to one node
   cycle       of the method: drafting, verifying, and the rest (decision, walk, bookkeeping)
-  serving     time to the first token, p50 and p95 of the time between bursts of tokens (one a cycle), the most memory
+  serving     time to the first token, p50 and p95 of the time between cycles, the peak memory
   batch       tokens/s of both on the task's prompts, 1, 2, 4 … --batch rows, and the first batch without a gain
 The table, its environment and the roofline of the target (tokens/s against tokens of one forward, beside what copies
 and matrix products allow) are written to results/measured/engine_<pair>."""
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
     from methods.method import Method
 
-NODES = (1, 8, 32, 60)
+NODES = {1: "1 node", 8: "8 nodes", 32: "32 nodes", 60: "60 nodes"}
 DEFAULTS = {"pair": "synthetic_8b", "method": "eagle3"}
 
 
@@ -129,7 +129,7 @@ def measure(method: Method, baseline: Method, context: int, new: int, repeats: i
     lines += [Line("autoregressive token", token * 1e3, "ms", f"{1 / token:.1f} tokens/s"),
               Line("autoregressive reads", rate / 1e9, "GB/s", f"{rate / copy:.0%} of the copy bandwidth")]
     verify = verify_seconds(target, ids, repeats)
-    lines += [Line(f"verify {nodes} nodes", seconds * 1e3, "ms", f"{seconds / verify[1]:.2f} of one node")
+    lines += [Line(f"verify {NODES[nodes]}", seconds * 1e3, "ms", f"{seconds / verify[1]:.2f} of one node")
               for nodes, seconds in verify.items()]
     timed = generate(method, [Request(ids, "engine")], limits)[0]
     cycle = timed.decode_s / len(timed.committed)
@@ -161,7 +161,7 @@ class Bursts:
 
 
 def serving(arms: Mapping[str, Method], ids: list[int], limits: Limits) -> list[Line]:
-    """What a user of one stream sees of each arm, and the most memory that any took."""
+    """What a user of one stream sees of each arm, and the peak memory of all."""
     lines = []
     for name, arm in arms.items():
         bursts = Bursts(arm.target.device)
@@ -169,13 +169,13 @@ def serving(arms: Mapping[str, Method], ids: list[int], limits: Limits) -> list[
         gaps = [1e3 * (late - early) for early, late in pairwise(bursts.times)]
         lines += [Line(f"first token, {name}", answer.prefill_s * 1e3, "ms",
                        f"prefill of {len(ids) / answer.prefill_s:,.0f} tokens/s"),
-                  Line(f"between bursts, {name}", float(np.median(gaps)), "ms",
+                  Line(f"between cycles, {name}", float(np.median(gaps)), "ms",
                        f"median; p95 {np.quantile(gaps, 0.95):.3g} ms")]
     if arm.target.device.type == "cuda":
         used, whose = torch.cuda.max_memory_allocated(arm.target.device), "allocated on the device"
     else:
         used, whose = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "of the process"
-    return [*lines, Line("most memory", used / 1e9, "GB", whose)]
+    return [*lines, Line("peak memory", used / 1e9, "GB", whose)]
 
 
 def rows_of(opened: OpenCell, rows: int) -> list[Request]:
@@ -201,7 +201,7 @@ def batch_lines(rates: Mapping[int, tuple[float, ...]]) -> list[Line]:
     lines = [Line(f"batch {rows}", own, "tokens/s", f"{own / base:.2f} of {base:.4g} autoregressive")
              for rows, (base, own) in rates.items()]
     gone = next((rows for rows, (base, own) in rates.items() if own <= base), None)
-    return lines if gone is None else [*lines, Line("speedup is gone", gone, "rows")]
+    return lines if gone is None else [*lines, Line("no speedup from batch size", gone, "rows")]
 
 
 def write_roofline(target: LanguageModel, lines: Sequence[Line], rates: Mapping[int, tuple[float, ...]],
@@ -217,7 +217,7 @@ def write_roofline(target: LanguageModel, lines: Sequence[Line], rates: Mapping[
     dtype, bandwidth = target.model.dtype, 1e9 * values["copy bandwidth"]
     flops = measured_flops(target.device, dtype)
     allowed = [Allowed(bandwidth, flops * dtype.itemsize / (2 * weights), weights, entry * each) for each in contexts]
-    points = {"nodes of a tree": {nodes: 1e3 * nodes / values[f"verify {nodes} nodes"] for nodes in NODES},
+    points = {"nodes of a tree": {nodes: 1e3 * nodes / values[f"verify {name}"] for nodes, name in NODES.items()},
               "rows of a batch": {rows: base for rows, (base, _) in rates.items()}}
     caption = (f"{contexts[0]} tokens before a tree, {contexts[1]} in a row of a batch; measured: copy "
                f"{bandwidth / 1e9:.3g} GB/s, matrix product {flops / 1e12:.3g} TFLOP/s; points above their limit read "
@@ -253,10 +253,10 @@ def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, override
         f"# What a cycle costs: {cell.pair.name}\n\n{machine}, {cell.engine.dtype}; a context of {options.context} "
         f"tokens, {options.new} new tokens, batch 1 where none is named; {cell.drafter.name} ({drafter}), rule "
         f"{cell.rule.name}.\n`python -m bench.microbench {' '.join(overrides)}`\n\n{table(lines)}\n\n"
-        "![roofline](roofline.png)\n\n"
-        "The parts of a cycle are timed in a pass of their own, with a wait for the device at every phase. Up to the "
-        "batches, the prompt is synthetic: what a cycle accepts is that of no task. A batch has the first prompts of "
-        f"{cell.task.name} at temperature {cell.decoding.temperature:g}, {options.new} new tokens each.\n",
+        "![roofline](roofline.png)\n\nThe parts of a cycle are timed in a pass of their own, synchronising with the "
+        "device after every phase. Rows above *batch 1* use a synthetic prompt, so their acceptance is not "
+        f"representative of a task. A batch has the first prompts of {cell.task.name} at temperature "
+        f"{cell.decoding.temperature:g}, {options.new} new tokens each.\n",
         encoding="utf-8")
 
 
@@ -269,7 +269,8 @@ def run(options: Microbench, overrides: Sequence[str]) -> None:
     baseline = replace(baseline, target=method.target)
     lines = measure(method, baseline, options.context, options.new, options.repeats)
     ids, limits = synthetic(method.target, options.context), Limits(options.new, frozenset())
-    arms = {"autoregressive": baseline, opened.cell.drafter.name: method}
+    given = DEFAULTS | dict(line.split("=", 1) for line in overrides if "=" in line)
+    arms = {"autoregressive": baseline, given.get("drafter", given["method"]): method}
     requests = rows_of(opened, options.batch)
     rates = batch_rates(arms, requests, limits)
     row = sum(len(request.input_ids) for request in requests) // len(requests) + options.new // 2

@@ -27,8 +27,8 @@ def test_the_table_and_its_environment(tmp_path: Path, capsys: pytest.CaptureFix
                  "--out", str(tmp_path)]) == 0
     printed, written = capsys.readouterr().out, (tmp_path / "README.md").read_text()
     for words in ("copy bandwidth", "of the copy bandwidth", "cycle: draft", "% of the cycle",
-                  "first token, eagle3", "between bursts, autoregressive", "GB", "batch 1 ", "batch 2 ",
-                  *(f"verify {nodes} nodes" for nodes in NODES)):
+                  "first token, eagle3", "between cycles, autoregressive", "peak memory", "GB", "batch 1 ", "batch 2 ",
+                  *(f"verify {name}" for name in NODES.values())):
         assert words in printed and words in written, words
     assert "](roofline.png)" in written and (tmp_path / "roofline.png").stat().st_size > 10_000
     assert "total 12" in written and "1.00 of one node" in written
