@@ -61,8 +61,7 @@ class Metric:
         return stored
 
 
-_BOOTSTRAP = "bootstrap over prompts"
-_SCORES = ("accuracy", "baseline_accuracy")
+_BOOTSTRAP, _SCORES = "bootstrap over prompts", ("accuracy", "baseline_accuracy")
 _INTERVALS = {
     "Wilson": (*_SCORES, "precision", "cap_hit_share", "loop_share", "no_answer_share",
                "coverage", "coverage_differing"),
