@@ -19,9 +19,10 @@ from results.store.summary import Summary
 
 TAU_PARTS = {"tau_gain": "over_best_tau", "tau_gain_relaxed": "over_best_tau_relaxed",
              "tau_gain_greedier": "over_best_tau_greedier"}
-Kind = Literal["gain", "gain at a price", "greedier", "no gain", "undecided"]
-OTHER_KINDS: dict[Kind, str] = {"gain at a price": "faster but worse", "greedier": "faster by greedier decoding alone",
-                                "no gain": "no gain", "undecided": "undecided"}
+Kind = Literal["gain", "gain at a price", "unjudged", "greedier", "no gain", "undecided"]
+OTHER_KINDS: dict[Kind, str] = {"gain at a price": "faster but worse", "unjudged": "faster at a quality not judged",
+                                "greedier": "faster by greedier decoding alone", "no gain": "no gain",
+                                "undecided": "undecided"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ def over_best(own: Row, best: Row, greedy: Row | None = None) -> dict[str, Any]:
         over_best_length         Σ own tokens ÷ Σ tokens of the best lossless row
         over_best_answer         ratio of `answer_speedup_modelled`, over the same resampled prompts
         over_best_accuracy       difference of the scores
+        over_best_right          mean score of the best lossless row; without an interval, like the next
+        over_best_judged         whether the score can judge: it would show the loss of every right answer
 
     `greedy`: the best lossless row at temperature 0, with which the part of τ due to greedier decoding is
     estimated."""
@@ -64,15 +67,19 @@ def over_best(own: Row, best: Row, greedy: Row | None = None) -> dict[str, Any]:
 
 
 def answers_over_best(own: Row, best: Row) -> dict[str, Any]:
-    """Of the metrics of `over_best` those that `remains` judges by first: over_best_answer, over_best_accuracy. Empty
-    where no prompt was answered by both."""
+    """Of the metrics of `over_best` those that `remains` judges by first: over_best_answer, and what concerns the
+    score. Empty where no prompt was answered by both."""
     own, best = _common(own, best)
     if not own.pairs:
         return {}
     beside = [Compared(mine.sample, replace(other.sample)) for mine, other in zip(own.pairs, best.pairs, strict=True)]
-    change = score_change(score_pairs(beside))
+    scores = score_pairs(beside)
+    change, right = score_change(scores), np.array([plain for plain, _ in scores.values()])
     values = {f"over_best_accuracy{end}": change[f"accuracy_change{end}"] for end in ("", "_ci95")}
-    return values | _answers(own, best)
+    loss = intervals.difference_interval(right, np.zeros_like(right)) if len(right) else None
+    return values | _answers(own, best) | {
+        "over_best_right": float(right.mean()) if len(right) else None,
+        "over_best_judged": loss is not None and loss[1] < 0}
 
 
 def _answers(own: Row, best: Row) -> dict[str, Any]:
@@ -133,6 +140,10 @@ def _finding(name: str, kind: Kind, summary: Summary, margin: float) -> str:
         return f"{name} remains a gain: answers {answer} as fast as the best lossless method's{length}{score}."
     if kind == "gain at a price":
         return f"{name} is faster, {answer} per answer{length}, and worse{score}."
+    if kind == "unjudged":
+        right = "the task has no score" if summary.over_best_right is None else (
+            f"the score of the best lossless method is {100 * summary.over_best_right:.1f}%, too low to show a loss")
+        return f"{name} is faster, {answer} per answer{length}; its quality is not judged: {right}."
     if kind == "greedier":
         return (f"{name} is faster, {answer} per answer{length}, but shows no gain in τ beyond that of greedier "
                 f"decoding: relaxation {_signed(summary.over_best_tau_relaxed)}"
@@ -147,9 +158,10 @@ def remains(summary: Summary, margin: float) -> Kind | None:
     """Whether a row's gain over the best lossless one remains; None without a comparison.
 
     gain             answers are faster, the interval excludes 1; so is the part of τ that is no greedier decoding,
-                     where it was estimated; and the score is not shown to be worse
+                     where it was estimated; and the score, which could show it, is not shown to be worse
     gain at a price  faster, and the score is worse
     greedier         faster, but the interval of τ's other part does not exclude 0
+    unjudged         else a gain, but the score could not show a loss: the best lossless row has few right answers
     no gain          answers are not faster, the interval ends at or below 1; or it holds 1, and the score is worse
     undecided        the interval holds 1, and the score is not shown to be worse
     """
@@ -163,7 +175,9 @@ def remains(summary: Summary, margin: float) -> Kind | None:
     if worse:
         return "gain at a price"
     relaxed = summary.over_best_tau_relaxed_ci95
-    return "greedier" if relaxed is not None and relaxed[0] <= 0 else "gain"
+    if relaxed is not None and relaxed[0] <= 0:
+        return "greedier"
+    return "unjudged" if summary.over_best_judged is False else "gain"
 
 
 def _score(summary: Summary, margin: float) -> str:

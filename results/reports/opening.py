@@ -100,22 +100,23 @@ def row_of(group: Group, cell: Viewed) -> Row:
 
 def sentences(groups: Sequence[Group]) -> list[str]:
     """What the numbers show: for which relaxed methods a gain over every lossless one remains, as
-    `results.metrics.over_best.remains` judges it; which gain at a price; which gain tokens a cycle or a second but no
-    time; which lose accuracy; what is undecided, and the prompts it would take. Empty where no relaxed method was timed
-    beside a lossless one."""
+    `results.metrics.over_best.remains` judges it; which gain at a price, or at a quality that no score judges; which
+    gain tokens a cycle or a second but no time; which lose accuracy; what is undecided, and the prompts it would take.
+    Empty where no relaxed method was timed beside a lossless one."""
     known = standings(groups)
     if not known:
         return []
     ahead = [one for one in known if one.kind == "gain"]
     priced = [one for one in known if one.kind == "gain at a price"]
+    unjudged = [one for one in known if one.kind == "unjudged"]
     others = [one for one in known if one.kind in ("no gain", "undecided", None)]
     longer = [one for one in others if _is_above(_per_token(one.summary), _per_token(one.best))
               and (one.summary.length_ratio_ci95 or (0, 0))[0] > 1]
     greedier = [one for one in known if _is_greedier(one.summary)]
     worse = [one for one in known if one.accuracy is not None and one.accuracy.kind == "worse"]
     undecided = [one for one in known if one.accuracy is not None and one.accuracy.kind == "undecided"]
-    return [text for text in (_ahead(ahead, len(known)), _priced(priced), _longer(longer), _greedier(greedier),
-                              _worse(worse), _undecided(undecided)) if text]
+    return [text for text in (_ahead(ahead, len(known)), _priced(priced), _unjudged(unjudged), _longer(longer),
+                              _greedier(greedier), _worse(worse), _undecided(undecided)) if text]
 
 
 def _value(summary: Summary) -> float:
@@ -164,6 +165,11 @@ def _over(one: Standing) -> str:
 
 def _priced(cells: Sequence[Standing]) -> str:
     return f"Sooner, but less accurate than {BEST}: {_listed([_over(one) for one in cells])}." if cells else ""
+
+
+def _unjudged(cells: Sequence[Standing]) -> str:
+    return f"Sooner than {BEST}, at a quality that no score judges: {_listed([_over(one) for one in cells])}." \
+        if cells else ""
 
 
 def _longer(cells: Sequence[Standing]) -> str:

@@ -130,6 +130,22 @@ def test_what_remains_a_gain(speed, relaxed, score, kind) -> None:
     assert findings([("lossy", summary)], 0.02) == sentences[1:2], "one row needs no summary"
 
 
+@pytest.mark.parametrize(("right", "judged"), [(None, False), (0.0, False), (1 / 12, False), (1.0, True)])
+def test_a_gain_needs_a_score_that_could_show_a_loss(right, judged) -> None:
+    scores = [None] * 12 if right is None else [1.0] * round(12 * right) + [0.0] * (12 - round(12 * right))
+    ids = [str(number) for number in range(12)]
+    best, own = ([cell(tau, ids=[name], score=score)[0] for name, score in zip(ids, scores, strict=True)]
+                 for tau in (4, 5))
+    values = over_best(Row(own), Row(best))
+    assert values["over_best_right"] == (None if right is None else pytest.approx(right))
+    assert values["over_best_judged"] is judged
+    faster = made_up().summary.with_values(**values | {"over_best_answer": 1.2, "over_best_answer_ci95": (1.1, 1.3)})
+    assert remains(faster, 0.02) == ("gain" if judged else "unjudged")
+    [sentence] = findings([("lossy", faster)], 0.02)
+    said = "the task has no score" if right is None else f"best lossless method is {100 * right:.1f}%, too low"
+    assert judged or (said in sentence and "is faster" in sentence)
+
+
 def chosen_spec(**changes) -> TableSpec:
     rules = [{"label": "best lossless", "variants": [{"label": "standard", "overrides": ["rule=lossless"]},
                                                       {"label": "block", "overrides": ["rule=block"]}]},
