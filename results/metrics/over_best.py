@@ -44,8 +44,8 @@ def over_best(own: Row, best: Row, greedy: Row | None = None) -> dict[str, Any]:
         over_best_length         Σ own tokens ÷ Σ tokens of the best lossless row
         over_best_answer         ratio of `answer_speedup_modelled`, over the same resampled prompts
         over_best_accuracy       difference of the scores
-        over_best_right          mean score of the best lossless row; without an interval, like the next
-        over_best_judged         whether the score can judge: it would show the loss of every right answer
+        over_best_judged         whether the score can judge: it would show the loss of every right answer; without
+                                 an interval
 
     `greedy`: the best lossless row at temperature 0, with which the part of τ due to greedier decoding is
     estimated."""
@@ -77,9 +77,7 @@ def answers_over_best(own: Row, best: Row) -> dict[str, Any]:
     change, right = score_change(scores), np.array([plain for plain, _ in scores.values()])
     values = {f"over_best_accuracy{end}": change[f"accuracy_change{end}"] for end in ("", "_ci95")}
     loss = intervals.difference_interval(right, np.zeros_like(right)) if len(right) else None
-    return values | _answers(own, best) | {
-        "over_best_right": float(right.mean()) if len(right) else None,
-        "over_best_judged": loss is not None and loss[1] < 0}
+    return values | _answers(own, best) | {"over_best_judged": loss is not None and loss[1] < 0}
 
 
 def _answers(own: Row, best: Row) -> dict[str, Any]:
@@ -141,8 +139,9 @@ def _finding(name: str, kind: Kind, summary: Summary, margin: float) -> str:
     if kind == "gain at a price":
         return f"{name} is faster, {answer} per answer{length}, and worse{score}."
     if kind == "unjudged":
-        right = "the task has no score" if summary.over_best_right is None else (
-            f"the score of the best lossless method is {100 * summary.over_best_right:.1f}%, too low to show a loss")
+        own, change = summary.accuracy, summary.over_best_accuracy
+        right = "the task has no score" if own is None or change is None else (
+            f"the score of the best lossless method is {100 * abs(own - change):.1f}%, too low to show a loss")
         return f"{name} is faster, {answer} per answer{length}; its quality is not judged: {right}."
     if kind == "greedier":
         return (f"{name} is faster, {answer} per answer{length}, but shows no gain in τ beyond that of greedier "

@@ -215,7 +215,6 @@ class Summary(BaseModel):
     over_best_answer_ci95: Interval | None = None
     over_best_accuracy: float | None = None
     over_best_accuracy_ci95: Interval | None = None
-    over_best_right: float | None = None
     over_best_judged: bool | None = None
     quality_loss: float | None = None
     quality_loss_ci95: Interval | None = None
