@@ -85,7 +85,8 @@ def take(page: str, out: Path, group: str, mars: str, arc: str) -> None:
         top(tab, "#answers")
         shot(tab, out / "compare.png")
         tab.look(dark=True, width=390, height=800)
-        tab.run("scrollTo(0, 0)")
+        tab.open(page)
+        tab.wait(READY)
         shot(tab, out / "phone_dark.png")
 
 
