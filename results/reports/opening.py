@@ -168,8 +168,8 @@ def _priced(cells: Sequence[Standing]) -> str:
 
 
 def _unjudged(cells: Sequence[Standing]) -> str:
-    return f"Sooner than {BEST}, at a quality that no score judges: {_listed([_over(one) for one in cells])}." \
-        if cells else ""
+    parts = [_over(one) for one in cells]
+    return f"Sooner than {BEST}, at a quality that no score judges: {_listed(parts)}." if parts else ""
 
 
 def _longer(cells: Sequence[Standing]) -> str:
