@@ -131,7 +131,7 @@ def by_chance(number: int, things: str) -> str:
 
 def _finding(name: str, kind: Kind, summary: Summary, margin: float) -> str:
     assert summary.over_best_answer is not None, "`remains` judges no other"
-    answer = f"{summary.over_best_answer:.2f}×{_interval(summary.over_best_answer_ci95, '{:.2f}')}"
+    answer, plain = _ratio(summary, "over_best_answer"), _beside_plain(summary)
     length = "" if summary.over_best_length is None else f", with answers {summary.over_best_length:.2f}× as long"
     score = _score(summary, margin)
     if kind == "gain":
@@ -148,29 +148,45 @@ def _finding(name: str, kind: Kind, summary: Summary, margin: float) -> str:
                 f"decoding: relaxation {_signed(summary.over_best_tau_relaxed)}"
                 f"{_interval(summary.over_best_tau_relaxed_ci95, '{:+.2f}')}.")
     if kind == "no gain":
-        return f"{name} is no gain: answers {answer} as fast as the best lossless method's{length}{score}."
+        return f"{name} is no gain: answers {answer} as fast as the best lossless method's{plain}{length}{score}."
     return (f"{name} is undecided after {summary.n} prompts: answers {answer} as fast as the best lossless method's"
-            f"{length}{score}.")
+            f"{plain}{length}{score}.")
+
+
+def _ratio(summary: Summary, name: str) -> str:
+    """`1.25× [1.10, 1.40]`."""
+    return f"{getattr(summary, name):.2f}×{_interval(getattr(summary, f'{name}_ci95'), '{:.2f}')}"
+
+
+def _beside_plain(summary: Summary) -> str:
+    """How fast answers are beside plain decoding's, where they are not shown to be faster."""
+    plain = summary.answer_speedup_modelled_ci95
+    if plain is None or plain[0] > 1:
+        return ""
+    return f", {_ratio(summary, 'answer_speedup_modelled')} as fast as plain decoding's"
 
 
 def remains(summary: Summary, margin: float) -> Kind | None:
     """Whether a row's gain over the best lossless one remains; None without a comparison.
 
-    gain             answers are faster, the interval excludes 1; so is the part of τ that is no greedier decoding,
-                     where it was estimated; and the score, which could show it, is not shown to be worse
+    Plain decoding is lossless too, and faster than every draft where a forward over several tokens costs much more than
+    over one: "faster" is faster than both.
+
+    gain             answers are faster, both intervals exclude 1; the part of τ that is no greedier decoding, where it
+                     was estimated, is above 0; and the score, which could show it, is not shown to be worse
     gain at a price  faster, and the score is worse
     greedier         faster, but the interval of τ's other part does not exclude 0
     unjudged         else a gain, but the score could not show a loss: the best lossless row has few right answers
-    no gain          answers are not faster, the interval ends at or below 1; or it holds 1, and the score is worse
-    undecided        the interval holds 1, and the score is not shown to be worse
+    no gain          answers are not faster, an interval ends at or below 1; or it holds 1, and the score is worse
+    undecided        an interval holds 1, and the score is not shown to be worse
     """
     speed, score = summary.over_best_answer_ci95, summary.over_best_accuracy_ci95
     if speed is None or summary.over_best_answer is None:
         return None
-    change = summary.over_best_accuracy
+    plain, change = summary.answer_speedup_modelled_ci95 or speed, summary.over_best_accuracy
     worse = change is not None and score is not None and verdict(change, score, summary.n, margin).kind == "worse"
-    if speed[0] <= 1:
-        return "no gain" if speed[1] <= 1 or worse else "undecided"
+    if min(speed[0], plain[0]) <= 1:
+        return "no gain" if min(speed[1], plain[1]) <= 1 or worse else "undecided"
     if worse:
         return "gain at a price"
     relaxed = summary.over_best_tau_relaxed_ci95

@@ -43,8 +43,9 @@ def group(*cells: Viewed) -> Group:
 
 def test_what_is_ahead_of_every_lossless_method() -> None:
     [text] = sentences([group(cell("mars", 2.5), cell("arc", 2.02, spread=0.9))])
-    assert text.startswith("1 of 2 relaxed cells completes answers sooner than the best lossless method on the same "
-                           "prompts: mars on gsm (1.25× [1.25, 1.25] as fast, accuracy undecided, n ≈ ")
+    assert text.startswith("1 of 2 relaxed cells completes answers sooner than plain decoding and the best lossless "
+                           "draft on the same prompts: mars on gsm (1.25× [1.25, 1.25] as fast as that draft, "
+                           "accuracy undecided, n ≈ ")
     assert text.endswith("of as many cells without any difference, about 0.05 would look faster by chance.")
     assert "arc" not in text, "its interval holds 1"
     [text] = sentences([group(cell("arc", 2.02, spread=0.9))])
@@ -67,7 +68,8 @@ def test_the_verdict_is_that_of_the_tables() -> None:
 def test_a_gain_at_a_price_is_no_gain() -> None:
     none, priced, worse = sentences([group(cell("mars", 2.5, right=20))])
     assert none.startswith("None of 1 relaxed cell is shown")
-    assert priced.startswith("Sooner, but less accurate than the best lossless method on the same prompts: mars on gsm")
+    assert priced.startswith("Sooner, but less accurate than plain decoding and the best lossless draft on the same "
+                             "prompts: mars on gsm")
     assert worse == "Less accurate than the target alone: mars on gsm (−50.0 pp)."
 
 

@@ -130,6 +130,16 @@ def test_what_remains_a_gain(speed, relaxed, score, kind) -> None:
     assert findings([("lossy", summary)], 0.02) == sentences[1:2], "one row needs no summary"
 
 
+@pytest.mark.parametrize(("plain", "kind"), [((1.05, 1.3), "gain"), ((0.9, 1.1), "undecided"), ((0.7, 0.9), "no gain")])
+def test_a_gain_is_faster_than_plain_decoding_too(plain, kind) -> None:
+    values = {"over_best_answer": 1.15, "over_best_answer_ci95": (1.1, 1.2),
+              "answer_speedup_modelled": float(np.mean(plain)), "answer_speedup_modelled_ci95": plain}
+    row = made_up().summary.with_values(**values)
+    assert remains(row, 0.02) == kind
+    [sentence] = findings([("lossy", row)], 0.02)
+    assert ("as fast as plain decoding's" in sentence) == (kind != "gain")
+
+
 @pytest.mark.parametrize(("right", "judged"), [(None, False), (0.0, False), (1 / 12, False), (1.0, True)])
 def test_a_gain_needs_a_score_that_could_show_a_loss(right, judged) -> None:
     scores = [None] * 12 if right is None else [1.0] * round(12 * right) + [0.0] * (12 - round(12 * right))
