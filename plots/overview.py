@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 
 from plots.render import save
 from plots.style import INK, SOFT, Look, look, panel_grid, style
-from results.metrics.catalog import metric
+from results.metrics.catalog import Metric, metric
+from results.metrics.quality_loss import shows_loss
 from results.reports.opening import SPEEDS, best_lossless, measured, speed
-from results.reports.viewer.cells import Group
+from results.reports.viewer.cells import Group, Viewed
 from results.store.summary import Interval, Summary
 
 NAME = "overview"
@@ -21,6 +22,8 @@ PANELS = 6
 """The groups with most timed cells get a panel."""
 LETTERS = 42
 """Of a line above a panel, as many as fit its width."""
+LABELS = {"nll": "NLL under the target (nats a token)"}
+"""Titles of axes that the metric's own label is too short for."""
 Point = tuple[float, Interval | None]
 
 
@@ -53,28 +56,41 @@ def _timed(group: Group) -> int:
 
 def _panel(ax: Axes, group: Group, looks: dict[str, Look]) -> None:
     cells = [(cell, summary) for cell, summary in measured(group) if speed(summary) is not None]
-    quality = metric("accuracy" if all(summary.accuracy is not None for _, summary in cells) else "precision")
+    quality = metric(_quality(cells))
     ax.set_title("\n".join([group.task, *wrap(group.about, LETTERS)]), fontsize=9)
     ax.set_xlabel(metric(SPEEDS[1]).axis)
-    ax.set_ylabel(quality.axis)
+    ax.set_ylabel(LABELS.get(quality.name, quality.axis))
     best = best_lossless(group)
     if best is not None:
         _line(ax, _speed(best[1]), upright=True)
-    if quality.name == "accuracy":
-        base = cells[0][1].baseline_accuracy
-        interval = cells[0][1].baseline_accuracy_ci95
-        if base is not None:
-            _line(ax, (100 * base, None if interval is None else (100 * interval[0], 100 * interval[1])), upright=False)
+    base = next((summary for cell, summary in cells if cell.baseline), None)
+    if base is not None and (level := _point(base, quality)) is not None and quality.name != "precision":
+        _line(ax, level, upright=False)
     for cell, summary in cells:
-        value, interval = quality.value(summary), quality.interval(summary)
-        if value is None:
+        x, y = _speed(summary), _point(summary, quality)
+        if y is None:
             continue
         shape = looks.get(cell.label, Look(INK, "*", "-", ""))
-        shown = None if interval is None else (quality.shown(interval[0]), quality.shown(interval[1]))
-        x, y = _speed(summary), (quality.shown(value), shown)
         ax.errorbar(x[0], y[0], xerr=_arms(x), yerr=_arms(y), color=shape.colour, marker=shape.marker, markersize=6.5,
                     markerfacecolor="none" if cell.lossless else shape.colour, linestyle="none", elinewidth=0.8,
                     label="target alone" if cell.baseline else cell.label)
+
+
+def _quality(cells: Sequence[tuple[Viewed, Summary]]) -> str:
+    """The metric that stands for quality: accuracy, where plain decoding gets enough right for a loss to show; else
+    NLL, of which plain decoding's is the right one; else the share of outputs that are plain decoding's."""
+    summaries = [summary for _, summary in cells]
+    right = [sample.score for cell, _ in cells if cell.baseline for sample in cell.samples if sample.score is not None]
+    if all(summary.accuracy is not None for summary in summaries) and shows_loss(right):
+        return "accuracy"
+    return "nll" if all(summary.nll is not None for summary in summaries) else "precision"
+
+
+def _point(summary: Summary, quality: Metric) -> Point | None:
+    value, interval = quality.value(summary), quality.interval(summary)
+    if value is None:
+        return None
+    return quality.shown(value), None if interval is None else (quality.shown(interval[0]), quality.shown(interval[1]))
 
 
 def _speed(summary: Summary) -> Point:

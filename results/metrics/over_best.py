@@ -11,7 +11,7 @@ import numpy as np
 from results.metrics import intervals
 from results.metrics.answer_speed import Drawn, Floats, Priced
 from results.metrics.non_inferiority import verdict
-from results.metrics.quality_loss import score_change, score_pairs
+from results.metrics.quality_loss import score_change, score_pairs, shows_loss
 from results.metrics.speed import rated
 from results.metrics.tau_gain import gains
 from results.store.compared import Compared
@@ -74,10 +74,9 @@ def answers_over_best(own: Row, best: Row) -> dict[str, Any]:
         return {}
     beside = [Compared(mine.sample, replace(other.sample)) for mine, other in zip(own.pairs, best.pairs, strict=True)]
     scores = score_pairs(beside)
-    change, right = score_change(scores), np.array([plain for plain, _ in scores.values()])
+    change, judged = score_change(scores), shows_loss([lossless for lossless, _ in scores.values()])
     values = {f"over_best_accuracy{end}": change[f"accuracy_change{end}"] for end in ("", "_ci95")}
-    loss = intervals.difference_interval(right, np.zeros_like(right)) if len(right) else None
-    return values | _answers(own, best) | {"over_best_judged": loss is not None and loss[1] < 0}
+    return values | _answers(own, best) | {"over_best_judged": judged}
 
 
 def _answers(own: Row, best: Row) -> dict[str, Any]:

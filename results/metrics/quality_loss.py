@@ -53,6 +53,13 @@ def fewest_right(limit: float) -> int:
     return math.ceil(round(1 / limit, 9)) if limit else 1
 
 
+def shows_loss(scores: Sequence[float]) -> bool:
+    """Whether a method that got nothing right would be told from one with these scores of its items, in [0, 1]."""
+    right = np.asarray(scores, float)
+    interval = intervals.difference_interval(right, np.zeros_like(right)) if len(right) else None
+    return interval is not None and interval[1] < 0
+
+
 def quality_measure(right: float | None, limit: float) -> Literal["score", "agreement"]:
     """What quality is measured by: the task's score where plain decoding gets enough right for the limit to mean
     anything, else agreement with plain decoding's own answers. `right` as `baseline_right` gives it."""

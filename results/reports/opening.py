@@ -19,7 +19,7 @@ from results.store.summary import Interval, Summary
 
 SPEEDS = ("answer_speedup_modelled", "answer_speedup")
 """How much sooner an answer is complete: over all prompts, else on the timed ones alone."""
-BEST = "plain decoding and the best lossless draft on the same prompts"
+BEST = "the best lossless method on the same prompts"
 NAMED = 4
 """Methods that a sentence names; of others it gives the number."""
 
@@ -155,12 +155,12 @@ def _ahead(ahead: Sequence[Standing], of: int) -> str:
 
 
 def _over(one: Standing) -> str:
-    """`mars on gsm (1.25× [1.10, 1.40] as fast as that draft, accuracy not worse)`."""
+    """`mars on gsm (1.25× [1.10, 1.40] as fast, accuracy not worse)`: beside the best lossless cell."""
     summary, interval = one.summary, one.summary.over_best_answer_ci95
     change, bounds = summary.over_best_accuracy, summary.over_best_accuracy_ci95
     ends = "" if interval is None else f" [{', '.join(f'{end:.2f}' for end in interval)}]"
     score = "" if change is None or bounds is None else f", accuracy {verdict(change, bounds, summary.n).text}"
-    return f"{one.name} ({summary.over_best_answer or 0:.2f}×{ends} as fast as that draft{score})"
+    return f"{one.name} ({summary.over_best_answer or 0:.2f}×{ends} as fast{score})"
 
 
 def _priced(cells: Sequence[Standing]) -> str:

@@ -43,9 +43,8 @@ def group(*cells: Viewed) -> Group:
 
 def test_what_is_ahead_of_every_lossless_method() -> None:
     [text] = sentences([group(cell("mars", 2.5), cell("arc", 2.02, spread=0.9))])
-    assert text.startswith("1 of 2 relaxed cells completes answers sooner than plain decoding and the best lossless "
-                           "draft on the same prompts: mars on gsm (1.25× [1.25, 1.25] as fast as that draft, "
-                           "accuracy undecided, n ≈ ")
+    assert text.startswith("1 of 2 relaxed cells completes answers sooner than the best lossless method on the same "
+                           "prompts: mars on gsm (1.25× [1.25, 1.25] as fast, accuracy undecided, n ≈ ")
     assert text.endswith("of as many cells without any difference, about 0.05 would look faster by chance.")
     assert "arc" not in text, "its interval holds 1"
     [text] = sentences([group(cell("arc", 2.02, spread=0.9))])
@@ -68,8 +67,7 @@ def test_the_verdict_is_that_of_the_tables() -> None:
 def test_a_gain_at_a_price_is_no_gain() -> None:
     none, priced, worse = sentences([group(cell("mars", 2.5, right=20))])
     assert none.startswith("None of 1 relaxed cell is shown")
-    assert priced.startswith("Sooner, but less accurate than plain decoding and the best lossless draft on the same "
-                             "prompts: mars on gsm")
+    assert priced.startswith("Sooner, but less accurate than the best lossless method on the same prompts: mars on gsm")
     assert worse == "Less accurate than the target alone: mars on gsm (−50.0 pp)."
 
 
@@ -104,6 +102,18 @@ def test_the_opening_and_its_figure(tmp_path) -> None:
     shown = overview(groups, {"since": "2026-11-21T10:00:00", "cpu": {"model": "<CPU>", "threads": 2}})
     assert "4 cells of 3 methods on gsm (pair tiny), 40 prompts each, on &lt;CPU&gt;, 2 threads, 2026-11-21." in shown
     assert overview([], {}) is None
+
+
+@pytest.mark.parametrize(("right", "nll", "shown"), [(1.0, 0.5, "Accuracy (%)"), (0.0, 0.5, "NLL under the target"),
+                                                     (0.0, None, "Identical outputs (%)")])
+def test_the_figure_shows_a_quality_that_tells_methods_apart(right, nll, shown) -> None:
+    """A score of which nothing can be lost says nothing: NLL stands for it."""
+    ar, *others = group(cell("mars", 2.5, nll=nll)).cells
+    ar = replace(ar, samples=[replace(one, score=right) for one in ar.samples])
+    cells = [replace(one, summary=one.summary.with_values(nll=nll)) for one in (ar, *others) if one.summary is not None]
+    with style():
+        [ax] = draw([Group("g", "gsm", "pair tiny", cells, {})]).axes
+    assert ax.get_ylabel().startswith(shown)
 
 
 def test_titles_of_panels_stay_over_their_panel() -> None:
