@@ -41,11 +41,13 @@ def parting(target: LanguageModel, cell: Cell, run: Answer, sample: Sample) -> P
     logits, sampling = next_logits(target, before(target, run, sample, at)), cell.decoding.sampling
     drawn = not sampling.greedy and own is not None and other is not None
     found = Parting(at, top2_margin(logits), mass_between(sampling.probs(logits), own, other) if drawn else None)
-    if cell.engine.dtype == "float32" and _is_exact(cell) and not by_rounding(found):
+    limit = NEAR_TIE / (1 if found.between is None else min(1.0, 2 * sampling.temperature))
+    decides = found.margin if found.between is None else found.between
+    if cell.engine.dtype == "float32" and _is_exact(cell) and decides >= limit:
         reason = f"the two largest logits are {found.margin:.2g} apart" if found.between is None else (
             f"a probability of {found.between:.2g} lies between the two tokens")
         raise NotRepeatable(f"{sample.id}: the timed pass differs from the quality pass at token {at}, where {reason} "
-                            f"(rounding explains {NEAR_TIE:g}): models or kernels have changed since; remove the "
+                            f"(rounding explains {limit:g}): models or kernels have changed since; remove the "
                             "cell's folder to measure it again")
     return found
 
