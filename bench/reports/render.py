@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session) -> list[Item]:
-    """Write every report's table or figure and <folder>/index.html. Returns what was drawn.
+    """Write every report's table or figure and the page <folder>/index.html. Returns what was drawn.
 
     `commands` has one command per plan, printed under its report. A report that cannot be drawn is logged as an error
     and left out of the page."""
@@ -42,10 +42,15 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
             continue
         items.append(Item(plan.spec, grid, paths, command, cells_of(plan)))
         session.print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}")
-    cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
-    page = write_page(folder, items, latest_environment(plans, session), groups_of(cells.values(), session.store))
+    page = page_of(items, plans, folder, session)
     session.print(f"page: {page}", soft_wrap=True)
     return items
+
+
+def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session: Session) -> Path:
+    """Write the page of these plans, with what was drawn of them, <folder>/index.html. Returns its path."""
+    cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
+    return write_page(folder, items, latest_environment(plans, session), groups_of(cells.values(), session.store))
 
 
 def log_items(items: Iterable[Item], session: Session, group: str | None = None) -> None:

@@ -125,12 +125,13 @@ def run_reports(command: Command, hydra: Composer) -> int:
         check_writable(kept, "output.keep")
     judged = run_plans([plans[name] for name in requested], session)
     items = render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session)
-    log_items((item for item in items if item.spec.name in requested), session)
+    own = [plans[name].spec.name for name in requested]
+    items = [item for item in items if item.spec.name in own]
+    log_items(items, session)
     if kept is not None:
-        own = {name: plans[name] for name in requested}
-        endings = {plan.spec.name.removeprefix(name) for name, plan in own.items()}
+        endings = {edition.removeprefix(name) for name, edition in zip(requested, own, strict=True)}
         names = [f"{name}{ending}" for name in hydra.options("report") for ending in endings]
-        keep_reports(own, [request.command(name) for name in own], names, kept, session)
+        keep_reports([plans[name] for name in requested], items, names, kept, session)
     return max(judged, print_status([plans[name] for name in requested], session))
 
 
