@@ -45,7 +45,7 @@ from methods.method import Method
 from methods.observer import Observer
 from methods.rules.base import Relation, Rule
 from methods.rules.clause import Clause, clauses
-from methods.rules.fsd import divergence
+from methods.rules.fsd import divergences
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, Walk
 
@@ -198,8 +198,7 @@ def _draft_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
         return columns | dict.fromkeys((*DIVERGENCES, *(f"draft_q{place}" for place in places)), unknown)
     p, q = v.logits.softmax(-1), v.draft.logits.softmax(-1)
     expanded = v.children_of(last).any(1)
-    for kind in DIVERGENCES:
-        per_context = divergence(kind, p, q)
+    for kind, per_context in divergences(p, q).items():
         columns[kind] = _with_drawn(v.at_parent(per_context),
                                     torch.where(expanded, v.at(per_context, last), torch.nan))
     shares, tokens = q.topk(len(places))
