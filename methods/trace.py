@@ -198,7 +198,7 @@ def _draft_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
         return columns | dict.fromkeys((*DIVERGENCES, *(f"draft_q{place}" for place in places)), unknown)
     p, q = v.logits.softmax(-1), v.draft.logits.softmax(-1)
     expanded = v.children_of(last).any(1)
-    for kind, per_context in divergences(p, q).items():
+    for kind, per_context in divergences(DIVERGENCES, p, q).items():
         columns[kind] = _with_drawn(v.at_parent(per_context),
                                     torch.where(expanded, v.at(per_context, last), torch.nan))
     shares, tokens = q.topk(len(places))

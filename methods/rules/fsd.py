@@ -31,7 +31,9 @@ In docs/rules.md
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -52,46 +54,70 @@ CONTEXTS = 2
 """Contexts whose divergences are computed together."""
 
 
+@dataclass
+class _Both:
+    """Two distributions [..., V] and what several divergences share."""
+
+    p: Tensor
+    q: Tensor
+
+    @cached_property
+    def log_p(self) -> Tensor:
+        return self.p.log()
+
+    @cached_property
+    def log_q(self) -> Tensor:
+        return self.q.log()
+
+    @cached_property
+    def m(self) -> Tensor:
+        return (self.p + self.q) / 2
+
+    @cached_property
+    def log_m(self) -> Tensor:
+        return self.m.log()
+
+    def js(self) -> Tensor:
+        ends = _entropies(self.p, self.log_p) + _entropies(self.q, self.log_q)
+        return (_entropies(self.m, self.log_m) - ends / 2).sum(-1)
+
+    def js_released(self) -> Tensor:
+        return (self.m * (self.log_m - (self.log_p + self.log_q) / 2)).sum(-1)
+
+    def kl(self) -> Tensor:
+        """A token with p = 0 adds 0, or NaN if q = 0 as well; equal distributions have exactly 0."""
+        return (self.p * (torch.where(self.p > 0, self.log_p, 0.0) - self.log_q)).sum(-1)
+
+    def kl_released(self) -> Tensor:
+        return _Both(self.q, self.p).kl()
+
+    def tv(self) -> Tensor:
+        return (self.p - self.q).abs().sum(-1) / 2
+
+    def of(self, kind: str) -> Tensor:
+        """[...] the divergence of this name."""
+        found: Tensor = getattr(self, kind)()
+        return found
+
+
+def _entropies(x: Tensor, log: Tensor) -> Tensor:
+    """-x log x, 0 at 0."""
+    return torch.where(x > 0, -x * log, 0.0)
+
+
 def divergence(kind: Divergence, p: Tensor, q: Tensor) -> Tensor:
     """Div(p, q) over the last dimension: two distributions [..., V] -> [...] in nats (tv: a share of the mass)."""
-    if kind.startswith("topk_"):
-        p, q = _buckets(p, q)
-    match kind.removeprefix("topk_"):
-        case "js":
-            entr: Callable[[Tensor], Tensor] = torch.special.entr
-            return (entr((p + q) / 2) - (entr(p) + entr(q)) / 2).sum(-1)
-        case "js_released":
-            m = (p + q) / 2
-            return (m * (m.log() - (p.log() + q.log()) / 2)).sum(-1)
-        case "kl":
-            return _kl(p, q)
-        case "kl_released":
-            return _kl(q, p)
-        case _:
-            return (p - q).abs().sum(-1) / 2
+    both = _buckets(p, q) if kind.startswith("topk_") else (p, q)
+    return _Both(*both).of(kind.removeprefix("topk_"))
 
 
-def divergences(p: Tensor, q: Tensor) -> dict[Divergence, Tensor]:
-    """js, js_released, kl and tv of two distributions [B, N, V], each [B, N], with the logarithms computed once. A few
-    contexts at a time: what is computed between stays in the processor's cache."""
-    parts = [_divergences(*part) for part in zip(p.flatten(0, 1).split(CONTEXTS), q.flatten(0, 1).split(CONTEXTS),
-                                                 strict=True)]
-    return {kind: torch.cat([part[kind] for part in parts]).view(p.shape[:2]) for kind in parts[0]}
-
-
-def _divergences(p: Tensor, q: Tensor) -> dict[Divergence, Tensor]:
-    m = (p + q) / 2
-    log_p, log_q, log_m = p.log(), q.log(), m.log()
-    p_log_p, q_log_q, m_log_m = (torch.where(x > 0, x * log, 0.0) for x, log in (
-        (p, log_p), (q, log_q), (m, log_m)))
-    return {"js": ((p_log_p + q_log_q) / 2 - m_log_m).sum(-1),
-            "js_released": (m * (log_m - (log_p + log_q) / 2)).sum(-1),
-            "kl": (p * (torch.where(p > 0, log_p, 0.0) - log_q)).sum(-1), "tv": (p - q).abs().sum(-1) / 2}
-
-
-def _kl(a: Tensor, b: Tensor) -> Tensor:
-    """KL(a||b). A token with a = 0 adds 0, or NaN if b = 0 as well; equal distributions have exactly 0."""
-    return (a * (torch.where(a > 0, a.log(), 0.0) - b.log())).sum(-1)
+def divergences(kinds: Sequence[Divergence], p: Tensor, q: Tensor) -> dict[Divergence, Tensor]:
+    """Several divergences, none of them top-k, of two distributions [B, N, V], each [B, N]: the logarithms are computed
+    once, a few contexts at a time, so that what is computed between stays in the processor's cache."""
+    contexts = zip(p.flatten(0, 1).split(CONTEXTS), q.flatten(0, 1).split(CONTEXTS), strict=True)
+    parts = [[both.of(kind) for kind in kinds] for both in (_Both(*some) for some in contexts)]
+    whole = (torch.cat(found).view(p.shape[:2]) for found in zip(*parts, strict=True))
+    return dict(zip(kinds, whole, strict=True))
 
 
 def _buckets(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:

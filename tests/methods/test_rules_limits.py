@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from methods import registry
 from methods.rules.base import DraftCapabilities, Rule
-from methods.rules.fsd import Fsd, divergence
+from methods.rules.fsd import Fsd, divergence, divergences
 from methods.rules.greedy import Greedy
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
@@ -226,6 +226,15 @@ def test_divergence_where_probabilities_vanish() -> None:
     assert one_sided.item() == pytest.approx(math.log(2))
     disjoint = divergence("js", torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
     assert disjoint.item() == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_divergences_computed_together_are_those_computed_alone(zeros: bool) -> None:
+    p, q = (torch.randn(3, 5, 70).mul(3).softmax(-1) for _ in range(2))
+    if zeros:
+        p[0, :2, :30], q[0, 1:, :40] = 0.0, 0.0
+    for kind, found in divergences(("js", "js_released", "kl", "kl_released", "tv"), p, q).items():
+        torch.testing.assert_close(found, divergence(kind, p, q), rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
 def test_fsd_rejects_an_undefined_divergence() -> None:
