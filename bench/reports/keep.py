@@ -29,7 +29,7 @@ LARGEST_PAGE = 4 * 2**20
 def keep_reports(plans: Sequence[Plan], items: Sequence[Item], names: Iterable[str], folder: Path,
                  session: Session) -> None:
     """Copy what was drawn of the reports `plans` into `folder`, each with the environment it was measured in, the page,
-    where it is not too large, and a list of all. Files of other reports (`names`: all there are, in this edition) stay
+    without answers and where it is not too large, and a list of all. Files of other reports (`names`: all there are, in this edition) stay
     unless they give a number otherwise than it is now: those are of an earlier measurement, and are removed. Other
     files stay.
 
@@ -55,7 +55,7 @@ def keep_reports(plans: Sequence[Plan], items: Sequence[Item], names: Iterable[s
         lines = listed(folder / INDEX, staying) | index(items)
         (fresh / INDEX).write_text("# Tables and figures\n\n" + "".join(lines[name] for name in sorted(lines)),
                                    encoding="utf-8")
-        page = page_of(items, plans, fresh, session)
+        page = page_of(items, plans, fresh, session, answers=False)
         too_large = page.stat().st_size > LARGEST_PAGE or any((fresh / FOLDER).glob("*"))
         (folder / page.name).unlink(missing_ok=True)
         kept = [path for path in sorted(fresh.iterdir()) if path.name.endswith((*KEPT, INDEX))]

@@ -47,10 +47,12 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
     return items
 
 
-def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session: Session) -> Path:
-    """Write the page of these plans, with what was drawn of them, <folder>/index.html. Returns its path."""
+def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session: Session, answers: bool = True) -> Path:
+    """Write the page of these plans, with what was drawn of them, <folder>/index.html. Returns its path. `answers`:
+    with the answers of all cells."""
     cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
-    return write_page(folder, items, latest_environment(plans, session), groups_of(cells.values(), session.store))
+    return write_page(folder, items, latest_environment(plans, session), groups_of(cells.values(), session.store),
+                      answers=answers)
 
 
 def log_items(items: Iterable[Item], session: Session, group: str | None = None) -> None:
@@ -75,13 +77,15 @@ def sizes(cell: Cell) -> list[str]:
 
 
 def write_page(folder: Path, items: Sequence[Item], environment: Mapping[str, Any], groups: Sequence[Group],
-               listed: bool = False, live: bool = False) -> Path:
-    """Draw the overview of these cells and write <folder>/index.html. Returns its path. Arguments as `write_index`."""
+               listed: bool = False, live: bool = False, answers: bool = True) -> Path:
+    """Draw the overview of these cells and write <folder>/index.html. Returns its path. `answers`: with those of the
+    cells; other arguments as `write_index`."""
     from plots.overview import render_overview  # matplotlib, as below
 
     figure = next((path for path in render_overview(groups, folder) if path.suffix == ".svg"), None)
     opening = overview(groups, environment, None if figure is None else inline_svg(figure, "overview", "Overview"))
-    return write_index(folder, items, environment, opening=opening, groups=groups, listed=listed, live=live)
+    return write_index(folder, items, environment, opening=opening, groups=groups if answers else (), listed=listed,
+                       live=live)
 
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
