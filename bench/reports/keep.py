@@ -29,9 +29,9 @@ LARGEST_PAGE = 4 * 2**20
 def keep_reports(plans: Sequence[Plan], items: Sequence[Item], names: Iterable[str], folder: Path,
                  session: Session) -> None:
     """Copy what was drawn of the reports `plans` into `folder`, each with the environment it was measured in, the page,
-    without answers and where it is not too large, and a list of all. Files of other reports (`names`: all there are, in this edition) stay
-    unless they give a number otherwise than it is now: those are of an earlier measurement, and are removed. Other
-    files stay.
+    without answers and where it is not too large, and a list of all. Files of other reports (`names`: all there are, in
+    this edition) stay unless they give a number otherwise than it is now: those are of an earlier measurement, and are
+    removed. Other files stay.
 
     Raises ValueError where two of the reports give one number differently."""
     with TemporaryDirectory() as made:

@@ -14,6 +14,7 @@ from bench.config.paths import TINY
 from methods.engine.cut import load_cut
 from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
+from methods.engine.prefills import Prefills
 from methods.engine.ranks import team_of
 from methods.engine.source import ModelError, is_cut
 from methods.engine.vocabulary import check_same_vocabulary
@@ -70,9 +71,13 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
 
 
 class ModelPool:
-    """Loaded models by their source and settings; cells that share a model share its weights."""
+    """Loaded models by their source and settings; cells that share a model share its weights.
 
-    def __init__(self) -> None:
+    remember  causal LMs do not read a prompt again: not for a pass that is timed. A model that is spread over devices,
+              or divided, or whose forwards are graphs, reads it all the same."""
+
+    def __init__(self, remember: bool = False) -> None:
+        self.remember = remember
         self._language_models: dict[Hashable, LanguageModel] = {}
         self._heads: dict[Hashable, Head] = {}
 
@@ -112,7 +117,10 @@ class ModelPool:
     def _language_model(self, cell: Cell, role: str) -> LanguageModel:
         def load() -> LanguageModel:
             target = None if role == "target" else self._language_model(cell, "target")
-            return load_language_model(cell.pair, cell.engine, role, target)
+            model = load_language_model(cell.pair, cell.engine, role, target)
+            if self.remember and model.team is None and model.graphs is None and not any(model.stages):
+                model.prefills = Prefills()
+            return model
 
         return _kept(self._language_models, cell, role, load)
 

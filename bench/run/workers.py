@@ -182,7 +182,7 @@ def work(connection: Connection, number: int, threads: int) -> None:
     log_to_stderr()
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    decoder = Decoder(ModelPool())
+    decoder = Decoder(ModelPool(remember=True))
     while True:
         try:
             job: Job = connection.recv()

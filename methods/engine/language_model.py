@@ -17,6 +17,7 @@ from methods.engine.decoder import Decoder
 from methods.engine.families import DecoderName, resolve
 from methods.engine.graphs import Graphs
 from methods.engine.layout import Layout
+from methods.engine.prefills import Prefills
 from methods.engine.source import ModelError
 from methods.engine.spread import SpreadCache, SpreadDecoder, stages_of
 from methods.engine.team import Team
@@ -56,6 +57,7 @@ class LanguageModel:
                  auto: lean where it can.
     graphs       what records its forwards, with a lean decoder; None: they run as they come.
     team         the ranks among which it is divided, of which this process has one part; None: it is whole.
+    prefills     the prompts that it has read, which it does not read again; None: it reads every prompt.
     """
 
     source: str
@@ -66,6 +68,7 @@ class LanguageModel:
     graphs: Graphs | None = None
     revision: str | None = None
     team: Team | None = None
+    prefills: Prefills | None = None
     full_vocabulary: ClassVar[bool] = True
     """Its distribution covers every token, unlike that of a head with a reduced draft vocabulary."""
 
@@ -190,16 +193,26 @@ class LanguageModel:
             return SpreadCache(self.model.config, rows, slots, self.stages, devices, dtype=self.model.dtype)
         return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device, graphs=self.graphs)
 
-    def prefill(self, rows: list[list[int]], cache: SlotCache, **wanted: Any) -> Output:
-        """Fill an empty cache with the prompts `rows` and commit them. Its output is each row's last token's [B, 1, …].
+    def prefill(self, rows: list[list[int]], cache: SlotCache, features: tuple[int, ...] = ()) -> Output:
+        """Fill an empty cache with the prompts `rows` and commit them. Its logits are each row's last token's
+        [B, 1, V], its `features`, as in `forward`, of all tokens.
 
         Shorter rows are padded at the end; those slots are masked."""
+        if self.prefills is None:
+            return self._read(rows, cache, features)
+        if (known := self.prefills.recall(rows, features, cache)) is not None:
+            return Output(known[0], features=known[1])
+        out = self._read(rows, cache, features)
+        self.prefills.add(rows, features, cache, out.logits, out.features)
+        return out
+
+    def _read(self, rows: list[list[int]], cache: SlotCache, features: tuple[int, ...]) -> Output:
         width, ends = max(map(len, rows)), sorted({len(row) - 1 for row in rows})
         tokens = upload([row + [0] * (width - len(row)) for row in rows], self.device)
-        out = self.forward(tokens, cache, keep=upload(ends, self.device), **wanted)
+        out = self.forward(tokens, cache, keep=upload(ends, self.device), features=features)
         cache.lengths = [len(row) for row in rows]
         pick = upload([[row, ends.index(length - 1)] for row, length in enumerate(cache.lengths)], self.device)
-        return Output(out.logits[pick[:, 0], pick[:, 1]][:, None], out.hidden, out.features)
+        return Output(out.logits[pick[:, 0], pick[:, 1]][:, None], features=out.features)
 
     def forward(self, tokens: Tensor, cache: SlotCache, *, ancestors: Tensor | None = None, depth: Tensor | None = None,
                 keep: Tensor | int = 0, hidden: bool = False, features: tuple[int, ...] = ()) -> Output:

@@ -1,0 +1,77 @@
+"""Prompts that a worker's models read once: the answers are those of models that read each prompt."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bench.run.decoding import Decoder, Job
+from bench.run.model_pool import ModelPool
+from bench.run.open_cell import OpenCell
+from methods.engine.language_model import LanguageModel
+from methods.engine.prefills import Prefills
+from results.store.sample import Sample
+
+
+@pytest.fixture(scope="module")
+def target() -> LanguageModel:
+    """A copy that remembers nothing yet; the weights are shared."""
+    return copy.copy(OpenCell.compose(["pair=tiny", "method=ar", "task=mini_chat"]).method.target)
+
+
+@pytest.mark.parametrize(("method", "traced"), [("ar", False), ("sps", False), ("sps", True), ("eagle3", True)])
+def test_answers_are_those_of_a_model_that_reads_each_prompt(method: str, traced: bool) -> None:
+    """With the prompts of two tasks in turn, of which one has several turns, and in batches of other prompts."""
+    jobs = []
+    for task in ("mini_gsm", "mini_chat"):
+        opened = OpenCell.compose(["pair=tiny", f"method={method}", f"task={task}", "decoding.temperature=1",
+                                   "decoding.max_new_tokens=6"])
+        prompts = opened.task.prompts(5, 0)
+        job = Job(opened.cell, tuple(prompts), traced)
+        jobs += [replace(job, prompts=tuple(some)) for some in (prompts[:4], prompts[1:4:2], prompts[::2])]
+    remembering, reading = Decoder(ModelPool(remember=True)), Decoder(ModelPool())
+    for job in jobs:
+        own, other = remembering.decode(job), reading.decode(job)
+        assert own.failure is None and len(own.records) == len(job.prompts)
+        for mine, others in zip(own.records, other.records, strict=True):
+            assert isinstance(mine, Sample) and isinstance(others, Sample)
+            assert replace(mine, nll=None) == replace(others, nll=None)
+            assert mine.nll == pytest.approx(others.nll, rel=1e-4)
+
+
+def test_a_prompt_is_read_once(target: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    target.prefills, reads = Prefills(), []
+    read = LanguageModel._read
+    monkeypatch.setattr(LanguageModel, "_read", lambda self, rows, *rest: reads.append(len(rows)) or
+                        read(self, rows, *rest))
+    rows = [[5, 6, 7, 8], [9, 10], [11]]
+    first, again, other = (target.prefill(some, target.new_cache(3, 32), features=(0, -1))
+                           for some in (rows, rows, rows[::-1]))
+    assert reads == [3], "the order of the rows does not matter"
+    torch.testing.assert_close(again.logits, first.logits, rtol=0, atol=0)
+    torch.testing.assert_close(other.logits, first.logits.flip(0), rtol=0, atol=0)
+    assert first.features is not None and again.features is not None
+    for place, row in enumerate(rows):
+        torch.testing.assert_close(again.features[place, :len(row)], first.features[place, :len(row)], rtol=0, atol=0)
+    target.prefill([*rows[:2], [12]], target.new_cache(3, 32), features=(0, -1))
+    target.prefill(rows[:1], target.new_cache(1, 32))
+    assert reads == [3, 3, 1], "one unknown prompt, and other features, are read"
+
+
+def test_the_oldest_prompts_are_forgotten(target: LanguageModel) -> None:
+    def known(row: list[int]) -> bool:
+        return prefills.recall([row], (), target.new_cache(1, 32)) is not None
+
+    target.prefills = None
+    rows, cache = [[5, 6, 7], [8, 9, 10], [11, 12, 13]], target.new_cache(1, 32)
+    one = target.prefill(rows[:1], cache)
+    size = cache.store[:, 0, :3].nbytes + one.logits[0, 0].nbytes
+    target.prefills = prefills = Prefills(most_bytes=2 * size)
+    for row in (*rows[:2], rows[0], rows[2]):
+        target.prefill([row], target.new_cache(1, 32))
+    assert [known(row) for row in rows] == [True, False, True], "the first was asked for again"
+    target.prefill([[1] * 20], target.new_cache(1, 32))
+    assert not any(known(row) for row in [*rows, [1] * 20]), "a prompt that does not fit is not kept"
