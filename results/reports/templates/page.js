@@ -84,5 +84,6 @@ const leeway = (() => {
 
   document.addEventListener("keydown", event => event.key === "Escape" && hide());
   document.addEventListener("pointerdown", event => about && !about.contains(event.target) && hide());
+  addEventListener("resize", () => hide());  // what the card is about has moved
   return {load, part, make, number, signed, show, hide, facts, hasCard: element => about === element};
 })();
