@@ -14,7 +14,7 @@ from plots.style import INK, SOFT, Look, look, panel_grid, style
 from results.metrics.catalog import Metric, metric
 from results.metrics.quality_loss import shows_loss
 from results.reports.opening import SPEEDS, best_lossless, measured, speed
-from results.reports.viewer.cells import Group, Viewed
+from results.reports.viewer.cells import Group
 from results.store.summary import Interval, Summary
 
 NAME = "overview"
@@ -24,6 +24,8 @@ LETTERS = 42
 """Of a line above a panel, as many as fit its width."""
 LABELS = {"nll": "NLL under the target (nats a token)"}
 """Titles of axes that the metric's own label is too short for."""
+BASELINES = {"accuracy": "baseline_accuracy", "nll": "baseline_nll"}
+"""What plain decoding has of a measure of quality, in the summary of every cell."""
 Point = tuple[float, Interval | None]
 
 
@@ -56,15 +58,15 @@ def _timed(group: Group) -> int:
 
 def _panel(ax: Axes, group: Group, looks: dict[str, Look]) -> None:
     cells = [(cell, summary) for cell, summary in measured(group) if speed(summary) is not None]
-    quality = metric(_quality(cells))
+    quality = metric(_quality(group, [summary for _, summary in cells]))
     ax.set_title("\n".join([group.task, *wrap(group.about, LETTERS)]), fontsize=9)
     ax.set_xlabel(metric(SPEEDS[1]).axis)
     ax.set_ylabel(LABELS.get(quality.name, quality.axis))
     best = best_lossless(group)
     if best is not None:
         _line(ax, _speed(best[1]), upright=True)
-    base = next((summary for cell, summary in cells if cell.baseline), None)
-    if base is not None and (level := _point(base, quality)) is not None and quality.name != "precision":
+    of_baseline = BASELINES.get(quality.name)
+    if of_baseline is not None and (level := _point(cells[0][1], metric(of_baseline))) is not None:
         _line(ax, level, upright=False)
     for cell, summary in cells:
         x, y = _speed(summary), _point(summary, quality)
@@ -76,11 +78,11 @@ def _panel(ax: Axes, group: Group, looks: dict[str, Look]) -> None:
                     label="target alone" if cell.baseline else cell.label)
 
 
-def _quality(cells: Sequence[tuple[Viewed, Summary]]) -> str:
+def _quality(group: Group, summaries: Sequence[Summary]) -> str:
     """The metric that stands for quality: accuracy, where plain decoding gets enough right for a loss to show; else
     NLL, of which plain decoding's is the right one; else the share of outputs that are plain decoding's."""
-    summaries = [summary for _, summary in cells]
-    right = [sample.score for cell, _ in cells if cell.baseline for sample in cell.samples if sample.score is not None]
+    right = [sample.score for cell in group.cells if cell.baseline for sample in cell.samples
+             if sample.score is not None]
     if all(summary.accuracy is not None for summary in summaries) and shows_loss(right):
         return "accuracy"
     return "nll" if all(summary.nll is not None for summary in summaries) else "precision"

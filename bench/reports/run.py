@@ -125,13 +125,13 @@ def run_reports(command: Command, hydra: Composer) -> int:
         check_writable(kept, "output.keep")
     judged = run_plans([plans[name] for name in requested], session)
     items = render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session)
-    own = [plans[name].spec.name for name in requested]
+    own = {plans[name].spec.name: name for name in requested}
     items = [item for item in items if item.spec.name in own]
     log_items(items, session)
     if kept is not None:
-        endings = {edition.removeprefix(name) for name, edition in zip(requested, own, strict=True)}
+        endings = {edition.removeprefix(name) for edition, name in own.items()}
         names = [f"{name}{ending}" for name in hydra.options("report") for ending in endings]
-        keep_reports([plans[name] for name in requested], items, names, kept, session)
+        keep_reports([plans[own[item.spec.name]] for item in items], items, names, kept, session)
     return max(judged, print_status([plans[name] for name in requested], session))
 
 

@@ -73,8 +73,8 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
 class ModelPool:
     """Loaded models by their source and settings; cells that share a model share its weights.
 
-    remember  causal LMs do not read a prompt again: not for a pass that is timed. A model that is spread over devices,
-              or divided, or whose forwards are graphs, reads it all the same."""
+    remember  causal LMs remember the prompts that they have read; never in a pool whose models are timed. Models that
+              are spread over devices, divided among ranks, or run as graphs remember none."""
 
     def __init__(self, remember: bool = False) -> None:
         self.remember = remember

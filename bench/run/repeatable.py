@@ -41,21 +41,25 @@ def parting(target: LanguageModel, cell: Cell, run: Answer, sample: Sample) -> P
     logits, sampling = next_logits(target, before(target, run, sample, at)), cell.decoding.sampling
     drawn = not sampling.greedy and own is not None and other is not None
     found = Parting(at, top2_margin(logits), mass_between(sampling.probs(logits), own, other) if drawn else None)
-    limit = NEAR_TIE / (1 if found.between is None else min(1.0, 2 * sampling.temperature))
-    decides = found.margin if found.between is None else found.between
-    if cell.engine.dtype == "float32" and _is_exact(cell) and decides >= limit:
+    if cell.engine.dtype == "float32" and _is_exact(cell) and not by_rounding(found, sampling.temperature):
         reason = f"the two largest logits are {found.margin:.2g} apart" if found.between is None else (
             f"a probability of {found.between:.2g} lies between the two tokens")
+        explained = most(found, sampling.temperature)
         raise NotRepeatable(f"{sample.id}: the timed pass differs from the quality pass at token {at}, where {reason} "
-                            f"(rounding explains {limit:g}): models or kernels have changed since; remove the "
+                            f"(rounding explains {explained:g}): models or kernels have changed since; remove the "
                             "cell's folder to measure it again")
     return found
 
 
-def by_rounding(parting: Parting) -> bool:
-    """Whether rounding explains the other token: a near-tie of logits, or a random number at a boundary between two
-    tokens."""
-    return parting.margin < NEAR_TIE or (parting.between is not None and parting.between < NEAR_TIE)
+def by_rounding(parting: Parting, temperature: float) -> bool:
+    """Whether rounding explains the other token: a near-tie of logits where none is drawn, else a random number at a
+    boundary between the two tokens."""
+    return (parting.margin if parting.between is None else parting.between) < most(parting, temperature)
+
+
+def most(parting: Parting, temperature: float) -> float:
+    """What rounding explains at most: of the margin, or of the probability between two tokens (`mass_between`)."""
+    return NEAR_TIE if parting.between is None else NEAR_TIE / min(1.0, 2 * temperature)
 
 
 def _is_exact(cell: Cell) -> bool:
@@ -79,7 +83,8 @@ def before(target: LanguageModel, run: Answer, sample: Sample, at: int) -> list[
 def check_share(cell: Cell, rows: Sequence[Timed]) -> None:
     """Raise NotRepeatable where many prompts part at tokens that neither a near-tie nor a random number at a boundary
     explains: rounding may still decide an acceptance test or a rule's threshold there, but seldom."""
-    parted = [row for row in rows if row.own.parted is not None and not by_rounding(row.own.parted)]
+    parted = [row for row in rows if row.own.parted is not None and not by_rounding(
+        row.own.parted, cell.decoding.temperature)]
     if cell.engine.dtype == "float32" and len(parted) > max(1, MOST_PARTED * len(rows)):
         raise NotRepeatable(f"{parted[0].id}: the timed pass differs from the quality pass in {len(parted)} of "
                             f"{len(rows)} prompts, more than rounding explains: models or kernels have changed since; "

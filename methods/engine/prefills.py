@@ -30,6 +30,11 @@ class Read:
     logits: Tensor
     features: Tensor | None
 
+    def copy(self) -> Read:
+        """With memory of its own."""
+        return Read(self.keys_values.clone(), self.logits.clone(),
+                    None if self.features is None else self.features.clone())
+
     @property
     def nbytes(self) -> int:
         return self.keys_values.nbytes + self.logits.nbytes + (0 if self.features is None else self.features.nbytes)
@@ -63,13 +68,15 @@ class Prefills:
         """Keep the prompts `rows`, of which `cache` holds nothing else yet: with their logits [B, 1, V] and features
         [B, n, F*H]."""
         for place, row in enumerate(rows):
-            read = Read(cache.store[:, place, :len(row)].clone(), logits[place, 0].clone(),
-                        None if states is None else states[place, :len(row)].clone())
+            read = Read(cache.store[:, place, :len(row)], logits[place, 0],
+                        None if states is None else states[place, :len(row)])
+            if read.nbytes > self._most:
+                continue
             self._drop(_key(row, features))
-            self._known[_key(row, features)] = read
+            while self._bytes + read.nbytes > self._most:
+                self._drop(next(iter(self._known)))
+            self._known[_key(row, features)] = read.copy()
             self._bytes += read.nbytes
-        while self._bytes > self._most:
-            self._drop(next(iter(self._known)))
 
     def _drop(self, key: Key) -> None:
         if (read := self._known.pop(key, None)) is not None:

@@ -51,7 +51,7 @@ Divergence = Literal["js", "js_released", "kl", "kl_released", "tv",
 TOP_K = 50
 EPSILON = 1e-10
 CONTEXTS = 2
-"""Contexts whose divergences are computed together."""
+"""So many contexts at a time on a CPU: what is computed between stays in its cache."""
 
 
 @dataclass
@@ -112,9 +112,9 @@ def divergence(kind: Divergence, p: Tensor, q: Tensor) -> Tensor:
 
 
 def divergences(kinds: Sequence[Divergence], p: Tensor, q: Tensor) -> dict[Divergence, Tensor]:
-    """Several divergences, none of them top-k, of two distributions [B, N, V], each [B, N]: the logarithms are computed
-    once, a few contexts at a time, so that what is computed between stays in the processor's cache."""
-    contexts = zip(p.flatten(0, 1).split(CONTEXTS), q.flatten(0, 1).split(CONTEXTS), strict=True)
+    """Several divergences, none of them top-k, of two distributions [B, N, V], each [B, N]: they share logarithms."""
+    size = CONTEXTS if p.device.type == "cpu" else p[..., 0].numel()
+    contexts = zip(p.flatten(0, 1).split(size), q.flatten(0, 1).split(size), strict=True)
     parts = [[both.of(kind) for kind in kinds] for both in (_Both(*some) for some in contexts)]
     whole = (torch.cat(found).view(p.shape[:2]) for found in zip(*parts, strict=True))
     return dict(zip(kinds, whole, strict=True))

@@ -112,5 +112,9 @@ def test_only_what_rounding_does_not_explain_counts_against_a_cell(sampling: Pas
     tie, boundary, other = Parting(1, 1e-5), Parting(1, 2.0, 1e-7), Parting(1, 2.0, 0.3)
     check_share(sampling.open.cell, [timed(one) for one in (tie, boundary) * 6])
     check_share(sampling.open.cell, [timed(other), timed(other), *map(timed, [None] * 6)])
+    with pytest.raises(NotRepeatable, match="in 12 of 12 prompts"):  # a near-tie says nothing of a token that is drawn
+        check_share(sampling.open.cell, [timed(Parting(1, 1e-5, 0.3))] * 12)
+    cold = sampling.open.cell.twin(decoding=sampling.open.cell.decoding.model_copy(update={"temperature": 0.2}))
+    check_share(cold, [timed(Parting(1, 2.0, 2e-4))] * 12)
     with pytest.raises(NotRepeatable, match="in 3 of 8 prompts, more than rounding explains"):
         check_share(sampling.open.cell, [*map(timed, [other] * 3), *map(timed, [None] * 5)])

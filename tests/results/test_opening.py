@@ -110,10 +110,15 @@ def test_the_figure_shows_a_quality_that_tells_methods_apart(right, nll, shown) 
     """A score of which nothing can be lost says nothing: NLL stands for it."""
     ar, *others = group(cell("mars", 2.5, nll=nll)).cells
     ar = replace(ar, samples=[replace(one, score=right) for one in ar.samples])
-    cells = [replace(one, summary=one.summary.with_values(nll=nll)) for one in (ar, *others) if one.summary is not None]
-    with style():
-        [ax] = draw([Group("g", "gsm", "pair tiny", cells, {})]).axes
-    assert ax.get_ylabel().startswith(shown)
+    cells = [replace(one, summary=one.summary.with_values(nll=nll, baseline_nll=nll)) for one in (ar, *others)
+             if one.summary is not None]
+    untimed = replace(cells[0], timed=[], summary=None)
+    for baseline in (cells[0], untimed):  # a report of relaxed cells alone does not time plain decoding by itself
+        with style():
+            [ax] = draw([Group("g", "gsm", "pair tiny", [baseline, *cells[1:]], {})]).axes
+        assert ax.get_ylabel().startswith(shown)
+        levels = [line for line in ax.lines if line.get_linestyle() == "--" and len(set(line.get_ydata())) == 1]
+        assert len(levels) == (0 if shown.startswith("Identical") else 1), "plain decoding's level"
 
 
 def test_titles_of_panels_stay_over_their_panel() -> None:

@@ -154,8 +154,9 @@ def test_facts_behind_a_number(table: browser.Page) -> None:
     card = tab.text(".card")
     assert "Beta / MARS & co / mini_code" in card and "95% interval" in card and "n\n4" in card and "timed\n4" in card
     assert "python -m bench <method>" in card
-    tab.run("dispatchEvent(new Event('resize'))")
-    assert tab.run("document.querySelector('.card').hidden"), "its number has moved"
+    tab.look(width=1100)
+    tab.wait("document.querySelector('.card').hidden")  # its number has moved
+    tab.look()
     tab.run("document.querySelector('#demo td[data-point]').focus()")
     tab.press("ArrowDown")
     assert tab.text(".card").startswith("failed")

@@ -84,6 +84,10 @@ const leeway = (() => {
 
   document.addEventListener("keydown", event => event.key === "Escape" && hide());
   document.addEventListener("pointerdown", event => about && !about.contains(event.target) && hide());
-  addEventListener("resize", () => hide());  // what the card is about has moved
+  let width = innerWidth;
+  addEventListener("resize", () => {  // a change of the width moves what the card is about, one of the height does not
+    if (innerWidth !== width) hide();
+    width = innerWidth;
+  });
   return {load, part, make, number, signed, show, hide, facts, hasCard: element => about === element};
 })();
