@@ -10,6 +10,10 @@ if TYPE_CHECKING:  # torch takes seconds to import, and the settings of a comman
     from torch import Tensor
 
 
+HEAD = 1024
+"""The most likely tokens of a large vocabulary, among which top-p mostly ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Temperature (0 is greedy), then top-k, then top-p: the order and the tie rules of the field's libraries."""
@@ -29,10 +33,8 @@ class Sampling:
             kth = logits.topk(self.top_k, dim=-1).values[..., -1:]
             logits = logits.masked_fill(logits < kth, -math.inf)
         if self.top_p < 1.0:
-            ordered, order = logits.sort(dim=-1, descending=False)
-            drop = ordered.softmax(-1).cumsum(-1) <= 1.0 - self.top_p
-            drop[..., -1] = False
-            logits = logits.masked_fill(drop.scatter(-1, order, drop), -math.inf)
+            by_head = logits.device.type == "cpu" and logits.shape[-1] > 2 * HEAD  # on a GPU a sort does not wait
+            logits = logits.masked_fill((_dropped_by_head if by_head else _dropped)(logits, self.top_p), -math.inf)
         return logits
 
     def probs(self, logits: Tensor) -> Tensor:
@@ -40,6 +42,31 @@ class Sampling:
         if self.greedy:
             return logits.new_zeros(logits.shape).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         return self.process(logits).softmax(-1)
+
+
+def _dropped(logits: Tensor, top_p: float) -> Tensor:
+    """bool [..., V]: the tokens outside top-p. In ascending order, those up to which there is a mass of 1 - top_p."""
+    ordered, order = logits.sort(dim=-1)
+    drop = ordered.softmax(-1).cumsum(-1) <= 1.0 - top_p
+    drop[..., -1] = False
+    return drop.scatter(-1, order, drop)
+
+
+def _dropped_by_head(logits: Tensor, top_p: float) -> Tensor:
+    """As `_dropped`, with the most likely tokens alone in order, a tenth of the time: the others are dropped together
+    where they have a mass of at most 1 - top_p. Elsewhere all are ordered."""
+    import torch
+
+    rows = logits.flatten(0, -2)
+    ordered, order = rows.topk(HEAD, sorted=True)
+    shares = (ordered - rows.logsumexp(-1, keepdim=True)).exp().flip(-1)
+    rest = 1.0 - shares.sum(-1, keepdim=True)
+    drop = shares.cumsum(-1) + rest <= 1.0 - top_p
+    drop[:, -1] = False
+    dropped = torch.ones_like(rows, dtype=torch.bool).scatter(-1, order.flip(-1), drop)
+    if (wide := rest[:, 0] > 1.0 - top_p).any():
+        dropped[wide] = _dropped(rows[wide], top_p)
+    return dropped.view(logits.shape)
 
 
 def draw(weights: Tensor, u: Tensor) -> Tensor:
