@@ -44,7 +44,7 @@ def parting(target: LanguageModel, cell: Cell, run: Answer, sample: Sample) -> P
     if cell.engine.dtype == "float32" and _is_exact(cell) and not by_rounding(found, sampling.temperature):
         reason = f"the two largest logits are {found.margin:.2g} apart" if found.between is None else (
             f"a probability of {found.between:.2g} lies between the two tokens")
-        explained = most(found, sampling.temperature)
+        explained = most_explained(found, sampling.temperature)
         raise NotRepeatable(f"{sample.id}: the timed pass differs from the quality pass at token {at}, where {reason} "
                             f"(rounding explains {explained:g}): models or kernels have changed since; remove the "
                             "cell's folder to measure it again")
@@ -54,10 +54,10 @@ def parting(target: LanguageModel, cell: Cell, run: Answer, sample: Sample) -> P
 def by_rounding(parting: Parting, temperature: float) -> bool:
     """Whether rounding explains the other token: a near-tie of logits where none is drawn, else a random number at a
     boundary between the two tokens."""
-    return (parting.margin if parting.between is None else parting.between) < most(parting, temperature)
+    return (parting.margin if parting.between is None else parting.between) < most_explained(parting, temperature)
 
 
-def most(parting: Parting, temperature: float) -> float:
+def most_explained(parting: Parting, temperature: float) -> float:
     """What rounding explains at most: of the margin, or of the probability between two tokens (`mass_between`)."""
     return NEAR_TIE if parting.between is None else NEAR_TIE / min(1.0, 2 * temperature)
 
