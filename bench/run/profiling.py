@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from methods.method import Method
     from tasks.base import Prompt
 
-PROMPTS, NEW_TOKENS = 6, 48
-"""Enough prompts for intervals and cycles for medians, few enough to cost little."""
+PROMPTS, NEW_TOKENS = 6, 24
+"""Enough prompts for intervals, few enough tokens to cost little. Even a chain of ten that is kept whole has three
+cycles."""
 PHASES = ("draft", "verify", "accept", "commit")
 
 

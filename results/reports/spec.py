@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from results.metrics.non_inferiority import MARGIN
 from results.reports.axes import (
@@ -116,8 +116,7 @@ class ReportSpec(Frozen):
         elif scale != "embedded" and not known[scale]:
             raise ValueError(f"report={self.name}: has no edition of scale={scale}")
         axes = {name: at_scale(axis, scale) for name, axis in self.axes.items()}
-        own = {"base": replaced(self.base, self.base_at.get(scale, ())),
-               "repeats": self.repeats_at.get(scale, self.repeats)}
+        own = self._own(scale)
         if scale == "embedded":
             return self.model_copy(update={"axes": drop_impossible(axes), **own})
         if pairs:
@@ -126,6 +125,11 @@ class ReportSpec(Frozen):
         told = f"{self.about} Not printed in the paper: {self.not_printed}" if self.not_printed else self.about
         about = told if scale == "paper" else self.about
         return self.model_copy(update={"axes": drop_impossible(axes), "name": name, "about": about, **own})
+
+    def _own(self, scale: Scale) -> dict[str, Any]:
+        """What the edition of this scale has of its own, beside its axes."""
+        return {"base": replaced(self.base, self.base_at.get(scale, ())),
+                "repeats": self.repeats_at.get(scale, self.repeats)}
 
     def _scale_of(self, pairs: Sequence[str], known: Mapping[Scale, Sequence[str]]) -> Scale:
         """The scale that has all of these pairs. Raises ValueError."""
@@ -270,16 +274,30 @@ class TableSpec(ReportSpec):
 
 
 class FigureSpec(ReportSpec):
-    """A figure; `figure` says of which kind, and which part each axis plays in it."""
+    """A figure; `figure` says of which kind, and which part each axis plays in it.
+
+    figure_at    edition -> options of its own, in place of those of `figure`.
+    """
 
     kind: Literal["figure"]
     figure: Figure
+    figure_at: dict[Scale, dict[str, Any]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _is_laid_out(self) -> Self:
-        self.figure.check(self.axes)
-        self._check_layout(self.figure.axes())
+        for figure in (self.figure, *map(self._figure_of, self.figure_at)):
+            figure.check(self.axes)
+            self._check_layout(figure.axes())
         return self
+
+    def _figure_of(self, scale: Scale) -> Figure:
+        if scale not in self.figure_at:
+            return self.figure
+        options = self.figure.model_dump(exclude_unset=True) | self.figure_at[scale]
+        return TypeAdapter[Figure](Figure).validate_python(options)
+
+    def _own(self, scale: Scale) -> dict[str, Any]:
+        return super()._own(scale) | {"figure": self._figure_of(scale)}
 
     def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:
         """As of any report."""

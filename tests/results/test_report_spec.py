@@ -84,6 +84,18 @@ def test_a_figure_whose_axes_cannot_play_their_part(figure, said):
         FigureSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": axes, "figure": figure})
 
 
+def test_an_edition_of_a_figure_has_options_of_its_own():
+    axes = {"Model": [{"label": "Alpha", "overrides": ["pair=alpha"], "scale": "embedded"},
+                      {"label": "Laptop", "overrides": ["pair=laptop"], "scale": "real"}]}
+    given = {"name": "f", "title": "F", "kind": "figure", "axes": axes, "figure_at": {"real": {"y": "nll"}},
+             "figure": {"kind": "pareto", "x": "tau", "y": "accuracy", "series": "Model"}}
+    spec = FigureSpec.model_validate(given)
+    assert spec.edition().metrics() == ["tau", "accuracy"]
+    assert spec.edition(["laptop"]).metrics() == ["tau", "nll"]
+    with pytest.raises(ValidationError, match="unknown metric 'speed'"):
+        FigureSpec.model_validate(given | {"figure_at": {"real": {"y": "speed"}}})
+
+
 def test_editions_keep_what_belongs_to_their_scale():
     axes = {
         "Model": [{"label": "Alpha", "overrides": ["pair=alpha"], "scale": "embedded"},
