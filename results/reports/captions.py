@@ -12,6 +12,7 @@ from results.reports.spec import TableSpec
 from results.reports.table import Row
 
 BRACKETS = "brackets: 95% interval"
+INTERVAL_OF_MEAN = "from the standard errors of the averaged columns"
 BOLD = ("bold: the best of its column, with all that a paired bootstrap over common prompts does not set apart from it "
         "(Holm over the pairs of rows, 5%)")
 
@@ -73,7 +74,8 @@ def methods(spec: TableSpec, grid: Grid) -> str:
             [kind] = made or [column.measure.interval_kind(proportion=True)]
             kinds.setdefault(kind, []).append(column.header)
     [first, *rest] = kinds.items()
-    return "; ".join([first[0], *(f"{kind} for {', '.join(headers)}" for kind, headers in rest)])
+    means = [f"those of means {INTERVAL_OF_MEAN}"] if spec.mean else []
+    return "; ".join([first[0], *(f"{kind} for {', '.join(headers)}" for kind, headers in rest), *means])
 
 
 def widths(spec: TableSpec, rows: Sequence[Row]) -> str:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from results.reports.conditions import columns_of
+from results.reports.captions import INTERVAL_OF_MEAN
+from results.reports.conditions import Conditions, columns_of
 from results.reports.grid import Grid, outcome
 from results.reports.layout import lay_out_all
 from results.reports.spec import TableSpec
@@ -236,7 +237,7 @@ def _csv_line(table: Table, cell: Cell, number: Number, grid: Grid) -> dict[str,
     return {
         "report": table.spec.name, **cell.labels, "value_name": number.column.value_name, "value": number.value,
         "ci_low": low, "ci_high": high,
-        "interval": number.column.measure.interval_kind(held is None or held.proportion) if number.interval else None,
+        "interval": _interval_kind(cell, number, held) if number.interval else None,
         "relative_half_width": number.half_width, "best": number.best, "verdict": number.verdict or None, "n": cell.n,
         "failed_prompts": cell.failed_prompts, **columns_of(held, cell.labels), "state": cell.state,
         "reason": cell.reason or number.reason,
@@ -244,6 +245,12 @@ def _csv_line(table: Table, cell: Cell, number: Number, grid: Grid) -> dict[str,
         "published": number.published, "difference": number.difference, "printed": number.printed,
         "published_notes": "; ".join(table.notes[note] for note in number.paper_notes),
     }
+
+
+def _interval_kind(cell: Cell, number: Number, held: Conditions | None) -> str:
+    if cell.state == "mean":
+        return INTERVAL_OF_MEAN
+    return number.column.measure.interval_kind(held is None or held.proportion)
 
 
 def html(tables: Sequence[Table]) -> str:

@@ -264,7 +264,7 @@ def test_the_caption_says_n_the_interval_and_the_scores(grid):
     for coords in grid:
         metric = "pass@1" if "code" in coords[2] else "exact_match"
         grid[coords] = made_up(n=5 if coords[0] == "Beta" else 4, metric=metric)
-    n, brackets, score, width = lay_out(spec, grid).caption.split("; ")
+    n, brackets, _, score, width = lay_out(spec, grid).caption.split("; ")
     assert (n, brackets) == ("n = 4 to 5 prompts per cell", "brackets: 95% interval, Wilson")
     assert width.startswith("widest relative half-width: Accuracy ")
     assert score == "score: exact_match (GSM8K), pass@1 (mini_code)"
@@ -279,7 +279,10 @@ def test_the_caption_and_the_csv_say_how_the_interval_of_a_score_is_made(grid):
     table = lay_out(spec, grid)
     assert ("brackets: 95% interval, Wilson; bootstrap over prompts for Accuracy (other scores), τ" in table.caption
             or "bootstrap over prompts; Wilson for Accuracy (scores of 0 or 1)" in table.caption)
+    assert table.caption.count("; those of means from the standard errors of the averaged columns") == 1
     frame = pd.read_csv(io.StringIO(long_csv([table], grid)))
+    assert set(frame[frame.state == "mean"].interval.dropna()) == {"from the standard errors of the averaged columns"}
+    frame = frame[frame.state != "mean"]
     kinds = {(name, task): set(rows.interval.dropna()) for (name, task), rows in frame.groupby(["value_name", "Task"])}
     assert kinds["accuracy", "mini_code"] == kinds["tau", "mini_code"] == {"bootstrap over prompts"}
     assert kinds["accuracy", "GSM8K"] == {"Wilson"} and kinds["tau", "GSM8K"] == {"bootstrap over prompts"}
