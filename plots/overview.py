@@ -59,7 +59,7 @@ def _timed(group: Group) -> int:
 def _panel(ax: Axes, group: Group, looks: dict[str, Look]) -> None:
     cells = [(cell, summary) for cell, summary in measured(group) if speed(summary) is not None]
     quality = metric(_quality(group, [summary for _, summary in cells]))
-    ax.set_title("\n".join([group.task, *wrap(group.about, LETTERS)]), fontsize=9)
+    ax.set_title("\n".join([group.task, *wrap(group.about.replace("≤ ", "≤\N{NO-BREAK SPACE}"), LETTERS)]), fontsize=9)
     ax.set_xlabel(metric(SPEEDS[1]).axis)
     ax.set_ylabel(LABELS.get(quality.name, quality.axis))
     best = best_lossless(group)
