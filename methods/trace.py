@@ -171,15 +171,25 @@ def _with_drawn(per_node: Tensor, drawn: Tensor | None = None) -> Tensor:
     return torch.cat([per_node[:, 1:], drawn[:, None].to(per_node.dtype)], 1)
 
 
+def _of_contexts(v: Verification, per_context: Tensor, last: Tensor, known: Tensor | None = None) -> list[Tensor]:
+    """[B, N, K] per context -> K columns [B, N]: the context of each node but the root, and that of the drawn token.
+    Where `known` [B] is False, the drawn token's are -1 or NaN. One gather for all K: a cycle has dozens of columns."""
+    drawn = v.at(per_context, last)
+    if known is not None:
+        drawn = drawn.where(known[:, None], torch.nan if drawn.is_floating_point() else -1)
+    return list(torch.cat([v.at_parent(per_context)[:, 1:], drawn[:, None]], 1).unbind(-1))
+
+
 def _target_columns(v: Verification, last: Tensor, token: Tensor) -> dict[str, Tensor]:
     """What the target's distribution says of each token and its context."""
     (z, ids), log_mass = v.top2, v.log_mass
-    contexts = {"top1": ids[..., 0], "top2": ids[..., 1], "z1": z[..., 0], "z2": z[..., 1],
-                "p1": (z[..., 0] - log_mass).exp(), "p2": (z[..., 1] - log_mass).exp()}
-    further, tokens = v.logits.topk(min(TOP, v.logits.shape[-1]))
-    for place in range(2, tokens.shape[-1]):
-        contexts |= {f"top{place + 1}": tokens[..., place], f"p{place + 1}": (further[..., place] - log_mass).exp()}
-    columns = {name: _with_drawn(v.at_parent(x), v.at(x, last)) for name, x in contexts.items()}
+    places = range(1, min(TOP, v.logits.shape[-1]) + 1)
+    further, others = v.logits.topk(len(places))
+    shares = (torch.cat([z, further[..., 2:]], -1) - log_mass[..., None]).exp()
+    names = ["z1", "z2", *(f"p{place}" for place in places)]
+    columns = dict(zip(names, _of_contexts(v, torch.cat([z, shares], -1), last), strict=True))
+    tokens = _of_contexts(v, torch.cat([ids, others[..., 2:]], -1), last)
+    columns |= {f"top{place}": tokens[place - 1] for place in places}
     drawn_logit = v.at(v.logits, last).gather(1, token[:, None])[:, 0]
     columns["token"] = _with_drawn(v.draft.tokens, token)
     columns["p0"] = _with_drawn((v.of_token(v.logits) - v.at_parent(log_mass)).exp(),
@@ -193,20 +203,17 @@ def _draft_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
     unknown = torch.full_like(v.u, torch.nan)
     columns = {"q": _with_drawn(unknown if v.draft.q is None else v.draft.q.to(v.u.dtype))}
     places = range(1, min(TOP, v.logits.shape[-1]) + 1)
+    names = [*DIVERGENCES, *(f"draft_q{place}" for place in places)]
     if v.draft.logits is None or v.draft.nodes == 1:
         columns |= {f"draft_top{place}": torch.full_like(v.draft.tokens, -1) for place in places}
-        return columns | dict.fromkeys((*DIVERGENCES, *(f"draft_q{place}" for place in places)), unknown)
+        return columns | dict.fromkeys(names, unknown)
     p, q = v.logits.softmax(-1), v.draft.logits.softmax(-1)
     expanded = v.children_of(last).any(1)
-    for kind, per_context in divergences(DIVERGENCES, p, q).items():
-        columns[kind] = _with_drawn(v.at_parent(per_context),
-                                    torch.where(expanded, v.at(per_context, last), torch.nan))
-    shares, tokens = q.topk(len(places))
-    for place in places:
-        for name, x, none in (("top", tokens, -1), ("q", shares, torch.nan)):
-            columns[f"draft_{name}{place}"] = _with_drawn(
-                v.at_parent(x[..., place - 1]), torch.where(expanded, v.at(x[..., place - 1], last), none))
-    return columns
+    shares, ids = q.topk(len(places))
+    numbers = torch.cat([torch.stack([*divergences(DIVERGENCES, p, q).values()], -1), shares], -1)
+    columns |= dict(zip(names, _of_contexts(v, numbers, last, expanded), strict=True))
+    tokens = _of_contexts(v, ids, last, expanded)
+    return columns | {f"draft_top{place}": tokens[place - 1] for place in places}
 
 
 def _place_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:

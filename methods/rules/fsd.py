@@ -50,8 +50,8 @@ Divergence = Literal["js", "js_released", "kl", "kl_released", "tv",
                      "topk_js", "topk_js_released", "topk_kl", "topk_kl_released", "topk_tv"]
 TOP_K = 50
 EPSILON = 1e-10
-CONTEXTS = 2
-"""So many contexts at a time on a CPU: what is computed between stays in its cache."""
+ENTRIES = 100_000
+"""So many probabilities at a time on a CPU: what is computed between stays in its cache."""
 
 
 @dataclass
@@ -113,7 +113,7 @@ def divergence(kind: Divergence, p: Tensor, q: Tensor) -> Tensor:
 
 def divergences(kinds: Sequence[Divergence], p: Tensor, q: Tensor) -> dict[Divergence, Tensor]:
     """Several divergences, none of them top-k, of two distributions [B, N, V], each [B, N]: they share logarithms."""
-    size = CONTEXTS if p.device.type == "cpu" else p[..., 0].numel()
+    size = max(1, ENTRIES // p.shape[-1]) if p.device.type == "cpu" else p[..., 0].numel()
     contexts = zip(p.flatten(0, 1).split(size), q.flatten(0, 1).split(size), strict=True)
     parts = [[both.of(kind) for kind in kinds] for both in (_Both(*some) for some in contexts)]
     whole = (torch.cat(found).view(p.shape[:2]) for found in zip(*parts, strict=True))
