@@ -125,7 +125,8 @@ class TraceFolder:
         return Threshold(**known[0]) if known else None
 
     def _parts(self) -> list[Path]:
-        parts = sorted(self.path.glob("*.parquet"))
+        """The files, by their prompts: their numbers depend on which worker was the first to finish."""
+        parts = sorted(self.path.glob("*.parquet"), key=lambda part: _meta(part)["prompts"])
         if not parts:
             raise StoreError(f"{self.path}: no traces; run the same command once with trace=true")
         return parts

@@ -41,6 +41,18 @@ def traces(tmp_path) -> TraceFolder:
     return folder
 
 
+def test_rows_do_not_depend_on_which_batch_was_done_first(tmp_path):
+    batches = [("a", "b"), ("c",)]
+    frames = []
+    for name, order in (("one", batches), ("other", batches[::-1])):
+        folder = TraceFolder(Store(tmp_path).cell(name))
+        for prompts in order:
+            folder.add(prompts, [{"prompt": prompt, **TREE, **NUMBERS} for prompt in prompts], None)
+        frames.append(folder.frame(["prompt", "cycle", "node"]))
+    pd.testing.assert_frame_equal(*frames)
+    assert frames[0].prompt.unique().tolist() == ["a", "b", "c"]
+
+
 def test_parts_are_read_as_one_table(traces) -> None:
     frame = traces.frame()
     assert len(frame) == 2 * N and set(frame["prompt"]) == {"a", "b"} and frame["score"].isna().sum() == N + 2
