@@ -219,7 +219,9 @@ def scope(groups: Sequence[Group], environment: Mapping[str, Any]) -> str:
     abouts = list(dict.fromkeys(group.about for group, _, _ in known))
     prompts = sorted({summary.n for _, _, summary in known})
     where = f", on {machine(dict(environment))}" if environment.get("cpu") else ""
-    when = f", {str(environment['since'])[:10]}" if environment.get("since") else ""
+    days = sorted({row.started[:10] for _, cell, _ in known for row in cell.timed})
+    days = days or [str(day)[:10] for day in [environment.get("since")] if day]
+    when = f", {' to '.join(dict.fromkeys([days[0], days[-1]]))}" if days else ""
     setting = "; ".join(abouts[:2]) + (" and others" if len(abouts) > 2 else "")
     return (f"{_count(len(known), 'cell')} of {_count(len(methods), 'method')} on {_listed(tasks)} ({setting}), "
             f"{_span(prompts)} prompts each{where}{when}.")

@@ -100,7 +100,7 @@ def test_the_opening_and_its_figure(tmp_path) -> None:
     assert [path.suffix for path in paths] == [".png", ".pdf", ".svg"] and paths[0].stat().st_size > 5000
     assert render_overview([Group("g", "gsm", "", [cell("ar", 1.0)], {})], tmp_path) == []
     shown = overview(groups, {"since": "2026-11-21T10:00:00", "cpu": {"model": "<CPU>", "threads": 2}})
-    assert "4 cells of 3 methods on gsm (pair tiny), 40 prompts each, on &lt;CPU&gt;, 2 threads, 2026-11-21." in shown
+    assert "4 cells of 3 methods on gsm (pair tiny), 40 prompts each, on &lt;CPU&gt;, 2 threads, 2026-01-01." in shown
     assert overview([], {}) is None
 
 
