@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from bench.reports.overrides import made_by
 from bench.reports.viewer import groups_of
+from results.reports.axes import replaced
 from results.reports.figure_data import render_data
 from results.reports.formats import render_table
 from results.reports.opening import overview
 from results.reports.page import Item, inline_svg, write_index
-from results.reports.spec import FigureSpec, TableSpec, replaced
+from results.reports.spec import FigureSpec, TableSpec
 from results.store.reasons import format_exception
 
 if TYPE_CHECKING:

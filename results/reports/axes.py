@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from typing import Annotated, Any, Literal
 
@@ -163,3 +163,9 @@ def _is_possible(entry: Entry, labels: Mapping[str, set[str]]) -> bool:
 def _limit(entry: Entry, labels: Mapping[str, set[str]]) -> Entry:
     only = {axis: tuple(label for label in allowed if label in labels[axis]) for axis, allowed in entry.only.items()}
     return entry.model_copy(update={"only": only})
+
+
+def replaced(overrides: Sequence[str], by: Sequence[str]) -> tuple[str, ...]:
+    """The overrides, those with a key of `by` left out, and `by`."""
+    keys = {line.partition("=")[0] for line in by}
+    return (*(line for line in overrides if line.partition("=")[0] not in keys), *by)

@@ -6,13 +6,6 @@ from pydantic import Field
 
 from results.reports.axes import SETTING, Frozen
 
-OVER_BEST = ("over_best_tau", "over_best_tau_relaxed", "over_best_tau_greedier", "over_best_length",
-             "over_best_answer", "over_best_accuracy")
-"""The metrics of the table that compares rows with the best lossless one."""
-SETTINGS = ("tau", "speedup", "speedup_modelled", "length_ratio", "length_adjusted_speedup", "answer_speedup_modelled",
-            "accuracy")
-"""The metrics of the table of every setting."""
-
 
 class Choice(Frozen):
     """What a row chooses, on which prompts, and which row it is compared with.

@@ -27,30 +27,21 @@ from results.reports.axes import (
     drop_impossible,
     of_pairs,
     pairs_of,
+    replaced,
     spell_variants,
     without_axes,
 )
-from results.reports.choice import OVER_BEST, SETTINGS, Choice
+from results.reports.choice import Choice
 from results.reports.columns import Column
 from results.reports.figures import Figure
+from results.reports.further import ANSWER_COSTS, OVER_BEST, SETTINGS, TRACED_COSTS
 from results.reports.swept import Sweep
 from results.store.judge_summary import Opponent
 
-ANSWER_COSTS = ("answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median", "pass_ratio",
-                "pass_ratio_median", "pass_ratio_strict", "cap_hit_share", "cap_hit_change", "loop_share",
-                "loop_change", "no_answer_share", "no_answer_change",
-                "accuracy_change")
-TRACED_COSTS = ("out_of_head_1k",)
-"""The metrics of the second table of a report that shows accuracy."""
 OWN_MODELS = "local"
 """The pair of a user's own models, which any report takes in place of the embedded pair."""
 Coords = tuple[str, ...]
 """The labels of a point, one per axis, in the order of the report's axes."""
-
-def replaced(overrides: Sequence[str], by: Sequence[str]) -> tuple[str, ...]:
-    """The overrides, those with a key of `by` left out, and `by`."""
-    keys = {line.partition("=")[0] for line in by}
-    return (*(line for line in overrides if line.partition("=")[0] not in keys), *by)
 
 
 class Published(Frozen):

@@ -14,7 +14,7 @@ from results.metrics.over_best import Row, findings, over_best, remains
 from results.metrics.selection import choose, reported
 from results.metrics.speed import modelled_speedup
 from results.metrics.summary import summarise
-from results.reports.choice import OVER_BEST
+from results.reports.further import OVER_BEST
 from results.reports.layout import lay_out_all
 from results.reports.spec import TableSpec
 from results.store.compared import Compared
