@@ -53,8 +53,8 @@ def _dropped(logits: Tensor, top_p: float) -> Tensor:
 
 
 def _dropped_by_head(logits: Tensor, top_p: float) -> Tensor:
-    """As `_dropped`, with the most likely tokens alone in order: the others are dropped together where
-    they have a mass of at most 1 - top_p. Elsewhere all are ordered."""
+    """As `_dropped`, with the most likely tokens alone in order: the others are dropped together where they have a
+    mass of at most 1 - top_p. Elsewhere all are ordered."""
     import torch
 
     rows = logits.flatten(0, -2)

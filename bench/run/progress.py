@@ -65,7 +65,7 @@ class Bars:
 
 def display_names(cells: Sequence[Cell]) -> list[str]:
     """Short names for cells of one rotation: task, method, and the options in which methods of one name differ. The
-    options of a pruning, say, are left out where its name already tells the cells apart."""
+    options of a pruning are left out where its name already tells the cells apart."""
     rows = [_flat(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
     names = []
     for cell, row in zip(cells, rows, strict=True):
@@ -76,7 +76,7 @@ def display_names(cells: Sequence[Cell]) -> list[str]:
 
 
 def _tells(key: str, row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two cells differ in this option; in one of another thing of the same kind only its name counts."""
+    """Whether two cells differ in this option. Those with prunings of different names differ in the name alone."""
     name = f"{key.partition('.')[0]}.name"
     return other.get(key) != row[key] and (key == name or other.get(name) == row.get(name))
 

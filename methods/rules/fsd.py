@@ -107,17 +107,15 @@ def _entropies(x: Tensor, log: Tensor) -> Tensor:
 
 def divergence(kind: Divergence, p: Tensor, q: Tensor) -> Tensor:
     """Div(p, q) over the last dimension: two distributions [..., V] -> [...] in nats (tv: a share of the mass)."""
-    return divergences([kind], p, q)[kind]
+    both, plain = _buckets(p, q) if kind.startswith("topk_") else (p, q), kind.removeprefix("topk_")
+    return divergences([plain], *both)[plain]
 
 
-def divergences(kinds: Sequence[Divergence], p: Tensor, q: Tensor) -> dict[Divergence, Tensor]:
-    """Several divergences, all of the whole vocabulary or all top-k, of two distributions [..., V], each [...]: they
-    share logarithms."""
-    if kinds[0].startswith("topk_"):
-        p, q = _buckets(p, q)
+def divergences(kinds: Sequence[str], p: Tensor, q: Tensor) -> dict[str, Tensor]:
+    """Several divergences, none of them top-k, of two distributions [..., V], each [...]: they share logarithms."""
     size = max(1, ENTRIES // p.shape[-1]) if p.device.type == "cpu" else max(1, p[..., 0].numel())
     contexts = zip(p.reshape(-1, p.shape[-1]).split(size), q.reshape(-1, q.shape[-1]).split(size), strict=True)
-    parts = [[both.of(kind.removeprefix("topk_")) for kind in kinds] for both in (_Both(*some) for some in contexts)]
+    parts = [[both.of(kind) for kind in kinds] for both in (_Both(*some) for some in contexts)]
     whole = (torch.cat(found).view(p.shape[:-1]) for found in zip(*parts, strict=True))
     return dict(zip(kinds, whole, strict=True))
 
@@ -174,11 +172,11 @@ class Fsd(Rule):
 
     def _divergence(self, v: Verification) -> Tensor:
         """[B, N] divergence in each context; a trace asks for it again."""
-        known = f"{self.divergence}, processed" if self.processed else self.divergence
-        if known not in v.notes:
+        note = f"fsd {self.divergence} processed={self.processed}"
+        if note not in v.notes:
             if self.processed:
                 p, q = smooth(v.p), smooth(v.q)
             else:
                 p, q = v.logits.softmax(-1), v.draft_logits.softmax(-1)
-            v.notes[known] = divergence(self.divergence, p, q)
-        return v.notes[known]
+            v.notes[note] = divergence(self.divergence, p, q)
+        return v.notes[note]

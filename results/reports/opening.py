@@ -196,8 +196,9 @@ def _undecided(cells: Sequence[Standing]) -> str:
             f"{takes}.")
 
 
-def _span(numbers: Sequence[int]) -> str:
-    return f"{numbers[0]:,}" if numbers[0] == numbers[-1] else f"{numbers[0]:,} to {numbers[-1]:,}"
+def _span(ordered: Sequence[int | str]) -> str:
+    low, high = (f"{one:,}" if isinstance(one, int) else one for one in (ordered[0], ordered[-1]))
+    return low if low == high else f"{low} to {high}"
 
 
 def _listed(parts: Sequence[str]) -> str:
@@ -220,8 +221,8 @@ def scope(groups: Sequence[Group], environment: Mapping[str, Any]) -> str:
     prompts = sorted({summary.n for _, _, summary in known})
     where = f", on {machine(dict(environment))}" if environment.get("cpu") else ""
     days = sorted({row.started[:10] for _, cell, _ in known for row in cell.timed})
-    days = days or [str(day)[:10] for day in [environment.get("since")] if day]
-    when = f", {' to '.join(dict.fromkeys([days[0], days[-1]]))}" if days else ""
+    days = days or [str(environment.get("since", ""))[:10]]
+    when = f", {_span(days)}" if days[0] else ""
     setting = "; ".join(abouts[:2]) + (" and others" if len(abouts) > 2 else "")
     return (f"{_count(len(known), 'cell')} of {_count(len(methods), 'method')} on {_listed(tasks)} ({setting}), "
             f"{_span(prompts)} prompts each{where}{when}.")
