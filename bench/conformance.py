@@ -24,6 +24,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.config.command import run_command
+from bench.config.errors import format_validation
 from methods import registry
 from methods.conformance import FEWEST, Check, Cycle, Distribution, examine
 from methods.sampling import Sampling
@@ -99,8 +100,7 @@ def rule_of(overrides: Sequence[str]) -> Rule:
     try:
         return registry.rule(name)(**options)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"rule.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ValueError(format_validation(error, "rule", registry.rule(name).model_fields)) from error
 
 
 def verdict(rule: Rule, checks: Sequence[Check], level: float) -> list[str]:

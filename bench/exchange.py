@@ -48,7 +48,8 @@ def run(config: Mapping[str, Any]) -> None:
     """Write the cells of a store, or read a file. Raises ValueError, StoreError, ModelError, one line."""
     settings = Exchange.from_args(config)
     if (settings.to is None) == (settings.from_ is None):
-        raise ValueError(f"give to=FORMAT or from=FORMAT; formats: {', '.join(names())}")
+        both = "" if settings.to is None else f"to={settings.to} from={settings.from_}: two directions; "
+        raise ValueError(f"{both}give to=FORMAT or from=FORMAT; formats: {', '.join(names())}")
     name = str(settings.to or settings.from_)
     if name not in names():
         raise ValueError(f"{'to' if settings.to else 'from'}={name}: no such format; there are {', '.join(names())}")
@@ -71,7 +72,8 @@ def write(settings: Exchange, name: str) -> None:
         print(printable(f"{file.path}: {file.answers}{left}"))
         files += 1
     if not files:
-        raise ValueError(f"store.dir={root}: no cell with answers matches cells={settings.cells}")
+        raise ValueError(f"store.dir={root}: no cell with answers matches cells={settings.cells}; "
+                         "python -m bench.status shows what the store holds")
 
 
 def sources(settings: Exchange, prompts: Prompts) -> Iterator[Source]:

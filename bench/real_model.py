@@ -25,7 +25,8 @@ def prepare(overrides: Sequence[str]) -> None:
         pair = hydra.pair([f"pair={PAIR}", *overrides])
     models = {role: checkpoint for role, checkpoint in pair.checkpoints.items() if is_gguf(checkpoint.source)}
     if not models:
-        raise ValueError(f"pair={pair.name} has no GGUF model: nothing is to be fetched or converted")
+        raise ValueError(f"pair={pair.name} has no GGUF model: there is nothing to fetch or convert; give "
+                         "pair=smollm2, or a pair with a .gguf file")
     for role in models:
         pair.check(role)
     for role, checkpoint in models.items():

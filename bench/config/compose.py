@@ -109,8 +109,8 @@ class Composer:
                 raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
             return Command([self.point(overrides)], list(overrides), sweep, ())
         if not hydra.sweeper._target_.startswith(BASIC):
-            raise ConfigError(f"hydra/sweeper={hydra.runtime.choices['hydra/sweeper']}: must be basic, "
-                              "which knows its points before they run")
+            raise ConfigError(f"hydra/sweeper={hydra.runtime.choices['hydra/sweeper']}: not supported: all "
+                              "points must be known before the first one runs; leave it out, or give basic")
         params = self._parse([f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()])
         fixed = [_line(override) for override in parsed if override.is_hydra_override()]
         task = [override for override in parsed if not override.is_hydra_override()]

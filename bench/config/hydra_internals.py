@@ -112,7 +112,7 @@ def session(config_dir: str | None = None) -> Iterator[ConfigLoaderImpl]:
     search_path = create_config_search_path(str(CONF))
     if config_dir is not None:
         if not Path(config_dir).is_dir():
-            raise ConfigError(f"--config-dir {config_dir}: no such folder")
+            raise ConfigError(f"--config-dir {config_dir}: no such folder; give one with files like those of conf/")
         check_folder(Path(config_dir))
         search_path.prepend("command-line", Path(config_dir).absolute().as_uri(), SearchPathQuery(provider="schema"))
     GlobalHydra.instance().clear()

@@ -265,11 +265,12 @@ class Engine(Section):
 
         here, needed = torch.cuda.device_count(), ranks.on_this_host(self.devices)
         if int(index or 0) >= here:
-            raise ConfigError(f"engine.device={self.device}: there are {here} CUDA devices here; "
-                              "take engine.device=cpu")
+            raise ConfigError(f"engine.device={self.device}: this machine has {here} CUDA devices; "
+                              f"give engine.device=cpu{' or cuda:0' if here else ''}"
+                              f"{f' to cuda:{here - 1}' if here > 1 else ''}")
         if needed > here:
             raise ConfigError(f"engine.devices={self.devices}: there are {here} CUDA devices here, and {needed} are "
-                              "needed; give engine.devices, or run the command where they are")
+                              f"needed; give engine.devices={max(here, 1)}, or run on a machine with {needed}")
 
 
 class HalfWidth(Section):

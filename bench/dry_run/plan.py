@@ -180,9 +180,10 @@ def _show_devices(cell: Cell, memory: Estimate, session: Session) -> None:
         table.add_row(name, share.holds, size(share.weights), size(share.cache), size(share.total),
                       f"{share.total / gpu.bytes:.0%}")
     session.print(table)
-    if max(share.total for share in held) > gpu.bytes * (1 - FREE):
-        session.print(f"too much for {gpu.name}, of which {FREE:.0%} stay free: give a larger engine.devices, or GPUs "
-                      "with more memory", soft_wrap=True)
+    usable, most = gpu.bytes * (1 - FREE), max(share.total for share in held)
+    if most > usable:
+        session.print(f"too much for {gpu.name}: a device needs {size(most)} and has {size(int(usable))}, as "
+                      f"{FREE:.0%} stay free; give a larger engine.devices, or GPUs with more memory", soft_wrap=True)
 
 
 def _show_sums(entries: Sequence[DryRunEntry], session: Session) -> None:

@@ -42,8 +42,8 @@ def keep_reports(plans: Sequence[Plan], items: Sequence[Item], names: Iterable[s
             record = json.dumps(latest_environment([plan], session), indent=1, ensure_ascii=False)
             (fresh / f"{plan.spec.name}.environment.json").write_text(f"{record}\n", encoding="utf-8")
         if faults := contradictions(sorted(fresh.glob("*.csv"))):
-            raise ValueError(f"{faults[0]}; {len(faults)} such numbers, so that nothing was kept: measure again with "
-                             "fresh=true")
+            raise ValueError(f"{faults[0]}; {len(faults)} such numbers, so nothing was written to {folder}: measure "
+                             "again with fresh=true")
         folder.mkdir(parents=True, exist_ok=True)
         own = {plan.spec.name for plan in plans}
         earlier = {name for name in names if (folder / f"{name}.environment.json").exists()} - own

@@ -145,8 +145,8 @@ def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:
     axis_keys -= {"rule"} if takes_rule(spec) else set()
     for line in overrides:
         if key_of(line) in axis_keys and key_of(line).partition(".")[0] != "pair":
-            raise ValueError(f"{line}: an axis of report={spec.name}; change conf/report/{spec.name}.yaml, or run the "
-                              "point without report=")
+            raise ValueError(f"{line}: an axis of report={spec.name}, which sets it itself; change "
+                             f"conf/report/{spec.name}.yaml, or run a cell without report=")
 
 
 def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec) -> Outcome:

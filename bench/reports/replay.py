@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from rich.table import Table
 
+from methods import registry
+from methods.rules.base import Rule
 from plots.replay import render_replay
 from results.metrics.replay import COLUMNS, default_values, replay
 from results.store.errors import StoreError
@@ -26,14 +28,20 @@ def replay_cells(cells: Sequence[Cell], labels: Sequence[str], session: Session)
     for cell, label in zip(cells, labels, strict=True):
         trace, threshold = load_trace(cell, label, session)
         if threshold is None:
-            raise ValueError(f"{label}: rule={cell.rule.name} has no threshold to replay its trace at; choose a "
-                             "rule with a threshold (docs/rules.md)")
+            raise ValueError(f"{label}: rule={cell.rule.name} has no threshold to replay its trace at; those with "
+                             f"one: {', '.join(with_threshold())}")
         values = default_values(trace, threshold) if session.settings.replay == "auto" else session.settings.values
         rows = replay(trace, threshold, values)
         print_rows(rows, threshold, label, session)
         file, figure = write_rows(rows, threshold, label, folder / cell.name)
         session.print(f"written: {file}, {figure}", soft_wrap=True)
     return 0
+
+
+def with_threshold() -> list[str]:
+    """The rules whose acceptance follows one threshold."""
+    return [name for name in registry.names("rules")
+            if registry.rule(name).threshold_view is not Rule.threshold_view]
 
 
 def load_trace(cell: Cell, label: str, session: Session) -> tuple[pd.DataFrame, Threshold | None]:

@@ -57,10 +57,11 @@ class Request:
         changes = tuple(line for line in command.overrides if key_of(line).lstrip("+").startswith("report."))
         request = cls(command.reports, changes, tuple(line for line in command.overrides if line not in changes))
         if len(request.reports) > 1 and (groups := {ALL, EVERY, LIST} & set(request.reports)):
-            raise ValueError(f"{request}: {sorted(groups)[0]} cannot be combined with other reports; give names of "
-                             "reports, or report=all")
+            raise ValueError(f"{request}: {sorted(groups)[0]} cannot be combined with other reports; give it alone, "
+                             "or only names of reports")
         if changes and (len(request.reports) > 1 or request.reports[0] in (ALL, EVERY, LIST)):
-            raise ValueError(f"{changes[0]}: changes one report; name it in place of {request}")
+            raise ValueError(f"{changes[0]}: changes one report, {request} names several; give "
+                             "report=NAME (report=list shows all)")
         return request
 
     def __str__(self) -> str:

@@ -47,7 +47,7 @@ def parting(target: LanguageModel, cell: Cell, run: Answer, sample: Sample) -> P
         explained = most_explained(found, sampling.temperature)
         raise NotRepeatable(f"{sample.id}: the timed pass differs from the quality pass at token {at}, where {reason} "
                             f"(rounding explains {explained:g}): models or kernels have changed since; remove the "
-                            "cell's folder to measure it again")
+                            f"folder {cell.name} from the store to measure it again")
     return found
 
 
@@ -88,4 +88,4 @@ def check_share(cell: Cell, rows: Sequence[Timed]) -> None:
     if cell.engine.dtype == "float32" and len(parted) > max(1, MOST_PARTED * len(rows)):
         raise NotRepeatable(f"{parted[0].id}: the timed pass differs from the quality pass in {len(parted)} of "
                             f"{len(rows)} prompts, more than rounding explains: models or kernels have changed since; "
-                            "remove the cell's folder to measure it again")
+                            f"remove the folder {cell.name} from the store to measure it again")

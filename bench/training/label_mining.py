@@ -34,8 +34,8 @@ class Miner:
 
     def __init__(self, method: Method, draft: LanguageModel, task: Task, limits: Limits, most: int) -> None:
         if not task.proportion:
-            raise ValueError(f"task={task.name}: its answers are not right or wrong, so no token can change them; "
-                              "take a task whose answers are, such as mini_gsm")
+            raise ValueError(f"task={task.name}: its answers are not right or wrong (its score is not 0 or 1), so no "
+                             "token can change them; give a task whose answers are, such as mini_gsm")
         self.method, self.draft, self.task, self.limits, self.most = method, draft, task, limits, most
 
     def __call__(self, prompt: Prompt) -> list[dict[str, Any]]:

@@ -40,7 +40,8 @@ class MarginPage(PairOptions):
         try:
             numbers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise ValueError(f"beside={file}: no numbers of a page of margins ({error})") from error
+            raise ValueError(f"beside={file}: cannot be read ({error}); give the .json beside a page of "
+                             "margins") from error
         if not isinstance(numbers, dict) or cls.NUMBERS - numbers.keys():
             raise ValueError(f"beside={file}: no numbers of a page of margins; give the .json beside such a page")
         return numbers

@@ -60,7 +60,7 @@ def test_an_imported_file_is_written_again(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize(("given", "complaint"), [
     ([], "give to=FORMAT or from=FORMAT; formats: aiperf, lm_eval, parquet, spec_bench, vllm"),
-    (["to=vllm", "from=vllm"], "give to=FORMAT or from=FORMAT"),
+    (["to=vllm", "from=vllm"], "to=vllm from=vllm: two directions; give to=FORMAT or from=FORMAT"),
     (["to=eagle"], "to=eagle: no such format; there are aiperf, "), (["from=vllm"], "from=vllm: give the file to read"),
     (["from=vllm", "file=nowhere.jsonl"], "nowhere.jsonl: cannot be read: No such file or directory"),
     (["from=vllm", "file=."], ".: cannot be read: Is a directory"),

@@ -102,7 +102,7 @@ def test_one_process_on_a_cpu_and_no_more_than_rotations(cells) -> None:
     ("launch=slrum", "launch=slrum", "did you mean launch=slurm?"),
     ("launch.parallel=0", "launch.parallel=0", "≥ 1"),
     ("launch=ray launch.cpus=0", "launch.cpus=0", "> 0"),
-    ("engine.device=cuda:99", "engine.device=cuda:99", "take engine.device=cpu"),
+    ("engine.device=cuda:99", "engine.device=cuda:99", "give engine.device=cpu"),
     ("launch=slurm engine.device=cuda:1", "engine.device=cuda:1", "give engine.device=cuda"),
 ])
 def test_a_wrong_launch_is_one_line(command, tmp_path: Path, monkeypatch, overrides: str, key: str, hint: str) -> None:
