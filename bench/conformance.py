@@ -24,7 +24,6 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.config.command import run_command
-from bench.config.errors import format_validation
 from methods import registry
 from methods.conformance import FEWEST, Check, Cycle, Distribution, examine
 from methods.sampling import Sampling
@@ -100,7 +99,9 @@ def rule_of(overrides: Sequence[str]) -> Rule:
     try:
         return registry.rule(name)(**options)
     except ValidationError as error:
-        raise ValueError(format_validation(error, "rule", registry.rule(name).model_fields)) from error
+        first = error.errors()[0]
+        raise ValueError(f"rule.{'.'.join(map(str, first['loc']))}={first['input']}: {first['msg']}; rule={name} has "
+                         f"{', '.join(registry.rule(name).model_fields) or 'no options'}") from error
 
 
 def verdict(rule: Rule, checks: Sequence[Check], level: float) -> list[str]:
