@@ -73,17 +73,19 @@ def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
         compared = differences(ours.samples(), theirs.samples())
         if compared.first:
             return compared.first
-        if missing := _missing(ours, theirs):
-            for record in missing:
-                ours.append(record)
-            if (environment := theirs.environment()) is not None:
-                ours.add_environment(environment)
+        missing, timed = _missing(ours, theirs), [] if ours.timed() else theirs.timed()
+        for record in missing:
+            ours.append(record)
+        if timed:
+            ours.forget_times()   # a summary of the samples alone
+        for row in timed:
+            ours.append_timed(row)
+        if (missing or timed) and (environment := theirs.environment()) is not None:
+            ours.add_environment(environment)
+        if missing:
             merged.extended[ours.key] = len(missing)
         else:
             merged.equal.append(ours.key)
-        if not ours.timed():
-            for row in theirs.timed():
-                ours.append_timed(row)
         _copy_others(theirs, ours)
     return ""
 

@@ -71,9 +71,18 @@ def test_the_clock_of_another_machine_is_taken_only_where_there_is_none(tmp_path
     into, other = store(tmp_path / "a", timed=0, complete=False), store(tmp_path / "b", timed=3)
     merge(into, other)
     assert len(into.cell(CELL).timed()) == 3 and into.cell(CELL).summary() is not None
+    assert into.cell(CELL).environment() is not None and len(into.cell(CELL).environment()["earlier"]) == 1
     again = store(tmp_path / "c", timed=5)
     merge(into, again)
     assert len(into.cell(CELL).timed()) == 3
+
+
+def test_a_clock_brings_its_summary_in_the_place_of_one_without(tmp_path: Path) -> None:
+    into, other = store(tmp_path / "a", timed=0), store(tmp_path / "b", timed=3)
+    before, theirs = into.cell(CELL).summary(), other.cell(CELL).summary()
+    assert before is not None and theirs is not None and (before.timed, theirs.timed) == (0, 3)
+    merge(into, other)
+    assert into.cell(CELL).summary() == theirs
 
 
 def test_failed_prompts_are_replaced_by_answers_alone(tmp_path: Path) -> None:
