@@ -197,7 +197,7 @@ class Engine(Section):
 
     device    cpu, cuda or cuda:INDEX.
     dtype     of weights and matrix products.
-    threads   CPU threads; None: the quickest number, measured at the start.
+    threads   CPU threads of the clock; None: all, unless fewer are clearly quicker when it starts.
     decoder   what runs a model's forwards; auto: the lean decoder where it knows the model.
     parallel  how the target is divided among several devices. tensor: each holds a part of every layer, in a separate
               process (`methods/engine/team.py`); layers: each holds some of the layers.

@@ -191,10 +191,11 @@ def needs_judge(spec: TableSpec | FigureSpec) -> bool:
 def conditions_of(cell: Cell, summary: Summary, folder: AskedFolder) -> Conditions:
     """How a measured cell was measured, from its settings, its environment record and its timed prompts."""
     environment = folder.environment() or {}
-    sessions = {TimedSession(row.started, row.host, row.boot, row.shared) for row in folder.timed()}
+    sessions = {TimedSession(row.started, row.host, row.boot, row.shared, row.threads or 0) for row in folder.timed()}
+    on = machine(environment, (session.threads for session in sessions))
     return Conditions(
         pair=cell.pair.name, temperature=cell.decoding.temperature, seed=cell.seed, repeats=summary.repeats,
-        theta=getattr(cell.rule.options, "theta", None), machine=machine(environment),
+        theta=getattr(cell.rule.options, "theta", None), machine=on,
         date=str(environment.get("since", ""))[:10], lock=environment.get("lock"),
         baseline=f"{folder.baseline.key} in batches of {cell.batch}",
         sessions=tuple(sorted(sessions)), stopping=folder.stated_rule, cell=folder.key,

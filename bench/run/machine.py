@@ -20,13 +20,14 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The host, its boot, when the measuring session began (ISO 8601, UTC), and whether other workers run on the host
-    meanwhile, as `Timed` records them."""
+    """The host, its boot, when the measuring session began (ISO 8601, UTC), whether other workers run on the host
+    meanwhile, and the CPU threads of the clock, once they are chosen, as `Timed` records them."""
 
     host: str
     boot: str
     started: str
     shared: bool
+    threads: int | None = None
 
     @classmethod
     def now(cls, shared: bool) -> Stamp:

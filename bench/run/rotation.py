@@ -8,7 +8,7 @@ baseline it was timed beside."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from bench.run.asked import PROFILE
@@ -90,7 +90,7 @@ def time_rotation(claims: Sequence[Claim], store: Store, pool: ModelPool, stamp:
     first = claims[0].cell
     try:
         pool.keep_only([claim.cell for claim in claims])
-        use_threads(first.engine)
+        stamp = replace(stamp, threads=use_threads(first.engine))
         twin = first.baseline()
         baseline, folder = pool.method(twin), store.cell(twin.name)
         alone = [claim.folder for claim in claims if claim.cell.is_autoregressive]  # of another batch than the twin's

@@ -8,7 +8,7 @@ from dataclasses import replace
 from results.metrics.answer_cost import CENSORED, censoring
 from results.metrics.catalog import CLOCKED, JUDGED
 from results.metrics.non_inferiority import verdict
-from results.reports.conditions import Conditions, Session, drifts
+from results.reports.conditions import Conditions, Session, counted, drifts
 from results.reports.grid import Grid, Outcome, conditions
 from results.reports.spec import TableSpec
 from results.reports.table import Number
@@ -42,7 +42,8 @@ class Annotator:
         if number.column.measure.unit in ABSOLUTE and result.conditions is not None:
             notes.append(self._session(result.conditions))
         if name in CLOCKED:
-            notes += [self._drift(result.conditions), shared(result.conditions), *stalls(summary)]
+            notes += [self._threads(result.conditions), self._drift(result.conditions), shared(result.conditions)]
+            notes += stalls(summary)
         if name in JUDGED and summary.judge is not None:
             notes.append(summary.judge.told)
         decided = ""
@@ -61,6 +62,14 @@ class Annotator:
 
     def _named(self, session: Session) -> str:
         return f"{self.sessions.index(session) + 1} ({session.text})"
+
+    def _threads(self, held: Conditions | None) -> str:
+        """On how many CPU threads a cell was timed, where other cells of the table had another number."""
+        own = {session.threads for session in held.sessions if session.threads} if held is not None else set()
+        others = {session.threads for session in self.sessions if session.threads} - own
+        if not own or not others:
+            return ""
+        return f"timed on {counted(own)}, other cells on {counted(others)}: neither speeds nor speedups compare"
 
     def _drift(self, held: Conditions | None) -> str:
         change = None if held is None else self.drifts.get(held.baseline)

@@ -20,12 +20,14 @@ class Session:
     host     the machine's name
     boot     the machine's boot
     shared   whether other workers of a launcher may have run on the machine meanwhile
+    threads  CPU threads of the process; 0 where that was not recorded
     """
 
     started: str
     host: str
     boot: str
     shared: bool = False
+    threads: int = 0
 
     @property
     def text(self) -> str:
@@ -43,7 +45,7 @@ class Conditions:
     seed          of the prompts' random streams
     repeats       measured repetitions, each with other streams
     theta         the rule's θ; None for a rule without one
-    machine       model of processor or accelerator, and threads
+    machine       model of processor or accelerator, and the CPU threads of its clock
     date          day of the measurement, ISO 8601
     lock          digest of the dependency lock, `sha256:…`; None if unknown
     baseline      name of the cell of autoregressive decoding beside it, and the size of its batches
@@ -80,14 +82,20 @@ def columns_of(held: Conditions | None, axes: Collection[str]) -> dict[str, Any]
     return {name: value for name, value in known.items() if name not in axes}
 
 
-def machine(environment: dict[str, Any]) -> str:
-    """`Intel(R) Xeon(R) Processor @ 2.50GHz, 1 thread` or `2 × NVIDIA H200`, from an environment record."""
+def machine(environment: dict[str, Any], threads: Iterable[int]) -> str:
+    """`AMD EPYC 7B13, 1 thread` or `2 × NVIDIA H200`, from an environment record and the numbers of CPU threads of the
+    clock (0: not recorded)."""
     if accelerator := environment.get("accelerator"):
         count = accelerator.get("count", 1)
         return f"{count} × {accelerator['name']}" if count > 1 else str(accelerator["name"])
     cpu = environment.get("cpu") or {}
-    threads = cpu.get("threads")
-    return str(cpu.get("model", "unknown processor")) + (f", {threads} thread{'s' * (threads > 1)}" if threads else "")
+    known = str(cpu.get("model", "unknown processor"))
+    return ", ".join(part for part in (known, counted(threads)) if part)
+
+
+def counted(threads: Iterable[int]) -> str:
+    """`1 thread and 2 threads`: each number once, without those that were not recorded."""
+    return " and ".join(f"{count} thread{'s' * (count > 1)}" for count in sorted(set(threads)) if count)
 
 
 def stated(conditions: Iterable[Conditions]) -> list[str]:

@@ -219,8 +219,10 @@ def scope(groups: Sequence[Group], environment: Mapping[str, Any]) -> str:
     tasks = list(dict.fromkeys(group.task for group, _, _ in known))
     abouts = list(dict.fromkeys(group.about for group, _, _ in known))
     prompts = sorted({summary.n for _, _, summary in known})
-    where = f", on {machine(dict(environment))}" if environment.get("cpu") else ""
-    days = sorted({row.started[:10] for _, cell, _ in known for row in cell.timed})
+    rows = [row for _, cell, _ in known for row in cell.timed]
+    threads = [row.threads or 0 for row in rows]
+    where = f", on {machine(dict(environment), threads)}" if environment.get("cpu") else ""
+    days = sorted({row.started[:10] for row in rows})
     days = days or [str(environment.get("since", ""))[:10]]
     when = f", {_span(days)}" if days[0] else ""
     setting = "; ".join(abouts[:2]) + (" and others" if len(abouts) > 2 else "")

@@ -80,6 +80,7 @@ class Timed:
     started   when the measuring session began, ISO 8601 in UTC
     shared    whether other workers of a launcher may have run on the machine meanwhile
     batch     id of the first prompt of the batch that it was timed in; None where it was timed alone
+    threads   CPU threads of the process; None in records of before it was kept
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -91,6 +92,7 @@ class Timed:
     started: str
     shared: bool = False
     batch: str | None = None
+    threads: int | None = None
 
     @property
     def arms(self) -> tuple[TimedRun, TimedRun]:

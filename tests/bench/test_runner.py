@@ -67,6 +67,7 @@ def test_a_cell_on_disk(command) -> None:
         assert (row.own.tokens, row.own.cycles) == (len(sample.output_ids), len(sample.committed))
         assert all(run.decode_s > 0 < run.prefill_s and run.parted is None for run in row.arms)
         assert row.baseline.tokens == 1 + row.baseline.cycles and row.host and row.boot
+        assert row.threads == torch.get_num_threads()
     summary = result.last_line
     assert summary == cell.summary().plain()
     assert (summary["n"], summary["failed"], summary["metric"]) == (3, 0, "exact_match")

@@ -34,7 +34,7 @@ def compared(own: Sample, base: Sample | None = None, *, decode_s: float = 1.0, 
              prefill_s: float = 0.5) -> Compared:
     """A timed sample beside its baseline; without one it is the autoregressive cell's own."""
     other = None if base is None else run(base, base_decode_s, prefill_s)
-    timed = Timed(own.id, run(own, decode_s, prefill_s), other, "host", "boot", "2026-01-01T00:00:00+00:00")
+    timed = Timed(own.id, run(own, decode_s, prefill_s), other, "host", "boot", "2026-01-01T00:00:00+00:00", threads=2)
     return Compared(own, own if base is None else base, timed)
 
 

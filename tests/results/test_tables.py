@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from results.metrics.intervals import NORMAL_95
-from results.reports.conditions import Conditions, Session
+from results.reports.conditions import Conditions, Session, machine
 from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdown, render_table
 from results.reports.grid import Outcome
 from results.reports.layout import lay_out, lay_out_all, remarks
@@ -193,6 +193,31 @@ def test_times_beside_other_workers_are_marked(grid):
     lines = pd.read_csv(io.StringIO(long_csv([table], held)))
     sessions = set(lines[lines.Method == "SpS"].session.dropna())
     assert sessions == {"2026-11-21 08:00 on host, shared with other workers"}
+
+
+def test_speedups_on_other_numbers_of_threads_are_marked(grid):
+    one, two = (replace(HERE, sessions=(Session(f"2026-11-21T0{hour}:00:00", "host", "b1", threads=threads),))
+                for hour, threads in ((8, 1), (9, 2)))
+    held = {coords: replace(own, conditions=one if coords[1] == "SpS" else two) for coords, own in grid.items()}
+    table = lay_out(table_spec(values=["tau", "speedup"]), held)
+    assert set(table.notes) == {
+        "timed on 1 thread, other cells on 2 threads: neither speeds nor speedups compare",
+        "timed on 2 threads, other cells on 1 thread: neither speeds nor speedups compare"}
+    for r in table.rows:
+        for cell in r.cells[:-1]:
+            assert [len(number.notes) for number in cell.numbers] == [0, 1]
+    same = {coords: replace(own, conditions=two) for coords, own in grid.items()}
+    assert not lay_out(table_spec(values=["tau", "speedup"]), same).notes
+
+
+@pytest.mark.parametrize(("environment", "threads", "text"), [
+    ({"cpu": {"model": "EPYC", "threads": 2}}, [1, 1], "EPYC, 1 thread"),
+    ({"cpu": {"model": "EPYC", "threads": 2}}, [2, 0, 1], "EPYC, 1 thread and 2 threads"),
+    ({"cpu": {"model": "EPYC", "threads": 2}}, [0, 0], "EPYC"),
+    ({"cpu": {"model": "EPYC"}, "accelerator": {"name": "H200", "count": 2}}, [4], "2 × H200"),
+])
+def test_the_machine_has_the_threads_of_the_clock(environment, threads, text: str):
+    assert machine(environment, threads) == text
 
 
 @pytest.mark.parametrize("value", ["tokens_per_s", "speedup", "answer_speedup_modelled"])
