@@ -9,6 +9,7 @@ from results.store.differences import differences
 from results.store.errors import StoreError
 from results.store.files import check_writable, copy_file, copy_folder
 from results.store.sample import Record, Sample
+from results.store.timed import Timed
 
 APART = "apart"
 """Folder for cells that differ: <root>/apart/NAME is a separate store; NAME is the name of the other store."""
@@ -73,7 +74,7 @@ def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
         compared = differences(ours.samples(), theirs.samples())
         if compared.first:
             return compared.first
-        missing, timed = _missing(ours, theirs), [] if ours.timed() else theirs.timed()
+        missing, timed = _missing(ours, theirs), _clock(ours, theirs)
         for record in missing:
             ours.append(record)
         if timed:
@@ -95,6 +96,13 @@ def _missing(ours: CellFolder, theirs: CellFolder) -> list[Record]:
     tried = {record.id: isinstance(record, Sample) for record in ours.samples()}
     return [record for record in theirs.samples()
             if not tried.get(record.id, False) and (isinstance(record, Sample) or record.id not in tried)]
+
+
+def _clock(ours: CellFolder, theirs: CellFolder) -> list[Timed]:
+    """Their timed prompts, if ours has none or only a part of them, which a killed merge leaves. A clock of our own
+    stays as it is."""
+    own, others = ours.timed(), theirs.timed()
+    return others if len(own) < len(others) and all(row in others for row in own) else []
 
 
 def _copy_others(theirs: CellFolder, ours: CellFolder) -> None:

@@ -72,9 +72,19 @@ def test_the_clock_of_another_machine_is_taken_only_where_there_is_none(tmp_path
     merge(into, other)
     assert len(into.cell(CELL).timed()) == 3 and into.cell(CELL).summary() is not None
     assert into.cell(CELL).environment() is not None and len(into.cell(CELL).environment()["earlier"]) == 1
-    again = store(tmp_path / "c", timed=5)
+    again = store(tmp_path / "c", timed=0)
+    with again.cell(CELL).lock() as cell:
+        for row in store(tmp_path / "d", timed=5).cell(CELL).timed():
+            cell.append_timed(replace(row, started="2026-02-02T00:00:00+00:00"))
     merge(into, again)
     assert len(into.cell(CELL).timed()) == 3
+
+
+def test_a_merge_that_was_killed_within_the_clock_is_completed(tmp_path: Path) -> None:
+    into, other = store(tmp_path / "a", timed=2, complete=False), store(tmp_path / "b", timed=5)
+    merge(into, other)
+    assert into.cell(CELL).timed() == other.cell(CELL).timed() and len(into.cell(CELL).timed()) == 5
+    assert into.cell(CELL).summary() == other.cell(CELL).summary()
 
 
 def test_a_clock_brings_its_summary_in_the_place_of_one_without(tmp_path: Path) -> None:
