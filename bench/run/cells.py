@@ -173,7 +173,8 @@ class Completion:
                 if len(groups) > 1:
                     name = title([one.cell for one in rotation])
                     console().print(f"timed pass, {number} of {len(groups)}: {name}", highlight=False)
-                time_rotation(rotation, self._store, self._pool, stamp)
+                if started := [one for one in rotation if one.start()]:  # the clock's machine may be another one
+                    time_rotation(started, self._store, self._pool, stamp)
 
     def _is_untimed(self, one: Claim) -> bool:
         try:

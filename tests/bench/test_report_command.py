@@ -96,6 +96,7 @@ def test_reports_are_kept_from_one_store_and_one_session(command, own_conf: Path
         before, times = samples[cell.key]
         assert cell.samples() == before, "samples do not depend on a clock"
         assert len(cell.timed()) == len(times) == 2
+        assert not times or "fresh=true" in cell.environment()["argv"], "where it was timed is on record"
         assert [row.own.decode_s for row in cell.timed()] != [row.own.decode_s for row in times]
 
 
