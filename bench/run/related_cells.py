@@ -57,7 +57,8 @@ def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
     points = {"own": cell, "lossless": lossless}
     if cell.decoding.temperature > 0:
         points |= {"exact": _in_q_mode(cell, "exact"), "lossless_greedy": _greedy(lossless)}
-    folders = {name: asked_folder(point, store) for name, point in points.items()}
+    untimed = {name: point.twin(timed=0) for name, point in points.items()}  # τ and NLL need no clock
+    folders = {name: asked_folder(point, store) for name, point in untimed.items()}
     summaries = {name: found for name, folder in folders.items() if (found := folder.summary()) is not None}
     if not {"own", "lossless"} <= set(summaries):
         return {}
