@@ -78,7 +78,7 @@ def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
         for record in missing:
             ours.append(record)
         if timed:
-            ours.forget_times()  # its summary, which knows no times
+            ours.forget_times()  # a part of theirs at most, and the summary without them
         for row in timed:
             ours.append_timed(row)
         if (missing or timed) and (environment := theirs.environment()) is not None:

@@ -58,6 +58,13 @@ def test_repeats_and_twins_meet_in_the_summaries(command) -> None:
     assert taus["exact"].other_q_tau == taus["draft"].tau and taus["draft"].other_q_tau == taus["exact"].tau
 
 
+def test_where_a_gain_comes_from_needs_no_clock_of_the_cells_that_tell(command) -> None:
+    command("drafter=eagle3", "rule=lossless", "decoding.temperature=0,1", "timed=0", *WARM[1:], flags=["-m"])
+    cells = command("drafter=eagle3", "rule=mars_sampling", *WARM).cells
+    [own] = [cell.summary() for cell in cells if cell.config()["rule"]["name"] == "mars"]
+    assert own.timed > 0 and own.tau_gain is not None and own.tau_gain_relaxed is not None
+
+
 def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
     """and where it comes from, once the cells that tell are there."""
     axes = "rule=mars_sampling,lossless", "rule.q_mode=exact,draft", "decoding.temperature=0,1"
