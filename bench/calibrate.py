@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from bench.config.command import run_yaml_command
-from bench.run.conversation import answer, context
+from bench.run.answer import answer, context
 from bench.training.options import PairOptions
 from methods import registry
 from methods.decode import Limits

@@ -33,7 +33,7 @@ from pydantic import PositiveInt
 
 from bench.config.command import Options, run_command
 from bench.run.open_cell import OpenCell
-from bench.run.profiling import Phases
+from bench.run.timed_pass.profiling import Phases
 from methods.decode import Limits, Request, generate
 from methods.engine.clock import now
 from methods.engine.roofline import measured_bandwidth, measured_flops, step_bytes

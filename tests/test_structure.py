@@ -9,8 +9,8 @@ import pytest
 from tests import structure
 
 FILES = {
-    "bench/run/rotation.py": "import bench.config.cell\nfrom bench import speed\nimport matplotlib.pyplot\n",
-    "bench/config/cell.py": "def compose():\n    from bench.run import rotation\n",
+    "bench/run/timed_pass/rotate.py": "import bench.config.cell\nfrom bench import speed\nimport matplotlib.pyplot\n",
+    "bench/config/cell.py": "def compose():\n    from bench.run.timed_pass import rotate\n",
     "bench/speed.py": "from bench.config.cell import compose\n",
     "methods/decode.py": "import tasks.base\n",
     "tasks/base.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import methods.decode\n",
@@ -46,12 +46,13 @@ def test_each_breach_is_found(broken: Path) -> None:
     assert structure.long_functions(project) == ["plots/long.py:1 long: 51 lines"]
     assert structure.bench_entries(broken) == ["config", "run", "speed.py"]
     assert sorted(structure.room_pairs(project)) == [
-        "bench/config/cell.py -> bench/run/rotation.py", "bench/run/rotation.py -> bench/config/cell.py",
-        "bench/run/rotation.py -> bench/speed.py", "bench/speed.py -> bench/config/cell.py"]
+        "bench/config/cell.py -> bench/run/timed_pass/rotate.py",
+        "bench/run/timed_pass/rotate.py -> bench/config/cell.py",
+        "bench/run/timed_pass/rotate.py -> bench/speed.py", "bench/speed.py -> bench/config/cell.py"]
     assert sorted(structure.upward(project)) == [
-        "bench/config/cell.py:2 imports bench/run/rotation.py: bench/run is above bench/config",
-        "bench/run/rotation.py:2 imports bench/speed.py: bench/commands is above bench/run",
-        "bench/run/rotation.py:3 imports matplotlib.pyplot: only plots may",
+        "bench/config/cell.py:2 imports bench/run/timed_pass/rotate.py: bench/run is above bench/config",
+        "bench/run/timed_pass/rotate.py:2 imports bench/speed.py: bench/commands is above bench/run",
+        "bench/run/timed_pass/rotate.py:3 imports matplotlib.pyplot: only plots may",
         "methods/decode.py:1 imports tasks/base.py: methods/decode.py may not import tasks/base.py",
         "results/store/cells.py:1 imports results/metrics/summary.py: results/metrics is above results/store"]
 

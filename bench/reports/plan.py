@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from bench.reports.analyses import COVERAGE
+from bench.reports.analyses.meanings import agreement_of
 from bench.reports.choice import chosen_rows
 from bench.reports.overrides import Selection, key_of, of_points
 from bench.reports.own_rule import lacking_rule, taken_by, takes_rule, with_rule
@@ -26,7 +28,7 @@ from results.store.traces import TraceFolder
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.compose import Composer
-    from bench.run.asked import AskedFolder
+    from bench.run.requested_cell import AskedFolder
     from bench.run.session import Session
     from results.reports.spec import Coords, ReportSpec, TableSpec
 
@@ -71,7 +73,7 @@ class Plan:
         measured = {coords: outcome(cell, session, self.spec) for coords, cell in self.cells.items()}
         if models_of(self.spec):
             names = {cell.name: " / ".join(coords) for coords, cell in self.cells.items()}
-            measured = {coords: replace(held, agreement=named(session.agreement(self.cells[coords]), names))
+            measured = {coords: replace(held, agreement=named(agreement_of(self.cells[coords], session), names))
                         for coords, held in measured.items()}
         measured |= {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
         return measured | chosen_rows(self, measured, session)
@@ -163,7 +165,7 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec) -> Outco
         items = {name: by_item(name, pairs) for name in spec.metrics()}
         if spec.trace:
             tokens = {pair.id: len(pair.sample.output_ids) for pair in pairs}
-            audited = {name: value for name, value in session.audit_record(cell).items()
+            audited = {name: value for name, value in (folder.record(COVERAGE) or {}).items()
                        if name in Summary.model_fields and name != "asked"}
             summary = summary.with_values(**trace_metrics([traces], tokens, cell.decoding.temperature), **audited)
         if summary.judge is not None:

@@ -12,6 +12,7 @@ from bench.config.compose import composer
 from bench.config.section import checked
 from bench.dry_run.downloads import ask_hub
 from bench.judging.grading import judge_cells
+from bench.reports.analyses.meanings import audit, compare_meanings
 from bench.reports.keep import keep_reports
 from bench.reports.outlook import reachable, show_cells, show_reports
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by
@@ -21,7 +22,6 @@ from bench.reports.render import log_items, render_plans
 from bench.reports.steps import run_steps, show_steps
 from bench.reports.workload import run_workload
 from bench.run.session import Session
-from results.reports.figures import Agreement, Matrices
 from results.reports.kinds import parse_report, report_keys
 from results.reports.workload import Workload
 from results.store.files import check_writable
@@ -208,7 +208,7 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
     for plan in plans:
         session.logbook.group(plan.spec.name, plan.all_cells())
     session.complete(distinct_cells(plans), traced_names(plans), shown_names(plans))
-    session.audit([cell for plan in plans if plan.spec.audit for cell in plan.cells.values()])
+    audit(plans, session)
     status = max((compare_meanings(plan, session) for plan in plans), default=0)
     if session.settings.judge.base_url is None:
         return status
@@ -217,19 +217,6 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
                   for cell in plan.cells.values()}
         status = max(status, judge_cells(list(judged.values()), session, against))
     return status
-
-
-def compare_meanings(plan: Plan, session: Session) -> int:
-    """Compare the answers of a report that shows how alike they are. Returns 1 where that failed, else 0."""
-    figure = plan.spec.figure if plan.spec.kind == "figure" else None
-    measured = {name for name, cell in ((cell.name, cell) for cell in plan.cells.values())
-                if session.compared(cell) is not None}
-    if isinstance(figure, Matrices):
-        groups = ([cell for cell in group if cell.name in measured] for group in plan.groups(figure.paths))
-        return session.compare_paths([group for group in groups if group])
-    if isinstance(figure, Agreement):
-        return session.continue_rejected([cell for cell in plan.cells.values() if cell.name in measured])
-    return 0
 
 
 def print_status(plans: Sequence[Plan], session: Session) -> int:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from bench.run.asked import AskedFolder, asked_folder
 from bench.run.console import console
+from bench.run.requested_cell import AskedFolder, asked_folder
 from results.metrics.tau_gain import findings
 from results.store.errors import StoreError
 from results.store.reasons import one_line
@@ -20,7 +20,7 @@ from results.store.traces import TraceFolder
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
-    from bench.run.asked import AskedFolder
+    from bench.run.requested_cell import AskedFolder
     from results.store.cells import Store
     from results.store.summary import Summary
 

@@ -15,7 +15,7 @@ from results.store.reasons import printable
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.conversation import Answer
+    from bench.run.answer import Answer
     from results.store.sample import Sample
 
 MOST_BARS = 16

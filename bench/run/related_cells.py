@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from bench.run.asked import asked_folder
+from bench.run.requested_cell import asked_folder
 from results.metrics.answer_cost import strict_pass_ratio
 from results.metrics.summary import diversity
 from results.metrics.tau_gain import gains

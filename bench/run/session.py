@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bench.run.asked import AskedFolder, asked_folder
 from bench.run.console import console
 from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
 from bench.run.related_cells import add_cross_cell_metrics, compared_summary, repeats_of
+from bench.run.requested_cell import AskedFolder, asked_folder
 from bench.run.trackers.logbook import Logbook
 from results.store.cells import Store
 from results.store.files import check_writable
-from results.store.reasons import one_line
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.older import Older
     from bench.config.settings import Settings
-    from bench.run.agreement import Models
-    from bench.run.model_pool import ModelPool
+    from bench.run.models import ModelPool
     from results.store.sample import Sample
     from results.store.summary import Summary
 
@@ -38,12 +35,11 @@ class Session:
     def __init__(self, settings: Settings) -> None:
         self.settings, self.store = settings, Store(settings.store.dir)
         self.logbook = Logbook(settings)
-        self._similarity: dict[str, Models] = {}
 
     @cached_property
     def pool(self) -> ModelPool:
         """The models loaded so far."""
-        from bench.run.model_pool import ModelPool
+        from bench.run.models import ModelPool
 
         return ModelPool()
 
@@ -77,12 +73,6 @@ class Session:
             if self.logbook.is_open and (summary := self.compared(cell)) is not None:
                 self.logbook.log_cell(self.folder(cell), summary)
 
-    def audit(self, cells: Sequence[Cell]) -> None:
-        """Check the bound of every traced cell that has one, once."""
-        from bench.run.bound_audit import audit_cells
-
-        audit_cells(cells, self.store, self.pool)
-
     def folder(self, cell: Cell) -> AskedFolder:
         """The cell's folder, restricted to the prompts that the cell asks for."""
         return asked_folder(cell, self.store)
@@ -114,39 +104,6 @@ class Session:
         """Why the cell could not be traced, in one line."""
         return TraceFolder(self.folder(cell)).failure()
 
-    def compare_paths(self, groups: Sequence[Sequence[Cell]]) -> int:
-        """Compare the answers of the cells of each group with each other, by the models of `similarity`. Returns 1
-        where that failed, else 0."""
-        from bench.run.path_similarity import compare_paths
-
-        return self._try(lambda group: compare_paths(group, self.store, self._models(group[0])), groups)
-
-    def continue_rejected(self, cells: Sequence[Cell]) -> int:
-        """Continue after rejected tokens of traced cells, and compare with the answers, by the models of `similarity`.
-        Returns 1 where that failed, else 0."""
-        from bench.run.continuations import continue_rejected
-
-        return self._try(lambda cell: continue_rejected(cell, self.store, self.pool, self._models(cell)), cells)
-
-    def agreement(self, cell: Cell) -> Mapping[str, Mapping[str, Sequence[float]]]:
-        """What was compared of a cell: measure -> series -> numbers; empty where nothing was."""
-        from bench.run.agreement import RECORD
-
-        return (self.folder(cell).record(RECORD) or {}).get("values", {})
-
-    def _models(self, cell: Cell) -> Models:
-        """The models of `similarity` on the cell's device, loaded once."""
-        from bench.run.agreement import Models
-
-        device = cell.engine.device
-        return self._similarity.setdefault(device, Models(self.settings.similarity, device))
-
-    def audit_record(self, cell: Cell) -> Mapping[str, Any]:
-        """What the audit of its bound found; empty where there was none."""
-        from bench.run.bound_audit import RECORD
-
-        return self.folder(cell).record(RECORD) or {}
-
     def compared(self, cell: Cell) -> Summary | None:
         """The summary of the prompts asked for, with the metrics that compare cells. Raises StoreError."""
         folder = self.folder(cell)
@@ -158,17 +115,6 @@ class Session:
     def problem(self, cell: Cell) -> str | None:
         """Why the cell is incomplete, in one line; None when it is complete."""
         return status_problem(self.folder(cell))
-
-    def _try(self, work: Callable[[Any], None], parts: Sequence[Any]) -> int:
-        """Do the work on each part; 1 where one failed, with a line on the error stream."""
-        status = 0
-        for part in parts:
-            try:
-                work(part)
-            except ValueError as error:  # a model that cannot be used, a record that cannot be read
-                print(f"failed: {one_line(error)}", file=sys.stderr)
-                status = 1
-        return status
 
     def print(self, *parts: Any, **options: Any) -> None:
         """Print to the terminal, as `rich` does."""

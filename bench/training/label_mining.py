@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.run.conversation import context
+from bench.run.answer import context
 from methods.batch import Generation
 from methods.decode import Limits, Request, generate, text_of
 

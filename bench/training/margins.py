@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.run.conversation import Answer, answer, context
+from bench.run.answer import Answer, answer, context
 from methods.decode import Limits, Request, generate, text_of
 from results.metrics.intervals import proportion_interval, ratio_interval
 from tasks.base import Prompt, Task

@@ -12,7 +12,8 @@ from bench.config.identity import digest
 from bench.config.paths import PROJECT
 from bench.config.schema import Engine, Pair
 from bench.config.section import Named, Section, choose, parse, validated
-from bench.run.model_pool import load_language_model, use_threads
+from bench.run.models import load_language_model
+from bench.run.threads import use_threads
 from bench.training.resumable import map_resumable
 from tasks import registry
 from tasks.base import Prompt, Task, TaskOptions

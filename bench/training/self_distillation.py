@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from bench.config.section import Section
-from bench.run.conversation import Answer, answer
+from bench.run.answer import Answer, answer
 from methods import registry
 from methods.decode import Limits
 from methods.method import build_method

@@ -42,7 +42,7 @@ def warm_up() -> None:
     for module in pkgutil.walk_packages(bench.__path__, "bench."):
         if not module.name.endswith("__main__"):
             import_module(module.name)
-    from bench.run import machine
+    from bench.run.timed_pass import machine_lock as machine
 
     machine.LOCK = Path(tempfile.gettempdir()) / "leeway.lock"  # no trial need be alone on the machine
 

@@ -12,7 +12,8 @@ from huggingface_hub.errors import DryRunError
 from bench.__main__ import main
 from bench.dry_run.downloads import listing
 from bench.dry_run.plan import config_folder
-from bench.run import machine, stalls
+from bench.run.timed_pass import machine_lock as machine
+from bench.run.timed_pass import stalls
 from methods.engine import roofline
 from results.store.cells import CellFolder, Store
 from tests.helpers.judging import Server

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from bench.run.conversation import context
+from bench.run.answer import context
 from methods.engine.loading import load_model
 from results.metrics.summary import diversity
 from tasks.mini import MiniTask

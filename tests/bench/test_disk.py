@@ -16,7 +16,7 @@ import bench.microbench
 import bench.train_heads
 import bench.train_judge
 import bench.train_pair
-from bench.run.model_pool import ModelPool
+from bench.run.models import ModelPool
 
 Mount = Callable[[str], Path]
 

@@ -10,10 +10,10 @@ import pytest
 from bench.config import launchers
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
-from bench.run.cells import Passes
+from bench.run.complete import Passes
 from bench.run.launch import local
 from bench.run.launch.work import Work, complete, next_for, works_of
-from bench.run.model_pool import ModelPool
+from bench.run.models import ModelPool
 from results.store.cells import Store
 from results.store.claims import rotation_held
 from tests.attack.stores import decoded, difference, doubled

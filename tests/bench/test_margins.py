@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bench.model_card
-from bench.run.conversation import Answer
+from bench.run.answer import Answer
 from bench.training.margins import TokenMargin, answers, certainty, margins, thresholds
 from methods import registry
 from methods.decode import Limits

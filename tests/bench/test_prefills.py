@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bench.run.decoding import Decoder, Job
-from bench.run.model_pool import ModelPool
+from bench.run.models import ModelPool
 from bench.run.open_cell import OpenCell
+from bench.run.quality_pass.worker import Decoder, Job
 from methods.engine.language_model import LanguageModel
 from methods.engine.prefills import Prefills
 from results.store.sample import Sample

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.run.conversation import Answer, answer
-from bench.run.decoding import scored, stream_name
+from bench.run.answer import Answer, answer, stream_name
 from bench.run.open_cell import OpenCell
-from bench.run.repeatable import NotRepeatable, before, check_share, parting
+from bench.run.quality_pass.worker import scored
+from bench.run.timed_pass.same_tokens import NotRepeatable, before, check_share, parting
 from methods.engine.margin import mass_between, next_logits, top2_margin
 from methods.sampling import draw
 from results.store.sample import Sample
@@ -85,7 +85,7 @@ def test_plain_sampling_may_part_at_a_boundary_only(sampling: Passes) -> None:
 
 def test_a_near_tie_excuses_no_draw_that_is_far(sampling: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two largest logits say nothing about tokens that a random number draws."""
-    monkeypatch.setattr("bench.run.repeatable.top2_margin", lambda _: 0.0)
+    monkeypatch.setattr("bench.run.timed_pass.same_tokens.top2_margin", lambda _: 0.0)
     with pytest.raises(NotRepeatable):
         sampling.with_token(sampling.far)
 

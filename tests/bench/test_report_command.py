@@ -13,7 +13,7 @@ import yaml
 from bench.config.compose import Composer, composer
 from bench.reports.outlook import reachable
 from bench.reports.plan import plan_of
-from bench.run.model_pool import ModelPool
+from bench.run.models import ModelPool
 from results.reports.kinds import parse_report
 from results.store.traces import TraceFolder
 

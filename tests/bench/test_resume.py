@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.run.model_pool import ModelPool
+from bench.run.models import ModelPool
 from results.store.cells import Store
 from results.store.sample import Sample
 from results.store.traces import TraceFolder

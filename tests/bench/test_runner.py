@@ -20,9 +20,9 @@ from transformers import AutoTokenizer
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
-from bench.run import decoding as runner
-from bench.run import rotation
-from bench.run.model_pool import ModelPool
+from bench.run.models import ModelPool
+from bench.run.quality_pass import worker as runner
+from bench.run.timed_pass import rotate as rotation
 from methods.engine.loading import load_model
 from results.store.cells import Store
 
@@ -378,7 +378,7 @@ def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPa
 
 
 def test_models_are_loaded_once_and_let_go(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench.run import model_pool as models
+    from bench.run import models
 
     loads: list[str] = []
     real = models.load_model

@@ -7,8 +7,9 @@ from functools import partial
 
 import pytest
 
-from bench.run import rotation, stalls
-from bench.run.stalls import REPEATS, SHARE, Reading, StallWatch
+from bench.run.timed_pass import rotate as rotation
+from bench.run.timed_pass import stalls
+from bench.run.timed_pass.stalls import REPEATS, SHARE, Reading, StallWatch
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.config.compose import composer
-from bench.run.cells import is_current
+from bench.run.complete import is_current
 from bench.run.session import Session
 from tests.helpers.generated_store import write_cells
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.run import machine
+from bench.run.timed_pass import machine_lock as machine
 from bench.run.trackers import follower, logbook
 from bench.run.trackers.answers import row_of
 from bench.run.trackers.base import OpenRun

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.run.profiling import PHASES, Phases, profile_of, profiles
+from bench.run.timed_pass.profiling import PHASES, Phases, profile_of, profiles
 from bench.vs_transformers import ForwardClock, VsTransformers, eagle3_head, forward_of, main, overhead
 from methods import registry
 from methods.decode import Limits, Request, generate

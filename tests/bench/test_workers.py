@@ -20,9 +20,9 @@ import pytest
 
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
-from bench.run import workers
-from bench.run.decoding import Done, Job
-from bench.run.workers import MOST_DEATHS, Workers, worker_count
+from bench.run.quality_pass import processes as workers
+from bench.run.quality_pass.processes import MOST_DEATHS, Workers, worker_count
+from bench.run.quality_pass.worker import Done, Job
 from results.store.cells import Store
 from results.store.sample import FailedSample, Sample
 from tasks.base import Prompt

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.config.paths import CONF
-from bench.run.model_pool import ModelPool
+from bench.run.models import ModelPool
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from bench.__main__ import main
-from bench.run import machine
+from bench.run.timed_pass import machine_lock as machine
 
 if __name__ == "__main__":
     machine.LOCK = Path(sys.argv.pop(1))

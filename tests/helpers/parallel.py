@@ -10,8 +10,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from bench.config.paths import PROJECT
-from bench.run.conversation import Answer
-from bench.run.repeatable import NEAR_TIE, before
+from bench.run.answer import Answer
+from bench.run.timed_pass.same_tokens import NEAR_TIE, before
 from methods.engine.language_model import LanguageModel
 from methods.engine.margin import next_logits, top2_margin
 from results.store.cells import Store

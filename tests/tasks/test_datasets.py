@@ -210,7 +210,7 @@ def test_samples_of_one_prompt_have_streams_of_their_own(load, tmp_path):
 
 
 def test_the_second_turn_follows_the_given_answers(load, tmp_path):
-    from bench.run.conversation import context
+    from bench.run.answer import context
 
     class Target:
         def encode(self, messages):

@@ -8,18 +8,18 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bench.run.asked import asked_folder
-from bench.run.cells import Passes, complete_cells, forget_times, is_current
-from bench.run.claims import await_holder
+from bench.run.complete import Passes, complete_cells, forget_times, is_current
 from bench.run.console import console
 from bench.run.launch import local, ray, slurm
 from bench.run.launch.work import Ended, Work, works_of
+from bench.run.locks import await_holder
+from bench.run.requested_cell import asked_folder
 from results.store.errors import StoreError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
-    from bench.run.model_pool import ModelPool
+    from bench.run.models import ModelPool
     from results.store.cells import Store
 
 log = logging.getLogger(__name__)

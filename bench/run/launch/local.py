@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.launchers import Launcher
     from bench.config.schema import Pair
-    from bench.run.model_pool import ModelPool
+    from bench.run.models import ModelPool
 
 MOST_DEATHS = 3
 """A rotation fails after this many deaths of its workers."""
@@ -128,7 +128,7 @@ def run_in(variables: Sequence[Mapping[str, str]], works: Sequence[Work]) -> Gen
 @cache
 def pool() -> ModelPool:
     """The models of this worker."""
-    from bench.run.model_pool import ModelPool
+    from bench.run.models import ModelPool
 
     return ModelPool()
 

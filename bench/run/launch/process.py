@@ -15,6 +15,6 @@ def prepare(variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends its workers
     log_to_stderr()
-    from bench.run.workers import end_with_parent
+    from bench.run.quality_pass.processes import end_with_parent
 
     threading.Thread(target=end_with_parent, daemon=True).start()

@@ -16,7 +16,7 @@ from results.store.reasons import format_exception, log_to_stderr, one_line
 if TYPE_CHECKING:
     from bench.config.launchers import Ray
     from bench.config.schema import Pair
-    from bench.run.model_pool import ModelPool
+    from bench.run.models import ModelPool
 
 
 class Actor:
@@ -27,7 +27,7 @@ class Actor:
 
     @cached_property
     def _pool(self) -> ModelPool:
-        from bench.run.model_pool import ModelPool
+        from bench.run.models import ModelPool
 
         return ModelPool()
 

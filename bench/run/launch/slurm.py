@@ -31,7 +31,7 @@ class Task:
     the rotation resumes."""
 
     def __call__(self, work: Work) -> tuple[str, ...]:
-        from bench.run.model_pool import ModelPool
+        from bench.run.models import ModelPool
 
         log_to_stderr()
         return complete(work, ModelPool())

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.run.cells import Passes, complete_cells, title
-from bench.run.claims import by_rotation
+from bench.run.complete import Passes, complete_cells, title
+from bench.run.locks import by_rotation
 from results.store.cells import Store
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.schema import Pair
-    from bench.run.model_pool import ModelPool
+    from bench.run.models import ModelPool
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
-    from bench.run.asked import AskedFolder
+    from bench.run.requested_cell import AskedFolder
     from results.store.compared import Compared
 
 

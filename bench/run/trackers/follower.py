@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.run import machine
+from bench.run.timed_pass import machine_lock as machine
 from results.metrics.so_far import SoFar
 from results.store.cells import Store
 from results.store.errors import StoreError

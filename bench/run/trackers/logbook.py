@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
     from bench.config.tracking import ProjectTracker
-    from bench.run.asked import AskedFolder
+    from bench.run.requested_cell import AskedFolder
     from results.store.cells import CellFolder
     from results.store.summary import Summary
 

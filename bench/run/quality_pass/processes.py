@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bench.run.decoding import Decoder, Done, Job
-from bench.run.model_pool import DEFAULT_THREADS, ModelPool
+from bench.run.models import ModelPool
+from bench.run.quality_pass.worker import Decoder, Done, Job
+from bench.run.threads import DEFAULT_THREADS
 from results.store.reasons import log_to_stderr
 from results.store.sample import FailedSample
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 NextJob = Callable[[], Job | None]
 Take = Callable[[Job, Done], None]
-PRELOADED = ["bench.run.workers", "transformers.generation", "methods.engine.loading"]
+PRELOADED = ["bench.run.quality_pass.processes", "transformers.generation", "methods.engine.loading"]
 """Imported once, before the workers are forked from the server: they start in a moment and share the code's memory."""
 MOST_DEATHS = 3
 """A prompt on which so many workers died has failed."""

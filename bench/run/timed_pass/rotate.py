@@ -2,8 +2,8 @@
 
 For each prompt (or batch of prompts) the autoregressive baseline runs once, then every cell that still lacks the
 prompt, in an order that rotates from prompt to prompt: drift of the machine hits all of them alike. What the machine
-stalls is timed again at once (`bench.run.stalls`). A row is on disk before the next method starts, and carries the
-baseline it was timed beside."""
+stalls is timed again at once (`bench.run.timed_pass.stalls`). A row is on disk before the next method starts, and
+carries the baseline it was timed beside."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from bench.run.asked import PROFILE
-from bench.run.conversation import Answer, answer
-from bench.run.decoding import limits_of, stream_name
-from bench.run.model_pool import ModelPool, use_threads
-from bench.run.profiling import PROMPTS, profiles
+from bench.run.answer import Answer, answer, limits_of, stream_name
 from bench.run.progress import Bars, Row, display_names
-from bench.run.repeatable import NotRepeatable, check_share, parting
-from bench.run.stalls import Attempt, StallWatch
+from bench.run.requested_cell import PROFILE
+from bench.run.threads import use_threads
+from bench.run.timed_pass.profiling import PROMPTS, profiles
+from bench.run.timed_pass.same_tokens import NotRepeatable, check_share, parting
+from bench.run.timed_pass.stalls import Attempt, StallWatch
 from methods.engine.roofline import reads
 from results.store.timed import Parting, Stalled, Timed, TimedRun
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.schema import Pair
-    from bench.run.claims import Claim
-    from bench.run.machine import Stamp
+    from bench.run.locks import Claim
+    from bench.run.models import ModelPool
+    from bench.run.timed_pass.machine_lock import Stamp
     from methods.method import Method
     from results.store.cells import CellFolder, Store
     from results.store.sample import Sample

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bench.run.agreement import RECORD, Models, settings_of
-from bench.run.asked import asked_folder
+from bench.reports.analyses import AGREEMENT
+from bench.reports.analyses.agreement import Models, settings_of
+from bench.run.requested_cell import asked_folder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -19,7 +20,7 @@ def compare_paths(cells: Sequence[Cell], store: Store, models: Models) -> None:
     """Compare the answers of every two of these cells, prompt by prompt, and write each cell's numbers into its folder:
     measure -> name of the other cell -> one number per common prompt. What was compared before is not compared again.
     Raises ModelError, StoreError."""
-    texts = {cell.name: {sample.id: sample.text for sample in asked_folder(cell, store).good_samples()}
+    texts = {cell.name: {sample.id: "\n\n".join(sample.texts) for sample in asked_folder(cell, store).good_samples()}
              for cell in cells}
     common = sorted(set.intersection(*(set(of_cell) for of_cell in texts.values())))
     if not common:
@@ -27,10 +28,10 @@ def compare_paths(cells: Sequence[Cell], store: Store, models: Models) -> None:
     for cell in cells:
         folder = asked_folder(cell, store)
         about = settings_of(cell, models, MEASURES) | {"cells": list(texts), "prompts": len(common)}
-        if (folder.record(RECORD) or {}).get("about") == about:
+        if (folder.record(AGREEMENT) or {}).get("about") == about:
             continue
         own = [texts[cell.name][prompt] for prompt in common]
         values = {measure: {name: models.score(measure, "entailment", own, [of_cell[prompt] for prompt in common])
                             for name, of_cell in texts.items()} for measure in models.given(MEASURES)}
         with folder.lock(wait=True):
-            folder.write_record(RECORD, {"about": about, "values": values})
+            folder.write_record(AGREEMENT, {"about": about, "values": values})

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from bench.config.similarity_options import Similarity
     from methods.engine.sentences import SentenceModel
 
-RECORD = "agreement"
-"""The record of a cell's agreement: what was compared, and measure -> series -> numbers."""
-
 
 class Models:
     """The models of `similarity`, each loaded when it is first needed."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from bench.run.conversation import context
+from bench.run.answer import context
 from methods.engine.margin import mass_between, next_logits, top2_margin
 from results.store.timed import Parting
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.conversation import Answer
+    from bench.run.answer import Answer
     from methods.engine.language_model import LanguageModel
     from results.store.sample import Sample
     from results.store.timed import Timed

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import torch
 
 from bench.config.paths import TINY
 from methods.engine.cut import load_cut
@@ -29,46 +26,6 @@ if TYPE_CHECKING:
 
 gc.freeze()  # what modules made stays: a full collection would look through all of it, 0.3 s at each start
 Loaded = TypeVar("Loaded")
-DEFAULT_THREADS = torch.get_num_threads()
-"""PyTorch's own choice for this machine, the most that engine.threads=null takes."""
-
-
-LEAD, TRIALS, PAUSE_S = 1.1, 3, 0.5
-"""How many times quicker fewer threads must be to be taken, in how many trials, and the seconds between two of them."""
-
-
-def use_threads(engine: Engine) -> int:
-    """Set the number of CPU threads of this process, as engine.threads asks; null: the quickest number. Returns it."""
-    torch.set_num_threads(engine.threads or quickest_threads(DEFAULT_THREADS))
-    return torch.get_num_threads()
-
-
-@cache
-def quickest_threads(most: int) -> int:
-    """The number of CPU threads for a clock: `most`, unless fewer, a power of two, are quicker by `LEAD` in each of
-    `TRIALS` trials. Noise of a tenth of a second on a busy core must not choose the number for a whole session."""
-    found = []
-    for trial in range(TRIALS):
-        time.sleep(PAUSE_S if trial else 0.0)
-        seconds = _seconds(most)
-        found.append(min(seconds, key=seconds.__getitem__))
-        if seconds[found[-1]] * LEAD > seconds[most]:
-            return most
-    return max(found)
-
-
-def _seconds(most: int) -> dict[int, float]:
-    """Number of threads, a power of two or `most` -> the least time of five, in seconds, to multiply 32 MB of weights
-    with a few tokens. The numbers take turns; all of it takes a tenth of a second or so."""
-    counts = sorted({most, *(1 << power for power in range(most.bit_length()) if 1 << power <= most)})
-    weights, tokens = torch.zeros(8, 1024, 1024), torch.zeros(8, 8, 1024)
-    seconds = dict.fromkeys(counts, float("inf"))
-    for count in counts * 5 if len(counts) > 1 else []:
-        torch.set_num_threads(count)
-        began = time.perf_counter()
-        torch.bmm(tokens, weights)
-        seconds[count] = min(seconds[count], time.perf_counter() - began)
-    return seconds
 
 
 def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageModel | None = None) -> LanguageModel:

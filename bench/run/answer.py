@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from methods.decode import Limits, Request, check_fit, generate, text_of
 from results.store.reasons import format_exception
-from tasks.base import Prompt, TaskError
+from tasks.base import Prompt, Task, TaskError
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from methods.batch import Generation
     from methods.engine.language_model import LanguageModel
     from methods.method import Method
@@ -109,6 +110,16 @@ def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> li
         messages += [("user", question), ("assistant", answer)]
     messages.append(("user", prompt.turns[len(answers)]))
     return target.encode([{"role": role, "content": content} for role, content in messages])
+
+
+def limits_of(cell: Cell, method: Method, task: Task) -> Limits:
+    """Where the answers of a cell end."""
+    return Limits(cell.max_new_tokens, method.target.eos_ids, task.stop)
+
+
+def stream_name(cell: Cell, task: Task, prompt: Prompt, turn: int) -> str:
+    """The random stream of one turn."""
+    return f"{cell.seed}/{task.name}/{prompt.id}/{cell.repeat}/{turn}"
 
 
 def _turns(prompt: Prompt) -> int:

@@ -9,19 +9,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.run import machine
-from bench.run.asked import AskedFolder, asked_folder
-from bench.run.claims import Claim, claim, claim_rotations
 from bench.run.console import console
-from bench.run.quality import QualityPass, Tracing, counted
-from bench.run.rotation import needs_clock, rotations, time_rotation
-from bench.run.workers import worker_count
+from bench.run.locks import Claim, claim, claim_rotations
+from bench.run.quality_pass.processes import worker_count
+from bench.run.quality_pass.schedule import QualityPass, Tracing, counted
+from bench.run.requested_cell import AskedFolder, asked_folder
+from bench.run.timed_pass import machine_lock as machine
+from bench.run.timed_pass.rotate import needs_clock, rotations, time_rotation
 from results.store.errors import StoreError
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.model_pool import ModelPool
+    from bench.run.models import ModelPool
     from results.store.cells import Store
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PROFILE = "profile"
 """The record of a cell's phases: seconds of each part of a cycle, its own, those of each prompt and the baseline's
-(`bench.run.profiling.Profile`); and what a step of the baseline reads (`methods.engine.roofline.reads`)."""
+(`bench.run.timed_pass.profiling.Profile`); and what a step of the baseline reads (`methods.engine.roofline.reads`)."""
 
 
 def asked_folder(cell: Cell, store: Store) -> AskedFolder:

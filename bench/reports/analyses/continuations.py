@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.run.agreement import RECORD, Models, settings_of
-from bench.run.asked import asked_folder
-from bench.run.conversation import context
-from bench.run.decoding import limits_of, stream_name
+from bench.reports.analyses import AGREEMENT
+from bench.reports.analyses.agreement import Models, settings_of
+from bench.run.answer import context, limits_of, stream_name
+from bench.run.requested_cell import asked_folder
 from methods.decode import Request, generate
 from results.store.clauses import EMITTED, Clause
 from results.store.traces import TraceFolder
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bench.config.cell import Cell
-    from bench.run.model_pool import ModelPool
+    from bench.run.models import ModelPool
     from methods.method import Method
     from results.store.cells import Store
     from results.store.sample import Sample
@@ -64,7 +64,7 @@ def continue_rejected(cell: Cell, store: Store, pool: ModelPool, models: Models)
     folder = asked_folder(cell, store)
     about = settings_of(cell, models, MEASURES) | {"positions": models.options.positions}
     traces = TraceFolder(folder, folder.selection())
-    if not traces.exists() or (folder.record(RECORD) or {}).get("about") == about:
+    if not traces.exists() or (folder.record(AGREEMENT) or {}).get("about") == about:
         return
     pool.keep_only([cell])
     method, frame = pool.method(cell), traces.frame(COLUMNS)
@@ -80,7 +80,7 @@ def continue_rejected(cell: Cell, store: Store, pool: ModelPool, models: Models)
         values[measure] = {series: [score for fork, score in zip(forks, scores, strict=True) if fork.series == series]
                            for series in (REJECTED, AGAIN)}
     with folder.lock(wait=True):
-        folder.write_record(RECORD, {"about": about, "values": values})
+        folder.write_record(AGREEMENT, {"about": about, "values": values})
 
 
 def forks_of(cell: Cell, method: Method, prompt: Prompt, sample: Sample, frame: pd.DataFrame,

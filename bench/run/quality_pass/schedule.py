@@ -13,17 +13,17 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from bench.run.console import console
-from bench.run.decoding import Job
 from bench.run.progress import Bars, Row, display_names
-from bench.run.workers import run_jobs
+from bench.run.quality_pass.processes import run_jobs
+from bench.run.quality_pass.worker import Job
 from results.store.sample import FailedSample, Record, Sample
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.claims import Claim
-    from bench.run.decoding import Done
-    from bench.run.model_pool import ModelPool
+    from bench.run.locks import Claim
+    from bench.run.models import ModelPool
+    from bench.run.quality_pass.worker import Done
     from tasks.base import Prompt
 
 Tracing = Literal["none", "decoded", "all"]

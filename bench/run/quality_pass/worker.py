@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.run.conversation import Answer, answer
-from methods.decode import Limits
+from bench.run.answer import Answer, answer, limits_of, stream_name
 from methods.likelihood import priced
 from methods.rules.clause import Clause
 from methods.trace import Traced, decoder
@@ -21,7 +20,7 @@ from results.store.traces import Threshold
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.model_pool import ModelPool
+    from bench.run.models import ModelPool
     from methods.batch import Generation
     from methods.method import Method
     from tasks.base import Prompt, Score, Task
@@ -124,16 +123,6 @@ def _ask(job: Job, method: Method, task: Task, prompts: Sequence[Prompt],
     limits = replace(limits_of(job.cell, method, task), shrink=True)
     return answer(method, prompts, limits,
                   lambda prompt, turn: stream_name(job.cell, task, prompt, turn), decode=decode)
-
-
-def limits_of(cell: Cell, method: Method, task: Task) -> Limits:
-    """Where the answers of a cell end."""
-    return Limits(cell.max_new_tokens, method.target.eos_ids, task.stop)
-
-
-def stream_name(cell: Cell, task: Task, prompt: Prompt, turn: int) -> str:
-    """The random stream of one turn."""
-    return f"{cell.seed}/{task.name}/{prompt.id}/{cell.repeat}/{turn}"
 
 
 def scored(run: Answer, task: Task, seed: int) -> Record:

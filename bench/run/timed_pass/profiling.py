@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from bench.run.conversation import answer
+from bench.run.answer import answer
 from methods.decode import Limits, generate
 from methods.engine.clock import now
 

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench.run.asked import asked_folder
-from bench.run.conversation import context
+from bench.reports.analyses import COVERAGE
+from bench.run.answer import context
+from bench.run.requested_cell import asked_folder
 from methods.training.rules.arc import next_step_js
 from results.metrics.intervals import proportion_interval
 from results.store.clauses import EMITTED, KEPT
@@ -24,14 +25,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bench.config.cell import Cell
-    from bench.run.model_pool import ModelPool
+    from bench.run.models import ModelPool
     from results.store.cells import Store
     from results.store.sample import Sample
     from tasks.base import Prompt
 
 log = logging.getLogger(__name__)
 TOP = 128
-RECORD = "coverage"
 COLUMNS = ["prompt", "turn", "cycle", "depth", "clause", "token", "top1", "u_emb", "u_logit"]
 
 
@@ -40,7 +40,7 @@ def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
     for cell in cells:
         folder = asked_folder(cell, store)
         traces = TraceFolder(folder, folder.selection())
-        audit = folder.record(RECORD)
+        audit = folder.record(COVERAGE)
         if folder.summary() is None or not traces.exists() or (audit is not None and audit["asked"] == folder.cell.n):
             continue
         frame = traces.frame(COLUMNS)
@@ -49,7 +49,7 @@ def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
         try:
             with folder.lock(wait=True):
                 differing = divergences(cell, pool, folder.good_samples(), frame)
-                folder.write_record(RECORD, {"asked": folder.cell.n, **coverage(frame, differing)})
+                folder.write_record(COVERAGE, {"asked": folder.cell.n, **coverage(frame, differing)})
         except StoreError as error:
             log.warning("%s", error)
         except Exception as error:  # affects this cell only; its table shows that it was not audited
