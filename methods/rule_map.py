@@ -14,6 +14,8 @@ from methods import registry
 HEADING = "In docs/rules.md\n"
 COLUMNS = {"accepts": "accepts x iff", "reads": "looks at", "emits": "after a rejection", "strict": "strict limit",
            "source": "source and flag"}
+OWN = "my own"
+"""The `source` of a rule that is not shipped: `report=controls` need not show it."""
 INTRODUCTION = """# The acceptance rules
 
 <!-- python -m methods.rule_map -->
@@ -46,7 +48,11 @@ def page() -> str:
 
 
 def main() -> int:
-    Path("docs/rules.md").write_text(page(), encoding="utf-8")
+    try:
+        Path("docs/rules.md").write_text(page(), encoding="utf-8")
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

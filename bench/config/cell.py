@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from bench.config.environment import environment
 from bench.config.errors import ConfigError, NotHere
 from bench.config.identity import IDENTITY_VERSION, by_content, contents, digest, states
-from bench.config.paths import TINY
+from bench.config.paths import TINY, portable
 from bench.config.schema import SECTIONS, Decoding, DraftLength, Engine, HalfWidth, Pair
 from bench.config.section import Named, Section, choose, parse, validated
 from methods import registry as method_registry
@@ -287,7 +287,7 @@ class Cell(Section):
 
     def record(self) -> dict[str, Any]:
         """What cell.yaml holds: the resolved settings, the version of what they mean, the fingerprints of their files,
-        and the name of the twin whose samples are the baseline."""
+        and the name of the twin whose samples are the baseline. Paths inside the checkout are relative to it."""
         plain = self.model_dump(mode="json", exclude={"n", "half_width", "timed"})
-        return {**plain, "identity": IDENTITY_VERSION, "fingerprints": self.fingerprints(),
+        return {**portable(plain), "identity": IDENTITY_VERSION, "fingerprints": self.fingerprints(),
                 "name": self.name, "baseline": self.name if self.is_autoregressive else self.baseline().name}

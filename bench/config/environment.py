@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bench.config.paths import PROJECT
+from bench.config.paths import PROJECT, command_line, shown
 
 PACKAGES = ("torch", "transformers", "numpy", "scipy", "statsmodels", "pandas", "datasets", "hydra-core", "omegaconf",
             "pydantic", "lm-eval", "evalplus", "wandb", "gguf")
@@ -30,11 +30,12 @@ def environment(argv: list[str], device: str, spread: Mapping[str, Any], models:
     devices, and how many; `models` are role -> fingerprint, `dequantised` role -> GGUF file whose dequantised weights
     are the model.
 
-    Values of variables and arguments whose name sounds like a secret are hidden."""
+    Commands read `python -m bench …`; paths start at the checkout or at the user's cache. Values of variables and
+    arguments whose name sounds like a secret are hidden."""
     import torch
 
     return {
-        "argv": [redacted(argument) for argument in argv],
+        "argv": [redacted(argument) for argument in command_line(argv)],
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "lock": _lock(),
@@ -46,7 +47,7 @@ def environment(argv: list[str], device: str, spread: Mapping[str, Any], models:
         "git": _git(),
         "models": dict(models),
         "dequantised": dict(dequantised),
-        "variables": {name: HIDDEN if SECRET.search(name) else value
+        "variables": {name: HIDDEN if SECRET.search(name) else shown(value)
                       for name, value in sorted(os.environ.items()) if VARIABLES.match(name)},
     }
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from bench.config.environment import HIDDEN, environment, redacted
+from bench.config.paths import PROJECT, command_line, portable
 
 
 @pytest.mark.parametrize(("given", "kept"), [
@@ -30,3 +31,30 @@ def test_environment_is_plain_and_keeps_secrets(monkeypatch: pytest.MonkeyPatch)
     assert found["packages"]["transformers"] and found["cpu"]["model"] and found["cpu"]["cores"] >= 1
     assert found["accelerator"] is None and found["models"] == {"target": "abc"} and found["argv"] == ["bench", "n=3"]
     assert found["dequantised"] == {"target": "one.gguf"}
+
+
+@pytest.mark.parametrize(("program", "kept"), [
+    ("bench/__main__.py", ["python", "-m", "bench"]), ("bench/merge.py", ["python", "-m", "bench.merge"])])
+def test_commands_and_paths_name_no_folder_above_the_checkout(program: str, kept: list[str],
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/home/ada/cache")
+    monkeypatch.setenv("HF_HOME", "/home/ada/cache/huggingface")
+    words = [str(PROJECT / program), f"store.dir={PROJECT}/outputs/store", "pair.target=/home/ada/cache/leeway/x",
+             "data=/data"]
+    found = environment(words, "cpu", {}, {}, {})
+    assert found["argv"] == [*kept, "store.dir=outputs/store", "pair.target=~/.cache/leeway/x", "data=/data"]
+    assert found["variables"]["HF_HOME"] == "~/.cache/huggingface"
+    assert str(PROJECT) not in json.dumps(found) and "/home/ada" not in json.dumps(found)
+    assert command_line(["/usr/bin/leeway", "n=3"]) == ["/usr/bin/leeway", "n=3"]
+
+
+def test_a_recorded_cell_holds_paths_of_the_checkout() -> None:
+    from bench.config.cell import Cell
+    from bench.config.compose import composer
+
+    with composer() as hydra:
+        cell = Cell.from_config(hydra.point(["pair=tiny", "method=mars"]).config)
+    record = cell.record()
+    assert record["pair"]["target"] == "models/tiny/target" and str(PROJECT) not in json.dumps(record)
+    assert Cell.parsed({**record, "n": None, "timed": 0}).name == cell.name, "it is read back as the same cell"
+    assert portable({"a": [1, f"{PROJECT}/x"]}) == {"a": [1, "x"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -37,3 +38,8 @@ def test_composing_imports_no_torch(flags: str) -> None:
                "    print(command.settings.dry_run, hydra.pair(['pair=tiny']).name, len(command.points))\n"
                "print('torch' in sys.modules)\n")
     assert done.stdout.split() == ["False", "tiny", "1", "False"], done.stderr
+
+
+def test_the_version_is_a_line() -> None:
+    done = subprocess.run([sys.executable, "-m", "bench", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout == f"leeway {version('leeway')}\n"

@@ -311,7 +311,8 @@ def test_reduced_vocabulary_is_no_obstacle_to_bounded_divergences() -> None:
 def test_configured_defaults_are_the_classes(name: str) -> None:
     """conf/rule/<name>.yaml states every option with the value it has anyway, below a command that runs it."""
     text = (Path(__file__).parents[2] / "conf" / "rule" / f"{name}.yaml").read_text()
-    assert text.startswith("# python -m bench ") and f"rule={name} " in text.splitlines()[0]
+    assert text.startswith("# python -m bench ") and f"rule={name} " in text.splitlines()[0], (
+        f"the first line of conf/rule/{name}.yaml must be a command that uses it: # python -m bench … rule={name} …")
     config = yaml.safe_load(text)
     assert config.pop("name") == name
     assert config == registry.rule(name)().model_dump()
