@@ -84,7 +84,8 @@ def answer_chunk(settings: Answers, target: LanguageModel, number: int, source: 
     answers = answered_by(target, prompts, temperature, settings.max_new_tokens, key)
     answers = [one for one in answers if one.error is None]
     return [{"chunk": number, "of": len(answers), "source": source, "temperature": temperature,
-             "finish": one.finish[0], "tokens": len(one.output_ids), "messages": messages(one.prompt, one.texts)}
+             "finish": one.generations[0].finish, "tokens": len(one.output_ids),
+             "messages": messages(one.prompt, one.texts)}
             for one in answers]
 
 

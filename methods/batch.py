@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from methods.counts import Counts
+
 if TYPE_CHECKING:  # transformers is slow to import
     from methods.drafters.base import Proposer
     from methods.engine.cache import SlotCache
@@ -15,32 +17,21 @@ SHRINK = 8
 """A batch shrinks when one of so many of its rows has ended: moving the others costs little beside a cycle."""
 
 
-@dataclass(slots=True)
-class Generation:
+@dataclass(slots=True, kw_only=True)
+class Generation(Counts):
     """What one row produced. Tokens after the end are dropped from text *and* from counts.
 
-    output_ids  emitted tokens, the end-of-sequence token included; the first comes from the prefill.
-    committed   tokens committed in each cycle, correction or bonus included: len(output_ids) == 1 + sum(committed).
-    accepted    draft tokens accepted in each cycle.
-    relaxed     emitted draft tokens that the lossless test rejects and that are not the target's argmax.
-    greedier    emitted draft tokens that the lossless test rejects although they are the target's argmax.
-    drafted     draft tokens before pruning, 0 without pruning.
-    pruned      those of them that pruning dropped.
-    flags       name of a rule's flag -> in how many contexts of emitted tokens it was set.
-    prefill_s   seconds of wall time until the first token, the batch's divided by its rows.
-    decode_s    seconds of wall time after that, the batch's divided by its rows.
-    finish      "eos", "length" or "stop".
-    nll         nats of all emitted tokens under the target's raw distribution, where they were asked for.
+    prompt_tokens  tokens of the context that was given.
+    output_ids     emitted tokens, the end-of-sequence token included; the first comes from the prefill, so that
+                   len(output_ids) == 1 + sum(committed).
+    prefill_s      seconds of wall time until the first token, the batch's divided by its rows.
+    decode_s       seconds of wall time after that, the batch's divided by its rows.
+    finish         "eos", "length" or "stop".
+    nll            nats of all emitted tokens under the target's raw distribution, where they were asked for.
     """
 
+    prompt_tokens: int = 0
     output_ids: list[int] = field(default_factory=list)
-    committed: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    relaxed: int = 0
-    greedier: int = 0
-    drafted: int = 0
-    pruned: int = 0
-    flags: dict[str, int] = field(default_factory=dict)
     prefill_s: float = 0.0
     decode_s: float = 0.0
     finish: str = ""

@@ -75,7 +75,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     slots = _slots(method, rows, limits)
     nodes, uniforms = method.drafter.nodes(method.draft.length), method.drafter.num_uniforms(method.draft.length)
     rng = PromptRng([r.key for r in requests], nodes + 1 + uniforms, target.device)
-    generations = [Generation() for _ in rows]
+    generations = [Generation(prompt_tokens=len(row)) for row in rows]
 
     start = now(target.device)
     cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(target)
@@ -94,20 +94,21 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         if limits.shrink:
             batch.shrink()
         u = rng.cycle()
-        with probe("draft"):
-            draft = target.agree(proposer.propose(batch.rows, u[:, nodes + 1:]))
-        with probe("verify"):
-            v, features, extra_argmax = verify(method, draft, cache, u, wanted, batch.state)
-        with probe("accept"):
-            decision, path, token, batch.state = settle(method.rule, v, u[:, nodes], cache, observed=bool(observers))
+        for_tests, for_bonus, for_draft = u[:, :nodes], u[:, nodes], u[:, nodes + 1:]
+        with probe("draft"):  # a tree of candidates behind each row's last token
+            draft = target.agree(proposer.propose(batch.rows, for_draft))
+        with probe("verify"):  # one forward of the target over all of them
+            v, features, extra_argmax = verify(method, draft, cache, for_tests, wanted, batch.state)
+        with probe("accept"):  # the rule keeps a path; a correction or bonus token follows it
+            decision, path, token, batch.state = settle(method.rule, v, for_bonus, cache, observed=bool(observers))
             path, token, batch.state = target.agree((path, token, batch.state))
             if not v.draft.chain:
                 cache.compact(path.by_depth(v.draft))
             outcomes = read_outcomes(v, path, token, extra_argmax)
             proposer.on_logits(v.logits, path.last)
         for observer in observers:
-            observer.on_cycle(v, decision, path, token, u[:, nodes], batch.requests)
-        with probe("commit"):
+            observer.on_cycle(v, decision, path, token, for_bonus, batch.requests)
+        with probe("commit"):  # rows, counts and cache take the path up to each row's end
             kept = commit(batch.rows, batch.generations, cache, outcomes, limits, target)
             if features is not None:
                 proposer.on_features(features, kept)
@@ -146,40 +147,47 @@ def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor, features: 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CycleOutcome:
     """One row's outcome of a cycle, on the host.
 
-    nodes         indices of the kept nodes, root first.
+    kept          indices of the kept nodes, root first.
     tokens        tokens to commit: the accepted draft tokens, then the correction or bonus.
     relaxed       for each accepted draft token: the lossless test rejects it, and it is not the target's argmax.
     greedier      for each accepted draft token: the lossless test rejects it, and it is the target's argmax.
     flags         name of a rule's flag -> for each of `tokens`, whether it was set in the token's context.
     extra_argmax  the target's argmax behind each of the draft's extra nodes.
+    nodes         draft tokens that the target verified, extra nodes included.
+    levels        depth of the deepest candidate.
     """
 
-    nodes: list[int]
+    kept: list[int]
     tokens: list[int]
     relaxed: list[bool]
     greedier: list[bool]
     flags: dict[str, list[bool]]
     extra_argmax: list[int]
+    nodes: int
+    levels: int
 
 
-def read_outcomes(v: Verification, path: Walk, token: Tensor, extra_argmax: Tensor | None = None) -> list[Outcome]:
+def read_outcomes(v: Verification, path: Walk, token: Tensor, extra_argmax: Tensor | None = None) -> list[CycleOutcome]:
     """Bring a cycle's outcome to the host, row by row. The cycle's one wait for the device is here."""
     kept_tokens = torch.where(path.kept, v.draft.tokens, -1)
     nothing = kept_tokens[:, :0]
-    columns = [kept_tokens, token[:, None], nothing if extra_argmax is None else extra_argmax,
+    deepest = (v.draft.depth * v.draft.valid).amax(1, keepdim=True)
+    columns = [kept_tokens, token[:, None], v.drafted[:, None], deepest,
+               nothing if extra_argmax is None else extra_argmax,
                nothing if path.relaxed is None else path.relaxed,
                nothing if path.greedier is None else path.greedier, *path.flags.values()]
     outcomes = []
-    for drafted, [after], extra, relaxed, greedier, *flags in _to_host(columns):
-        nodes = [node for node, drafted_token in enumerate(drafted) if drafted_token >= 0]
-        outcomes.append(Outcome(
-            nodes, [*(drafted[node] for node in nodes[1:]), after],
-            [bool(relaxed[node]) for node in nodes[1:]] if relaxed else [],
-            [bool(greedier[node]) for node in nodes[1:]] if greedier else [],
-            {name: [bool(flag[node]) for node in nodes] for name, flag in zip(path.flags, flags, strict=True)}, extra))
+    for drafted, [after], [nodes], [levels], extra, relaxed, greedier, *flags in _to_host(columns):
+        kept = [node for node, drafted_token in enumerate(drafted) if drafted_token >= 0]
+        outcomes.append(CycleOutcome(
+            kept, [*(drafted[node] for node in kept[1:]), after],
+            [bool(relaxed[node]) for node in kept[1:]] if relaxed else [],
+            [bool(greedier[node]) for node in kept[1:]] if greedier else [],
+            {name: [bool(flag[node]) for node in kept] for name, flag in zip(path.flags, flags, strict=True)},
+            extra, nodes + len(extra), levels))
     return outcomes
 
 
@@ -190,7 +198,7 @@ def _to_host(columns: Sequence[Tensor]) -> Iterator[tuple[list[int], ...]]:
     return (tuple(row[part] for part in parts) for row in torch.cat([column.long() for column in columns], 1).tolist())
 
 
-def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache, outcomes: list[Outcome],
+def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache, outcomes: list[CycleOutcome],
            limits: Limits, target: LanguageModel) -> list[list[int]]:
     """Append what was accepted to the rows, their statistics and the cache's lengths; its kept nodes are in place.
     Finished rows stay as they are. Returns the node indices that the cache keeps in each row."""
@@ -201,12 +209,14 @@ def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCach
             continue
         emitted = _emit(row, generation, outcome.tokens, limits, target)
         generation.committed.append(emitted)
+        generation.nodes.append(outcome.nodes)
+        generation.levels.append(outcome.levels)
         generation.accepted.append(min(emitted, len(outcome.tokens) - 1))
         generation.relaxed += sum(outcome.relaxed[:emitted])
         generation.greedier += sum(outcome.greedier[:emitted])
         for name, flag in outcome.flags.items():
             generation.flags[name] = generation.flags.get(name, 0) + sum(flag[:emitted])
-        kept.append([] if generation.finish else outcome.nodes)
+        kept.append([] if generation.finish else outcome.kept)
     cache.commit(map(len, kept))
     return kept
 

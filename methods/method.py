@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Method:
-    """Everything a decode loop needs to know. `model` is the drafter's own model (None for drafters without one)."""
+    """Everything a decode loop needs to know.
+
+    model     the drafter's own, None for drafters without one.
+    sampling  of the target; the draft's own is in `draft`.
+    """
 
     target: LanguageModel
     model: LanguageModel | Head | None
     drafter: Drafter
     rule: Rule
+    sampling: Sampling
     draft: DraftSettings
     pruning: Pruning | None = None
-
-    @property
-    def sampling(self) -> Sampling:
-        return self.draft.sampling
 
     @property
     def team(self) -> Team | None:
@@ -79,4 +80,4 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
         raise ModelError(f"rule={rule.name} reads the draft model's hidden states, and this drafter has none behind "
                          "its tokens: take drafter=model, or a classifier trained with features=target")
     settings = DraftSettings(draft_length, sampling, needs_q, bound.needs_draft_hidden, bound.bonus_needs_q(sampling))
-    return Method(target, model, drafter, bound, settings, pruning)
+    return Method(target, model, drafter, bound, sampling, settings, pruning)

@@ -1,4 +1,5 @@
-"""The guides are true when followed literally: their files are pasted into a copy of the checkout, their commands run there."""
+"""The guides are true when followed literally: their files are pasted into a copy of the checkout, and their commands
+run there."""
 
 from __future__ import annotations
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import iadd
 from typing import TYPE_CHECKING
 
+from methods.counts import Counts
 from methods.decode import Limits, Request, check_fit, generate, text_of
 from results.store.reasons import format_exception
+from results.store.sample import another_prompt
 from tasks.base import Prompt, Task, TaskError
 
 if TYPE_CHECKING:
@@ -19,47 +25,40 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Answer:
-    """What one method emitted for one prompt, all its turns: lists per turn, or per cycle over all turns.
+    """What one method emitted for one prompt: a generation and a text for each turn.
 
-    `nll` is that of all emitted tokens under the target, where `decode` computes it.
-    `error` is the one-line reason why the prompt could not be answered; the other fields are then incomplete."""
+    `error` is the one-line reason why the prompt could not be answered; turns are then missing."""
 
     prompt: Prompt
-    output_ids: list[int] = field(default_factory=list)
+    generations: list[Generation] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    turn_tokens: list[int] = field(default_factory=list)
-    committed: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    finish: list[str] = field(default_factory=list)
-    relaxed: int = 0
-    greedier: int = 0
-    drafted: int = 0
-    pruned: int = 0
-    flags: dict[str, int] = field(default_factory=dict)
-    prompt_tokens: int = 0
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
-    nll: float | None = None
     error: str | None = None
 
-    def add(self, generation: Generation, text: str, prompt_tokens: int) -> None:
-        self.output_ids += generation.output_ids
-        self.texts.append(text)
-        self.turn_tokens.append(len(generation.output_ids))
-        self.committed += generation.committed
-        self.accepted += generation.accepted
-        self.finish.append(generation.finish)
-        self.relaxed += generation.relaxed
-        self.greedier += generation.greedier
-        self.drafted += generation.drafted
-        self.pruned += generation.pruned
-        for name, count in generation.flags.items():
-            self.flags[name] = self.flags.get(name, 0) + count
-        if generation.nll is not None:
-            self.nll = generation.nll + (self.nll or 0.0)
-        self.prompt_tokens += prompt_tokens
-        self.prefill_s += generation.prefill_s
-        self.decode_s += generation.decode_s
+    @property
+    def output_ids(self) -> list[int]:
+        """The emitted tokens, all turns."""
+        return [token for one in self.generations for token in one.output_ids]
+
+    @property
+    def counts(self) -> Counts:
+        """The counts of all turns."""
+        return reduce(iadd, self.generations, Counts())
+
+    @property
+    def nll(self) -> float | None:
+        """Nats of all emitted tokens; None where `decode` does not compute them."""
+        nats = [one.nll for one in self.generations if one.nll is not None]
+        return sum(nats) if nats else None
+
+    @property
+    def prefill_s(self) -> float:
+        """Seconds until the first tokens of all turns."""
+        return sum(one.prefill_s for one in self.generations)
+
+    @property
+    def decode_s(self) -> float:
+        """Seconds of all turns behind their first tokens."""
+        return sum(one.decode_s for one in self.generations)
 
 
 def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Callable[[Prompt, int], str],
@@ -89,8 +88,9 @@ def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Ca
             for one in batch:
                 one.error = format_exception(error)
             continue
-        for one, request, generation in zip(batch, requests, generations, strict=True):
-            one.add(generation, text_of(generation, limits.stop, method.target), len(request.input_ids))
+        for one, generation in zip(batch, generations, strict=True):
+            one.generations.append(generation)
+            one.texts.append(text_of(generation, limits.stop, method.target))
     return answers
 
 
@@ -110,6 +110,26 @@ def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> li
         messages += [("user", question), ("assistant", answer)]
     messages.append(("user", prompt.turns[len(answers)]))
     return target.encode([{"role": role, "content": content} for role, content in messages])
+
+
+def prompt_sha256(target: LanguageModel, prompt: Prompt) -> str:
+    """SHA-256 of what the task gives, as token ids of the target: the context of the first turn, then each later turn
+    and the answers of a given history. The model's own answers are not in it. Raises as `context`."""
+    later = [*prompt.history, *prompt.turns[1:]]
+    given = [context(target, prompt, []), *map(target.encode_text, later), len(prompt.history)]
+    return hashlib.sha256(json.dumps(given).encode()).hexdigest()
+
+
+class PromptChanged(ValueError):
+    """The task gives another prompt than the one that was answered. The message is one line."""
+
+
+def check_prompts(target: LanguageModel, answered: Iterable[tuple[Prompt, str]]) -> None:
+    """Check that prompts are those whose hashes were stored. Raises PromptChanged, naming the first that is not."""
+    for prompt, before in answered:
+        if (now := prompt_sha256(target, prompt)) != before:
+            raise PromptChanged(f"{another_prompt(prompt.id, before, now)}; give the dataset as it was then, or "
+                                "remove the folders of the cell and of its baseline to measure them anew")
 
 
 def limits_of(cell: Cell, method: Method, task: Task) -> Limits:

@@ -140,7 +140,7 @@ class Completion:
                 return "all"
             return "decoded" if cell.name in self._passes.along else "none"
 
-        quality = QualityPass(claims, asked, tracing, self._passes.quality_batch)
+        quality = QualityPass(claims, asked, tracing, self._passes.quality_batch, self._store)
         if not quality.jobs:
             return
         engines = [one.cell.engine for one in claims.values()]

@@ -15,7 +15,7 @@ from results.store.reasons import printable
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.answer import Answer
+    from methods.batch import Generation
     from results.store.sample import Sample
 
 MOST_BARS = 16
@@ -28,7 +28,7 @@ class Row:
         self._progress, self._task = progress, task
         self._so_far, self._seconds = SoFar(), 0.0
 
-    def advance(self, prompts: int, answers: Iterable[Answer | Sample], seconds: float) -> None:
+    def advance(self, prompts: int, answers: Iterable[Generation | Sample], seconds: float) -> None:
         """So many prompts more are done; `answers`: of those that did not fail, decoded in so many seconds."""
         self._so_far = self._so_far.plus(SoFar.of(answers))
         self._seconds += seconds

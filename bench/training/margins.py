@@ -108,7 +108,7 @@ def substituted(method: Method, task: Task, positions: Sequence[TokenMargin], li
 
 def _last_turn(answered: Answer) -> list[int]:
     """Tokens of the answer's last turn."""
-    return answered.output_ids[-answered.turn_tokens[-1]:]
+    return answered.generations[-1].output_ids
 
 
 def certainty(positions: Sequence[TokenMargin], theta: float) -> dict[str, float]:

@@ -94,7 +94,7 @@ def _answered(conversations: Iterable[Conversation], file: Path, *, target: Lang
             answers = answered_by(target, prompts[start:start + settings.batch], settings.temperature,
                                   settings.max_new_tokens, str(seed))
             for one in answers:
-                whole = one.error is None and set(one.finish) <= ENDED
+                whole = one.error is None and {turn.finish for turn in one.generations} <= ENDED
                 lines.append(json.dumps({"messages": messages(one.prompt, one.texts) if whole else []}))
             out.write("".join(f"{line}\n" for line in lines[start:]))
             out.flush()

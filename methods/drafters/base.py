@@ -23,7 +23,7 @@ class DraftSettings:
     """Settings common to all drafters.
 
     length        K, the draft length.
-    sampling      the decoding settings.
+    sampling      how candidates are drawn where they are.
     needs_q       drafts must carry their distribution.
     needs_hidden  drafts must carry the hidden states of their tokens.
     bonus_q       drafts must carry the distribution behind their last token as well.

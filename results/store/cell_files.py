@@ -17,9 +17,9 @@ from results.store.reasons import one_line
 from results.store.seals import unsealed
 from results.store.summary import Summary
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the files of a cell. Raise it when the meaning of a file changes, and keep reading older versions; cells
-without a schema have version 1."""
+without a schema have version 1. Since 2 a sample has its prompt's hash and what each cycle's tree held."""
 NESTING, LARGEST = (b"[", b"{", b"- ", b"? "), 1 << 20
 """Tokens that begin a level of nesting, except indentation, which takes many bytes; size of a large file in bytes."""
 DEEPEST = 2000
@@ -66,7 +66,7 @@ def read_config(path: Path, content: bytes) -> list[dict[str, Any]]:
         return []
     if not isinstance(config, dict):
         raise StoreError(f"{path} is no configuration: remove it to write it again")
-    if (schema := config.pop("schema", SCHEMA)) not in range(1, SCHEMA + 1):
+    if (schema := config.pop("schema", 1)) not in range(1, SCHEMA + 1):
         raise StoreError(f"{path}: schema {schema}: this version reads schemas up to {SCHEMA}; use the version that "
                          "wrote it, or a later one")
     return [config]

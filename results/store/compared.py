@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from results.store.sample import FailedSample, Record, Sample
+from results.store.sample import FailedSample, Record, Sample, another_prompt, hashes_differ
 from results.store.timed import Timed
 
 
@@ -31,7 +31,7 @@ class Compared:
 def compare(records: Iterable[Record], baselines: Mapping[str, Record],
             timed: Mapping[str, Timed]) -> list[Compared | FailedSample]:
     """One entry for each record whose prompt the twin has tried too; `baselines` and `timed`: prompt id -> record. A
-    prompt that failed in either cell has failed."""
+    prompt that failed in either cell has failed, and so has one that is not the same in both."""
     compared: list[Compared | FailedSample] = []
     for record in records:
         baseline = baselines.get(record.id)
@@ -39,6 +39,9 @@ def compare(records: Iterable[Record], baselines: Mapping[str, Record],
             compared.append(record)
         elif isinstance(baseline, FailedSample):
             compared.append(FailedSample(record.id, f"baseline: {baseline.error}"))
+        elif baseline is not None and hashes_differ(record, baseline):
+            reason = another_prompt(record.id, baseline.prompt_sha256 or "", record.prompt_sha256 or "")
+            compared.append(FailedSample(record.id, f"baseline: {reason}; remove the cell that is older"))
         elif baseline is not None:
             compared.append(Compared(record, baseline, timed.get(record.id)))
     return compared

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,55 +14,58 @@ from results.store.lines import whole_lines
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 OMITTED: dict[str, Any] = {"flags": {}, "group": None}
 """Fields that a line leaves out at these values."""
+TREES = ("nodes", "levels")
+"""Counts that lines of schema 1 do not have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One decoded prompt. Lists are one entry per turn, or per draft–verify cycle over all turns.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What the decode loop counts, field by field as in `methods.counts.Counts`, which explains them; all turns."""
 
-    id             the prompt's id, unique within its cell
-    output_ids     emitted tokens, all turns, cut behind the end
-    text           the answers of all turns, separated by an empty line
-    texts          the answer of each turn
-    turn_tokens    emitted tokens of each turn
-    committed      tokens committed in each cycle, the correction or bonus token included
-    accepted       draft tokens accepted in each cycle
-    relaxed        emitted draft tokens that the lossless test rejects with the same random numbers and that are not the
-                   target's argmax
-    greedier       emitted draft tokens that the lossless test rejects although they are the target's argmax
-    drafted        tokens proposed where the draft is pruned, else 0
-    pruned         drafted tokens dropped before verification
-    finish         why each turn ended: "eos", "length", …
-    score          the task's score in [0, 1]; None where the task has none
-    answer         what the task extracted from the text
-    details        the task's further scores, by name
-    seed           the seed of the cell
-    nll            −log p(token) under the raw target, nats, summed over the emitted tokens; None where not computed
-    prompt_tokens  tokens of the prompt, all turns
-    flags          how often each flag of the rule was set on an emitted token
-    group          the item that several samples answer; None where a sample is an item of its own
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    id: str
-    output_ids: list[int]
-    text: str
-    texts: list[str]
-    turn_tokens: list[int]
     committed: list[int]
     accepted: list[int]
+    nodes: list[int]
+    levels: list[int]
     relaxed: int
     greedier: int
     drafted: int
     pruned: int
+    flags: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample(Counts):
+    """One decoded prompt. Lists are one entry per turn, or per draft–verify cycle over all turns.
+
+    id             the prompt's id, unique within its cell
+    prompt_sha256  hash of what the task gives, as token ids (`bench.run.answer.prompt_sha256`); None in a line of
+                   schema 1
+    output_ids     emitted tokens, all turns, cut behind the end
+    texts          the answer of each turn
+    turn_tokens    emitted tokens of each turn
+    finish         why each turn ended: "eos", "length", …
+    score          the task's score in [0, 1]; None where the task has none
+    answer         what the task extracted from the text
+    details        the task's further scores, by name
+    nll            −log p(token) under the raw target, nats, summed over the emitted tokens; None where not computed
+    prompt_tokens  tokens of the prompt, all turns
+    group          the item that several samples answer; None where a sample is an item of its own
+
+    A line of schema 1 does not say what each cycle's tree held: `nodes` and `levels` are then empty.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    id: str
+    prompt_sha256: str | None
+    output_ids: list[int]
+    texts: list[str]
+    turn_tokens: list[int]
     finish: list[str]
     score: float | None
     answer: str | None
     details: dict[str, float]
-    seed: int
     nll: float | None
     prompt_tokens: int
-    flags: dict[str, int] = field(default_factory=dict)
     group: str | None = None
 
     @property
@@ -80,13 +83,36 @@ class FailedSample:
     error: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Schema1(Sample):
+    """A line of schema 1, which also held the joined texts and the cell's seed."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    prompt_sha256: str | None = None
+    nodes: list[int] = field(default_factory=list)
+    levels: list[int] = field(default_factory=list)
+    text: str
+    seed: int
+
+
 Record = Sample | FailedSample
-_SAMPLE, _FAILED = TypeAdapter(Sample), TypeAdapter(FailedSample)
+_SAMPLE, _SCHEMA_1, _FAILED = TypeAdapter(Sample), TypeAdapter(_Schema1), TypeAdapter(FailedSample)
+
+
+def hashes_differ(one: Sample, other: Sample) -> bool:
+    """Whether two samples answer different prompts, as far as their hashes are known."""
+    return None not in (one.prompt_sha256, other.prompt_sha256) and one.prompt_sha256 != other.prompt_sha256
+
+
+def another_prompt(prompt: str, before: str, now: str) -> str:
+    """How to say that a prompt's id was given to two prompts, by their hashes."""
+    return f"prompt {prompt} is another one than before: SHA-256 {before[:16]}… then, {now[:16]}… now"
 
 
 def to_plain(record: Record) -> dict[str, Any]:
-    """What a line of samples.jsonl holds."""
-    return {name: value for name, value in asdict(record).items() if name not in OMITTED or value != OMITTED[name]}
+    """What a line of samples.jsonl holds, the prompt's id first."""
+    plain = {"id": record.id, **asdict(record)}
+    return {name: value for name, value in plain.items() if name not in OMITTED or value != OMITTED[name]}
 
 
 def from_json(text: bytes) -> Record:
@@ -94,10 +120,14 @@ def from_json(text: bytes) -> Record:
     try:
         return _SAMPLE.validate_json(text)
     except ValidationError as invalid:
-        try:
-            return _FAILED.validate_json(text)
-        except ValidationError:
-            raise ValueError(first_fault(invalid)) from None
+        for older in (_SCHEMA_1, _FAILED):
+            try:
+                record = older.validate_json(text)
+            except ValidationError:
+                continue
+            return record if isinstance(record, FailedSample) else Sample(
+                **{one.name: getattr(record, one.name) for one in fields(Sample)})
+        raise ValueError(first_fault(invalid)) from None
 
 
 def read_records(path: Path, content: bytes) -> list[Record]:

@@ -143,8 +143,8 @@ def test_yaml_lists_every_option_with_its_default(group: str, name: str, options
 
 
 def test_controls_cover_every_rule() -> None:
-    """of a paper, an engine or this project, but greedy, which is lossless at temperature 0; a rule may stand there by the
-    name of a preset."""
+    """of a paper, an engine or this project, but greedy, which is lossless at temperature 0; a rule may stand there
+    by the name of a preset."""
     def name_of(choice: str) -> str:
         given = yaml.safe_load((CONF / "rule" / f"{choice}.yaml").read_text())
         return given["name"] if "name" in given else name_of(given["defaults"][0])

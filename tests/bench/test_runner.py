@@ -150,7 +150,7 @@ def test_second_turn_hears_the_first_answer(command, pair_folder: Path) -> None:
         tokens = len(target.encode(talk))
         talk += [{"role": "assistant", "content": first}, {"role": "user", "content": prompt.turns[1]}]
         assert sample.prompt_tokens == tokens + len(target.encode(talk))
-        assert sample.text == f"{first}\n\n{second}" and sum(sample.turn_tokens) == len(sample.output_ids)
+        assert sample.texts == [first, second] and sum(sample.turn_tokens) == len(sample.output_ids)
         assert tokenizer.decode(sample.output_ids[:sample.turn_tokens[0]], skip_special_tokens=True) == first
 
 

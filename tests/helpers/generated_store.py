@@ -41,7 +41,7 @@ def answers(ids: Iterable[str], autoregressive: bool) -> list[Sample]:
     accepted = 0 if autoregressive else ACCEPTED
     cycles = (TOKENS - 1) // (accepted + 1)
     return [sample(name, range(TOKENS), committed=[accepted + 1] * cycles, accepted=[accepted] * cycles,
-                   text="word " * TOKENS, texts=["word " * TOKENS], nll=0.5 * TOKENS, answer="7") for name in ids]
+                   texts=["word " * TOKENS], nll=0.5 * TOKENS, answer="7") for name in ids]
 
 
 def clocks(own: Sequence[Sample], base: Sequence[Sample], autoregressive: bool) -> list[Timed]:

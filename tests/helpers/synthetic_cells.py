@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from results.metrics.paired import PAIRED, by_item
@@ -20,9 +21,9 @@ def sample(id: str, output_ids: Sequence[int] = (0,), **fields: Any) -> Sample:
     """A sample without cycles, scored 1, where `fields` say nothing else."""
     ids = list(output_ids)
     return replace(Sample(
-        id=id, output_ids=ids, text="", texts=[""], turn_tokens=[len(ids)], committed=[], accepted=[], relaxed=0,
-        greedier=0, drafted=0, pruned=0, finish=["eos"], score=1.0, answer=None, details={}, seed=0, nll=None,
-        prompt_tokens=1), **fields)
+        id=id, prompt_sha256=sha256(id.encode()).hexdigest(), output_ids=ids, texts=[""], turn_tokens=[len(ids)],
+        committed=[], accepted=[], nodes=[], levels=[], relaxed=0, greedier=0, drafted=0, pruned=0, finish=["eos"],
+        score=1.0, answer=None, details={}, nll=None, prompt_tokens=1), **fields)
 
 
 def run(one: Sample, decode_s: float, prefill_s: float = 0.5) -> TimedRun:

@@ -230,6 +230,6 @@ def test_a_configuration_nested_without_end_is_an_error(tmp_path: Path, text: st
 
 
 def test_cells_of_a_later_schema_are_refused(tmp_path: Path) -> None:
-    Writer(tmp_path, ["p0"]).write("cell", {"schema": 2, **CONFIG})
-    with pytest.raises(StoreError, match=r"schema 2: this version reads schemas up to 1"):
+    Writer(tmp_path, ["p0"]).write("cell", {"schema": 3, **CONFIG})
+    with pytest.raises(StoreError, match=r"schema 3: this version reads schemas up to 2"):
         Store(tmp_path).cell("cell").config()

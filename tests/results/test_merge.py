@@ -166,7 +166,7 @@ def test_where_answers_part(own: list[int], other: list[int], at: int | None) ->
 
 @pytest.mark.parametrize(("changes", "field"), [
     ({}, ""), ({"nll": 10.0001}, ""), ({"nll": 10.1}, "nll"), ({"nll": None}, "nll"), ({"score": 0.0}, "score"),
-    ({"text": "another"}, "text"), ({"details": {"bleu": 1.0}}, "details")])
+    ({"texts": ["another"]}, "texts"), ({"details": {"bleu": 1.0}}, "details")])
 def test_which_field_differs(changes: dict[str, object], field: str) -> None:
     own = sample("p0", [1, 2], nll=10.0)
     assert differing_field(own, replace(own, **changes)) == field

@@ -54,7 +54,7 @@ def test_a_lone_surrogate_can_be_written(cell):
 
 
 def test_samples_come_back_as_written(cell):
-    good = [sample(f"p{i}", [1, 2, i], text="naïve \n τ ≥ 1") for i in range(2)]
+    good = [sample(f"p{i}", [1, 2, i], texts=["naïve \n τ ≥ 1"]) for i in range(2)]
     good.append(sample("p2", group="g", flags={"vacuous_bound": 2}, details={"strict": 1.0}, score=None))
     failed = FailedSample("p3", "prompt longer than the context")
     with cell.lock():
@@ -110,7 +110,7 @@ def test_a_torn_only_line_longer_than_a_read_block_is_cut(cell):
 
 def test_a_torn_line_behind_a_long_line_is_cut(cell):
     with cell.lock():
-        cell.append(sample("p0", text="y" * 200_000))
+        cell.append(sample("p0", texts=["y" * 200_000]))
     with open(cell.path / "samples.jsonl", "ab") as file:
         file.write(b'{"id": "' + b"x" * 70_000)
     with cell.lock():
@@ -233,7 +233,7 @@ def test_sigkill_while_appending_loses_at_most_the_line_being_written(cell):
     complete = path.read_bytes().count(b"\n")
     assert [record.id for record in cell.samples()] == [f"p{i}" for i in range(complete)]
     with cell.lock():  # the dead process holds nothing
-        cell.append(sample(f"p{complete}", text="resumed"))
+        cell.append(sample(f"p{complete}", texts=["resumed"]))
     assert len(cell.samples()) == complete + 1
     assert all(json.loads(line)["id"] == f"p{i}" for i, line in enumerate(path.read_text().splitlines()))
 

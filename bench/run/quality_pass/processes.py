@@ -149,10 +149,11 @@ class Workers:
         job, code = dead.job, dead.process.exitcode or 0
         if job is None:
             return
-        if not job.prompts:  # its models alone were to be loaded: whether they can be, its prompts will show
-            take(job, Done())
-            return
         cause = f"signal {-code}" if code < 0 else f"exit status {code}"
+        if not job.prompts:  # whether its models can be loaded, its prompts will show
+            unchecked = f"worker died ({cause}) while it checked the prompts of earlier samples: run the command again"
+            take(job, Done(failure=unchecked if job.answered else None))
+            return
         log.warning("worker %d (process %d) died, %s: decoding its %d prompts of %s again", dead.number + 1,
                     dead.process.pid, cause, len(job.prompts), job.cell.name)
         keys = {prompt.id: (job.cell.name, prompt.id) for prompt in job.prompts}

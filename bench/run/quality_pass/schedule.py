@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bench.run.locks import Claim
     from bench.run.models import ModelPool
     from bench.run.quality_pass.worker import Done
+    from results.store.cells import Store
     from tasks.base import Prompt
 
 Tracing = Literal["none", "decoded", "all"]
@@ -48,15 +49,17 @@ class Size:
 
 
 @dataclass(slots=True)
-class Work:
+class CellWork:
     """What the pass has to do for one cell.
 
     good     id -> sample on disk.
+    answered the prompts of samples on disk whose hash is known, those of the baseline included: they are checked
+             before a prompt of this cell is decoded.
     traces   None where none are asked for.
     covered  ids of the prompts that are traced or need not be.
     open     prompts not yet handed out.
     row      its progress bar, once it has begun.
-    loading  whether its models are being loaded, before its twin is decoded; None: this was not tried yet.
+    loading  whether its models are being loaded and `answered` is being checked; None: this was not tried yet.
     failed   it cannot be decoded.
     """
 
@@ -66,17 +69,20 @@ class Work:
     traces: TraceFolder | None
     covered: set[str]
     open: list[Prompt]
+    answered: tuple[tuple[Prompt, str], ...]
     row: Row | None = None
     loading: bool | None = None
     failed: bool = False
 
     @classmethod
-    def of(cls, claim: Claim, prompts: list[Prompt], tracing: Tracing) -> Work:
+    def of(cls, claim: Claim, prompts: list[Prompt], tracing: Tracing, baseline: Iterable[Sample]) -> CellWork:
         """Raises StoreError."""
         traces = None if tracing == "none" else TraceFolder(claim.folder)
         good = {sample.id: sample for sample in claim.folder.good_samples()}
         covered = traces.covered() if traces is not None and tracing == "all" else set(good)
-        work = cls(claim, prompts, good, traces, covered, [])
+        hashes = {sample.id: sample.prompt_sha256 for sample in (*baseline, *good.values()) if sample.prompt_sha256}
+        answered = tuple((prompt, hashes[prompt.id]) for prompt in prompts if prompt.id in hashes)
+        work = cls(claim, prompts, good, traces, covered, [], answered)
         work.open = [prompt for prompt in work.prompts if work.lacks(prompt)]
         if traces is not None and work.open:
             traces.clear_failure()
@@ -134,19 +140,20 @@ class QualityPass:
     """Hands out the jobs of all claimed cells and stores what comes back."""
 
     def __init__(self, claims: Mapping[str, Claim], asked: Collection[str], tracing: Callable[[Cell], Tracing],
-                 batch: int) -> None:
+                 batch: int, store: Store) -> None:
         """`asked`: names of the cells that are wanted for themselves, not as the twin of another one."""
         self._batch = batch
-        self._works: dict[str, Work] = {}
+        self._works: dict[str, CellWork] = {}
         self._prompts: dict[str, list[Prompt]] = {}
         pairs = list(dict.fromkeys(one.cell.pair for one in claims.values()))
         twins_first = sorted(claims.values(), key=lambda one: not one.cell.is_autoregressive)
         for one in sorted(twins_first, key=lambda one: pairs.index(one.cell.pair)):
             try:
-                self._works[one.cell.name] = Work.of(one, self._prompts_of(one.cell), tracing(one.cell))
+                baseline = () if one.cell.is_autoregressive else store.cell(one.cell.baseline().name).good_samples()
+                self._works[one.cell.name] = CellWork.of(one, self._prompts_of(one.cell), tracing(one.cell), baseline)
             except Exception as error:  # a torn samples file, prompts that cannot be read: only this cell cannot run
                 one.fail(error)
-        self._users: dict[str, list[Work]] = {}
+        self._users: dict[str, list[CellWork]] = {}
         for work in self._works.values():
             cell = work.claim.cell
             if not cell.is_autoregressive and (twin := cell.baseline().name) not in asked:
@@ -178,6 +185,10 @@ class QualityPass:
         seconds = time.perf_counter() - began
         console().print(f"quality pass: {counted(prompts, 'prompt')} in {seconds:.0f} s, {counted(workers, 'worker')} "
                         f"{self.cpu_s / (workers * seconds):.0%} busy", highlight=False)
+        if unchecked := sum(sample.prompt_sha256 is None for work in self._works.values()
+                            for sample in work.good.values()):
+            console().print(f"{counted(unchecked, 'earlier sample')} without a hash of the prompt: taken as they are",
+                            highlight=False)
         if self.traced.prompts:
             console().print(f"traced: {self.traced}", highlight=False)
 
@@ -196,6 +207,10 @@ class QualityPass:
                 work.give_up("no cell that is compared with it can be decoded")
             if not work.open or not work.start():
                 continue
+            if work.answered and (load := self._load([work])):
+                return load
+            if work.loading:  # other cells may go on meanwhile
+                continue
             if work.row is None:
                 work.open.sort(key=self._length(work), reverse=True)
                 done = sum(not work.lacks(prompt) for prompt in work.prompts)
@@ -204,14 +219,14 @@ class QualityPass:
             return Job(work.claim.cell, tuple(chunk), work.traces is not None)
         return None
 
-    def _load(self, users: Iterable[Work]) -> Job | None:
-        """A job without prompts for the first of the cells whose models were not loaded yet: what cannot be loaded
-        fails before its twin is decoded for nothing."""
+    def _load(self, users: Iterable[CellWork]) -> Job | None:
+        """A job without prompts for the first of the cells whose models were not loaded yet: what cannot be loaded, or
+        has other prompts than its samples, fails before anything is decoded for nothing."""
         for user in users:
             if user.loading is None:
                 user.loading = bool(user.open) and user.start()
                 if user.loading:
-                    return Job(user.claim.cell, ())
+                    return Job(user.claim.cell, (), answered=user.answered)
         return None
 
     def take(self, job: Job, done: Done) -> None:
@@ -232,7 +247,7 @@ class QualityPass:
             if row is not None:
                 row.advance(len(job.prompts), samples, done.seconds)
 
-    def _length(self, work: Work) -> Callable[[Prompt], tuple[int, int]]:
+    def _length(self, work: CellWork) -> Callable[[Prompt], tuple[int, int]]:
         """How long a prompt will take: its answer by the twin, where that is known, then the prompt itself."""
         twin = self._works.get(work.claim.cell.baseline().name)
         answers = {} if twin is None else twin.good

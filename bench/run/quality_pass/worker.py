@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.run.answer import Answer, answer, limits_of, stream_name
+from bench.run.answer import Answer, answer, check_prompts, limits_of, prompt_sha256, stream_name
 from methods.likelihood import priced
 from methods.rules.clause import Clause
 from methods.trace import Traced, decoder
@@ -22,20 +22,25 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.models import ModelPool
     from methods.batch import Generation
+    from methods.engine.language_model import LanguageModel
     from methods.method import Method
-    from tasks.base import Prompt, Score, Task
+    from tasks.base import Prompt, Task
 
 WORDS = np.array([clause.word for clause in Clause])
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Prompts of one cell that are decoded together; without prompts, its models are loaded. `traced`: record every
-    verified position too."""
+    """Prompts of one cell that are decoded together; without prompts, its models are loaded.
+
+    traced    record every verified position too.
+    answered  prompts that samples of the cell or of its baseline answer, with the hash that was stored then.
+    """
 
     cell: Cell
     prompts: tuple[Prompt, ...]
     traced: bool = False
+    answered: tuple[tuple[Prompt, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -75,6 +80,7 @@ class Decoder:
         try:
             self._pool.keep_only([job.cell])
             method = self._pool.method(job.cell)
+            check_prompts(method.target, job.answered)
             if job.prompts:
                 self._fill(done, job, method, job.cell.load_task())
         except Exception as error:  # no model, no memory for it: the cell's folder will say why
@@ -88,7 +94,7 @@ class Decoder:
         if job.traced:
             _add_columns(done, job, runs, task, traces)
             runs = self._again_untraced(done, job, method, task, runs)
-        done.records = [scored(run, task, job.cell.seed) for run in runs]
+        done.records = [scored(run, task, method.target) for run in runs]
 
     def _answers(self, job: Job, method: Method, task: Task, prompts: Sequence[Prompt],
                  decode: Callable[..., list[Generation]]) -> list[Answer]:
@@ -125,7 +131,7 @@ def _ask(job: Job, method: Method, task: Task, prompts: Sequence[Prompt],
                   lambda prompt, turn: stream_name(job.cell, task, prompt, turn), decode=decode)
 
 
-def scored(run: Answer, task: Task, seed: int) -> Record:
+def scored(run: Answer, task: Task, target: LanguageModel) -> Record:
     """The record of an answer; a scorer that raises makes it a failed one."""
     if run.error is not None:
         return FailedSample(run.prompt.id, run.error)
@@ -133,17 +139,11 @@ def scored(run: Answer, task: Task, seed: int) -> Record:
         score = task.score(run.prompt, run.texts)
     except Exception as error:  # recorded with the prompt, and the cell goes on
         return FailedSample(run.prompt.id, f"scoring: {format_exception(error)}")
-    return _sample(run, score, seed)
-
-
-def _sample(run: Answer, score: Score, seed: int) -> Sample:
     return Sample(
-        id=run.prompt.id, output_ids=run.output_ids, text="\n\n".join(run.texts), texts=run.texts,
-        turn_tokens=run.turn_tokens, committed=run.committed, accepted=run.accepted, relaxed=run.relaxed,
-        greedier=run.greedier, drafted=run.drafted, pruned=run.pruned, finish=run.finish, score=score.value,
-        answer=score.answer, details=dict(score.details), seed=seed, nll=run.nll, prompt_tokens=run.prompt_tokens,
-        flags=run.flags, group=run.prompt.group,
-    )
+        id=run.prompt.id, prompt_sha256=prompt_sha256(target, run.prompt), output_ids=run.output_ids, texts=run.texts,
+        turn_tokens=[len(one.output_ids) for one in run.generations], finish=[one.finish for one in run.generations],
+        score=score.value, answer=score.answer, details=dict(score.details), nll=run.nll,
+        prompt_tokens=sum(one.prompt_tokens for one in run.generations), group=run.prompt.group, **run.counts.plain())
 
 
 def _add_columns(done: Done, job: Job, runs: Sequence[Answer], task: Task, traces: dict[str, Traced]) -> None:
@@ -152,7 +152,7 @@ def _add_columns(done: Done, job: Job, runs: Sequence[Answer], task: Task, trace
         if run.error is not None:
             continue
         done.traced.append(run.prompt.id)
-        for turn in range(len(run.turn_tokens)):
+        for turn in range(len(run.generations)):
             trace = traces[stream_name(job.cell, task, run.prompt, turn)]
             if trace.threshold is not None:
                 done.threshold = Threshold(**asdict(trace.threshold))

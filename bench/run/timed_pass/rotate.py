@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from bench.run.answer import Answer, answer, limits_of, stream_name
+from bench.run.answer import Answer, PromptChanged, answer, check_prompts, limits_of, stream_name
 from bench.run.progress import Bars, Row, display_names
 from bench.run.requested_cell import PROFILE
 from bench.run.threads import use_threads
@@ -185,16 +185,18 @@ class Rotation:
                         timed = Timed(prompt, own, other, **asdict(self.stamp),
                                       batch=chunk[0].id if len(chunk) > 1 else None)
                         arm.claim.folder.append_timed(timed)
-                        self.rows[arm.cell.name].advance(1, [run], run.decode_s)
-            except (TimedPassError, NotRepeatable) as error:  # of this cell alone
+                        self.rows[arm.cell.name].advance(1, run.generations, run.decode_s)
+            except (TimedPassError, NotRepeatable, PromptChanged) as error:  # of this cell alone
                 arm.claim.fail(str(error))
                 self.arms.remove(arm)
 
     def _ask(self, method: Method, cell: Cell, chunk: list[Prompt],
              expected: dict[str, Sample]) -> dict[str, tuple[Answer, TimedRun]]:
         """Prompt id -> the answer and what the clock said of it, for the prompts that the quality pass could answer.
-        Raises TimedPassError, NotRepeatable."""
+        Raises TimedPassError, NotRepeatable, PromptChanged."""
         answers, known = {}, [prompt for prompt in chunk if prompt.id in expected]
+        check_prompts(method.target, [(prompt, before) for prompt in known
+                                      if (before := expected[prompt.id].prompt_sha256)])
         attempts = self.watch.attempts(cell.name, lambda: answer(method, known, self.limits, self._stream))
         for row, run in enumerate(attempts[-1].result):
             if run.error is not None:
@@ -215,5 +217,5 @@ def timed_run(attempts: Sequence[Attempt[list[Answer]]], row: int, parted: Parti
     stalled = tuple(Stalled(one.result[row].prefill_s, one.result[row].decode_s, one.spent.wall_s * share,
                             one.spent.cpu_s * share) for one in before if one.spent.cpu_s is not None)
     cpu_s = None if last.spent.cpu_s is None else last.spent.cpu_s * share
-    return TimedRun(len(run.output_ids), len(run.committed), run.prefill_s, run.decode_s, parted,
+    return TimedRun(len(run.output_ids), len(run.counts.committed), run.prefill_s, run.decode_s, parted,
                     last.spent.wall_s * share, cpu_s, last.stalled, stalled)
