@@ -14,6 +14,7 @@ from pydantic import Field, PositiveInt
 
 from bench.config.command import run_yaml_command
 from bench.run.answer import answer, context
+from bench.run.lab import LabMethod
 from bench.training.options import PairOptions
 from methods import registry
 from methods.decode import Limits
@@ -71,7 +72,7 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
                 **{name: getattr(settings, name) for name in own}}
 
     def work(prompt: Prompt) -> list[list[float]]:
-        one = answer(method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", turns=1)[0]
+        [one] = answer(LabMethod(method), [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", 1)
         if one.error is not None:
             raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {one.error}")
         samples = measure(target, context(target, prompt, []), one.output_ids, settings.sampling,

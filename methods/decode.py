@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,8 @@ from methods.sampling import draw
 from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import
-    from methods.engine.language_model import LanguageModel, Output
+    from methods.engine.language_model import Output
+    from methods.engine.protocols import Target, Text
 
 
 class TooLong(IndexError):
@@ -71,14 +72,15 @@ def no_probe(_: str) -> AbstractContextManager[None]:
 def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = no_probe,
              observers: Sequence[Observer] = ()) -> list[Generation]:
     """Decode one batch. Raises TooLong when a prompt and its answer do not fit the model's positions."""
-    target, rows = method.target, [list(request.input_ids) for request in requests]
+    target: Target = method.target
+    rows = [list(request.input_ids) for request in requests]
     slots = _slots(method, rows, limits)
     nodes, uniforms = method.drafter.nodes(method.draft.length), method.drafter.num_uniforms(method.draft.length)
     rng = PromptRng([r.key for r in requests], nodes + 1 + uniforms, target.device)
     generations = [Generation(prompt_tokens=len(row)) for row in rows]
 
     start = now(target.device)
-    cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(target)
+    cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(method.target)
     first, token = _prefill(method, rows, cache, rng, wanted, observers)
     proposer = method.proposer(rows, slots)
     proposer.attach_target_cache(cache)
@@ -114,11 +116,9 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
                 proposer.on_features(features, kept)
             if draft.extra_nodes:
                 proposer.on_extra_outputs([outcome.extra_argmax for outcome in outcomes])
-    seconds = (began - start) / len(rows), (now(target.device) - began) / len(rows)
+    prefill_s, decode_s = (began - start) / len(rows), (now(target.device) - began) / len(rows)
     batch.count_pruned()
-    for generation in generations:
-        generation.prefill_s, generation.decode_s = seconds
-    return generations
+    return [replace(generation, prefill_s=prefill_s, decode_s=decode_s) for generation in generations]
 
 
 def _prefill(method: Method, rows: list[list[int]], cache: SlotCache, rng: PromptRng, wanted: tuple[int, ...],
@@ -199,7 +199,7 @@ def _to_host(columns: Sequence[Tensor]) -> Iterator[tuple[list[int], ...]]:
 
 
 def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache, outcomes: list[CycleOutcome],
-           limits: Limits, target: LanguageModel) -> list[list[int]]:
+           limits: Limits, target: Text) -> list[list[int]]:
     """Append what was accepted to the rows, their statistics and the cache's lengths; its kept nodes are in place.
     Finished rows stay as they are. Returns the node indices that the cache keeps in each row."""
     kept: list[list[int]] = []
@@ -221,7 +221,7 @@ def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCach
     return kept
 
 
-def _emit(row: list[int], generation: Generation, tokens: list[int], limits: Limits, target: LanguageModel) -> int:
+def _emit(row: list[int], generation: Generation, tokens: list[int], limits: Limits, target: Text) -> int:
     """Append `tokens` up to the generation's end; returns how many were kept."""
     before = len(generation.output_ids)
     for token in tokens:
@@ -238,7 +238,7 @@ def _emit(row: list[int], generation: Generation, tokens: list[int], limits: Lim
     return len(generation.output_ids) - before
 
 
-def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], target: LanguageModel) -> None:
+def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], target: Text) -> None:
     """End at the token that completes a stop string; the text is cut before the string when it is read."""
     text = target.decode(generation.output_ids)
     if not any(s in text for s in stop):
@@ -251,7 +251,7 @@ def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], tar
             return
 
 
-def text_of(generation: Generation, stop: tuple[str, ...], target: LanguageModel) -> str:
+def text_of(generation: Generation, stop: tuple[str, ...], target: Text) -> str:
     """The generation's text, special tokens left out, ended before the first stop string."""
     text = target.decode(generation.output_ids)
     return text[:min((text.find(s) for s in stop if s in text), default=len(text))]

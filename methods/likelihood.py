@@ -41,7 +41,7 @@ class EmittedNll(Observer):
             generation.nll = sum(nats[:len(generation.output_ids)])
 
 
-def priced(method: Method, requests: Sequence[Request], limits: Limits) -> list[Generation]:
+def generate_with_nll(method: Method, requests: Sequence[Request], limits: Limits) -> list[Generation]:
     """Decode a batch as `generate` does, with the same tokens, and set each generation's `nll`."""
     likelihood = EmittedNll()
     generations = generate(method, requests, limits, observers=[likelihood])

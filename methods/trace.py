@@ -28,7 +28,7 @@ is NaN; accept, strict and by_threshold of a drawn token are False.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -126,7 +126,7 @@ class TraceRecorder(Observer):
 
 @together(3)
 def traced(method: Method, requests: Sequence[Request], limits: Limits) -> list[Traced]:
-    """Decode a batch as `priced` does, with the same tokens, and record every cycle of every row until its end.
+    """Decode a batch as `generate_with_nll` does, with the same tokens; record every cycle of every row until its end.
 
     Drafts carry their distribution where the drafter has one; that changes no token."""
     recorder, likelihood = TraceRecorder(method.rule), EmittedNll()
@@ -135,15 +135,6 @@ def traced(method: Method, requests: Sequence[Request], limits: Limits) -> list[
     likelihood.add_to(generations)
     return [Traced(generation, _joined(cycles[:len(generation.committed)], sum(generation.committed[-1:])),
                    recorder.threshold) for generation, cycles in zip(generations, recorder.cycles, strict=True)]
-
-
-def decoder(traces: dict[str, Traced]) -> Callable[[Method, Sequence[Request], Limits], list[Generation]]:
-    """A function with the signature of `priced` that also stores a trace in `traces` under each request's key."""
-    def decode(method: Method, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        batch = traced(method, requests, limits)
-        traces.update(zip((request.key for request in requests), batch, strict=True))
-        return [trace.generation for trace in batch]
-    return decode
 
 
 def _joined(cycles: Sequence[Columns], last: int) -> Columns:

@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from bench.config.engine import Engine
 from bench.config.environment import environment
 from bench.config.errors import ConfigError, NotHere
 from bench.config.identity import IDENTITY_VERSION, by_content, contents, digest, states
 from bench.config.paths import TINY, portable
-from bench.config.schema import SECTIONS, Decoding, DraftLength, Engine, HalfWidth, Pair
+from bench.config.schema import SECTIONS, Decoding, DraftLength, HalfWidth, Pair
 from bench.config.section import Named, Section, choose, parse, validated
 from methods import registry as method_registry
 from methods.drafters.base import Drafter

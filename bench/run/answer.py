@@ -11,16 +11,16 @@ from operator import iadd
 from typing import TYPE_CHECKING
 
 from methods.counts import Counts
-from methods.decode import Limits, Request, check_fit, generate, text_of
+from methods.decode import Limits, Request, text_of
 from results.store.reasons import format_exception
 from results.store.sample import another_prompt
 from tasks.base import Prompt, Task, TaskError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from bench.run.engine import LoadedMethod
     from methods.batch import Generation
-    from methods.engine.language_model import LanguageModel
-    from methods.method import Method
+    from methods.engine.protocols import Text
 
 
 @dataclass(slots=True)
@@ -61,21 +61,25 @@ class Answer:
         return sum(one.decode_s for one in self.generations)
 
 
-def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Callable[[Prompt, int], str],
-           turns: int | None = None, decode: Callable[..., list[Generation]] = generate) -> list[Answer]:
-    """Answer all prompts together, one batch a turn; at most `turns` turns. `decode` stands in for `generate`.
+Decode = Callable[[Sequence[Request], Limits], list["Generation"]]
+"""Decodes a batch, as `LoadedMethod.generate` does."""
+
+
+def answer(method: LoadedMethod, prompts: Sequence[Prompt], limits: Limits, stream: Callable[[Prompt, int], str],
+           turns: int | None = None, decode: Decode | None = None) -> list[Answer]:
+    """Answer all prompts together, one batch a turn; at most `turns` turns. `decode` stands in for the method's own.
 
     `stream(prompt, turn)` names the prompt's random stream. A prompt that cannot be encoded fails alone; when the
     decoding itself raises, the prompts of that batch fail with its reason."""
     answers = [Answer(prompt) for prompt in prompts]
-    longest = max(map(_turns, prompts))
+    longest, decode = max(map(_turns, prompts)), decode or method.generate
     for turn in range(longest if turns is None else min(turns, longest)):
         batch, requests = [], []
         for one in answers:
             if one.error is None and turn < _turns(one.prompt):
                 try:
                     ids = context(method.target, one.prompt, one.texts)
-                    check_fit(method, len(ids), limits)  # too long a prompt fails here, not the batch it stands in
+                    method.check_fit(len(ids), limits)  # too long a prompt fails here, not the batch it stands in
                     requests.append(Request(ids, stream(one.prompt, turn)))
                     batch.append(one)
                 except Exception as error:  # whatever a tokenizer or template raises concerns this prompt alone
@@ -83,7 +87,7 @@ def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Ca
         if not batch:
             continue
         try:
-            generations = decode(method, requests, limits)
+            generations = decode(requests, limits)
         except Exception as error:  # out of memory, a rule's own refusal: recorded, and the cell goes on
             for one in batch:
                 one.error = format_exception(error)
@@ -94,7 +98,7 @@ def answer(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Ca
     return answers
 
 
-def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> list[int]:
+def context(target: Text, prompt: Prompt, answers: Sequence[str]) -> list[int]:
     """The token ids before the turn that follows the given answers; a given history stands in their place. Raises
     TaskError for a given id that is no token."""
     if prompt.input_ids is not None:
@@ -112,7 +116,7 @@ def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> li
     return target.encode([{"role": role, "content": content} for role, content in messages])
 
 
-def prompt_sha256(target: LanguageModel, prompt: Prompt) -> str:
+def prompt_sha256(target: Text, prompt: Prompt) -> str:
     """SHA-256 of what the task gives, as token ids of the target: the context of the first turn, then each later turn
     and the answers of a given history. The model's own answers are not in it. Raises as `context`."""
     later = [*prompt.history, *prompt.turns[1:]]
@@ -124,7 +128,7 @@ class PromptChanged(ValueError):
     """The task gives another prompt than the one that was answered. The message is one line."""
 
 
-def check_prompts(target: LanguageModel, answered: Iterable[tuple[Prompt, str]]) -> None:
+def check_prompts(target: Text, answered: Iterable[tuple[Prompt, str]]) -> None:
     """Check that prompts are those whose hashes were stored. Raises PromptChanged, naming the first that is not."""
     for prompt, before in answered:
         if (now := prompt_sha256(target, prompt)) != before:
@@ -132,9 +136,9 @@ def check_prompts(target: LanguageModel, answered: Iterable[tuple[Prompt, str]])
                                 "remove the folders of the cell and of its baseline to measure them anew")
 
 
-def limits_of(cell: Cell, method: Method, task: Task) -> Limits:
+def limits_of(cell: Cell, target: Text, task: Task) -> Limits:
     """Where the answers of a cell end."""
-    return Limits(cell.max_new_tokens, method.target.eos_ids, task.stop)
+    return Limits(cell.max_new_tokens, target.eos_ids, task.stop)
 
 
 def stream_name(cell: Cell, task: Task, prompt: Prompt, turn: int) -> str:

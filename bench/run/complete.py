@@ -21,7 +21,7 @@ from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.models import ModelPool
+    from bench.run.engine import Engine
     from results.store.cells import Store
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Passes:
     shared: bool = False
 
 
-def complete_cells(cells: Sequence[Cell], passes: Passes, store: Store, pool: ModelPool) -> list[Cell]:
+def complete_cells(cells: Sequence[Cell], passes: Passes, store: Store, engine: Engine) -> list[Cell]:
     """Complete the cells in two passes: all prompts without a clock, then the timed ones. Cells with n=auto go through
     all their looks.
 
@@ -58,7 +58,7 @@ def complete_cells(cells: Sequence[Cell], passes: Passes, store: Store, pool: Mo
     while remaining := [cell for cell in remaining if not is_current(asked_folder(cell, store),
                                                                      cell.name in passes.traced)]:
         fixed = [_at_look(cell, store) for cell in remaining]
-        refused = Completion(fixed, passes, store, pool).run()
+        refused = Completion(fixed, passes, store, engine).run()
         left += [cell for cell, before in zip(remaining, fixed, strict=True) if before in refused]
         remaining = [cell for cell, before in zip(remaining, fixed, strict=True)
                      if before not in refused and _at_look(cell, store).n != before.n]
@@ -100,8 +100,8 @@ def is_current(folder: AskedFolder, is_traced: bool) -> bool:
 class Completion:
     """The two passes over the open cells of a command."""
 
-    def __init__(self, cells: Sequence[Cell], passes: Passes, store: Store, pool: ModelPool) -> None:
-        self._cells, self._passes, self._store, self._pool = cells, passes, store, pool
+    def __init__(self, cells: Sequence[Cell], passes: Passes, store: Store, engine: Engine) -> None:
+        self._cells, self._passes, self._store, self._engine = cells, passes, store, engine
 
     def run(self) -> list[Cell]:
         """Complete the cells that no other process holds; the others are returned."""
@@ -147,7 +147,7 @@ class Completion:
         spread = any(engine.parallel != "none" for engine in engines)  # one model has all devices
         workers = worker_count(self._passes.workers, {engine.device for engine in engines}, quality.jobs)
         with machine.decoding():
-            quality.run(1 if spread else workers, self._pool)
+            quality.run(1 if spread else workers, self._engine)
 
     def _await(self, twin: Cell) -> None:
         """Wait until another process has decoded the twin, or decode it when that process has ended."""
@@ -174,7 +174,7 @@ class Completion:
                     name = title([one.cell for one in rotation])
                     console().print(f"timed pass, {number} of {len(groups)}: {name}", highlight=False)
                 if started := [one for one in rotation if one.start()]:  # the clock's machine may be another one
-                    time_rotation(started, self._store, self._pool, stamp)
+                    time_rotation(started, self._store, self._engine, stamp)
 
     def _is_untimed(self, one: Claim) -> bool:
         try:

@@ -20,7 +20,8 @@ from results.store.reasons import format_exception
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.schema import Engine, Pair
+    from bench.config.engine import Engine
+    from bench.config.schema import Pair
     from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 

@@ -57,7 +57,7 @@ class OpenCell:
     @property
     def limits(self) -> Limits:
         """Where an answer ends."""
-        return limits_of(self.cell, self.method, self.task)
+        return limits_of(self.cell, self.method.target, self.task)
 
     def prompt(self, number: int) -> Prompt:
         """The task's prompt of that number, from 0. Raises ValueError, TaskError."""

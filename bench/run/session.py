@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.older import Older
     from bench.config.settings import Settings
-    from bench.run.models import ModelPool
+    from bench.run.engine import Engines
     from results.store.sample import Sample
     from results.store.summary import Summary
 
@@ -37,11 +37,11 @@ class Session:
         self.logbook = Logbook(settings)
 
     @cached_property
-    def pool(self) -> ModelPool:
-        """The models loaded so far."""
-        from bench.run.models import ModelPool
+    def engines(self) -> Engines:
+        """The engines, with the models loaded so far."""
+        from bench.run.engine import Engines
 
-        return ModelPool()
+        return Engines()
 
     def check(self, cells: Sequence[Cell], output: str | None = None) -> None:
         """Raises StoreError for a file of these cells or of their baselines that cannot be read; where one of them is
@@ -67,7 +67,7 @@ class Session:
         from bench.run.launch.command import run_cells
 
         with self.logbook.following(cells):
-            run_cells(cells, self.settings, self.store, self.pool, traced, shown)
+            run_cells(cells, self.settings, self.store, self.engines, traced, shown)
         add_cross_cell_metrics(cells, self.store)
         for cell in cells:
             if self.logbook.is_open and (summary := self.compared(cell)) is not None:

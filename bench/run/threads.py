@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from bench.config.schema import Engine
+    from bench.config.engine import Engine
 
 DEFAULT_THREADS = torch.get_num_threads()
 """PyTorch's own choice for this machine, the most that engine.threads=null takes."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from bench.config.engine import Engine
 from bench.config.identity import digest
 from bench.config.paths import PROJECT
-from bench.config.schema import Engine, Pair
+from bench.config.schema import Pair
 from bench.config.section import Named, Section, choose, parse, validated
 from bench.run.models import load_language_model
 from bench.run.threads import use_threads

@@ -15,6 +15,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from bench.config.section import Section
 from bench.run.answer import Answer, answer
+from bench.run.lab import LabMethod
 from methods import registry
 from methods.decode import Limits
 from methods.method import build_method
@@ -79,7 +80,8 @@ def answered_by(target: LanguageModel, prompts: Sequence[Prompt], temperature: f
     """The target's own answers, decoded as one batch; `key` and a prompt's id name its random stream."""
     rule = registry.rule("greedy" if temperature == 0 else "lossless")()
     method = build_method(target, None, registry.drafter("none")(), rule, Sampling(temperature), 1)
-    return answer(method, prompts, Limits(max_new_tokens, target.eos_ids), lambda p, turn: f"{key}/{p.id}/{turn}")
+    return answer(LabMethod(method), prompts, Limits(max_new_tokens, target.eos_ids),
+                  lambda p, turn: f"{key}/{p.id}/{turn}")
 
 
 def _answered(conversations: Iterable[Conversation], file: Path, *, target: LanguageModel, settings: OwnAnswers,

@@ -10,6 +10,7 @@ from methods.engine.source import ModelError
 
 DecoderName = Literal["auto", "lean", "transformers"]
 """What engine.decoder can be: auto stands for lean where it can run the model."""
+EngineName = Literal["lab"]
 GraphsName = Literal["auto", "on", "off"]
 """What engine.graphs can be: auto stands for on with CUDA."""
 ParallelName = Literal["none", "tensor", "layers"]

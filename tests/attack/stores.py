@@ -10,12 +10,12 @@ from typing import Any
 from results.store.cells import Store
 
 Decoded = dict[str, dict[str, tuple[Any, ...]]]
-"""Cell -> prompt -> (tokens, text, score)."""
+"""Cell -> prompt -> (tokens, texts, score)."""
 
 
 def decoded(root: Path) -> Decoded:
     """What was decoded in every cell of a store. Raises StoreError."""
-    return {cell.key: {sample.id: (sample.output_ids, sample.text, sample.score) for sample in cell.good_samples()}
+    return {cell.key: {sample.id: (sample.output_ids, sample.texts, sample.score) for sample in cell.good_samples()}
             for cell in Store(root).cells()}
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bench.run.models import ModelPool
+from bench.run.engine import Engines
 from bench.run.open_cell import OpenCell
-from bench.run.quality_pass.worker import Decoder, Job
+from bench.run.quality_pass.worker import Job, JobRunner
 from methods.engine.language_model import LanguageModel
 from methods.engine.prefills import Prefills
 from results.store.sample import Sample
@@ -32,9 +32,9 @@ def test_answers_are_those_of_a_model_that_reads_each_prompt(method: str, traced
         prompts = opened.task.prompts(5, 0)
         job = Job(opened.cell, tuple(prompts), traced)
         jobs += [replace(job, prompts=tuple(some)) for some in (prompts[:4], prompts[1:4:2], prompts[::2])]
-    remembering, reading = Decoder(ModelPool(remember=True)), Decoder(ModelPool())
+    remembering, reading = JobRunner(Engines(remember=True)), JobRunner(Engines())
     for job in jobs:
-        own, other = remembering.decode(job), reading.decode(job)
+        own, other = remembering.run(job), reading.run(job)
         assert own.failure is None and len(own.records) == len(job.prompts)
         for mine, others in zip(own.records, other.records, strict=True):
             assert isinstance(mine, Sample) and isinstance(others, Sample)

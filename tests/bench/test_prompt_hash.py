@@ -53,8 +53,8 @@ def test_the_hash_is_of_what_the_task_gives(pair_folder: Path) -> None:
         Prompt("a", turns=("Hello", "And then?"), system="Be brief.", prefix=(("user", "x"), ("assistant", "y"))))}
     assert len(hashes) == 6
     assert prompt_sha256(target, talk) == prompt_sha256(target, Prompt("b", turns=talk.turns, system=talk.system))
-    ids = target.encode_text("Hello there")
-    assert prompt_sha256(target, Prompt("a", text="Hello there")) == prompt_sha256(target, Prompt("a", input_ids=(*ids,)))
+    ids = tuple(target.encode_text("Hello there"))
+    assert prompt_sha256(target, Prompt("a", text="Hello there")) == prompt_sha256(target, Prompt("a", input_ids=ids))
 
 
 def test_another_prompt_under_the_same_identity_is_refused(command, prompts: Path) -> None:

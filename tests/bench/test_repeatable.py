@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.run.answer import Answer, answer, stream_name
+from bench.run.lab import LabMethod
 from bench.run.open_cell import OpenCell
 from bench.run.quality_pass.worker import scored
 from bench.run.timed_pass.same_tokens import NotRepeatable, before, check_share, parting
+from methods.batch import Generation
 from methods.engine.margin import mass_between, next_logits, top2_margin
 from methods.sampling import draw
 from results.store.sample import Sample
@@ -47,9 +49,9 @@ class Passes:
         self.open = OpenCell.compose(["pair=tiny", "task=mini_chat", "n=1", "decoding.max_new_tokens=8", *overrides])
         self.target = self.open.method.target
         [prompt] = self.open.task.prompts(1, self.open.cell.seed)
-        [self.run] = answer(self.open.method, [prompt], self.open.limits,
+        [self.run] = answer(LabMethod(self.open.method), [prompt], self.open.limits,
                             lambda prompt, turn: stream_name(self.open.cell, self.open.task, prompt, turn), turns=1)
-        sample = scored(self.run, self.open.task, 0)
+        sample = scored(self.run, self.open.task, self.target)
         assert isinstance(sample, Sample)
         self.sample = sample
         self.probs = next_logits(self.target, before(self.target, self.run, sample, AT)).softmax(-1)
@@ -57,7 +59,8 @@ class Passes:
     def with_token(self, choose: Callable[[int], int]) -> Parting | None:
         own = self.run.output_ids[AT]
         ids = [*self.run.output_ids[:AT], choose(own), *self.run.output_ids[AT + 1:]]
-        return parting(self.target, self.open.cell, Answer(self.run.prompt, ids), self.sample)
+        run = Answer(self.run.prompt, [Generation(output_ids=ids)])
+        return parting(LabMethod(self.open.method), self.open.cell, run, self.sample)
 
     def far(self, own: int) -> int:
         """A token that a boundary does not explain."""

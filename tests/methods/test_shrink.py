@@ -14,7 +14,7 @@ from methods import decode, registry
 from methods.batch import Generation
 from methods.decode import Limits, Request
 from methods.engine.cache import SlotCache
-from methods.likelihood import priced
+from methods.likelihood import generate_with_nll
 from methods.method import Method, build_method
 from methods.pruning import Pruning
 from methods.sampling import Sampling
@@ -38,9 +38,9 @@ def both(method: Method, requests: list[Request], limits: Limits,
         sizes.append(len(places))
         keep(cache, places)
 
-    whole = priced(method, requests, limits)
+    whole = generate_with_nll(method, requests, limits)
     monkeypatch.setattr(SlotCache, "keep", watched)
-    return whole, priced(method, requests, replace(limits, shrink=True)), sizes
+    return whole, generate_with_nll(method, requests, replace(limits, shrink=True)), sizes
 
 
 def result(generation: Generation) -> tuple[object, ...]:
@@ -104,9 +104,9 @@ def test_rows_that_end_whenever(lengths: list[int], seed: int) -> None:
     requests = [Request(ids, f"{seed}/whenever/{n}") for n, ids in enumerate(prompts(len(lengths), seed=seed))]
     alone = [decode.generate(method, [request], Limits(30, frozenset()))[0] for request in requests]
     eos = frozenset(g.output_ids[length - 1] for g, length in zip(alone, lengths, strict=True))
-    together = priced(method, requests, Limits(30, eos, shrink=True))
+    together = generate_with_nll(method, requests, Limits(30, eos, shrink=True))
     for one, request in zip(together, requests, strict=True):
-        [other] = priced(method, [request], Limits(30, eos))
+        [other] = generate_with_nll(method, [request], Limits(30, eos))
         assert result(one) == result(other)
 
 
@@ -115,7 +115,8 @@ def test_rows_that_end_whenever(lengths: list[int], seed: int) -> None:
 def test_likelihood_against_one_plain_forward(kind: str, drafter: str) -> None:
     """Of the stock model on prompt and answer, end and cut cycles included."""
     method = method_of(kind, drafter, rule="lossless", sampling=Sampling(1.0, top_k=20))
-    for request, generation in zip(REQUESTS, priced(method, REQUESTS, Limits(23, EOS, shrink=True)), strict=True):
+    generations = generate_with_nll(method, REQUESTS, Limits(23, EOS, shrink=True))
+    for request, generation in zip(REQUESTS, generations, strict=True):
         before, answer = request.input_ids, generation.output_ids
         with torch.inference_mode():
             log_p = method.target.model(torch.tensor([before + answer])).logits[0].double().log_softmax(-1)

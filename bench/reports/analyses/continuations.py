@@ -116,7 +116,7 @@ def rejections(frame: pd.DataFrame, tokens: int) -> dict[int, list[int]]:
 
 def continuations(cell: Cell, method: Method, forks: Sequence[Fork]) -> list[str]:
     """The text that each fork leads to, the forced token included."""
-    limits, texts = limits_of(cell, method, cell.load_task()), []
+    limits, texts = limits_of(cell, method.target, cell.load_task()), []
     for batch in (forks[i:i + BATCH] for i in range(0, len(forks), BATCH)):
         open_forks = [fork for fork in batch if fork.room > 0 and fork.forced not in limits.eos_ids]
         runs = generate(method, [Request(list(fork.start), fork.key) for fork in open_forks], limits) \

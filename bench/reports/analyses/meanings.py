@@ -25,7 +25,7 @@ def audit(plans: Iterable[Plan], session: Session) -> None:
     if cells:
         from bench.reports.analyses.bound import audit_cells
 
-        audit_cells(cells, session.store, session.pool)
+        audit_cells(cells, session.store, session.engines.lab.pool)
 
 
 def compare_meanings(plan: Plan, session: Session) -> int:
@@ -47,8 +47,8 @@ def compare_meanings(plan: Plan, session: Session) -> int:
         from bench.reports.analyses.continuations import continue_rejected
 
         cells = [cell for cell in plan.cells.values() if cell.name in measured]
-        return _each(lambda cell: continue_rejected(cell, session.store, session.pool, models(cell.engine.device)),
-                     cells)
+        pool = session.engines.lab.pool
+        return _each(lambda cell: continue_rejected(cell, session.store, pool, models(cell.engine.device)), cells)
     return 0
 
 

@@ -19,7 +19,7 @@ from results.store.errors import StoreError
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
-    from bench.run.models import ModelPool
+    from bench.run.engine import Engine
     from results.store.cells import Store
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ LAUNCHERS: Mapping[str, Callable[[Sequence[Work], Any], Generator[Ended, None, N
 """launch=NAME -> yields each rotation when it has ended."""
 
 
-def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: ModelPool,
+def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: Engine,
               traced: Collection[str] = (), shown: Collection[str] = ()) -> None:
     """Complete the cells through the launcher. Cells named in `traced` are traced even without trace=true. Of cells
     named in `shown`, the answers that are decoded anyway are traced, unless trace=false.
@@ -43,16 +43,16 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, pool: Mod
     asked = list({(cell.name, cell.n, cell.half_width, cell.timed): cell for cell in cells}.values())
     remaining = asked
     while remaining := [cell for cell in remaining if not is_current(asked_folder(cell, store), cell.name in names)]:
-        remaining = launch(remaining, passes, settings, store, pool)
+        remaining = launch(remaining, passes, settings, store, engine)
         for cell in remaining:
             await_holder(cell, store)
 
 
-def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Store, pool: ModelPool) -> list[Cell]:
+def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Store, engine: Engine) -> list[Cell]:
     """Complete open cells once, in this process or in workers. Returns those that another process works on."""
     name, options = settings.launch.name, settings.launch.options
     if name == "local" and local.processes(options, cells) == 1:
-        return complete_cells(cells, passes, store, pool)
+        return complete_cells(cells, passes, store, engine)
     works, left = works_of(cells, replace(passes, shared=not options.has_own_machines), store), set[str]()
     console().print(f"launch={name}: {len(works)} rotations", highlight=False)
     with closing(LAUNCHERS[name](works, options)) as ended:

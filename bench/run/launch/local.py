@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.launchers import Launcher
     from bench.config.schema import Pair
-    from bench.run.models import ModelPool
+    from bench.run.engine import Engines
 
 MOST_DEATHS = 3
 """A rotation fails after this many deaths of its workers."""
@@ -126,13 +126,13 @@ def run_in(variables: Sequence[Mapping[str, str]], works: Sequence[Work]) -> Gen
 
 
 @cache
-def pool() -> ModelPool:
-    """The models of this worker."""
-    from bench.run.models import ModelPool
+def engines() -> Engines:
+    """The engines of this worker."""
+    from bench.run.engine import Engines
 
-    return ModelPool()
+    return Engines()
 
 
 def complete_here(work: Work) -> tuple[str, ...]:
     """`complete`, in a worker."""
-    return complete(work, pool())
+    return complete(work, engines())

@@ -16,7 +16,7 @@ from results.store.reasons import format_exception, log_to_stderr, one_line
 if TYPE_CHECKING:
     from bench.config.launchers import Ray
     from bench.config.schema import Pair
-    from bench.run.models import ModelPool
+    from bench.run.engine import Engines
 
 
 class Actor:
@@ -26,10 +26,10 @@ class Actor:
         log_to_stderr()
 
     @cached_property
-    def _pool(self) -> ModelPool:
-        from bench.run.models import ModelPool
+    def _engines(self) -> Engines:
+        from bench.run.engine import Engines
 
-        return ModelPool()
+        return Engines()
 
     def ready(self) -> tuple[str, ...]:
         """Answers as soon as the actor has its resources; no rotation waits for them."""
@@ -37,7 +37,7 @@ class Actor:
 
     def complete(self, work: Work) -> tuple[str, ...]:
         """As `bench.run.launch.work.complete`."""
-        return complete(work, self._pool)
+        return complete(work, self._engines)
 
 
 @dataclass(slots=True)

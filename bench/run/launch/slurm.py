@@ -31,10 +31,10 @@ class Task:
     the rotation resumes."""
 
     def __call__(self, work: Work) -> tuple[str, ...]:
-        from bench.run.models import ModelPool
+        from bench.run.engine import Engines
 
         log_to_stderr()
-        return complete(work, ModelPool())
+        return complete(work, Engines())
 
     def checkpoint(self, work: Work) -> Any:
         """The requeued task, which does the same."""

@@ -18,7 +18,7 @@ from tasks.base import TaskError
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.schema import Pair
-    from bench.run.models import ModelPool
+    from bench.run.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +102,10 @@ def next_for(pair: Pair | None, works: Iterable[Work]) -> Work | None:
     return next((work for work in waiting if work.pair == pair), waiting[0] if waiting else None)
 
 
-def complete(work: Work, pool: ModelPool) -> tuple[str, ...]:
-    """Complete a rotation in this process, with the models of `pool`. Returns the names of the cells that another
-    process works on. Raises ConfigError where this process has fewer GPUs than the rotation needs."""
+def complete(work: Work, engine: Engine) -> tuple[str, ...]:
+    """Complete a rotation in this process, with the models that `engine` has loaded. Returns the names of the cells
+    that another process works on. Raises ConfigError where this process has fewer GPUs than the rotation needs."""
     os.chdir(work.checkout)
     sys.argv = list(work.argv)
     work.cells[0].engine.check_device()
-    return tuple(cell.name for cell in complete_cells(work.cells, work.passes, Store(work.store), pool))
+    return tuple(cell.name for cell in complete_cells(work.cells, work.passes, Store(work.store), engine))

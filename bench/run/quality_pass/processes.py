@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bench.run.models import ModelPool
-from bench.run.quality_pass.worker import Decoder, Done, Job
+from bench.run.engine import Engine, Engines
+from bench.run.quality_pass.worker import Done, Job, JobRunner
 from bench.run.threads import DEFAULT_THREADS
 from results.store.reasons import log_to_stderr
 from results.store.sample import FailedSample
@@ -51,16 +51,16 @@ def worker_count(asked: int | None, devices: set[str], jobs: int) -> int:
     return max(1, min(DEFAULT_THREADS, jobs // JOBS_EACH)) if devices == {"cpu"} else 1
 
 
-def run_jobs(count: int, pool: ModelPool, next_job: NextJob, take: Take) -> None:
+def run_jobs(count: int, engine: Engine, next_job: NextJob, take: Take) -> None:
     """Do all jobs: take them from `next_job` until that gives None while no job is under way, and give each result to
-    `take`. One worker is this process itself, with the models of `pool`."""
+    `take`. One worker is this process itself, with the models that `engine` has loaded."""
     if count > 1:
         Workers(count).run(next_job, take)
         return
     torch.set_num_threads(DEFAULT_THREADS)
-    decoder = Decoder(pool)
+    runner = JobRunner(engine)
     while (job := next_job()) is not None:
-        take(job, decoder.decode(job))
+        take(job, runner.run(job))
 
 
 MOST_STARTS, PAUSE_S = 300, 0.1
@@ -184,13 +184,13 @@ def work(connection: Connection, number: int, threads: int) -> None:
     log_to_stderr()
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    decoder = Decoder(ModelPool(remember=True))
+    runner = JobRunner(Engines(remember=True))
     while True:
         try:
             job: Job = connection.recv()
         except EOFError:
             return
-        connection.send(decoder.decode(_on_device(job, number)))
+        connection.send(runner.run(_on_device(job, number)))
 
 
 def end_with_parent() -> None:

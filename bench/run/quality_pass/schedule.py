@@ -21,8 +21,8 @@ from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from bench.run.engine import Engine
     from bench.run.locks import Claim
-    from bench.run.models import ModelPool
     from bench.run.quality_pass.worker import Done
     from results.store.cells import Store
     from tasks.base import Prompt
@@ -176,12 +176,12 @@ class QualityPass:
         """How many jobs there are."""
         return sum(-(-len(work.open) // self._batch) for work in self._works.values())
 
-    def run(self, workers: int, pool: ModelPool) -> None:
+    def run(self, workers: int, engine: Engine) -> None:
         """Do all jobs, in so many processes, and print how busy they were."""
         prompts, began = sum(len(work.open) for work in self._works.values()), time.perf_counter()
         with Bars() as bars:
             self._bars, self._total = bars, bars.row(f"quality pass, {counted(workers, 'worker')}", prompts)
-            run_jobs(workers, pool, self.next_job, self.take)
+            run_jobs(workers, engine, self.next_job, self.take)
         seconds = time.perf_counter() - began
         console().print(f"quality pass: {counted(prompts, 'prompt')} in {seconds:.0f} s, {counted(workers, 'worker')} "
                         f"{self.cpu_s / (workers * seconds):.0%} busy", highlight=False)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.run.answer import Answer, answer, check_prompts, limits_of, prompt_sha256, stream_name
-from methods.likelihood import priced
+from bench.run.answer import Answer, Decode, answer, check_prompts, limits_of, prompt_sha256, stream_name
 from methods.rules.clause import Clause
-from methods.trace import Traced, decoder
 from results.store.reasons import format_exception
 from results.store.sample import FailedSample, Record, Sample
 from results.store.traces import Threshold
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.models import ModelPool
+    from bench.run.engine import Engine, LoadedMethod
     from methods.batch import Generation
-    from methods.engine.language_model import LanguageModel
-    from methods.method import Method
+    from methods.decode import Limits, Request
+    from methods.engine.protocols import Text
+    from methods.trace import Traced
     from tasks.base import Prompt, Task
 
 WORDS = np.array([clause.word for clause in Clause])
@@ -67,19 +66,19 @@ class Done:
     cpu_s: float = 0.0
 
 
-class Decoder:
+class JobRunner:
     """Does one job after the other on models that it keeps loaded."""
 
-    def __init__(self, pool: ModelPool) -> None:
-        self._pool = pool
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
-    def decode(self, job: Job) -> Done:
+    def run(self, job: Job) -> Done:
         """Decode and score a job. Nothing is raised: what concerns a prompt alone becomes its record, the rest the
         job's `failure`."""
         began, cpu_began, done = time.perf_counter(), _cpu_seconds(), Done()
         try:
-            self._pool.keep_only([job.cell])
-            method = self._pool.method(job.cell)
+            self._engine.keep_only([job.cell])
+            method = self._engine.load(job.cell)
             check_prompts(method.target, job.answered)
             if job.prompts:
                 self._fill(done, job, method, job.cell.load_task())
@@ -88,16 +87,17 @@ class Decoder:
         done.seconds, done.cpu_s = time.perf_counter() - began, _cpu_seconds() - cpu_began
         return done
 
-    def _fill(self, done: Done, job: Job, method: Method, task: Task) -> None:
+    def _fill(self, done: Done, job: Job, method: LoadedMethod, task: Task) -> None:
         traces: dict[str, Traced] = {}
-        runs = self._answers(job, method, task, job.prompts, decoder(traces) if job.traced else priced)
+        runs = self._answers(job, method, task, job.prompts,
+                             tracing(method, traces) if job.traced else method.generate_with_nll)
         if job.traced:
             _add_columns(done, job, runs, task, traces)
             runs = self._again_untraced(done, job, method, task, runs)
         done.records = [scored(run, task, method.target) for run in runs]
 
-    def _answers(self, job: Job, method: Method, task: Task, prompts: Sequence[Prompt],
-                 decode: Callable[..., list[Generation]]) -> list[Answer]:
+    def _answers(self, job: Job, method: LoadedMethod, task: Task, prompts: Sequence[Prompt],
+                 decode: Decode) -> list[Answer]:
         """The answers of a batch. Those that failed in company are tried again in halves, down to a prompt alone: a
         batch may need more memory than a half of it, and a prompt that fails must not take others with it."""
         runs = {run.prompt.id: run for run in _ask(job, method, task, prompts, decode)}
@@ -108,13 +108,13 @@ class Decoder:
                 runs |= {run.prompt.id: run for run in self._answers(job, method, task, half, decode)}
         return list(runs.values())
 
-    def _again_untraced(self, done: Done, job: Job, method: Method, task: Task,
+    def _again_untraced(self, done: Done, job: Job, method: LoadedMethod, task: Task,
                         runs: Sequence[Answer]) -> list[Answer]:
         """The answers, those that failed decoded again as if they were not traced."""
         answers = list(runs)
         for place, run in enumerate(runs):
             if run.error is not None:
-                [answers[place]] = _ask(job, method, task, [run.prompt], priced)
+                [answers[place]] = _ask(job, method, task, [run.prompt], method.generate_with_nll)
                 if answers[place].error is None:
                     done.untraced = f"{run.prompt.id}: {run.error}"
         return answers
@@ -124,14 +124,14 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])  # of the process and of its children, user and system
 
 
-def _ask(job: Job, method: Method, task: Task, prompts: Sequence[Prompt],
-         decode: Callable[..., list[Generation]]) -> list[Answer]:
-    limits = replace(limits_of(job.cell, method, task), shrink=True)
+def _ask(job: Job, method: LoadedMethod, task: Task, prompts: Sequence[Prompt],
+         decode: Decode) -> list[Answer]:
+    limits = replace(limits_of(job.cell, method.target, task), shrink=True)
     return answer(method, prompts, limits,
                   lambda prompt, turn: stream_name(job.cell, task, prompt, turn), decode=decode)
 
 
-def scored(run: Answer, task: Task, target: LanguageModel) -> Record:
+def scored(run: Answer, task: Task, target: Text) -> Record:
     """The record of an answer; a scorer that raises makes it a failed one."""
     if run.error is not None:
         return FailedSample(run.prompt.id, run.error)
@@ -144,6 +144,15 @@ def scored(run: Answer, task: Task, target: LanguageModel) -> Record:
         turn_tokens=[len(one.output_ids) for one in run.generations], finish=[one.finish for one in run.generations],
         score=score.value, answer=score.answer, details=dict(score.details), nll=run.nll,
         prompt_tokens=sum(one.prompt_tokens for one in run.generations), group=run.prompt.group, **run.counts.plain())
+
+
+def tracing(method: LoadedMethod, traces: dict[str, Traced]) -> Decode:
+    """Decode as `generate_traced`, each trace stored in `traces` under its request's key."""
+    def decode(requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        batch = method.generate_traced(requests, limits)
+        traces.update(zip((request.key for request in requests), batch, strict=True))
+        return [trace.generation for trace in batch]
+    return decode
 
 
 def _add_columns(done: Done, job: Job, runs: Sequence[Answer], task: Task, traces: dict[str, Traced]) -> None:

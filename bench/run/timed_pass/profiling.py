@@ -13,11 +13,12 @@ import torch
 from torch import nn
 
 from bench.run.answer import answer
-from methods.decode import Limits, generate
+from methods.batch import Generation
 from methods.engine.clock import now
 
 if TYPE_CHECKING:
-    from methods.method import Method
+    from bench.run.engine import LoadedMethod
+    from methods.decode import Limits, Request
     from tasks.base import Prompt
 
 PROMPTS, NEW_TOKENS = 6, 24
@@ -91,7 +92,7 @@ def _recording(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def profiles(methods: Sequence[Method], prompts: Sequence[Prompt], limits: Limits,
+def profiles(methods: Sequence[LoadedMethod], prompts: Sequence[Prompt], limits: Limits,
              stream: Callable[[Prompt, int], str]) -> list[Profile | None]:
     """The profile of each method, over the first turns of the prompts. The methods take turns prompt by prompt, so that
     whatever else the machine does meets all of them. None where no cycle was needed."""
@@ -104,19 +105,16 @@ def profiles(methods: Sequence[Method], prompts: Sequence[Prompt], limits: Limit
     return [profile_of(own) for own in runs]
 
 
-def _run(method: Method, prompt: Prompt, limits: Limits, stream: Callable[[Prompt, int], str]) -> Phases | None:
-    device, phases = method.target.device, Phases(method.target.device)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    with phases.watching(method.target.model.get_output_embeddings()):
-        [run] = answer(method, [prompt], limits, stream, turns=1,
-                       decode=lambda method, requests, limits: generate(method, requests, limits, phases))
-    if run.error is not None:
-        return None
-    phases.times["prefill"].append(run.prefill_s)
-    if device.type == "cuda":
-        phases.memory_peak = torch.cuda.max_memory_allocated(device)
-    return phases
+def _run(method: LoadedMethod, prompt: Prompt, limits: Limits, stream: Callable[[Prompt, int], str]) -> Phases | None:
+    """None for a prompt that cannot be answered, and for an engine that does not tell its phases."""
+    found: list[Phases | None] = []
+
+    def decode(requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        found.extend(method.phases(request, limits) for request in requests)
+        return [Generation() for _ in requests]
+
+    answer(method, [prompt], limits, stream, turns=1, decode=decode)
+    return found[0] if found else None
 
 
 def profile_of(runs: Sequence[Phases]) -> Profile | None:

@@ -18,16 +18,14 @@ from bench.run.threads import use_threads
 from bench.run.timed_pass.profiling import PROMPTS, profiles
 from bench.run.timed_pass.same_tokens import NotRepeatable, check_share, parting
 from bench.run.timed_pass.stalls import Attempt, StallWatch
-from methods.engine.roofline import reads
 from results.store.timed import Parting, Stalled, Timed, TimedRun
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.schema import Pair
+    from bench.run.engine import Engine, LoadedMethod
     from bench.run.locks import Claim
-    from bench.run.models import ModelPool
     from bench.run.timed_pass.machine_lock import Stamp
-    from methods.method import Method
     from results.store.cells import CellFolder, Store
     from results.store.sample import Sample
     from tasks.base import Prompt
@@ -47,7 +45,7 @@ class Arm:
     """
 
     claim: Claim
-    method: Method
+    method: LoadedMethod
     samples: dict[str, Sample]
     wanted: set[str]
 
@@ -85,14 +83,14 @@ def needs_clock(claim: Claim, baseline: CellFolder) -> bool:
     return bool(untimed(claim, baseline)) or (bool(claim.folder.timed()) and claim.folder.record(PROFILE) is None)
 
 
-def time_rotation(claims: Sequence[Claim], store: Store, pool: ModelPool, stamp: Stamp) -> None:
+def time_rotation(claims: Sequence[Claim], store: Store, engine: Engine, stamp: Stamp) -> None:
     """Time what is missing of the cells of one rotation. What goes wrong is recorded in their folders, not raised."""
     first = claims[0].cell
     try:
-        pool.keep_only([claim.cell for claim in claims])
+        engine.keep_only([claim.cell for claim in claims])
         stamp = replace(stamp, threads=use_threads(first.engine))
         twin = first.baseline()
-        baseline, folder = pool.method(twin), store.cell(twin.name)
+        baseline, folder = engine.load(twin), store.cell(twin.name)
         alone = [claim.folder for claim in claims if claim.cell.is_autoregressive]  # of another batch than the twin's
         expected = {sample.id: sample for own in [*alone, folder] for sample in own.good_samples()}
     except Exception as error:  # nothing of this rotation can run: every cell says why
@@ -103,7 +101,7 @@ def time_rotation(claims: Sequence[Claim], store: Store, pool: ModelPool, stamp:
     for claim in claims:
         try:
             wanted = set(untimed(claim, claim.folder if claim.cell.is_autoregressive else folder))
-            method = baseline if claim.cell.is_autoregressive else pool.method(claim.cell)
+            method = baseline if claim.cell.is_autoregressive else engine.load(claim.cell)
             samples = {sample.id: sample for sample in claim.folder.good_samples()}
         except Exception as error:  # this cell alone cannot run
             claim.fail(error)
@@ -120,11 +118,11 @@ def time_rotation(claims: Sequence[Claim], store: Store, pool: ModelPool, stamp:
 class Rotation:
     """Times the arms over the prompts that at least one of them lacks."""
 
-    def __init__(self, arms: list[Arm], baseline: Method, expected: dict[str, Sample], stamp: Stamp) -> None:
+    def __init__(self, arms: list[Arm], baseline: LoadedMethod, expected: dict[str, Sample], stamp: Stamp) -> None:
         self.arms, self.baseline, self.expected, self.stamp = arms, baseline, expected, stamp
         self.cell = max((arm.cell for arm in arms), key=lambda cell: float("inf") if cell.n is None else cell.n)
         self.task = self.cell.load_task()
-        self.limits = limits_of(self.cell, baseline, self.task)
+        self.limits = limits_of(self.cell, baseline.target, self.task)
         wanted = {prompt for arm in arms for prompt in arm.wanted}
         timed = {row.id for arm in arms for row in arm.claim.folder.timed()}
         self.rows: dict[str, Row] = {}
@@ -133,7 +131,7 @@ class Rotation:
         self.chunks = [prompts[i:i + self.cell.batch] for i in range(0, len(prompts), self.cell.batch)]
         self.profiled = (prompts or [prompt for prompt in asked if prompt.id in timed])[:PROMPTS]
         runs = len(self.chunks) * (1 + sum(not arm.cell.is_autoregressive for arm in arms))
-        self.watch = StallWatch(runs, judges=baseline.target.device.type == "cpu")
+        self.watch = StallWatch(runs, judges=baseline.judges_stalls)
 
     def run(self) -> None:
         if not self.profiled:
@@ -154,7 +152,7 @@ class Rotation:
         methods = [arm.method for arm in self.arms if not arm.cell.is_autoregressive]
         base, *others = profiles([self.baseline, *methods], self.profiled, self.limits, self._stream)
         phases, machine = iter(others), f"{self.stamp.host}, {self.stamp.boot}"
-        bytes_read = reads(self.baseline.target, self.cell.batch, machine)
+        bytes_read = self.baseline.reads(self.cell.batch, machine)
         for arm in self.arms:
             own = base if arm.cell.is_autoregressive else next(phases)
             arm.claim.folder.write_record(PROFILE, {
@@ -190,7 +188,7 @@ class Rotation:
                 arm.claim.fail(str(error))
                 self.arms.remove(arm)
 
-    def _ask(self, method: Method, cell: Cell, chunk: list[Prompt],
+    def _ask(self, method: LoadedMethod, cell: Cell, chunk: list[Prompt],
              expected: dict[str, Sample]) -> dict[str, tuple[Answer, TimedRun]]:
         """Prompt id -> the answer and what the clock said of it, for the prompts that the quality pass could answer.
         Raises TimedPassError, NotRepeatable, PromptChanged."""
@@ -202,7 +200,7 @@ class Rotation:
             if run.error is not None:
                 raise TimedPassError(f"task={cell.task.name}, prompt {run.prompt.id}: cannot be timed: {run.error}; "
                                      "run the command again, with a smaller batch if memory was short")
-            parted = parting(method.target, cell, run, expected[run.prompt.id])
+            parted = parting(method, cell, run, expected[run.prompt.id])
             answers[run.prompt.id] = run, timed_run(attempts, row, parted)
         return answers
 

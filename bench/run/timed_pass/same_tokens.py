@@ -7,13 +7,14 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from bench.run.answer import context
-from methods.engine.margin import mass_between, next_logits, top2_margin
+from methods.engine.margin import mass_between, top2_margin
 from results.store.timed import Parting
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.answer import Answer
-    from methods.engine.language_model import LanguageModel
+    from bench.run.engine import LoadedMethod
+    from methods.engine.protocols import Text
     from results.store.sample import Sample
     from results.store.timed import Timed
 
@@ -29,7 +30,7 @@ class NotRepeatable(RuntimeError):
     """The two passes decoded what rounding cannot explain. The message is one line and names the prompt."""
 
 
-def parting(target: LanguageModel, cell: Cell, run: Answer, sample: Sample) -> Parting | None:
+def parting(method: LoadedMethod, cell: Cell, run: Answer, sample: Sample) -> Parting | None:
     """Where the timed answer `run` leaves the sample of the quality pass; None where it does not.
 
     Raises NotRepeatable in float32 if rounding does not explain it and nothing else decides a token: under a strict
@@ -38,7 +39,7 @@ def parting(target: LanguageModel, cell: Cell, run: Answer, sample: Sample) -> P
         return None
     pairs = enumerate(zip_longest(run.output_ids, sample.output_ids))
     at, (own, other) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
-    logits, sampling = next_logits(target, before(target, run, sample, at)), cell.decoding.sampling
+    logits, sampling = method.next_logits(before(method.target, run, sample, at)), cell.decoding.sampling
     drawn = not sampling.greedy and own is not None and other is not None
     found = Parting(at, top2_margin(logits), mass_between(sampling.probs(logits), own, other) if drawn else None)
     if cell.engine.dtype == "float32" and _is_exact(cell) and not by_rounding(found, sampling.temperature):
@@ -71,7 +72,7 @@ def _is_exact(cell: Cell) -> bool:
     return cell.is_autoregressive and sampling.top_k == 0 and sampling.top_p == 1.0
 
 
-def before(target: LanguageModel, run: Answer, sample: Sample, at: int) -> list[int]:
+def before(target: Text, run: Answer, sample: Sample, at: int) -> list[int]:
     """The context of token `at` of the sample."""
     turn, start = 0, 0
     while turn + 1 < len(sample.turn_tokens) and at >= start + sample.turn_tokens[turn]:

@@ -1,0 +1,99 @@
+"""The section `engine` of a cell: where and how its models run."""
+
+from __future__ import annotations
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from bench.config.errors import ConfigError
+from bench.config.section import Section
+from methods.engine import ranks
+from methods.engine.families import DecoderName, EngineName, GraphsName, ParallelName
+from methods.engine.source import DType
+
+MOST_THREADS = 1024
+"""More than any machine's cores; OpenMP ends the process where it cannot allocate the stacks."""
+MOST_DEVICES = 64
+"""More than one host has GPUs."""
+
+
+class Engine(Section):
+    """Where and how models run.
+
+    name      which engine: a key of `bench.run.engine.ENGINES`.
+    device    cpu, cuda or cuda:INDEX.
+    dtype     of weights and matrix products.
+    threads   CPU threads of the clock; None: all, unless fewer are clearly quicker when it starts.
+    decoder   what runs a model's forwards; auto: the lean decoder where it knows the model.
+    parallel  how the target is divided among several devices. tensor: each holds a part of every layer, in a separate
+              process (`methods/engine/team.py`); layers: each holds some of the layers.
+    devices   how many; 1 for parallel=none.
+    graphs    on: forwards and decisions are recorded as CUDA graphs and replayed; auto: on with CUDA and one device.
+    """
+
+    device: str
+    dtype: DType
+    threads: int | None = Field(ge=1, le=MOST_THREADS)
+    decoder: DecoderName = "auto"
+    parallel: ParallelName = "none"
+    devices: int = Field(1, ge=1, le=MOST_DEVICES)
+    graphs: GraphsName = "off"
+    name: EngineName = "lab"
+
+    @field_validator("graphs")
+    @classmethod
+    def _recordable(cls, graphs: GraphsName, info: ValidationInfo) -> GraphsName:
+        """`auto` becomes what it stands for here."""
+        cuda = info.data.get("device", "cuda").startswith("cuda")
+        if (mode := info.data.get("parallel", "none")) != "none":
+            if graphs == "on":
+                raise ValueError(f"engine.parallel={mode} records no graphs; take engine.graphs=auto")
+            return "off"
+        if graphs == "on" and not cuda:
+            raise ValueError(f"no CUDA graphs on engine.device={info.data['device']}; take engine.graphs=auto")
+        return graphs if graphs != "auto" else "on" if cuda else "off"
+
+    @field_validator("devices")
+    @classmethod
+    def _spread(cls, devices: int, info: ValidationInfo) -> int:
+        mode, device = info.data.get("parallel", "none"), info.data.get("device", "cpu")
+        if (started := ranks.torchrun()[1]) > 1 and (mode, devices) != ("tensor", started):
+            raise ValueError(f"torchrun has started {started} processes; give engine.parallel=tensor "
+                             f"engine.devices={started}, or start one")
+        if mode == "none" and devices > 1:
+            raise ValueError("engine.parallel=none uses one; give engine.parallel=tensor or layers")
+        if mode != "none" and devices < 2:
+            raise ValueError(f"engine.parallel={mode} needs the number of devices, 2 or more")
+        if mode != "none" and device not in ("cpu", "cuda"):
+            raise ValueError(f"engine.device={device} is one device; give engine.device=cuda")
+        return devices
+
+    @field_validator("device")
+    @classmethod
+    def _present(cls, device: str) -> str:
+        """`auto` becomes what it stands for here, so that a result names its device."""
+        kind, _, index = device.partition(":")
+        if device != "auto" and (kind not in ("cpu", "cuda") or (index and not index.isdigit())):
+            raise ValueError("must be auto, cpu, cuda or cuda:INDEX")
+        if kind == "cpu":
+            return device
+        import torch
+
+        if device == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return device
+
+    def check_device(self) -> None:
+        """Raises ConfigError for a GPU that this machine does not have."""
+        kind, _, index = self.device.partition(":")
+        if kind == "cpu":
+            return
+        import torch
+
+        here, needed = torch.cuda.device_count(), ranks.on_this_host(self.devices)
+        if int(index or 0) >= here:
+            raise ConfigError(f"engine.device={self.device}: this machine has {here} CUDA devices; "
+                              f"give engine.device=cpu{' or cuda:0' if here else ''}"
+                              f"{f' to cuda:{here - 1}' if here > 1 else ''}")
+        if needed > here:
+            raise ConfigError(f"engine.devices={self.devices}: there are {here} CUDA devices here, and {needed} are "
+                              f"needed; give engine.devices={max(here, 1)}, or run on a machine with {needed}")

@@ -1,0 +1,104 @@
+"""What the runner needs of an engine. `bench.run.lab` is the first: the loop of this project, in this process.
+
+An engine answers prompts with a cell's method and says what it counted, what the target thought of the tokens, and how
+long it took. Prompts, conversations, scores, the store and the clock's rotation are the runner's own
+(docs/adding_an_engine.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bench.config.cell import Cell
+    from bench.run.lab import Lab
+    from bench.run.timed_pass.profiling import Phases
+    from methods.batch import Generation
+    from methods.decode import Limits, Request
+    from methods.engine.protocols import Text
+    from methods.trace import Traced
+
+ENGINES = {"lab": "bench.run.lab:Lab"}
+"""`engine.name` -> module:class, imported when a cell asks for it."""
+
+
+class LoadedMethod(Protocol):
+    """A cell's method, ready to decode."""
+
+    @property
+    def judges_stalls(self) -> bool:
+        """Whether, while it decodes, the CPU time of this process shows that the machine stalls it."""
+
+    @property
+    def target(self) -> Text:
+        """The target's tokenizer and chat template."""
+
+    def check_fit(self, prompt_tokens: int, limits: Limits) -> None:
+        """Raises TooLong when the positions of a model do not suffice for a prompt and its answer."""
+
+    def generate(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        """Decode a batch, as the clock times it: the same tokens, counts and seconds whatever else is in the batch."""
+
+    def generate_with_nll(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        """As `generate`, with each generation's `nll`."""
+
+    def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Traced]:
+        """As `generate_with_nll`, with every verified position. Raises NotImplementedError, one line, where the engine
+        does not show them."""
+
+    def next_logits(self, ids: Sequence[int]) -> Tensor:
+        """[V] float32: the target's raw logits behind these tokens; what decides whether rounding explains a
+        difference."""
+
+    def phases(self, request: Request, limits: Limits) -> Phases | None:
+        """Where the time of one answer's cycles goes; None where the engine does not say."""
+
+    def reads(self, rows: int, machine: str) -> dict[str, float] | None:
+        """What a step of `rows` rows reads, as `methods.engine.roofline.reads`; None where that is unknown."""
+
+
+class Engine(Protocol):
+    """Loads the methods of cells, and keeps their models loaded."""
+
+    def load(self, cell: Cell) -> LoadedMethod:
+        """The cell's method. Raises ModelError, one line."""
+
+    def keep_only(self, cells: Sequence[Cell]) -> None:
+        """Free what these cells do not need."""
+
+
+class Engines:
+    """The engines of this process; an engine itself. `remember`: prompts that were read are remembered, so that it must
+    not be timed."""
+
+    def __init__(self, remember: bool = False) -> None:
+        self._remember = remember
+        self._made: dict[str, Engine] = {}
+
+    @property
+    def lab(self) -> Lab:
+        """The loop of this project, for analyses that look inside the models."""
+        from bench.run.lab import Lab
+
+        engine = self._engine("lab")
+        assert isinstance(engine, Lab)
+        return engine
+
+    def load(self, cell: Cell) -> LoadedMethod:
+        """As `Engine.load`."""
+        return self._engine(cell.engine.name).load(cell)
+
+    def keep_only(self, cells: Sequence[Cell]) -> None:
+        """As `Engine.keep_only`."""
+        for name, engine in self._made.items():
+            engine.keep_only([cell for cell in cells if cell.engine.name == name])
+
+    def _engine(self, name: str) -> Engine:
+        if name not in self._made:
+            module, _, attribute = ENGINES[name].partition(":")
+            make: Callable[[bool], Engine] = getattr(import_module(module), attribute)
+            self._made[name] = make(self._remember)
+        return self._made[name]
