@@ -7,23 +7,20 @@ separate store: `python -m bench.compare A A/apart/NAME-OF-B` shows the differen
 from __future__ import annotations
 
 import sys
-import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from lzma import LZMAError
-from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
+from pathlib import Path
 from typing import Any
-from zlib import error as ZlibError
 
 from pydantic import Field
 
 from bench.config.command import FAILED, run_yaml_command
 from bench.config.section import Section, validated
 from bench.config.settings import Folder
+from results.store.archive import remove_leftovers, unpacked
 from results.store.cells import Store
-from results.store.merge import APART, merge
-from results.store.reasons import one_line
+from results.store.files import check_writable
+from results.store.merge import merge
 
 
 class Merge(Section):
@@ -31,33 +28,21 @@ class Merge(Section):
 
     store: Folder
     source: Path = Field(alias="from")
+    max_bytes: int = Field(ge=1)
 
 
 @contextmanager
-def folder_of(source: Path) -> Iterator[Path]:
-    """The folder of a store: `source` itself or, as long as it is read, what the archive holds under its one folder.
-    Raises ValueError, one line."""
+def folder_of(source: Path, beside: Path, max_bytes: int) -> Iterator[tuple[Path, list[str]]]:
+    """The folder of a store: `source` itself or, as long as it is read, the cells of an archive; and what was left out
+    of it. Raises ValueError, StoreError, one line."""
     if source.is_dir():
-        yield source
-        return
-    if not source.is_file():
+        yield source, []
+    elif source.is_file():
+        check_writable(beside, "store.dir")
+        with unpacked(source, beside, max_bytes) as (folder, others):
+            yield folder, others
+    else:
         raise ValueError(f"from={source}: no such folder or archive; give the store of a run")
-    with TemporaryDirectory() as made:
-        folder = Path(made) / source.name
-        folder.mkdir()
-        try:
-            with tarfile.open(source) as archive:
-                archive.extractall(folder, filter=below_first)
-        except (tarfile.TarError, EOFError, LZMAError, ZlibError, OSError) as error:
-            raise ValueError(f"from={source}: not a whole tar archive ({one_line(error)}); give the store of a run, or "
-                             "an archive made by `tar -cJf FILE store`") from error
-        yield folder
-
-
-def below_first(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """`member` without the first part of its path, if it may be unpacked (tarfile.data_filter)."""
-    parts = PurePosixPath(member.name).parts[1:]
-    return tarfile.data_filter(member.replace(name=str(PurePosixPath(*parts)), deep=False), folder) if parts else None
 
 
 def run(config: Mapping[str, Any]) -> int:
@@ -66,8 +51,11 @@ def run(config: Mapping[str, Any]) -> int:
     into, source = settings.store.dir, settings.source
     if source.exists() and into.resolve() == source.resolve():
         raise ValueError(f"from={source}: is store.dir itself; give another store")
-    with folder_of(source) as folder:
-        merged = merge(Store(into), Store(folder))
+    remove_leftovers(into)
+    with folder_of(source, into, settings.max_bytes) as (folder, others):
+        if not (other := Store(folder)).cells():
+            raise ValueError(f"from={source}: holds no cell (no CELL/cell.yaml); give the store of a run")
+        merged = merge(Store(into), other)
     for key, reason in merged.apart.items():
         print(f"kept apart: {key}: {reason}", file=sys.stderr)
     for key, reason in merged.refused.items():
@@ -75,8 +63,12 @@ def run(config: Mapping[str, Any]) -> int:
     prompts = sum(merged.extended.values())
     print(f"{into}: {len(merged.added)} cells added, {len(merged.extended)} extended by {prompts} prompts, "
           f"{len(merged.equal)} equal, {len(merged.apart)} kept apart, {len(merged.refused)} left alone")
-    if merged.apart:
-        print(f"cells kept apart: {into / APART / source.resolve().name}")
+    if unknown := [*others, *merged.unknown]:
+        print(f"not copied: {len(unknown)} files that no cell has, first {unknown[0]}")
+    if merged.unhashed:
+        print(f"{merged.unhashed} prompts in both without a hash on one side: compared by their tokens alone")
+    if merged.place is not None:
+        print(f"cells kept apart: {merged.place}")
     return FAILED if merged.apart or merged.refused else 0
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench.status [store.dir=DIR] [prune=true]`: which cells of a store are complete (conf/status.yaml)."""
+"""`python -m bench.status [store.dir=DIR] [prune=true|yes]`: which cells of a store are complete (conf/status.yaml)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Status(Section):
     """conf/status.yaml, which explains every field."""
 
     store: Folder
-    prune: bool
+    prune: bool | Literal["yes"]
     summary: Literal["table", "json"]
 
 
@@ -41,7 +41,7 @@ def run(config: Mapping[str, Any]) -> int:
         raise ValueError(f"store.dir={settings.store.dir}: no such folder; give the store of a run")
     store = Store(settings.store.dir)
     if settings.prune:
-        return prune(store)
+        return prune(store, settings.prune == "yes")
     listed = rotations(store, datetime.now(UTC))
     if settings.summary == "json":
         for rotation in listed:
@@ -60,7 +60,7 @@ def run(config: Mapping[str, Any]) -> int:
                 console.print(f"{state}: {entry.key}: {entry.failure or entry.damage}", highlight=False, markup=False,
                               soft_wrap=True)
     if orphaned := orphans(store, staleness()):
-        console.print(f"orphans: {len(orphaned)}, which no command reads any longer: prune=true lists and removes them",
+        console.print(f"orphans: {len(orphaned)}, which no command reads any longer: prune=true lists them",
                       highlight=False, soft_wrap=True)
     return 0
 
@@ -108,11 +108,14 @@ def span(rotation: Rotation) -> str:
     return f"{'≥ ' * rotation.partly}{f'{minutes // 60} h ' * (minutes >= 60)}{minutes % 60} min"
 
 
-def prune(store: Store) -> int:
-    """List what no command reads any longer, then remove exactly that. Returns the exit status."""
+def prune(store: Store, removes: bool) -> int:
+    """List what no command reads any longer; with `removes` then remove exactly that. Returns the exit status."""
     listed = orphans(store, staleness())
     for orphan in listed:
         print(f"orphan: {orphan.path}: {orphan.reason}")
+    if not removes:
+        print(f"{store.root}: {len(listed)} listed, nothing removed" + ("; prune=yes removes them" if listed else ""))
+        return 0
     left = 0
     for orphan in listed:
         try:

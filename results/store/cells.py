@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from results.store.cell_files import SCHEMA, read_config, read_json, read_summary
+from results.store.cell_names import KEY, RECORDS
 from results.store.errors import StoreError
 from results.store.files import append_line, remove, replace_text
 from results.store.index import Content, Entry, Index, frame
@@ -41,7 +41,6 @@ if TYPE_CHECKING:  # pandas is slow to import, and few commands make a frame
     import pandas as pd
 
 log = logging.getLogger(__name__)
-KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 CACHE_BYTES = 64 << 20
 """Files of samples of this total size are kept parsed, so that one command reads each of them once."""
 
@@ -235,7 +234,9 @@ class CellFolder:
             remove(self.path / name)
 
     def write_record(self, name: str, data: Mapping[str, Any]) -> None:
-        """Write a further measurement of the cell to <name>.json."""
+        """Write a further measurement of the cell, one of RECORDS, to <name>.json. Raises ValueError for another."""
+        if name not in RECORDS:
+            raise ValueError(f"record {name!r}: must be one of {', '.join(RECORDS)}")
         self._write_json(f"{name}.json", data)
 
     def check(self) -> None:

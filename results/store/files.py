@@ -6,7 +6,7 @@ import glob
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -76,13 +76,16 @@ def copy_file(source: Path, target: Path) -> None:
         shutil.copyfile(source, temporary)
 
 
-def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder without its hidden files to a path that does not exist; it appears there complete or not at all.
-    Raises StoreError."""
-    temporary = target.with_name(f".{target.name}.{socket.gethostname()}.{os.getpid()}")
+def copy_files(source: Path, names: Iterable[Path], target: Path) -> None:
+    """Copy these files of a folder, relative to it, into a folder that does not exist; it appears complete or not at
+    all. Raises StoreError."""
+    temporary = temporary_name(target)
     with writing(target):
         try:
-            shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(".*"))
+            temporary.mkdir(parents=True)
+            for name in names:
+                (temporary / name).parent.mkdir(exist_ok=True)
+                shutil.copyfile(source / name, temporary / name, follow_symlinks=False)
             for path in (*temporary.rglob("*"), temporary):
                 _sync(path)
             temporary.rename(target)
@@ -93,22 +96,28 @@ def copy_folder(source: Path, target: Path) -> None:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """Where this process writes what is to become `path`: `.NAME.HOST.PROCESS` beside it, removed at the end. What
-    killed processes of this machine left there is removed first."""
+    """`temporary_name`, removed at the end. What killed processes of this machine left there is removed first."""
     for left in leftovers(path.parent, path.name):
         left.unlink(missing_ok=True)
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
+    temporary = temporary_name(path)
     try:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def temporary_name(path: Path) -> Path:
+    """Where this process writes what is to become `path`: `.NAME.HOST.PROCESS.leeway` beside it."""
+    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.leeway")
+
+
 def leftovers(folder: Path, name: str = "*") -> list[Path]:
-    """Temporary files of `name` that killed processes of this machine left in a folder; *: of any name."""
+    """What killed processes of this machine left of `temporary_name` in a folder, for `name`; *: for any. Links are
+    none of it."""
     pattern = "*" if name == "*" else glob.escape(name)
-    found = folder.glob(f".{pattern}.{glob.escape(socket.gethostname())}.*")
-    return [path for path in found if (process := path.suffix[1:]).isdecimal() and not _is_running(int(process))]
+    found = folder.glob(f".{pattern}.{glob.escape(socket.gethostname())}.*.leeway")
+    return [path for path in found if (process := path.name.split(".")[-2]).isdecimal() and not path.is_symlink()
+            and not _is_running(int(process))]
 
 
 def _is_running(process: int) -> bool:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
 
+from results.store.cell_names import TRACE, files_of
 from results.store.cells import CellFolder, Store
 from results.store.differences import differences
 from results.store.errors import StoreError
-from results.store.files import check_writable, copy_file, copy_folder
+from results.store.files import check_writable, copy_file, copy_files
 from results.store.sample import Record, Sample
 from results.store.timed import Timed
 
 APART = "apart"
-"""Folder for cells that differ: <root>/apart/NAME is a separate store; NAME is the name of the other store."""
+"""Folder for cells that differ: <root>/apart/NAME is a separate store; NAME is the name of the other store, with a
+number behind it where another store of that name is kept there."""
 
 
 @dataclass(slots=True)
@@ -24,6 +28,9 @@ class Merged:
     equal     cells that held all samples of the other store
     apart     cell -> why it was kept apart
     refused   cell -> why it was left alone
+    unknown   paths in the other store's cells that no cell has: they are not copied
+    place     the store with the cells that were kept apart; None without any
+    unhashed  prompts of both stores of which at least one does not know its hash
     """
 
     added: list[str] = field(default_factory=list)
@@ -31,6 +38,9 @@ class Merged:
     equal: list[str] = field(default_factory=list)
     apart: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    place: Path | None = None
+    unhashed: int = 0
 
 
 def merge(into: Store, other: Store) -> Merged:
@@ -47,7 +57,6 @@ def merge(into: Store, other: Store) -> Merged:
         else:
             twins[entry.key] = entry.baseline
     check_writable(into.root, "store.dir")
-    apart = into.root / APART / other.root.resolve().name
     for key in sorted(twins, key=lambda key: (twins[key] != key, key)):  # baselines first
         try:
             if twins[key] in merged.apart:
@@ -56,22 +65,44 @@ def merge(into: Store, other: Store) -> Merged:
                 reason = _bring(other.cell(key), into.cell(key), merged)
             if reason:
                 merged.apart[key] = reason
-                for name in {key, twins[key]} & twins.keys():
-                    if not (apart / name).exists():
-                        copy_folder(other.root / name, apart / name)
         except StoreError as error:
             merged.refused[key] = str(error)
+    if merged.apart:
+        needed = {*merged.apart, *(twins[key] for key in merged.apart)}
+        merged.place = _keep_apart(into, other, sorted(needed & twins.keys()))
     return merged
+
+
+def _keep_apart(into: Store, other: Store, keys: list[str]) -> Path:
+    """Copy these cells into a store of their own below `into`: the first of NAME, NAME-2, … that holds no other
+    samples of them. Raises StoreError."""
+    name = other.root.resolve().name
+    for number in count(1):
+        apart = Store(into.root / APART / (name if number == 1 else f"{name}-{number}"))
+        if all(_is_same(apart.cell(key), other.cell(key)) for key in keys):
+            break
+    for key in keys:
+        if not apart.cell(key).path.exists():
+            copy_files(other.cell(key).path, files_of(other.cell(key).path)[0], apart.cell(key).path)
+    return apart.root
+
+
+def _is_same(kept: CellFolder, theirs: CellFolder) -> bool:
+    """Whether a cell that is kept apart is missing or holds the same samples."""
+    return not kept.path.exists() or kept.samples() == theirs.samples()
 
 
 def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
     """Copy a cell, or add what ours lacks. Returns how the two differ, in which case nothing is written."""
+    known, unknown = files_of(theirs.path)
+    merged.unknown += [f"{theirs.key}/{path}" for path in unknown]
     if not ours.path.exists():
-        copy_folder(theirs.path, ours.path)
+        copy_files(theirs.path, known, ours.path)
         merged.added.append(theirs.key)
         return ""
     with ours.lock():
         compared = differences(ours.samples(), theirs.samples())
+        merged.unhashed += compared.unhashed
         if compared.first:
             return compared.first
         missing, timed = _missing(ours, theirs), _clock(ours, theirs)
@@ -110,11 +141,14 @@ def _copy_others(theirs: CellFolder, ours: CellFolder) -> None:
     are the same."""
     same_clock, same_samples = (_content(theirs, name) == _content(ours, name)
                                 for name in ("timed.jsonl", "samples.jsonl"))
-    for file in sorted(theirs.path.iterdir()):
-        wanted = {"profile.json": same_clock, "summary.json": same_clock and same_samples, "failure.json": False}
-        if file.name.startswith(".") or (ours.path / file.name).exists() or not wanted.get(file.name, True):
-            continue
-        copy_folder(file, ours.path / file.name) if file.is_dir() else copy_file(file, ours.path / file.name)
+    known, _ = files_of(theirs.path)
+    wanted = {"profile.json": same_clock, "summary.json": same_clock and same_samples, "failure.json": False}
+    for name in (path for path in known if path.parent == Path() and wanted.get(path.name, True)):
+        if not (ours.path / name).exists():
+            copy_file(theirs.path / name, ours.path / name)
+    traces = [path.relative_to(TRACE) for path in known if path.parent == Path(TRACE)]
+    if traces and not (ours.path / TRACE).exists():
+        copy_files(theirs.path / TRACE, traces, ours.path / TRACE)
 
 
 def _content(cell: CellFolder, name: str) -> bytes:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 
 from results.store.cells import Store
 from results.store.errors import StoreError
-from results.store.files import leftovers, writing
+from results.store.files import leftovers, temporary_name, writing
 from results.store.index import stamp
 from results.store.locks import is_held
 
@@ -33,24 +31,27 @@ class Orphan:
 
 def orphans(store: Store, is_stale: Callable[[Mapping[str, Any]], str]) -> list[Orphan]:
     """Cells that `is_stale` gives a reason for (configuration -> why no command reads it, else empty), empty cell
-    folders that no process holds, and leftovers of killed processes of this machine. A damaged cell is no orphan."""
+    folders that no process holds, and leftovers of killed processes of this machine. A damaged cell is no orphan, nor
+    is a link."""
     if not store.root.is_dir():
         return []
     cells = {cell.key: stamp(cell) for cell in store.cells()}
     configs = {content.entry.key: content.config for content in store.contents(cells, summaries=False)}
     listed = [Orphan(store.root / key, reason, cells[key])
-              for key, config in configs.items() if config and (reason := is_stale(config))]
+              for key, config in configs.items()
+              if config and not (store.root / key).is_symlink() and (reason := is_stale(config))]
     listed += [Orphan(path, "empty cell folder", stamp(store.cell(path.name)))
                for path in store.folders() if path.name not in cells and _is_abandoned(path)]
     return listed + [Orphan(path, "left by a killed process") for path in leftovers(store.root)]
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Whether a cell's folder is empty, and no process has locked it to fill it."""
-    if any(name[0] != "." for name in os.listdir(folder)):
-        return False
+    """Whether a folder holds nothing but the lock of a cell and what killed processes left of its files, and no process
+    has locked it to fill it."""
     lock = folder / ".lock"
-    return not (lock.exists() and is_held(lock))
+    if folder.is_symlink() or not {*folder.iterdir()} <= {lock, *leftovers(folder)}:
+        return False
+    return not lock.is_symlink() and not (lock.exists() and is_held(lock))
 
 
 def remove(orphan: Orphan, store: Store) -> None:
@@ -63,7 +64,7 @@ def remove(orphan: Orphan, store: Store) -> None:
     with cell.lock():
         if stamp(cell) != orphan.stamp:
             raise StoreError(f"{orphan.path}: changed since it was listed: list it again")
-        aside = orphan.path.with_name(f".{orphan.path.name}.{socket.gethostname()}.{os.getpid()}")
+        aside = temporary_name(orphan.path)
         with writing(orphan.path):
             orphan.path.rename(aside)
             shutil.rmtree(aside)

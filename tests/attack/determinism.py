@@ -90,5 +90,5 @@ def _decoded(output: Path) -> dict[str, Any]:
         method = {name: config[name] for name in ("drafter", "rule", "pruning", "draft")}
         name = f"{config['drafter']['name']}-{config['rule']['name']}-{digest(method)}"
         found[name] = {
-            sample.id: (sample.output_ids, sample.text, sample.score) for sample in cell.good_samples()}
+            sample.id: (sample.output_ids, sample.texts, sample.score) for sample in cell.good_samples()}
     return found

@@ -118,7 +118,7 @@ def test_a_profile_that_a_kill_prevented_is_recorded_later(command) -> None:
     ended.wait()
     for cell in first.store.cells():
         (cell.path / "summary.json").unlink()
-    left = cell.path / f".profile.json.{socket.gethostname()}.{ended.pid}"
+    left = cell.path / f".profile.json.{socket.gethostname()}.{ended.pid}.leeway"
     (cell.path / "profile.json").rename(left)
     again = command(*given, flags=["-m"])
     assert again.status == 0 and not left.exists()

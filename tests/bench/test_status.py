@@ -1,8 +1,9 @@
-"""bench.status: what is done, who works on what, what failed, the time left; and what prune=true removes."""
+"""bench.status: what is done, who works on what, what failed, the time left; and what prune=yes removes."""
 
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -121,18 +122,51 @@ def test_pruning_removes_what_it_lists_and_nothing_else(store: Store, tmp_path: 
     (store.root / ".cell.yaml.elsewhere.1").write_text("of a process of another host")
     assert any(line.startswith("orphans: 3, which no command") for line in shown(capsys, f"store.dir={store.root}"))
     lines = shown(capsys, f"store.dir={store.root}", "prune=true")
+    assert lines[-1] == f"{store.root}: 3 listed, nothing removed; prune=yes removes them"
+    assert (store.root / "tiny-mars-old").exists() and (store.root / "tiny-mars-empty").exists()
+    lines = shown(capsys, f"store.dir={store.root}", "prune=yes")
     assert lines == [f"orphan: {store.root}/tiny-mars-old: identity 2; the current one is 3",
                      f"orphan: {store.root}/tiny-mars-replaced: pair.target={model} was replaced",
                      f"orphan: {store.root}/tiny-mars-empty: empty cell folder",
                      f"{store.root}: 3 removed, 0 left"]
     assert content(store.root) == before
-    assert shown(capsys, f"store.dir={store.root}", "prune=true") == [f"{store.root}: 0 removed, 0 left"]
+    assert shown(capsys, f"store.dir={store.root}", "prune=true") == [f"{store.root}: 0 listed, nothing removed"]
+
+
+def test_pruning_leaves_what_is_not_the_project_s(store: Store, tmp_path: Path,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    """Folders with hidden files of the user, a backup named like a temporary file, links to folders elsewhere."""
+    elsewhere = tmp_path / "elsewhere"
+    for folder, file in ((store.root / "mine", ".git"), (store.root / "notes", ".notes.md"), (elsewhere, "data"),
+                         (store.root / f".backup.{socket.gethostname()}.20240101", "copy")):
+        folder.mkdir()
+        (folder / file).write_text("mine")
+    for name, target in (("linked", elsewhere), ("empty-link", tmp_path / "empty"),
+                         (f".archive.{socket.gethostname()}.99999999.leeway", elsewhere)):
+        target.mkdir(exist_ok=True)
+        (store.root / name).symlink_to(target)
+    before = sorted(store.root.rglob("*")), sorted(elsewhere.rglob("*")), content(store.root)
+    for word in ("true", "yes"):
+        assert status.main([f"store.dir={store.root}", f"prune={word}"]) == 0
+        assert "orphan: " not in capsys.readouterr().out
+    assert (sorted(store.root.rglob("*")), sorted(elsewhere.rglob("*")), content(store.root)) == before
+
+
+def test_pruning_removes_what_a_killed_process_left(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    left = store.root / f".archive.{socket.gethostname()}.99999999.leeway"
+    (left / "cell").mkdir(parents=True)
+    begun = store.root / "tiny-mars-begun"
+    begun.mkdir()
+    (begun / ".lock").touch()
+    (begun / f".cell.yaml.{socket.gethostname()}.99999999.leeway").touch()
+    shown(capsys, f"store.dir={store.root}", "prune=yes")
+    assert not left.exists() and not begun.exists()
 
 
 def test_pruning_leaves_what_is_being_written(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     write(store.root, "tiny-mars-old", identity=1)
     with store.cell("tiny-mars-old").lock():
-        assert status.main([f"store.dir={store.root}", "prune=true"]) == 1
+        assert status.main([f"store.dir={store.root}", "prune=yes"]) == 1
     printed = capsys.readouterr()
     assert "is being written by" in printed.err and "0 removed, 1 left" in printed.out
     assert len(Store(store.root).cell("tiny-mars-old").samples()) == 8
@@ -156,7 +190,7 @@ def test_pruning_leaves_what_changed_since_it_was_listed(store: Store, capsys: p
         return found
 
     monkeypatch.setattr(status, "orphans", listed)
-    assert status.main([f"store.dir={store.root}", "prune=true"]) == 1
+    assert status.main([f"store.dir={store.root}", "prune=yes"]) == 1
     assert "changed since it was listed" in capsys.readouterr().err
     assert len(Store(store.root).cell("tiny-mars-old").samples()) == 9
 

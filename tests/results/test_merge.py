@@ -148,12 +148,12 @@ def test_traces_and_further_measurements_come_along(tmp_path: Path) -> None:
     into, other = store(tmp_path / "a", timed=0), store(tmp_path / "b")
     cell = other.cell(CELL)
     cell.write_record("profile", {"own": {"cycle": 1.0}})
-    cell.write_record("judge", {"mean": 7})
+    cell.write_record("coverage", {"mean": 7})
     (cell.path / "trace").mkdir()
     (cell.path / "trace" / "00000.parquet").write_bytes(b"rows")
     merge(into, other)
     own = into.cell(CELL)
-    assert own.record("judge") == {"mean": 7} and own.record("profile") == cell.record("profile")
+    assert own.record("coverage") == {"mean": 7} and own.record("profile") == cell.record("profile")
     assert (own.path / "trace" / "00000.parquet").read_bytes() == b"rows"
     assert not list(into.root.rglob(".*.*.*.*")), "nothing temporary is left"
 

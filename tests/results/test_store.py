@@ -166,8 +166,8 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(cell):
     """)
     child.communicate()
     host = socket.gethostname()
-    left = {f".{name}.json.{host}.{child.pid}" for name in ("summary", "failure")}
-    others = {f".summary.json.{host}.1", f".summary.json.elsewhere.{child.pid}", ".summary.json.draft"}
+    left = {f".{name}.json.{host}.{child.pid}.leeway" for name in ("summary", "failure")}
+    others = {f".summary.json.{host}.1.leeway", f".summary.json.elsewhere.{child.pid}.leeway", ".summary.json.draft"}
     for name in others:
         (cell.path / name).touch()
     assert {path.name for path in cell.path.iterdir()} == left | others
