@@ -13,7 +13,7 @@ from bench.config.section import checked
 from bench.dry_run.downloads import ask_hub
 from bench.judging.grading import judge_cells
 from bench.reports.analyses.meanings import audit, compare_meanings
-from bench.reports.keep import keep_reports
+from bench.reports.keep import KeptFolder, keep_reports
 from bench.reports.outlook import reachable, show_cells, show_reports
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by
 from bench.reports.own_rule import takes_rule
@@ -122,14 +122,16 @@ def run_reports(command: Command, hydra: Composer) -> int:
     requested = runnable(requested, plans, request, session)
     shown = {name: plan for name, plan in plans.items() if plan.cells or name in requested}
     session.check([cell for plan in shown.values() for cell in plan.all_cells()], "report")
-    if (kept := session.settings.output.keep) is not None:
-        check_writable(kept, "output.keep")
+    if (keep := session.settings.output.keep) is not None:
+        check_writable(keep, "output.keep")
+        kept = KeptFolder(keep)
+        kept.check(plans[name].spec.name for name in requested)
     judged = run_plans([plans[name] for name in requested], session)
     items = render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session)
     own = {plans[name].spec.name: name for name in requested}
     items = [item for item in items if item.spec.name in own]
     log_items(items, session)
-    if kept is not None:
+    if keep is not None:
         endings = {edition.removeprefix(name) for edition, name in own.items()}
         names = [f"{name}{ending}" for name in hydra.options("report") for ending in endings]
         keep_reports([plans[own[item.spec.name]] for item in items], items, names, kept, session)

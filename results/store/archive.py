@@ -50,7 +50,7 @@ def remove_leftovers(beside: Path) -> None:
 
 @contextmanager
 def unpacked(source: Path, beside: Path, max_bytes: int) -> Iterator[tuple[Path, list[str]]]:
-    """As long as it is read: a folder with the cells of an archive, in the folder `beside`, and the names of the members
+    """As long as it is read: a folder with the cells of an archive, in the folder `beside`, and the names of members
     left out, folders and hidden files not counted.
 
     Raises ValueError, one line, for what is no whole archive, holds no cell or several stores, or unpacks to more than

@@ -78,15 +78,16 @@ def test_a_report_traces_what_it_decodes(command, own_conf: Path, trace: str, is
 def test_reports_are_kept_from_one_store_and_one_session(command, own_conf: Path, tmp_path: Path) -> None:
     kept, flags = tmp_path / "kept", ["-cd", str(own_conf)]
     kept.mkdir()
-    for stale in ("own_figure.csv", "mars_table1.md", "README.md"):
-        (kept / stale).write_text("of an earlier store")
+    others = ("own_figure.csv", "mars_table1.md", "README.md", "controls.environment.json")
+    for name in others:
+        (kept / name).write_text("mine")
     given = ("report=own_table", "n=2", "decoding.max_new_tokens=6", f"output.keep={kept}")
     first = command(*given, flags=flags)
     assert first.status == 0, first.err
     files = {file.name for file in kept.iterdir()}
     own = {f"own_table.{ending}" for ending in ("md", "csv", "tex", "environment.json")}
-    assert own | {"TABLES.md", "README.md"} <= files and not files & {"own_figure.csv", "mars_table1.md"}
-    assert (kept / "README.md").read_text() == "of an earlier store", "files of no report stay"
+    assert own | {"TABLES.md", "kept.json", *others} <= files
+    assert all((kept / name).read_text() == "mine" for name in others), "what was not kept stays"
     rows = list(csv.DictReader((kept / "own_table.csv").open()))
     assert {row["cell"] for row in rows} <= {cell.key for cell in first.store.cells()} and rows
     samples = {cell.key: (cell.samples(), cell.timed()) for cell in first.cells}
@@ -123,7 +124,7 @@ def test_kept_reports_stay_until_their_cells_are_measured_anew(command, own_conf
         "own_table", "same_cells", "other_cells"}
     out, left = keep("own_table", "fresh=true")
     assert left == {"own_table", "other_cells"}, "the same cells have other speeds now"
-    assert "removed from" in out and "same_cells, of an earlier measurement" in " ".join(out.split())
+    assert "removed from" in out and "same_cells.md, of an earlier measurement" in " ".join(out.split())
     assert "same_cells" not in (kept / "TABLES.md").read_text()
 
 
