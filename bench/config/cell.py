@@ -286,9 +286,16 @@ class Cell(Section):
             del plain["rule"], plain["draft"]  # nothing is drafted, so neither can matter
         return {"version": IDENTITY_VERSION, **plain}
 
+    def task_contents(self) -> str:
+        """Digest of the task's settings and version, with the content of its files in place of their paths. Raises
+        ConfigError, TaskError."""
+        return digest({"task": by_content(self.task.model_dump(mode="json"), self.task.model_dump()),
+                       "version": self.load_task().version})
+
     def record(self) -> dict[str, Any]:
         """What cell.yaml holds: the resolved settings, the version of what they mean, the fingerprints of their files,
         and the name of the twin whose samples are the baseline. Paths inside the checkout are relative to it."""
         plain = self.model_dump(mode="json", exclude={"n", "half_width", "timed"})
         return {**portable(plain), "identity": IDENTITY_VERSION, "fingerprints": self.fingerprints(),
+                "task_contents": self.task_contents(),
                 "name": self.name, "baseline": self.name if self.is_autoregressive else self.baseline().name}

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+import sys
 import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any
 
 from bench.reports.render import write_page
 from bench.reports.viewer import groups_of_stored, stored_cells
 from results.metrics.so_far import SoFar
+from results.store.errors import StoreError
 from results.store.json_text import json_text
+from results.store.reasons import format_exception
 
 if TYPE_CHECKING:
     from results.store.cells import CellFolder, Store
 
+log = logging.getLogger(__name__)
 HOST = "127.0.0.1"
+MOST_CONNECTIONS, IDLE_S = 32, 30
+"""Clients at a time, and seconds that one may be silent: a page asks for one file after the other."""
 FILES = ("samples.jsonl", "timed.jsonl", "summary.json")
 """What changes while a cell is measured."""
 
@@ -34,28 +42,61 @@ def write_site(store: Store, folder: Path, live: bool = False) -> Path:
 
 
 def progress(store: Store) -> dict[str, Any]:
-    """How far each cell is: answers, those asked for (where its summary says so), tokens, τ, whether it is complete."""
+    """How far each cell is: answers, those asked for (where its summary says so), tokens, τ, whether it is complete; or
+    `error`, why it cannot be read."""
     return {"time": time.time(), "cells": [_progress_of(cell) for cell in store.cells()]}
 
 
 def _progress_of(cell: CellFolder) -> dict[str, Any]:
-    so_far, summary = SoFar.of(cell.good_samples()), cell.summary()
+    try:
+        so_far, summary = SoFar.of(cell.good_samples()), cell.summary()
+    except StoreError as error:  # the other cells can be followed
+        return {"key": cell.key, "error": str(error)}
     return {"key": cell.key, "answers": so_far.answers, "tokens": so_far.tokens, "tau": so_far.tau,
             "asked": None if summary is None else summary.asked, "complete": summary is not None}
 
 
 def serve(store: Store, port: int) -> None:
-    """Serve the site on the loopback address until Ctrl-C. The page is written again for a request after the store has
-    changed. Raises ValueError for a port that is taken."""
+    """Serve the site on the loopback address until Ctrl-C or SIGTERM. The page is written again for a request after the
+    store has changed. Raises ValueError for a port that is taken."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the page's folder is removed
     with TemporaryDirectory() as folder:
         site = Site(store, Path(folder))
         try:
-            server = ThreadingHTTPServer((HOST, port), partial(Handler, site, directory=folder))
+            server = Server((HOST, port), partial(Handler, site, directory=folder))
         except OSError as error:
             raise ValueError(f"port={port}: cannot be used: {error.strerror}; give another, or 0 for any") from error
         with server:
             print(f"http://{HOST}:{server.server_port}/ (Ctrl-C ends it)", flush=True)
             server.serve_forever()
+
+
+class Server(ThreadingHTTPServer):
+    """Answers at most `MOST_CONNECTIONS` clients at a time; those beyond are turned away."""
+
+    def __init__(self, *given: Any) -> None:
+        self._free = BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """As the base class does it."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that left is no error; any other is one line."""
+        error = sys.exception()
+        if not isinstance(error, ConnectionError | TimeoutError):
+            log.error("a request failed: %s", format_exception(error) if isinstance(error, Exception) else error)
 
 
 class Site:
@@ -86,21 +127,38 @@ class Site:
 class Handler(SimpleHTTPRequestHandler):
     """Sends the site's files, and `live.json`; only to pages that this machine opened by its own address."""
 
+    timeout = IDLE_S
+
     def __init__(self, site: Site, *args: Any, **options: Any) -> None:
         self.site = site
         super().__init__(*args, **options)
 
     def do_GET(self) -> None:
         """One request."""
-        if self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
-            return self.send_error(403, "ask by the address that bench.view printed")
+        if not self._is_ours():
+            return None
         if self.path == "/favicon.ico":  # browsers ask for one by themselves
             return self._send(204, "")
         if self.path == "/live.json":
             return self._send(200, self.site.progress())
         if self.path == "/":
-            self.site.refresh()
+            try:
+                self.site.refresh()
+            except StoreError as error:
+                return self.send_error(500, "the store cannot be read", str(error))
         return super().do_GET()
+
+    def do_HEAD(self) -> None:
+        """The headers of a file."""
+        if self._is_ours():
+            super().do_HEAD()
+
+    def _is_ours(self) -> bool:
+        """Whether a page of this machine asks; any other is refused."""
+        if self.headers.get("Host", "").partition(":")[0] in (HOST, "localhost"):
+            return True
+        self.send_error(403, "ask by the address that bench.view printed")
+        return False
 
     def _send(self, status: int, text: str) -> None:
         body = text.encode()

@@ -11,6 +11,7 @@ from bench.config.errors import ConfigError
 from bench.run.progress import display_names
 from bench.run.texts import texts_of
 from results.reports.viewer.cells import Group, Viewed
+from results.store.errors import StoreError
 from results.store.traces import TraceFolder
 from tasks.base import TaskError
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tasks.base import Prompt
 
 log = logging.getLogger(__name__)
+WITHOUT = {False: "without the prompts: the task cannot read them",
+           True: "without the prompts: the files of the task have changed since"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +34,39 @@ class Stored:
     cell      the cell; its name needs the models, which another machine may lack
     key       its folder
     baseline  the folder of its autoregressive twin
+    contents  digest of its task's files when it was measured; None where it was not recorded
     """
 
     cell: Cell
     key: str
     baseline: str
+    contents: str | None
 
 
 def groups_of(cells: Iterable[Cell], store: Store) -> list[Group]:
     """The groups of these cells and of their autoregressive twins. Raises StoreError."""
     twins = {cell.name: cell if cell.is_autoregressive else cell.baseline() for cell in cells}
-    both = [Stored(one, one.name, twin.name) for cell in cells for twin in [twins[cell.name]] for one in (twin, cell)]
+    both = [Stored(one, one.name, twin.name, (store.cell(one.name).config() or {}).get("task_contents"))
+            for cell in cells for twin in [twins[cell.name]] for one in (twin, cell)]
     return groups_of_stored(both, store)
 
 
 def stored_cells(store: Store) -> list[Stored]:
-    """Every cell of a store. One whose configuration this version cannot read is left out with a warning. Raises
-    StoreError."""
+    """Every cell of a store. One that is damaged, or whose configuration this version cannot read, is left out with a
+    warning."""
     from bench.config.cell import Cell  # torch, which a refused command should not cost
 
     cells = []
     for folder in store.cells():
-        config = folder.config() or {}
         try:
+            config = folder.config() or {}
             cell = Cell.parsed({**config, "n": None, "timed": 0})
-        except ConfigError as error:
+            folder.check()
+            folder.samples(), folder.timed()
+        except (ConfigError, StoreError) as error:
             log.warning("%s is not shown: %s", folder.path, error)
             continue
-        cells.append(Stored(cell, folder.key, str(config.get("baseline", folder.key))))
+        cells.append(Stored(cell, folder.key, str(config.get("baseline", folder.key)), config.get("task_contents")))
     return cells
 
 
@@ -74,7 +82,8 @@ def groups_of_stored(cells: Iterable[Stored], store: Store) -> list[Group]:
 def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
     cells = [one.cell for one in members]
     first, names = cells[0], display_names(cells)
-    prompts = {prompt.id: prompt for prompt in _prompts(cells)}
+    changed = any(_has_changed(one) for one in members)
+    prompts = {} if changed else {prompt.id: prompt for prompt in _prompts(cells)}
     viewed = []
     for one, name in zip(members, names, strict=True):
         cell, folder = one.cell, store.cell(one.key)
@@ -92,8 +101,16 @@ def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
              *([f"top-k {decoding.top_k}"] if decoding.top_k else []),
              f"seed {first.seed}", f"≤ {first.max_new_tokens} tokens",
              *(["texts only: its tokenizer is not on this machine"] if texts is None else []),
-             *(["without the prompts: the task cannot read them"] if not prompts else [])]
+             *([WITHOUT[changed]] if not prompts else [])]
     return Group(key, first.task.name, ", ".join(about), viewed, messages, texts)
+
+
+def _has_changed(one: Stored) -> bool:
+    """Whether the files of the cell's task are known to be others than when it was measured."""
+    try:
+        return one.contents not in (None, one.cell.task_contents())
+    except (ConfigError, TaskError):  # a file that was moved: the answers are shown without their prompts
+        return False
 
 
 def _settings(cell: Cell) -> str:

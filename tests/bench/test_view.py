@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from bench import view
-from bench.reports.site import Handler, Site, progress
+from bench.reports.site import MOST_CONNECTIONS, Handler, Server, Site, progress
 from results.store.cells import Store
 from tests.helpers import browser
 
@@ -31,7 +38,7 @@ def measured(command) -> Store:
 @pytest.fixture
 def server(measured: Store, tmp_path: Path) -> Iterator[str]:
     handler = partial(Handler, Site(measured, tmp_path / "site"), directory=str(tmp_path / "site"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -87,6 +94,73 @@ def test_it_follows_a_run(server: str, measured: Store) -> None:
     request = urllib.request.Request(f"{server}/live.json", headers={"Host": "evil.example"})
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(request)
+
+
+def test_a_damaged_cell_hides_no_other(server: str, measured: Store, caplog: pytest.LogCaptureFixture) -> None:
+    with next(iter(measured.root.glob("*mars*"))).joinpath("samples.jsonl").open("a") as samples:
+        samples.write("not a sample\n")
+    with urllib.request.urlopen(f"{server}/") as answer:
+        assert answer.read().decode().count("<tr data-cell=") == 2
+    assert "is not shown" in caplog.text and "samples.jsonl line 4" in caplog.text
+    with urllib.request.urlopen(f"{server}/live.json") as answer:
+        told = json.loads(answer.read())["cells"]
+    assert [("error" in cell, cell.get("answers")) for cell in told if "error" not in cell] == [(False, 3)] * 2
+    assert sum("samples.jsonl line 4" in cell.get("error", "") for cell in told) == 1
+
+
+def test_clients_that_misbehave(server: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str],
+                                monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handler, "timeout", 1)
+    request = urllib.request.Request(f"{server}/", headers={"Host": "evil.example"}, method="HEAD")
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(request)
+    port = int(server.rpartition(":")[2])
+    half = [socket.create_connection(("127.0.0.1", port)) for _ in range(3 * MOST_CONNECTIONS)]
+    for one in half:
+        with contextlib.suppress(OSError):
+            one.sendall(b"GET / HT")
+    time.sleep(0.5)
+    assert threading.active_count() <= MOST_CONNECTIONS + 10
+    for one in half[::2]:  # clients that leave early
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        one.close()
+    time.sleep(2)
+    with urllib.request.urlopen(f"{server}/live.json") as answer:
+        assert len(json.loads(answer.read())["cells"]) == 3
+    for one in half[1::2]:
+        one.close()
+    assert "Traceback" not in caplog.text + capsys.readouterr().err
+
+
+def test_a_terminated_server_leaves_nothing(measured: Store, tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "bench.view", f"store.dir={measured.root}", "port=0"],
+                               cwd=Path(__file__).parents[2], env=os.environ | {"TMPDIR": str(tmp_path)}, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    address = process.stdout.readline().split()[0]
+    with urllib.request.urlopen(address) as answer:
+        assert answer.status == 200
+    assert list(tmp_path.glob("tmp*/index.html"))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143 and not list(tmp_path.glob("tmp*")) and process.stderr.read() == ""
+
+
+def test_prompts_that_have_changed_are_not_shown(command, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"id": "p0", "prompt": "The cat sat on the mat."}\n')
+    store = command("method=sps", "task=prompts", f"task.path={file}", "timed=0", "n=1").store
+
+    def shown() -> dict:
+        assert view.main([f"store.dir={store.root}", f"bundle={tmp_path / 'bundle'}"]) == 0
+        [group] = data((tmp_path / "bundle" / "index.html").read_text(), "index")["groups"]
+        return group
+
+    before = shown()
+    assert "without the prompts" not in before["about"]
+    file.write_text('{"id": "p0", "prompt": "A dog stood in the rain."}\n')
+    after = shown()
+    assert "without the prompts: the files of the task have changed since" in after["about"]
+    assert len(after["cells"]) == len(before["cells"]) == 2, "the answers are shown"
+    assert "A dog stood" not in (tmp_path / "bundle" / "index.html").read_text()
 
 
 @pytest.mark.slow

@@ -16,7 +16,9 @@
   /** Cells that have grown since the page was made, with τ so far and the speed since the last answer. */
   function tell(now) {
     const grown = now.cells.filter(cell => cell.answers > (shown.get(cell.key) ?? 0));
-    if (!grown.length) return say([]);
+    const broken = now.cells.filter(cell => cell.error).map(cell =>
+      make("li", {}, make("bdi", {}, cell.key), ` cannot be read: ${cell.error}`));
+    if (!grown.length) return say(broken.length ? [make("ul", {}, ...broken)] : []);
     const lines = grown.map(cell => {
       const old = before?.cells.find(one => one.key === cell.key), passed = before && now.time - before.time;
       const rate = old && passed ? (cell.tokens - old.tokens) / passed : null;
@@ -27,7 +29,7 @@
     const button = make("button", {type: "button"}, "Show them");
     button.addEventListener("click", () => location.reload());
     before = now;
-    say([`${grown.length} ${grown.length > 1 ? "cells have" : "cell has"} new answers. `, button, make("ul", {}, ...lines)]);
+    say([`${grown.length} ${grown.length > 1 ? "cells have" : "cell has"} new answers. `, button, make("ul", {}, ...lines, ...broken)]);
   }
 
   function say(content) {
