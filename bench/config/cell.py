@@ -35,7 +35,6 @@ LONGEST_LABEL = 200
 AUTO = "auto"
 NOTHING_TO_JUDGE = ("lossless", "greedy")  # rules that leave autoregressive decoding what it is
 
-
 _READABLE: set[tuple[Any, ...]] = set()
 """Tasks with the state of their files, n and seed whose prompts were read: a report has many cells of one task."""
 

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from methods.engine import packages, user_cache
+from methods.engine.gguf_counts import check_counts
 from methods.engine.source import ModelError, is_package
 
 RECORD = "gguf.json"
@@ -44,6 +45,7 @@ def read_header(file: Path) -> Header:
     from gguf import GGUFReader  # a few tenths of a second
 
     try:
+        check_counts(file)
         reader = GGUFReader(file)
         architecture = str(reader.fields["general.architecture"].contents())
         size = reader.fields.get(f"{architecture}.vocab_size")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import NonNegativeFloat, NonNegativeInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from results.exchange.base import Exchanged
 from results.exchange.lines import Fields
+from results.exchange.plausible import LONGEST_CYCLE
+
+PerStep = Annotated[int, Field(ge=0, le=LONGEST_CYCLE)]
 
 
 class Acceptance(Fields):
@@ -28,8 +31,8 @@ class Acceptance(Fields):
     num_accepted_draft_tokens: NonNegativeInt
     num_draft_tokens: NonNegativeInt
     num_spec_tokens: NonNegativeInt | None = None
-    per_step_accepted: list[NonNegativeInt] | None = None
-    per_step_drafted: list[NonNegativeInt] | None = None
+    per_step_accepted: list[PerStep] | None = None
+    per_step_drafted: list[PerStep] | None = None
 
     def check(self, histogram: Sequence[int]) -> None:
         """Raise ValueError, naming the field, if the counts contradict each other. [i] of `histogram`: cycles with i

@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from results.exchange.base import Converter, Exchanged, ExchangeError, Failed, Source
 from results.exchange.cells import OVERALL, ImportedCell, Prompts, add_answer, imported_cell
 from results.exchange.lines import raw_lines
+from results.exchange.plausible import check
 from results.store.errors import StoreError, first_fault
 from results.store.files import remove, replace_text, replacing
 from results.store.json_text import from_json, json_text
@@ -116,22 +117,28 @@ def imported_folders(root: Path) -> list[ImportedFolder]:
 def bring_in(root: Path, name: str, converter: Converter, file: Path, baseline: Path | None = None,
              count: Count | None = None) -> Imported:
     """Read a file of format `name` into `root`; a second import replaces the first. `baseline`: a file of the
-    same format with the baseline's answers to the same prompts; `count`: tokens of a text, for the restated arithmetic
-    of the format's own speed script. Raises ExchangeError for a wrong file, of which nothing is kept; StoreError
-    if the folder cannot be written."""
-    base = None if baseline is None else _read_in(root, name, converter, baseline)
+    same format with the baseline's answers to the same prompts, whose own import, if there is one, stays as it is;
+    `count`: tokens of a text, for the restated arithmetic of the format's own speed script. Raises ExchangeError for a
+    wrong file, of which nothing is kept; StoreError if the folder cannot be written."""
+    begun: list[ImportedFolder] = []
     try:
-        own = _read_in(root, name, converter, file)
-    except ExchangeError:
-        if base is not None:
-            base.folder.discard()
+        base = None if baseline is None else _read_in(root, name, converter, baseline, begun)
+        own = _read_in(root, name, converter, file, begun)
+        if base is not None and not (base.folder.path / ABOUT).exists():
+            _finish(base, None, name, converter, count)
+        return _finish(own, base, name, converter, count)
+    except BaseException:
+        for folder in begun:
+            folder.discard()
         raise
+
+
+def _finish(own: _Reading, base: _Reading | None, name: str, converter: Converter, count: Count | None) -> Imported:
+    """Write the numbers of a file that was read: it is imported then."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    for one, beside in ((base, None), (own, base)):
-        if one is not None:
-            about = Imported(one.folder.key, name, str(one.file), one.sha256, at, one.answers, dict(one.failed),
-                             None if beside is None else beside.folder.key, _cells(one, beside, converter, count))
-            replace_text(one.folder.path / ABOUT, json_text(sealed(asdict(about)), indent=1) + "\n")
+    about = Imported(own.folder.key, name, str(own.file), own.sha256, at, own.answers, dict(own.failed),
+                     None if base is None else base.folder.key, _cells(own, base, converter, count))
+    replace_text(own.folder.path / ABOUT, json_text(sealed(asdict(about)), indent=1) + "\n")
     return about
 
 
@@ -147,26 +154,27 @@ class _Reading:
     prompts: Prompts
 
 
-def _read_in(root: Path, name: str, converter: Converter, file: Path) -> _Reading:
-    """Write the answers of a file, line by line."""
+def _read_in(root: Path, name: str, converter: Converter, file: Path, begun: list[ImportedFolder]) -> _Reading:
+    """Write the answers of a file, line by line; its folder joins `begun`."""
     sha256 = _sha256(file)
     folder = ImportedFolder(root, f"{PREFIX}{name}-{sha256[:12]}")
+    begun.append(folder)
     prompts, failed, answers = Prompts(), Counter[str](), 0
-    try:
-        with replacing(folder.path / ANSWERS) as temporary, open(temporary, "wb") as lines:
-            for record in converter.read(file):
-                if isinstance(record, Failed):
-                    failed[record.reason] += 1
-                    continue
-                add_answer(prompts, record)
-                lines.write(_line(folder.key, file, record))
-                answers += 1
-            if not answers:
-                reasons = "; ".join(f"{count} × {reason}" for reason, count in failed.items()) or "it is empty"
-                raise ExchangeError(f"{file}: no answer to measure: {reasons}")
-    except ExchangeError:
-        folder.discard()
-        raise
+    with replacing(folder.path / ANSWERS) as temporary, open(temporary, "wb") as lines:
+        for record in converter.read(file):
+            if isinstance(record, Failed):
+                failed[record.reason] += 1
+                continue
+            try:
+                check(record)
+            except ValueError as error:
+                raise ExchangeError(f"{file}: {record.id}: {error}") from error
+            add_answer(prompts, record)
+            lines.write(_line(folder.key, file, record))
+            answers += 1
+        if not answers:
+            reasons = "; ".join(f"{count} × {reason}" for reason, count in failed.items()) or "it is empty"
+            raise ExchangeError(f"{file}: no answer to measure: {reasons}")
     return _Reading(file, folder, sha256, answers, failed, prompts)
 
 

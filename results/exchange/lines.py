@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from results.exchange.base import Converter, Exchanged, ExchangeError, Read, Source, Written
+from results.exchange.plausible import check, check_depth
 from results.store.errors import first_fault
 from results.store.files import replacing
 from results.store.json_text import from_json, json_text
@@ -59,6 +60,10 @@ def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             raise ExchangeError(f"{place}: is not JSON ({one_line(error)})") from error
         if not isinstance(data, dict):
             raise ExchangeError(f"{place}: is not a JSON object but {type(data).__name__}")
+        try:
+            check_depth(data)
+        except ValueError as error:
+            raise ExchangeError(f"{place}: {error}") from error
         yield place, data
 
 
@@ -83,7 +88,10 @@ class LineFormat(Converter):
         for place, data in json_lines(file):
             try:
                 records = list(self.parse(data))
-            except ValueError as error:
+                for record in records:
+                    if isinstance(record, Exchanged):
+                        check(record)
+            except (ValueError, OverflowError) as error:
                 raise ExchangeError(f"{place}: {one_line(error)}") from error
             for record in records:
                 if isinstance(record, Exchanged):

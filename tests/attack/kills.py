@@ -45,6 +45,8 @@ class Killed:
         """Start the command and kill one of its processes; None where it ended before. A finished store is compared
         with the undisturbed one, and the next run begins with an empty one."""
         before = lines(self.output / "store")
+        if field.draw.random() < 0.1:
+            self._turn_the_clock_back()
         running = self._start(self.output, real)
         moment = field.draw.uniform(0, 1.1 * self.seconds + 3 * real)
         running.poll(moment)
@@ -69,6 +71,12 @@ class Killed:
         ended = self._start(self.output).ended(LIMIT)
         name = f"{' '.join(self.words)}: completed after the last kill"
         return Trial(name, self._fault(before, ended, complete=True))
+
+    def _turn_the_clock_back(self) -> None:
+        """Make every file of the store a day newer than the clock, as they are after the clock was set back."""
+        later = time.time() + 86400
+        for path in self.output.rglob("*"):
+            os.utime(path, (later, later), follow_symlinks=False)
 
     def _start(self, output: Path, real: bool = False) -> warm.Running:
         start = warm.real if real else warm.start

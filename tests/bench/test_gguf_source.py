@@ -85,7 +85,7 @@ def test_a_dry_run_converts_nothing(command, file) -> None:
 
 @pytest.mark.parametrize(("words", "complaint"), [
     (["pair.target=none.gguf"], "pair.target=none.gguf: no such file; give a GGUF file"),
-    (["pair.target={torn}"], "torn.gguf: not a whole GGUF file (GGUF magic invalid); fetch it again"),
+    (["pair.target={torn}"], "torn.gguf: not a whole GGUF file (it does not begin with GGUF); fetch it again"),
     (["pair.eagle3={file}", "method=eagle3"], "tiny.gguf: a head is not read from GGUF; give a folder or a hub name"),
     (["pair.target=package:tiny/tiny.gguf"], "as package:NAME==VERSION/PATH/IN/WHEEL.gguf"),
     (["pair.target='package:tiny==1/tiny.gguf'"], "its revision must be the SHA-256 of the wheel"),

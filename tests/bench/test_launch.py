@@ -11,9 +11,9 @@ from bench.config import launchers
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.run.complete import Passes
+from bench.run.lab import Lab
 from bench.run.launch import local
 from bench.run.launch.work import Work, complete, next_for, works_of
-from bench.run.models import ModelPool
 from results.store.cells import Store
 from results.store.claims import rotation_held
 from tests.attack.stores import decoded, difference, doubled
@@ -53,9 +53,9 @@ def test_a_worker_goes_on_with_the_pair_that_it_has_loaded(cells, tmp_path: Path
 def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Path) -> None:
     [work] = works_of(cells("method=sps,mars", "n=1", "decoding.max_new_tokens=8"), PASSES, Store(tmp_path))
     with rotation_held(tmp_path, work.rotation, ["x"]):
-        assert set(complete(work, ModelPool())) == {cell.name for cell in work.cells}
+        assert set(complete(work, Lab())) == {cell.name for cell in work.cells}
     assert Store(tmp_path).cells() == [], "not a part of it is measured here"
-    assert complete(work, ModelPool()) == ()
+    assert complete(work, Lab()) == ()
     assert [Store(tmp_path).cell(cell.name).summary().timed for cell in work.cells] == [1, 1]
 
 
@@ -87,7 +87,7 @@ def test_a_worker_with_too_few_gpus_says_so(cells, tmp_path: Path, monkeypatch: 
     [work] = works_of(cells("method=sps", "n=1", "launch=slurm", "engine.device=cuda", "engine.parallel=tensor",
                             "engine.devices=2"), PASSES, Store(tmp_path))
     with pytest.raises(ConfigError, match=r"^engine.devices=2: there are 1 CUDA devices here, and 2 are needed; "):
-        complete(work, ModelPool())
+        complete(work, Lab())
 
 
 def test_one_process_on_a_cpu_and_no_more_than_rotations(cells) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench.run.lab import LabMethod
 from bench.run.timed_pass.profiling import PHASES, Phases, profile_of, profiles
 from bench.vs_transformers import ForwardClock, VsTransformers, eagle3_head, forward_of, main, overhead
 from methods import registry
@@ -50,7 +51,7 @@ def test_every_clocked_function_takes_time_and_changes_no_token(pair_folder: Pat
 
 @pytest.mark.parametrize(("decoder", "dtype"), RUNS)
 def test_every_phase_takes_time_and_the_head_is_part_of_verify(pair_folder: Path, decoder: str, dtype: str) -> None:
-    methods = [method for method, _ in methods_of(pair_folder, decoder, dtype).values()]
+    methods = [LabMethod(method) for method, _ in methods_of(pair_folder, decoder, dtype).values()]
     prompts = list(MiniTask("mini_gsm").prompts(1))
     for found in profiles(methods, prompts, Limits(NEW, frozenset()), lambda prompt, turn: "phases"):
         assert found is not None and found.prompts == [found.phases], "one prompt"

@@ -20,7 +20,7 @@ def two_turn_store(root: Path) -> Store:
     config = {"pair": {"name": "tiny", "target": "/home/user/models/target"}, "rule": {"name": "lossless"},
               "drafter": {"name": "none"}, "task": {"name": "made_up"}, "decoding": {"temperature": 1.0},
               "draft": {"length": 4}, "seed": 0, "baseline": "tiny-ar-made_up"}
-    shared = {"texts": TEXTS, "text": "\n\n".join(TEXTS), "finish": ["eos", "length"], "turn_tokens": [5, 3],
+    shared = {"texts": TEXTS, "finish": ["eos", "length"], "turn_tokens": [5, 3],
               "prompt_tokens": 9, "answer": "42"}
     plain = [sample(f"p{i}", range(8), committed=[1] * 6, accepted=[0] * 6, score=float(i > 0), **shared)
              for i in range(3)]

@@ -217,7 +217,7 @@ def test_a_large_file_is_read_line_by_line(tmp_path: Path) -> None:
     file, number = tmp_path / "file.jsonl", 300
     with file.open("w") as lines:
         for name in range(number):
-            choice = {"turns": ["x" * 100_000], "new_tokens": [3 + name % 5], "wall_time": [1.0], "accept_lengths": [3]}
+            choice = {"turns": ["x" * 100_000], "new_tokens": [3 + name % 2], "wall_time": [1.0], "accept_lengths": [3]}
             lines.write(json.dumps({"question_id": name, "choices": [choice]}) + "\n")
     tracemalloc.start()
     prompts = sum(1 for _ in FORMAT.read(file))

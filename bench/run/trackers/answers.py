@@ -38,8 +38,8 @@ def row_of(record: Compared | FailedSample) -> dict[str, Any]:
         return {"id": record.id, "error": record.error}
     sample, timed = record.sample, record.timed
     cycles = len(sample.committed)
-    row: dict[str, Any] = {name: getattr(sample, name) for name in ("id", "text", "score", "answer")}
-    row["tokens"] = len(sample.output_ids)
+    row: dict[str, Any] = {"id": sample.id, "text": "\n\n".join(sample.texts), "score": sample.score,
+                           "answer": sample.answer, "tokens": len(sample.output_ids)}
     if cycles:
         row |= {"tau": sum(sample.committed) / cycles, "accept_len": sum(sample.accepted) / cycles}
     if timed is not None:

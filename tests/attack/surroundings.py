@@ -1,0 +1,165 @@
+"""What surrounds a store: a kept folder and a store with files of the user, and the viewer's server with clients that
+misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.attack import warm
+from tests.attack.foreign import LIMIT, answered, measured, snapshot
+from tests.attack.part import Field, Trial
+from tests.attack.stores import Decoded, decoded, difference
+
+REPORT = ("report=arc_table7", "n=2", "timed=0", "decoding.max_new_tokens=4", "engine.threads=1")
+MINE = ("arc_table7.md", "arc_table7.csv", "arc_table7.environment.json", "TABLES.md", "index.html", "kept.json",
+        "controls.md", "mars_table1.csv", "mars_table1.environment.json", "notes.txt", ".git/config", "a/b.md")
+"""Files of the user in a kept folder."""
+IN_STORE = (".git/config", "notes/a.md", ".backup.HOST.20240101/a", ".samples.jsonl.1.leeway", "cell-0123456789/.git/a",
+            "cell-0123456789/.notes", "lossless-aaaaaaaaaa/trace/own.txt", ".x.host.12.leeway/a", "deep/.lock",
+            "samples.jsonl", ".tmp.1")
+"""Files of the user in a store."""
+
+
+def kept(field: Field) -> Iterator[Trial]:
+    """A report is drawn into a folder with random files of the user: they stay as they are."""
+    output = field.folder / "output"
+    first = _keep(output, field.folder / "never", field)
+    if first.status != 0:
+        raise RuntimeError(f"status {first.status}: {first.err[-300:]}")
+    for _ in range(2 if field.short else 10_000):
+        folder = field.folder / "kept"
+        own = field.draw.random() < 0.5 and _keep(output, folder, field).status == 0
+        chosen = [name for name in field.draw.sample(MINE, field.draw.randint(1, 4))
+                  if not (own and name == "kept.json")]  # the record of what is kept is this project's own
+        for name in chosen:
+            _write(folder / name, field.draw.choice(["the user's own\n", "", "| a | b |\n"]))
+        linked = field.draw.random() < 0.2 and not (folder / "controls.csv").exists()
+        if linked:
+            (folder / "controls.csv").symlink_to(output)
+        before = snapshot(folder)
+        ended, after = _keep(output, folder, field), snapshot(folder)
+        changed = [name for name in (*chosen, *["controls.csv"] * linked) if after.get(name) != before[name]]
+        fault = answered(ended) or (f"{changed[0]} was changed or removed" if changed else "")
+        yield Trial(f"{'kept before, ' * own}{', '.join(chosen)}{', a link' * linked}", fault)
+        warm.remove(folder)
+
+
+def _keep(output: Path, folder: Path, field: Field) -> warm.Ended:
+    return warm.start(["bench", *REPORT, f"output.dir={output}", f"output.keep={folder}"],
+                      field.folder / "log").ended(LIMIT * 5)
+
+
+def prune(field: Field) -> Iterator[Trial]:
+    """A store with random files, folders and links of the user: listed or not, they stay, and so do the cells."""
+    whole, outside = measured(field.folder / "measured"), field.folder / "outside"
+    expected = decoded(whole)
+    _write(outside / "notes.txt", "the user's own\n")
+    for _ in range(3 if field.short else 10_000):
+        store = field.folder / "store"
+        shutil.copytree(whole, store)
+        chosen = field.draw.sample(IN_STORE, field.draw.randint(1, 4))
+        for name in chosen:
+            _write(store / name, "the user's own\n")
+        if linked := field.draw.random() < 0.5:
+            (store / field.draw.choice(["link", ".link.leeway", "mars-0123456789"])).symlink_to(outside)
+        before, again = (snapshot(outside), snapshot(store)), field.draw.choice(["true", "yes"])
+        ended = warm.start(["bench.status", f"store.dir={store}", f"prune={again}"], field.folder / "log").ended(LIMIT)
+        second = warm.start(["bench.status", f"store.dir={store}", "prune=yes"], field.folder / "log").ended(LIMIT)
+        after = snapshot(store)
+        changed = [name for name in _mine(before[1], chosen, linked) if after.get(name) != before[1][name]]
+        fault = (answered(ended) or answered(second) or (f"{changed[0]} was changed or removed" if changed else "")
+                 or ("a file outside the store was changed" if snapshot(outside) != before[0] else "")
+                 or _lost(store, expected))
+        yield Trial(f"prune={again}: {', '.join(chosen)}{', a link' * linked}", fault)
+        warm.remove(store)
+
+
+def _mine(before: dict[str, str], chosen: list[str], linked: bool) -> list[str]:
+    """The user's files and links in a store, but names that only this project gives."""
+    own = [name for name in chosen if not name.startswith(".x.host.12.leeway")]
+    return own + [name for name in before if linked and name in ("link", ".link.leeway", "mars-0123456789")]
+
+
+def _lost(store: Path, expected: Decoded) -> str:
+    """The cells of a store that differ from what was measured."""
+    return difference({key: cell for key, cell in decoded(store).items() if key in expected}, expected)
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def server(field: Field) -> Iterator[Trial]:
+    """Random requests to the viewer while one of its cells is damaged and mended: it keeps answering."""
+    store = measured(field.folder / "measured")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    running = warm.start(["bench.view", f"store.dir={store}", f"port={port}"], field.folder / "log", cpu=3600)
+    samples = next(store.glob("*mars*")) / "samples.jsonl"
+    whole = samples.read_bytes()
+    try:
+        if not _waits(port, running):
+            raise RuntimeError("the server does not answer")
+        for number in range(20 if field.short else 10_000):
+            damaged = number % 7 == 6
+            if damaged:
+                samples.write_bytes(whole[:field.draw.randrange(len(whole))] + b"\xff{")
+            what = field.draw.choice(REQUESTS)
+            _send(port, what)
+            fault = "" if running.poll() is None else "the server ended"
+            fault = fault or ("" if _status(port, "/live.json") == 200 else "/live.json is not answered")
+            fault = fault or ("" if number % 5 or _status(port, "/") == 200 else "/ is not answered")
+            samples.write_bytes(whole)
+            yield Trial(f"{what[:60]!r}{', a damaged cell' * damaged}", fault)
+    finally:
+        warm.end(running.session())
+    ended = running.ended(LIMIT)
+    yield Trial("what it printed", f"traceback: {ended.err.splitlines()[-1]}" if ended.traceback else "")
+
+
+LOCAL = b"Host: 127.0.0.1\r\n"
+SECRET = b"root:"
+REQUESTS = (
+    b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"HEAD / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+    b"GET / HTTP/1.1\r\n\r\n", b"GET /../../../../etc/passwd HTTP/1.1\r\n" + LOCAL + b"\r\n",
+    b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\n" + LOCAL + b"\r\n", b"GET //etc/passwd HTTP/1.1\r\n" + LOCAL + b"\r\n",
+    b"POST / HTTP/1.1\r\n" + LOCAL + b"Content-Length: 99999999\r\n\r\nx", b"GET / HT", b"\x00" * 5000, b"\r\n\r\n",
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n" + LOCAL + b"\r\n",
+    b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 1000 + b"\r\n",
+    b"GET /live.json HTTP/1.1\r\n" + LOCAL + b"Range: bytes=0-99999999999999\r\n\r\n", b"PUT /x HTTP/9.9\r\n\r\n",
+    b"GET /%00%0d%0aX:y HTTP/1.1\r\n" + LOCAL + b"\r\n", b"GET /live.json?x=" + b"%ff" * 900 + b" HTTP/1.1\r\n\r\n",
+)
+"""What clients send; each then leaves without reading all of the answer."""
+
+
+def _send(port: int, request: bytes) -> None:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+        client.settimeout(0.3)
+        client.sendall(request)
+        answer = client.recv(1000)
+        assert SECRET not in answer, "a file outside the site was served"
+
+
+def _status(port: int, path: str) -> int | None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        connection.request("GET", path)
+        return connection.getresponse().status
+    return None
+
+
+def _waits(port: int, running: warm.Running) -> bool:
+    """Whether the server answers within a minute."""
+    for _ in range(120):
+        if _status(port, "/") == 200:
+            return True
+        if running.poll(0.5) is not None:
+            return False
+    return False
