@@ -17,9 +17,9 @@ from pydantic import Field
 from bench.config.command import FAILED, run_yaml_command
 from bench.config.section import Section, validated
 from bench.config.settings import Folder
-from results.store.archive import remove_leftovers, unpacked
+from results.store.archive import UNPACKED, unpacked
 from results.store.cells import Store
-from results.store.files import check_writable
+from results.store.files import check_writable, remove_leftovers
 from results.store.merge import merge
 
 
@@ -51,7 +51,7 @@ def run(config: Mapping[str, Any]) -> int:
     into, source = settings.store.dir, settings.source
     if source.exists() and into.resolve() == source.resolve():
         raise ValueError(f"from={source}: is store.dir itself; give another store")
-    remove_leftovers(into)
+    remove_leftovers(into / UNPACKED)
     with folder_of(source, into, settings.max_bytes) as (folder, others):
         if not (other := Store(folder)).cells():
             raise ValueError(f"from={source}: holds no cell (no CELL/cell.yaml); give the store of a run")

@@ -23,6 +23,7 @@ from pydantic import NonNegativeInt
 
 from results.exchange.base import Converter, Exchanged, ExchangeError, Read, Source, Written
 from results.exchange.lines import LINE_BYTES, Fields, json_lines, parsed, write_objects
+from results.exchange.plausible import MOST
 from results.store.files import replace_text
 from results.store.json_text import from_json, json_text
 from results.store.reasons import one_line
@@ -155,7 +156,7 @@ def _task(samples: Path) -> str:
 
 def _score(name: str, data: dict[str, Any]) -> float:
     value = data.get(name)
-    if isinstance(value, bool | int | float) and math.isfinite(value):
+    if isinstance(value, bool | int | float) and -MOST <= value <= MOST:
         return float(value)
     raise ValueError(f"{name}: is listed in metrics and must be a number, not {str(value)[:20]}")
 

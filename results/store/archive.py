@@ -13,7 +13,7 @@ from typing import NoReturn
 from zlib import error as ZlibError
 
 from results.store.cell_names import KEY, is_known
-from results.store.files import leftovers, temporary_name, writing
+from results.store.files import temporary_name, writing
 from results.store.reasons import one_line
 
 MOST_MEMBERS = 200_000
@@ -40,12 +40,6 @@ class _Member(tarfile.TarInfo):
         raise tarfile.HeaderError("a sparse file")
 
     _proc_sparse = _proc_gnusparse_10 = _refuse
-
-
-def remove_leftovers(beside: Path) -> None:
-    """Remove what `unpacked` left in a folder when its process was killed."""
-    for left in leftovers(beside, UNPACKED):
-        shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager

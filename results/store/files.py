@@ -81,6 +81,7 @@ def copy_files(source: Path, names: Iterable[Path], target: Path) -> None:
     all. Raises StoreError."""
     temporary = temporary_name(target)
     with writing(target):
+        remove_leftovers(target)
         try:
             temporary.mkdir(parents=True)
             for name in names:
@@ -97,8 +98,7 @@ def copy_files(source: Path, names: Iterable[Path], target: Path) -> None:
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
     """`temporary_name`, removed at the end. What killed processes of this machine left there is removed first."""
-    for left in leftovers(path.parent, path.name):
-        left.unlink(missing_ok=True)
+    remove_leftovers(path)
     temporary = temporary_name(path)
     try:
         yield temporary
@@ -118,6 +118,15 @@ def leftovers(folder: Path, name: str = "*") -> list[Path]:
     found = folder.glob(f".{pattern}.{glob.escape(socket.gethostname())}.*.leeway")
     return [path for path in found if (process := path.name.split(".")[-2]).isdecimal() and not path.is_symlink()
             and not _is_running(int(process))]
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what killed processes of this machine left of a file or folder."""
+    for left in leftovers(path.parent, path.name):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def _is_running(process: int) -> bool:
