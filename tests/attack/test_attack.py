@@ -162,7 +162,7 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         whole.write_page([kills, disk])
     text = page.read_text()
-    assert text.startswith(before) and text.endswith("after\n") and "old" not in text
+    assert text.startswith(before) and text.endswith("after\n") and "| old |" not in text
     assert text.count("200 attacks, 1 defects. Run on ") == 1
     lines = [[word.strip() for word in line.split("|")] for line in text.splitlines()]
     rows = {words[1]: words[2:-1] for words in lines if len(words) == 8}
