@@ -19,7 +19,7 @@ from bench.config.settings import Folder
 from results.store.cells import Store
 from results.store.errors import StoreError
 from results.store.orphans import orphans, remove
-from results.store.status import STATES, Rotation, rotations
+from results.store.status import STATES, RotationState, rotations
 
 COLUMNS = ("rotation", "cells", *STATES, "not begun", "answers", "timed", "held by", "time left")
 WIDTH = 170
@@ -65,7 +65,7 @@ def run(config: Mapping[str, Any]) -> int:
     return 0
 
 
-def table(listed: Sequence[Rotation], store: Store) -> Table:
+def table(listed: Sequence[RotationState], store: Store) -> Table:
     """A line for each rotation that is not done."""
     shown = Table()
     for name in COLUMNS:
@@ -78,7 +78,7 @@ def table(listed: Sequence[Rotation], store: Store) -> Table:
     return shown
 
 
-def plain(rotation: Rotation, store: Store) -> dict[str, Any]:
+def plain(rotation: RotationState, store: Store) -> dict[str, Any]:
     """The JSON object of a rotation."""
     return {"rotation": name_of(rotation, store), "cells": len(rotation.entries), **Counter(rotation.states),
             "not begun": rotation.unbegun, "answers": sum(entry.answered for entry in rotation.entries),
@@ -87,7 +87,7 @@ def plain(rotation: Rotation, store: Store) -> dict[str, Any]:
             "seconds left": rotation.seconds, "without the timed pass": rotation.partly}
 
 
-def name_of(rotation: Rotation, store: Store) -> str:
+def name_of(rotation: RotationState, store: Store) -> str:
     """`tiny, mini_gsm, T = 0.6`, from the configuration of its first cell that can be read."""
     for content in store.contents((entry.key for entry in rotation.entries if not entry.damage), summaries=False):
         config = content.config
@@ -98,7 +98,7 @@ def name_of(rotation: Rotation, store: Store) -> str:
     return rotation.holder.cells[0] if rotation.holder is not None else rotation.entries[0].key
 
 
-def span(rotation: Rotation) -> str:
+def span(rotation: RotationState) -> str:
     """`3 h 20 min`; ≥ while the timed pass cannot be estimated; – before the first answer; empty without a holder."""
     if rotation.holder is None:
         return ""

@@ -112,7 +112,7 @@ class TraceRecorder(Observer):
 
     def _rule_columns(self, v: Verification, decision: Decision, path: Walk) -> dict[str, Tensor]:
         drawn = torch.full_like(path.last, Clause.DRAWN)
-        columns = {"accept": _with_drawn(decision.accept), "strict": _with_drawn(decision.strict),
+        columns = {"accept": _with_drawn(decision.accept), "strict": _with_drawn(decision.lossless),
                    "clause": _with_drawn(clauses(v, decision, path), drawn)}
         if v.draft.nodes == 1:
             return columns | {"by_threshold": torch.zeros_like(columns["accept"])}

@@ -182,24 +182,24 @@ class Cell(Section):
         return self.drafter.name == BASELINE["drafter"]
 
     def baseline(self) -> Cell:
-        """The autoregressive twin: the same target, prompts and settings. All cells share its samples, so its batch is
-        1, whatever theirs."""
+        """Autoregressive decoding of the same target, prompts and settings. All cells share its samples, so its
+        batch is 1, whatever theirs."""
         return self.autoregressive
 
     @cached_property
     def autoregressive(self) -> Cell:
         """`baseline`, made once: its name takes a hash of the models' files."""
         drafter, rule = BASELINE["drafter"], BASELINE["rule"]
-        return self.twin(drafter=Named(name=drafter, options=method_registry.drafter(drafter)()),
-                         rule=Named(name=rule, options=method_registry.rule(rule)()), pruning=None, batch=1)
+        return self.replace(drafter=Named(name=drafter, options=method_registry.drafter(drafter)()),
+                            rule=Named(name=rule, options=method_registry.rule(rule)()), pruning=None, batch=1)
 
     def lossless(self) -> Cell:
         """This point under the lossless rule."""
-        return self.twin(rule=Named(name=BASELINE["rule"], options=method_registry.rule(BASELINE["rule"])()))
+        return self.replace(rule=Named(name=BASELINE["rule"], options=method_registry.rule(BASELINE["rule"])()))
 
     @property
     def is_lossless(self) -> bool:
-        """Whether the method has exactly the target's distribution: any strict rule at temperature 0; above it, the
+        """Whether the method has exactly the target's distribution: any lossless rule at temperature 0; above it, the
         lossless test without pruning and with q_mode exact."""
         sampling = self.decoding.sampling
         return self.rule.options.is_lossless(sampling) and (sampling.greedy or self.pruning is None)
@@ -213,12 +213,12 @@ class Cell(Section):
             return False
         return True
 
-    def twin(self, **changes: Any) -> Cell:
+    def replace(self, **changes: Any) -> Cell:
         """This point with some of its sections changed."""
-        twin = self.model_copy(update=changes)
-        for known in ("name", "rotation_key", "autoregressive"):  # a copy brings along what the original computed
-            twin.__dict__.pop(known, None)
-        return twin
+        changed = self.model_copy(update=changes)
+        for computed in ("name", "rotation_key", "autoregressive"):  # a copy brings along what the original computed
+            changed.__dict__.pop(computed, None)
+        return changed
 
     @property
     def label(self) -> str:
@@ -293,7 +293,7 @@ class Cell(Section):
 
     def record(self) -> dict[str, Any]:
         """What cell.yaml holds: the resolved settings, the version of what they mean, the fingerprints of their files,
-        and the name of the twin whose samples are the baseline. Paths inside the checkout are relative to it."""
+        and the name of the baseline's cell. Paths inside the checkout are relative to it."""
         plain = self.model_dump(mode="json", exclude={"n", "half_width", "timed"})
         return {**portable(plain), "identity": IDENTITY_VERSION, "fingerprints": self.fingerprints(),
                 "task_contents": self.task_contents(),

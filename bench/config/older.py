@@ -20,7 +20,7 @@ class Older:
     """A complete cell of an earlier identity.
 
     key       its folder
-    baseline  that of its autoregressive twin
+    baseline  that of its autoregressive baseline
     identity  its identity version
     """
 

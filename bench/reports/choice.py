@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from results.metrics.answer_speed import modelled_answers
-from results.metrics.over_best import Row, over_best
+from results.metrics.over_best import Answered, over_best
 from results.metrics.paired import by_item
 from results.metrics.selection import Chosen, choose, reported
 from results.metrics.summary import diversity, summarise
@@ -99,7 +99,7 @@ class ChosenRow:
         return choose(self.records, ids, self.choice.prompts)
 
     @cached_property
-    def row(self) -> Row | None:
+    def row(self) -> Answered | None:
         """The reported prompts; None where nothing was measured or could be chosen."""
         try:
             chosen = self.chosen if self.measured else []
@@ -107,7 +107,7 @@ class ChosenRow:
             return None
         pairs = [record for record in reported(self.records, chosen) if isinstance(record, Compared)]
         several = len({one.setting for one in chosen}) > 1
-        return Row(pairs, {name: one.setting for one in chosen for name in one.reported} if several else {})
+        return Answered(pairs, {name: one.setting for one in chosen for name in one.reported} if several else {})
 
     @property
     def is_greedy(self) -> bool:

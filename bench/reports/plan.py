@@ -17,8 +17,7 @@ from bench.reports.steps import Step, with_files
 from results.metrics.catalog import JUDGED, TIMED
 from results.metrics.paired import by_item
 from results.metrics.trace_metrics import trace_metrics
-from results.reports.conditions import Conditions, machine
-from results.reports.conditions import Session as TimedSession
+from results.reports.conditions import Conditions, TimingSession, machine
 from results.reports.grid import Outcome
 from results.reports.spec import FigureSpec
 from results.store.compared import Compared
@@ -28,7 +27,7 @@ from results.store.traces import TraceFolder
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.compose import Composer
-    from bench.run.requested_cell import AskedFolder
+    from bench.run.requested_cell import RequestedCell
     from bench.run.session import Session
     from results.reports.spec import Coords, ReportSpec, TableSpec
 
@@ -64,7 +63,7 @@ class Plan:
 
     def all_cells(self) -> list[Cell]:
         """The cells of all points, with their repeats, of which only the samples are needed."""
-        return [cell.twin(repeat=cell.repeat + i, timed=0) if i else cell
+        return [cell.replace(repeat=cell.repeat + i, timed=0) if i else cell
                 for i in range(self.spec.repeats) for cell in self.cells.values()]
 
     def grid(self, session: Session) -> dict[Coords, Outcome]:
@@ -190,10 +189,10 @@ def needs_judge(spec: TableSpec | FigureSpec) -> bool:
     return bool(set(JUDGED) & set(spec.metrics()))
 
 
-def conditions_of(cell: Cell, summary: Summary, folder: AskedFolder) -> Conditions:
+def conditions_of(cell: Cell, summary: Summary, folder: RequestedCell) -> Conditions:
     """How a measured cell was measured, from its settings, its environment record and its timed prompts."""
     environment = folder.environment() or {}
-    sessions = {TimedSession(row.started, row.host, row.boot, row.shared, row.threads or 0) for row in folder.timed()}
+    sessions = {TimingSession(row.started, row.host, row.boot, row.shared, row.threads or 0) for row in folder.timed()}
     on = machine(environment, (session.threads for session in sessions))
     return Conditions(
         pair=cell.pair.name, temperature=cell.decoding.temperature, seed=cell.seed, repeats=summary.repeats,

@@ -33,7 +33,7 @@ class Stored:
 
     cell      the cell; its name needs the models, which another machine may lack
     key       its folder
-    baseline  the folder of its autoregressive twin
+    baseline  the folder of its autoregressive baseline
     contents  digest of its task's files when it was measured; None where it was not recorded
     """
 
@@ -44,10 +44,10 @@ class Stored:
 
 
 def groups_of(cells: Iterable[Cell], store: Store) -> list[Group]:
-    """The groups of these cells and of their autoregressive twins. Raises StoreError."""
-    twins = {cell.name: cell if cell.is_autoregressive else cell.baseline() for cell in cells}
-    both = [Stored(one, one.name, twin.name, (store.cell(one.name).config() or {}).get("task_contents"))
-            for cell in cells for twin in [twins[cell.name]] for one in (twin, cell)]
+    """The groups of these cells and of their baselines. Raises StoreError."""
+    baselines = {cell.name: cell if cell.is_autoregressive else cell.baseline() for cell in cells}
+    both = [Stored(each, each.name, baseline.name, (store.cell(each.name).config() or {}).get("task_contents"))
+            for cell in cells for baseline in [baselines[cell.name]] for each in (baseline, cell)]
     return groups_of_stored(both, store)
 
 
@@ -71,7 +71,7 @@ def stored_cells(store: Store) -> list[Stored]:
 
 
 def groups_of_stored(cells: Iterable[Stored], store: Store) -> list[Group]:
-    """The cells that have answers, by their autoregressive twin, which stands first. Raises StoreError."""
+    """The cells that have answers, by their baseline, which stands first. Raises StoreError."""
     groups: dict[str, dict[str, Stored]] = {}
     for one in sorted(cells, key=lambda one: not one.cell.is_autoregressive):
         groups.setdefault(one.baseline, {}).setdefault(one.key, one)

@@ -13,7 +13,7 @@ from bench.run.console import console
 from bench.run.locks import Claim, claim, claim_rotations
 from bench.run.quality_pass.processes import worker_count
 from bench.run.quality_pass.schedule import QualityPass, Tracing, counted
-from bench.run.requested_cell import AskedFolder, asked_folder
+from bench.run.requested_cell import RequestedCell, requested_cell
 from bench.run.timed_pass import machine_lock as machine
 from bench.run.timed_pass.rotate import needs_clock, rotations, time_rotation
 from results.store.errors import StoreError
@@ -34,7 +34,7 @@ class Passes:
     """How the two passes over cells are run.
 
     traced         names of the cells whose answers are all traced.
-    along          names of cells, twins included, of which only answers decoded in this run are traced.
+    along          names of cells, baselines included, of which only answers decoded in this run are traced.
     quality_batch  prompts decoded together in the quality pass.
     workers        processes of the quality pass; None: as many as suit the machine.
     shared         other workers run on this machine: the timed pass runs beside them, and its rows say so.
@@ -55,7 +55,7 @@ def complete_cells(cells: Sequence[Cell], passes: Passes, store: Store, engine: 
     works on, and those that it writes: they are left alone."""
     remaining: Sequence[Cell] = cells
     left: list[Cell] = []
-    while remaining := [cell for cell in remaining if not is_current(asked_folder(cell, store),
+    while remaining := [cell for cell in remaining if not is_current(requested_cell(cell, store),
                                                                      cell.name in passes.traced)]:
         fixed = [_at_look(cell, store) for cell in remaining]
         refused = Completion(fixed, passes, store, engine).run()
@@ -76,12 +76,12 @@ def forget_times(cells: Sequence[Cell], store: Store) -> None:
 def _at_look(cell: Cell, store: Store) -> Cell:
     """The cell with the number of prompts of its next look, where it has n=auto."""
     try:
-        return asked_folder(cell, store).cell
+        return requested_cell(cell, store).cell
     except StoreError:  # the pass that reads the file records why
-        return cell.twin(half_width=None)
+        return cell.replace(half_width=None)
 
 
-def is_current(folder: AskedFolder, is_traced: bool) -> bool:
+def is_current(folder: RequestedCell, is_traced: bool) -> bool:
     """Whether the cell is complete, its traces included where they are asked for, and what is on disk says so; failed
     prompts are tried again."""
     try:
@@ -107,27 +107,27 @@ class Completion:
         """Complete the cells that no other process holds; the others are returned."""
         with ExitStack() as locks:
             mine, refused = claim_rotations(self._cells, self._store, locks)
-            twins = [twin for twin in self._twins(mine) if self._lacks(twin)]
-            claims, written = claim([*twins, *mine], self._store, locks)
+            baselines = [baseline for baseline in self._baselines(mine) if self._lacks(baseline)]
+            claims, written = claim([*baselines, *mine], self._store, locks)
             names, refused = {cell.name for cell in mine}, refused | written
             self._decode(claims, names)
             needed = {one.cell.baseline().name for one in claims.values()}
-            for twin in twins:
-                if twin.name in needed & set(refused):
-                    self._await(twin)
+            for baseline in baselines:
+                if baseline.name in needed & set(refused):
+                    self._await(baseline)
             self._time([one for one in claims.values() if one.cell.name in names])
             for one in claims.values():
                 self._summarise(one)
         return [cell for cell in self._cells if cell.name in refused]
 
-    def _twins(self, cells: Iterable[Cell]) -> Iterable[Cell]:
-        """The autoregressive twins of the cells; only their samples are needed."""
-        twins = [cell.baseline().twin(timed=0) for cell in cells if not cell.is_autoregressive]
-        return {(twin.name, twin.n): twin for twin in twins}.values()
+    def _baselines(self, cells: Iterable[Cell]) -> Iterable[Cell]:
+        """The baselines of the cells; only their samples are needed."""
+        baselines = [cell.baseline().replace(timed=0) for cell in cells if not cell.is_autoregressive]
+        return {(baseline.name, baseline.n): baseline for baseline in baselines}.values()
 
     def _lacks(self, cell: Cell) -> bool:
         """Whether prompts of the cell were not answered yet, or its configuration was removed."""
-        folder = asked_folder(cell, self._store)
+        folder = requested_cell(cell, self._store)
         try:
             return folder.config() is None or not set(folder.ids) <= {sample.id for sample in folder.good_samples()}
         except StoreError:  # the pass that reads the file records why
@@ -149,18 +149,18 @@ class Completion:
         with machine.decoding():
             quality.run(1 if spread else workers, self._engine)
 
-    def _await(self, twin: Cell) -> None:
-        """Wait until another process has decoded the twin, or decode it when that process has ended."""
+    def _await(self, baseline: Cell) -> None:
+        """Wait until another process has decoded it, or decode it when that process has ended."""
         said = False
-        while self._lacks(twin):
+        while self._lacks(baseline):
             with ExitStack() as locks:
-                claims, refused = claim([twin], self._store, locks)
+                claims, refused = claim([baseline], self._store, locks)
                 if claims:
                     self._decode(claims, ())
                     return
             if not said:
                 said = True
-                log.warning("waiting for the baseline: %s", refused[twin.name])
+                log.warning("waiting for the baseline: %s", refused[baseline.name])
             time.sleep(PATIENCE_S)
 
     def _time(self, claims: Iterable[Claim]) -> None:
@@ -178,7 +178,7 @@ class Completion:
 
     def _is_untimed(self, one: Claim) -> bool:
         try:
-            return one.folder.failure() is None and needs_clock(one, asked_folder(one.cell, self._store).baseline)
+            return one.folder.failure() is None and needs_clock(one, requested_cell(one.cell, self._store).baseline)
         except Exception as error:  # an unreadable file of its own: only this cell cannot run
             one.fail(error)
             return False
@@ -186,7 +186,7 @@ class Completion:
     def _summarise(self, one: Claim) -> None:
         """Write the summary of each number of prompts that was asked for, or why there is none."""
         for cell in one.cells:
-            folder = asked_folder(cell, self._store)
+            folder = requested_cell(cell, self._store)
             try:
                 records = folder.compared()
                 if len(records) < len(folder.ids):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from bench.run.console import console
-from bench.run.requested_cell import AskedFolder, asked_folder
+from bench.run.requested_cell import RequestedCell, requested_cell
 from results.metrics.tau_gain import findings
 from results.store.errors import StoreError
 from results.store.reasons import one_line
@@ -20,7 +20,7 @@ from results.store.traces import TraceFolder
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
-    from bench.run.requested_cell import AskedFolder
+    from bench.run.requested_cell import RequestedCell
     from results.store.cells import Store
     from results.store.summary import Summary
 
@@ -30,7 +30,7 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
     summaries. Returns the exit status: 0 if every cell is complete."""
     columns = ("point", "τ", "speedup", "accuracy", "tokens/s", "n")
     table = Table(*columns, title=f"results in {store.root}", title_justify="left")
-    summaries = [(label, _shown(asked_folder(cell, store))) for cell, label in zip(cells, labels, strict=True)]
+    summaries = [(label, _shown(requested_cell(cell, store))) for cell, label in zip(cells, labels, strict=True)]
     for label, summary in summaries:
         table.add_row(label, *_figures(summary))
     console().print(table)
@@ -45,9 +45,9 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
 def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
                    others: Mapping[str, str] | None = None) -> int:
     """Print one line on stderr per incomplete cell and entry of `others`, name -> reason. Returns 1 if any, else 0."""
-    problems = {cell.name: problem for cell in cells if (problem := status_problem(asked_folder(cell, store)))}
+    problems = {cell.name: problem for cell in cells if (problem := status_problem(requested_cell(cell, store)))}
     for cell in cells if settings.trace is True else ():
-        if cell.name not in problems and (reason := TraceFolder(asked_folder(cell, store)).failure()):
+        if cell.name not in problems and (reason := TraceFolder(requested_cell(cell, store)).failure()):
             problems[cell.name] = reason
     problems |= others or {}
     for name, problem in problems.items():
@@ -58,12 +58,12 @@ def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
 def print_summaries(cells: Sequence[Cell], store: Store) -> None:
     """Print one JSON line per cell (summary=json) at the end of the standard output."""
     for cell in cells:
-        folder = asked_folder(cell, store)
+        folder = requested_cell(cell, store)
         summary = _shown(folder)
         print(json.dumps({"cell": cell.name, "error": status_problem(folder)} if summary is None else summary.plain()))
 
 
-def status_problem(folder: AskedFolder) -> str | None:
+def status_problem(folder: RequestedCell) -> str | None:
     """Why a cell is incomplete, in one line; None when it is complete."""
     try:
         if reason := folder.failure():
@@ -82,7 +82,7 @@ def status_problem(folder: AskedFolder) -> str | None:
     return (f"{summary.failed} of {summary.failed + summary.n} prompts failed; first {first.id}: {first.error}")
 
 
-def _shown(folder: AskedFolder) -> Summary | None:
+def _shown(folder: RequestedCell) -> Summary | None:
     summary = folder.summary()
     return None if summary is None else folder.shown(summary)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_BARS = 16
 
 
-class Row:
+class Bar:
     """One bar: prompts done of all, with τ and tokens/s so far."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
@@ -48,10 +48,10 @@ class Bars:
             console=console(stderr=True), disable=not sys.stderr.isatty(),
             auto_refresh=False)  # no thread beside what is timed
 
-    def row(self, name: str, total: int, done: int = 0) -> Row:
+    def row(self, name: str, total: int, done: int = 0) -> Bar:
         """A further bar; beyond the first 16 they are not shown."""
         shown = sum(task.visible for task in self._progress.tasks)
-        return Row(self._progress, self._progress.add_task(printable(name), total=total, completed=done,
+        return Bar(self._progress, self._progress.add_task(printable(name), total=total, completed=done,
                                                            speed="", visible=shown < MOST_BARS))
 
     def __enter__(self) -> Bars:

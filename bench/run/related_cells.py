@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from bench.run.requested_cell import asked_folder
-from results.metrics.answer_cost import strict_pass_ratio
+from bench.run.requested_cell import requested_cell
+from results.metrics.answer_cost import lossless_pass_ratio
 from results.metrics.summary import diversity
 from results.metrics.tau_gain import gains
 
@@ -26,8 +26,8 @@ TWIN_METRICS = ("tau", "speedup", "accuracy")
 def add_cross_cell_metrics(cells: Sequence[Cell], store: Store) -> None:
     """Add to the summaries of measured cells the metrics that compare them with other cells of the store."""
     for asked in {cell.name: cell for cell in cells}.values():
-        cell = asked_folder(asked, store).cell
-        folder = asked_folder(cell, store)
+        cell = requested_cell(asked, store).cell
+        folder = requested_cell(cell, store)
         if (summary := compared_summary(cell, store)) is not None and summary != folder.stored_summary():
             folder.write_summary(summary)
 
@@ -35,15 +35,15 @@ def add_cross_cell_metrics(cells: Sequence[Cell], store: Store) -> None:
 def compared_summary(cell: Cell, store: Store) -> Summary | None:
     """The summary of the prompts that the cell asks for, with the metrics that compare it with its repeats, with its
     control cells and with the lossless rule. None while prompts are missing. Raises StoreError."""
-    summary = asked_folder(cell, store).summary()
+    summary = requested_cell(cell, store).summary()
     if summary is None:
         return None
     values: dict[str, Any] = {}
     runs = repeats_of(cell, store)
     if len(runs) > 1:
         values |= diversity([sample for run in runs for sample in run])
-    for name, twin in control_cells(cell):
-        other = asked_folder(twin, store).summary()
+    for name, control in control_cells(cell):
+        other = requested_cell(control, store).summary()
         if other is not None:
             values |= {f"{name}_{metric}": getattr(other, metric) for metric in TWIN_METRICS}
     return summary.with_values(**values, **_over_lossless(cell, store))
@@ -57,14 +57,14 @@ def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
     points = {"own": cell, "lossless": lossless}
     if cell.decoding.temperature > 0:
         points |= {"exact": _in_q_mode(cell, "exact"), "lossless_greedy": _greedy(lossless)}
-    untimed = {name: point.twin(timed=0) for name, point in points.items()}  # τ and NLL need no clock
-    folders = {name: asked_folder(point, store) for name, point in untimed.items()}
+    untimed = {name: point.replace(timed=0) for name, point in points.items()}  # τ and NLL need no clock
+    folders = {name: requested_cell(point, store) for name, point in untimed.items()}
     summaries = {name: found for name, folder in folders.items() if (found := folder.summary()) is not None}
     if not {"own", "lossless"} <= set(summaries):
         return {}
     runs = {name: folders[name].good_samples() for name in summaries}
-    strict = strict_pass_ratio(runs["own"], runs["lossless"])
-    return gains(runs) | strict | {"lossless_accuracy": summaries["lossless"].accuracy}
+    saved = lossless_pass_ratio(runs["own"], runs["lossless"])
+    return gains(runs) | saved | {"lossless_accuracy": summaries["lossless"].accuracy}
 
 
 def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:
@@ -72,7 +72,7 @@ def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:
     gap. Whether they were timed does not matter. Raises StoreError."""
     runs = []
     for repeat in count():
-        folder = asked_folder(cell.twin(repeat=repeat, timed=0), store)
+        folder = requested_cell(cell.replace(repeat=repeat, timed=0), store)
         if folder.summary() is not None:
             runs.append(folder.good_samples())
         elif repeat >= cell.repeat:
@@ -90,14 +90,14 @@ def control_cells(cell: Cell) -> Iterator[tuple[str, Cell]]:
 
 
 def _greedy(cell: Cell) -> Cell:
-    return cell.twin(decoding=cell.decoding.model_copy(update={"temperature": 0.0}))
+    return cell.replace(decoding=cell.decoding.model_copy(update={"temperature": 0.0}))
 
 
 def _in_q_mode(cell: Cell, mode: str) -> Cell:
     """The cell with every q_mode of its rule, and of rules inside it, in that mode: itself where there is none."""
     options = cell.rule.options
     changed = type(options)(**_replaced(options.model_dump(), mode))
-    return cell.twin(rule=cell.rule.model_copy(update={"options": changed}))
+    return cell.replace(rule=cell.rule.model_copy(update={"options": changed}))
 
 
 def _replaced(options: Mapping[str, Any], mode: str) -> dict[str, Any]:
@@ -105,6 +105,6 @@ def _replaced(options: Mapping[str, Any], mode: str) -> dict[str, Any]:
             for name, value in options.items()}
 
 
-def _possible(name: str, twin: Cell) -> Iterator[tuple[str, Cell]]:
-    if twin.can_run:  # not a variant without q, or a rule that needs a temperature: there is no such twin
-        yield name, twin
+def _possible(name: str, control: Cell) -> Iterator[tuple[str, Cell]]:
+    if control.can_run:  # not a variant without q, or a rule that needs a temperature: there is no such control
+        yield name, control

@@ -1,4 +1,4 @@
-"""A cell's folder as a command sees it: the prompts that the command asks for, of all that were ever measured.
+"""A cell folder restricted to the prompts that a command requests.
 
 More prompts extend a cell: its samples file may hold more than the first n that a command asks for, and what the
 command prints, draws, traces or judges is about these alone. Of them, all that were ever timed count."""
@@ -28,16 +28,16 @@ PROFILE = "profile"
 (`bench.run.timed_pass.profiling.Profile`); and what a step of the baseline reads (`methods.engine.roofline.reads`)."""
 
 
-def asked_folder(cell: Cell, store: Store) -> AskedFolder:
+def requested_cell(cell: Cell, store: Store) -> RequestedCell:
     """The cell's folder, whether or not it exists yet, restricted to the prompts that the cell asks for."""
-    return AskedFolder(cell, store, cell.name)
+    return RequestedCell(cell, store, cell.name)
 
 
-class AskedFolder(CellFolder):
+class RequestedCell(CellFolder):
     """Reads as if only the first `cell.n` prompts of the task (all when None) had ever been measured."""
 
     def __init__(self, cell: Cell, store: Store, key: str, baseline: str | None = None) -> None:
-        """`key`: the folder; `baseline`: that of its twin, where the cell's own names are not meant."""
+        """`key`: the folder; `baseline`: that of its baseline, where the cell's own names are not meant."""
         folder = store.cell(key)
         super().__init__(folder.path, folder._lines)
         self._given, self._store, self._baseline = cell, store, baseline
@@ -51,13 +51,13 @@ class AskedFolder(CellFolder):
             return self._given
         task, good = self._given.load_task(), {one.id: one for one in super().samples() if isinstance(one, Sample)}
         samples = [good.get(prompt) for prompt in self._ids(None)]
-        return self._given.twin(n=looks.stop(samples, rule, task.proportion), half_width=None)
+        return self._given.replace(n=looks.stop(samples, rule, task.proportion), half_width=None)
 
     @property
-    def stopping_rule(self) -> looks.Rule | None:
+    def stopping_rule(self) -> looks.StoppingRule | None:
         """Where n=auto stops; None for a fixed number of prompts."""
         width = self._given.half_width
-        return None if width is None else looks.Rule(width.tau, width.accuracy)
+        return None if width is None else looks.StoppingRule(width.tau, width.accuracy)
 
     @property
     def stated_rule(self) -> str:
@@ -67,7 +67,7 @@ class AskedFolder(CellFolder):
 
     @cached_property
     def baseline(self) -> CellFolder:
-        """The folder of the autoregressive twin; an autoregressive cell is its own."""
+        """The folder of the baseline; an autoregressive cell is its own."""
         return self if self.cell.is_autoregressive else self._store.cell(self._baseline or self.cell.baseline().name)
 
     def samples(self) -> list[Record]:
@@ -85,7 +85,7 @@ class AskedFolder(CellFolder):
         return [row for row in super().timed() if asked is None or row.id in asked]
 
     def compared(self) -> list[Compared | FailedSample]:
-        """The prompts asked for beside their baseline, without those that the cell or its twin has not yet tried; what
+        """The requested prompts beside their baseline, without those that either has not tried yet; what
         failed in either has failed. Raises StoreError."""
         baselines = {record.id: record for record in self.baseline.samples()}
         return compare(self.samples(), baselines, {row.id: row for row in self.timed()})

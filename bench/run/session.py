@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bench.run.console import console
 from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
 from bench.run.related_cells import add_cross_cell_metrics, compared_summary, repeats_of
-from bench.run.requested_cell import AskedFolder, asked_folder
+from bench.run.requested_cell import RequestedCell, requested_cell
 from bench.run.trackers.logbook import Logbook
 from results.store.cells import Store
 from results.store.files import check_writable
@@ -73,9 +73,9 @@ class Session:
             if self.logbook.is_open and (summary := self.compared(cell)) is not None:
                 self.logbook.log_cell(self.folder(cell), summary)
 
-    def folder(self, cell: Cell) -> AskedFolder:
+    def folder(self, cell: Cell) -> RequestedCell:
         """The cell's folder, restricted to the prompts that the cell asks for."""
-        return asked_folder(cell, self.store)
+        return requested_cell(cell, self.store)
 
     def repeats(self, cell: Cell) -> list[list[Sample]]:
         """The samples of the cell and of its repeats. Raises StoreError."""
@@ -92,13 +92,13 @@ class Session:
 
         return older_cells(self.store)
 
-    def older(self, cell: Cell) -> tuple[AskedFolder, int] | None:
+    def older(self, cell: Cell) -> tuple[RequestedCell, int] | None:
         """The folder of a cell of these settings and models that was measured under an earlier identity, and which
         one; None where there is none."""
         from bench.config.older import meaning
 
         held = self._older.get(meaning(cell, cell.fingerprints()))
-        return None if held is None else (AskedFolder(cell, self.store, held.key, held.baseline), held.identity)
+        return None if held is None else (RequestedCell(cell, self.store, held.key, held.baseline), held.identity)
 
     def trace_failure(self, cell: Cell) -> str | None:
         """Why the cell could not be traced, in one line."""

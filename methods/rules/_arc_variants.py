@@ -104,10 +104,10 @@ class Paper(Variant):
     temperature 0, p is a point mass and the lossless test is greedy matching."""
 
     def decide(self, v: Verification) -> Decision:
-        strict = lossless_test(v)
+        lossless = lossless_test(v)
         emb, logit, tau = self.bounds.of_nodes(v)
         certified = torch.minimum(emb, logit) <= tau * (1.0 - self.theta)
-        return Decision(certified | lossless_test(v, self.q_mode), strict, {"vacuous_bound": self.bounds.vacuous(v)})
+        return Decision(certified | lossless_test(v, self.q_mode), lossless, {"vacuous_bound": self.bounds.vacuous(v)})
 
     def by_threshold(self, v: Verification) -> Tensor:
         return self.decide(v).accept & ~lossless_test(v, self.q_mode)
@@ -129,11 +129,11 @@ class Released(Variant):
     (mathematics, code); that is left out on purpose, because it distinguishes benchmarks."""
 
     def decide(self, v: Verification) -> Decision:
-        strict = lossless_test(v)
+        lossless = lossless_test(v)
         if v.sampling.greedy:
-            return Decision(strict)
+            return Decision(lossless)
         ratio, relaxed = self._tests(v)
-        return Decision((v.u < ratio) | relaxed, strict, {"vacuous_bound": self.bounds.vacuous(v)})
+        return Decision((v.u < ratio) | relaxed, lossless, {"vacuous_bound": self.bounds.vacuous(v)})
 
     def by_threshold(self, v: Verification) -> Tensor:
         if v.sampling.greedy:

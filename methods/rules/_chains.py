@@ -34,12 +34,12 @@ class ChainRule(Rule):
     def decide(self, v: Verification) -> Decision:
         if v.sampling.greedy:
             return Decision(v.is_argmax)
-        strict = lossless_test(v)
-        return Decision(self.accept(v, strict), strict)
+        lossless = lossless_test(v)
+        return Decision(self.accept(v, lossless), lossless)
 
     @abstractmethod
-    def accept(self, v: Verification, strict: Tensor) -> Tensor:
-        """[B, N] bool: the decision above temperature 0; `strict` [B, N] is that of the lossless test."""
+    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+        """[B, N] bool: the decision above temperature 0; `lossless` [B, N] is that of the lossless test."""
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return residual(v, node)
@@ -49,11 +49,11 @@ class ThresholdChain(ChainRule):
     """A rule for chains whose decision is a function of one threshold."""
 
     @abstractmethod
-    def view(self, v: Verification, strict: Tensor) -> ThresholdView:
-        """`threshold_view` above temperature 0; `strict` [B, N] is the decision of the lossless test."""
+    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
+        """`threshold_view` above temperature 0; `lossless` [B, N] is the decision of the lossless test."""
 
-    def accept(self, v: Verification, strict: Tensor) -> Tensor:
-        view = self.view(v, strict)
+    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+        view = self.view(v, lossless)
         return torch.where(view.holds, view.inside, view.outside)
 
     def threshold_view(self, v: Verification) -> ThresholdView | None:

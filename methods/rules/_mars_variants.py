@@ -37,10 +37,10 @@ class Variant(ABC):
     def decide(self, v: Verification) -> Decision:
         """The rule's decision."""
         top, ids = self.top(v)
-        strict = lossless_test(v)
-        close, far = self.sides(v, self._in_top2(v, ids), strict)
+        lossless = lossless_test(v)
+        close, far = self.sides(v, self._in_top2(v, ids), lossless)
         flags = {"nonpositive_top1": top[..., 0] <= 0} if self.indicator == "logit_ratio" else {}
-        return Decision(torch.where(v.at_parent(self.score(top) > self.theta), close, far), strict, flags)
+        return Decision(torch.where(v.at_parent(self.score(top) > self.theta), close, far), lossless, flags)
 
     def threshold_view(self, v: Verification) -> ThresholdView | None:
         """The decision as a function of theta; None where it does not depend on theta."""
@@ -57,9 +57,9 @@ class Variant(ABC):
         return residual(v, node)
 
     @abstractmethod
-    def sides(self, v: Verification, in_top2: Tensor, strict: Tensor) -> tuple[Tensor, Tensor]:
+    def sides(self, v: Verification, in_top2: Tensor, lossless: Tensor) -> tuple[Tensor, Tensor]:
         """[B, N] bool: which nodes are kept in a close context, and which in any other; `in_top2` marks the nodes whose
-        token is v1 or v2, `strict` what the lossless test accepts."""
+        token is v1 or v2, `lossless` what the lossless test accepts."""
 
     def top(self, v: Verification) -> tuple[Tensor, Tensor]:
         """The two largest logits of each context and their tokens, both [B, N, 2]."""
@@ -80,9 +80,9 @@ class Variant(ABC):
         """z2/z1, and -inf for z1 <= 0."""
         return torch.where(z1 > 0, z2 / z1, -torch.inf)
 
-    def test(self, v: Verification, strict: Tensor) -> Tensor:
+    def test(self, v: Verification, lossless: Tensor) -> Tensor:
         """[B, N] bool: the lossless test with this rule's q_mode."""
-        return strict if self.q_mode == "exact" else lossless_test(v, self.q_mode)
+        return lossless if self.q_mode == "exact" else lossless_test(v, self.q_mode)
 
     @staticmethod
     def _in_top2(v: Verification, ids: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class Algorithm1(Variant):
     def emits_argmax(self, sampling: Sampling) -> bool:
         return True
 
-    def sides(self, v: Verification, in_top2: Tensor, strict: Tensor) -> tuple[Tensor, Tensor]:
+    def sides(self, v: Verification, in_top2: Tensor, lossless: Tensor) -> tuple[Tensor, Tensor]:
         return v.is_argmax | (in_top2 & ~v.any_sibling(v.is_argmax)), v.is_argmax
 
 
@@ -107,8 +107,8 @@ class RelaxedSampling(Variant):
     """The relaxation in front of the lossless test. x in {v1, v2} and close: accept. Every other case is the lossless
     rule unchanged, its emitted token included; theta >= 1 is exactly `lossless`."""
 
-    def sides(self, v: Verification, in_top2: Tensor, strict: Tensor) -> tuple[Tensor, Tensor]:
-        test = self.test(v, strict)
+    def sides(self, v: Verification, in_top2: Tensor, lossless: Tensor) -> tuple[Tensor, Tensor]:
+        test = self.test(v, lossless)
         return in_top2 | test, test
 
 
@@ -126,8 +126,8 @@ class Released(Variant):
     def threshold_view(self, v: Verification) -> ThresholdView | None:
         return None if v.sampling.greedy else super().threshold_view(v)
 
-    def sides(self, v: Verification, in_top2: Tensor, strict: Tensor) -> tuple[Tensor, Tensor]:
-        return in_top2, self.test(v, strict)
+    def sides(self, v: Verification, in_top2: Tensor, lossless: Tensor) -> tuple[Tensor, Tensor]:
+        return in_top2, self.test(v, lossless)
 
     def top(self, v: Verification) -> tuple[Tensor, Tensor]:
         values, ids = torch.topk(v.processed, 2, dim=-1)

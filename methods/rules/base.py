@@ -172,7 +172,7 @@ class Rule(BaseModel, ABC):
         view = self.threshold_view(v)
         if view is None:
             decision = self.decide(v)
-            return decision.accept & ~decision.strict
+            return decision.accept & ~decision.lossless
         return view.holds & view.inside & ~view.outside
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:

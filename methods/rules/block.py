@@ -55,12 +55,12 @@ class Block(Rule):
         return sampling.greedy or self.variant == "block"
 
     def decide(self, v: Verification) -> Decision:
-        strict = lossless_test(v)
+        lossless = lossless_test(v)
         if v.sampling.greedy:
-            return Decision(strict)
+            return Decision(lossless)
         if self.variant == "ascend":
             together = (v.drafted >= ASCEND_MINIMUM)[:, None]
-            return Decision(torch.where(together, _up_to_last(v, _ascend_passes(v)), strict), strict)
+            return Decision(torch.where(together, _up_to_last(v, _ascend_passes(v)), lossless), lossless)
         return Decision(_up_to_last(v, v.u < thresholds(v)))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:

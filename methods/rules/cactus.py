@@ -37,11 +37,11 @@ class Cactus(ThresholdChain):
     def is_lossless(self, sampling: Sampling) -> bool:
         return sampling.greedy or self.delta == 0.0
 
-    def view(self, v: Verification, strict: Tensor) -> ThresholdView:
+    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         """Accepted iff u q < p, or (u q - p)^2 / (2 p (1 - p)) < delta, which is u q < h."""
         missing = (v.u * v.q_token - v.p_token).clamp(min=0.0)
         score = missing.square() / (2.0 * v.p_token * (1.0 - v.p_token))
-        return ThresholdView("delta", "<", self.delta, score, torch.ones_like(strict), strict)
+        return ThresholdView("delta", "<", self.delta, score, torch.ones_like(lossless), lossless)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         p = v.p_at(node)

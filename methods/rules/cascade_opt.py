@@ -50,12 +50,12 @@ class CascadeOpt(ThresholdChain):
     def is_lossless(self, sampling: Sampling) -> bool:
         return sampling.greedy or (self.gate == "processed" and self.alpha < -1.0)
 
-    def view(self, v: Verification, strict: Tensor) -> ThresholdView:
+    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         processed = self.gate == "processed"
         p, q = (v.p, v.q) if processed else (v.logits.softmax(-1), v.draft_logits.softmax(-1))
         tv = (v.p - v.q).clamp(min=0.0).sum(-1)
         surer = v.at_parent((p.amax(-1) - q.amax(-1)) / tv)
-        kept = torch.ones_like(strict)
+        kept = torch.ones_like(lossless)
         if self.head is not None:
-            kept = strict | (v.p_token >= (1.0 - self.head) * v.at_parent(v.p.amax(-1)))
-        return ThresholdView("alpha", "<=", self.alpha, surer, kept, strict)
+            kept = lossless | (v.p_token >= (1.0 - self.head) * v.at_parent(v.p.amax(-1)))
+        return ThresholdView("alpha", "<=", self.alpha, surer, kept, lossless)

@@ -56,17 +56,17 @@ class CascadeTok(ChainRule):
     def is_lossless(self, sampling: Sampling) -> bool:
         return sampling.greedy
 
-    def accept(self, v: Verification, strict: Tensor) -> Tensor:
+    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
         if self.variant == "lossless_tail":
-            return strict | (self._below(v) <= self.alpha)
+            return lossless | (self._below(v) <= self.alpha)
         return v.u * v.q_token < v.of_token(self._pi(v.logits, v.p, v.q, v))
 
     def threshold_view(self, v: Verification) -> ThresholdView | None:
         """lossless_tail: the share by which p(x) is below the largest. blend: None, since alpha also decides eta."""
         if self.variant == "blend" or v.sampling.greedy:
             return None
-        strict = lossless_test(v)
-        return ThresholdView("alpha", "<=", self.alpha, self._below(v), torch.ones_like(strict), strict)
+        lossless = lossless_test(v)
+        return ThresholdView("alpha", "<=", self.alpha, self._below(v), torch.ones_like(lossless), lossless)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if self.variant == "lossless_tail" or v.sampling.greedy:

@@ -48,6 +48,6 @@ def clauses(v: Verification, decision: Decision, path: Walk) -> Tensor:
     """[B, N] int64: the code of each node's `Clause`. Padding nodes count as unreached."""
     behind_kept = (v.earlier_siblings & path.kept[:, None, :]).any(-1)
     tested = v.at_parent(path.kept) & ~behind_kept & v.draft.valid
-    kept = torch.where(decision.strict, Clause.STRICT, torch.where(v.is_argmax, Clause.ARGMAX, Clause.RELAXED))
+    kept = torch.where(decision.lossless, Clause.STRICT, torch.where(v.is_argmax, Clause.ARGMAX, Clause.RELAXED))
     refused = torch.where(tested, Clause.REJECTED, Clause.UNREACHED)
     return torch.where(v.draft.depth == 0, Clause.ROOT, torch.where(path.kept, kept, refused))

@@ -63,7 +63,7 @@ class Contrastive(ChainRule):
             raise ValueError("rule=contrastive subtracts the draft's logits, and the vocabulary of drafter="
                              f"{candidates.drafter} is reduced: use drafter=model or early_exit")
 
-    def accept(self, v: Verification, strict: Tensor) -> Tensor:
+    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
         return v.u * v.q_token < v.of_token(self._pi(v.logits, v.draft_logits, v.p, v.sampling))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:

@@ -39,6 +39,6 @@ class Ears(ThresholdChain):
     def is_lossless(self, sampling: Sampling) -> bool:
         return sampling.greedy or self.tolerance == 0.0
 
-    def view(self, v: Verification, strict: Tensor) -> ThresholdView:
+    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         score = (v.u - v.p_token / draft_p(v)) / (1.0 - v.at_parent(v.p.amax(-1)))
-        return ThresholdView("tolerance", "<", self.tolerance, score, torch.ones_like(strict), strict)
+        return ThresholdView("tolerance", "<", self.tolerance, score, torch.ones_like(lossless), lossless)

@@ -60,10 +60,10 @@ class Ensemble(ThresholdChain):
         best = self._mixture(v.logits, v.draft_logits).argmax(-1)
         return Decision(v.draft.tokens == v.at_parent(best), v.is_argmax)
 
-    def view(self, v: Verification, strict: Tensor) -> ThresholdView:
+    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         """Accepted iff u < p/q, or (1 - u)/(1 - p/q) > w, which is u < (1 - w) + w p/q."""
         score = (1.0 - v.u) / (1.0 - v.p_token / v.q_token)
-        return ThresholdView("w", ">", self.w, score, torch.ones_like(strict), strict)
+        return ThresholdView("w", ">", self.w, score, torch.ones_like(lossless), lossless)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if not self._mixes_argmax(v.sampling):

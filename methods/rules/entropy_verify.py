@@ -49,15 +49,15 @@ class EntropyVerify(ThresholdChain):
     def is_lossless(self, sampling: Sampling) -> bool:
         return sampling.greedy or (self.threshold == 1.0 and self.alpha == 0.0)
 
-    def view(self, v: Verification, strict: Tensor) -> ThresholdView:
+    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         """The smaller of two numbers is exceeded where one of them is."""
         p0 = v.logits.softmax(-1)
         entropy = -(p0 * (p0 + EPSILON).log()).sum(-1)
         ratio = v.p_token / (v.u * draft_p(v))
         uncertain = ratio > v.at_parent((-self.alpha * entropy).exp())
-        return ThresholdView("threshold", ">", self.threshold, ratio, torch.ones_like(strict), strict | uncertain)
+        return ThresholdView("threshold", ">", self.threshold, ratio, torch.ones_like(lossless), lossless | uncertain)
 
     def by_threshold(self, v: Verification) -> Tensor:
         """Accepted because of `threshold` or `alpha`: not by the lossless test."""
         decision = self.decide(v)
-        return decision.accept & ~decision.strict
+        return decision.accept & ~decision.lossless

@@ -65,8 +65,8 @@ class Judge(Rule):
         return self._linear.important(v)
 
     def decide(self, v: Verification) -> Decision:
-        right, strict = 1.0 - self.important(v) > self.threshold, lossless_test(v)
-        return Decision(right | strict, strict)
+        right, lossless = 1.0 - self.important(v) > self.threshold, lossless_test(v)
+        return Decision(right | lossless, lossless)
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
         return {"right": 1.0 - self.important(v)}

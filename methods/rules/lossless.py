@@ -145,8 +145,8 @@ class Lossless(Rule):
         return sampling.greedy or self.q_mode == "exact"
 
     def decide(self, v: Verification) -> Decision:
-        strict = lossless_test(v) if self.q_mode == "draft" else None
-        return Decision(lossless_test(v, self.q_mode), strict)
+        lossless = lossless_test(v) if self.q_mode == "draft" else None
+        return Decision(lossless_test(v, self.q_mode), lossless)
 
     def by_threshold(self, v: Verification) -> Tensor:
         """False everywhere: the rule has no threshold; q_mode=draft biases the test itself."""

@@ -36,6 +36,6 @@ class Lossy(ThresholdChain):
     def is_lossless(self, sampling: Sampling) -> bool:
         return sampling.greedy or self.alpha == 0.0
 
-    def view(self, v: Verification, strict: Tensor) -> ThresholdView:
+    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         score = 1.0 - v.p_token / (v.u * v.q_token)
-        return ThresholdView("alpha", "<", self.alpha, score, torch.ones_like(strict), strict)
+        return ThresholdView("alpha", "<", self.alpha, score, torch.ones_like(lossless), lossless)

@@ -45,10 +45,10 @@ class RFuzzy(ThresholdChain):
     def is_lossless(self, sampling: Sampling) -> bool:
         return sampling.greedy or self.threshold == 0.0
 
-    def view(self, v: Verification, strict: Tensor) -> ThresholdView:
+    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         if self.divergence == "js":
             nats = divergence("js", v.p, v.q)
         else:  # 0 ln 0 = 0, also against q = 0: filtered tokens are common to both
             nats = (torch.xlogy(v.p, v.p) - torch.xlogy(v.p, v.q)).sum(-1)
         score = v.at_parent(nats.clamp(min=torch.finfo(nats.dtype).tiny))  # no rounding passes for a threshold of 0
-        return ThresholdView("threshold", "<=", self.threshold, score, torch.ones_like(strict), strict)
+        return ThresholdView("threshold", "<=", self.threshold, score, torch.ones_like(lossless), lossless)

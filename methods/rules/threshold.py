@@ -60,7 +60,7 @@ class Threshold(Rule):
     def by_threshold(self, v: Verification) -> Tensor:
         """Accepted because of `single` or `acc`: not by the lossless test."""
         decision = self.decide(v)
-        return decision.accept & ~decision.strict
+        return decision.accept & ~decision.lossless
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return v.p_at(node) if v.sampling.greedy else without_children(v, node, v.p_at(node))

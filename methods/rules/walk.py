@@ -28,7 +28,7 @@ class Decision:
     flags: dict[str, Tensor] = field(default_factory=dict)
 
     @property
-    def strict(self) -> Tensor:
+    def lossless(self) -> Tensor:
         """[B, N] bool: the lossless test accepts the node."""
         return self.accept if self.lossless_accept is None else self.lossless_accept
 

@@ -21,10 +21,10 @@ def measured_sources(store: Store, prompts: Prompts) -> Iterator[Source]:
         if not (folder.path / "samples.jsonl").exists():
             continue
         summary = folder.summary()
-        twin = store.cell(str(config.get("baseline", folder.key)))
+        baseline = store.cell(str(config.get("baseline", folder.key)))
         yield Source(folder.key, None, _name(config, "task"), None if summary is None else summary.metric,
                      about_of(folder, config), partial(_answers, folder, _draft_length(config), prompts),
-                     partial(_baseline, folder, twin), folder)
+                     partial(_baseline, folder, baseline), folder)
 
 
 def about_of(folder: CellFolder, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,12 +97,12 @@ def _answers(folder: CellFolder, draft_length: int | None, prompts: Prompts) -> 
         yield exchanged(sample, timed.get(sample.id), metric, draft_length)
 
 
-def _baseline(folder: CellFolder, twin: CellFolder) -> Iterator[Exchanged]:
-    """The autoregressive runs timed beside the cell's, with the twin's texts. A prompt without a text of the twin is
+def _baseline(folder: CellFolder, baseline: CellFolder) -> Iterator[Exchanged]:
+    """The autoregressive runs timed beside the cell's, with the baseline's texts. A prompt without such a text is
     left out."""
-    samples = {sample.id: sample for sample in twin.good_samples()}
+    samples = {sample.id: sample for sample in baseline.good_samples()}
     for timed in folder.timed():
-        run, sample = timed.arms[1], samples.get(timed.id)
+        run, sample = timed.runs[1], samples.get(timed.id)
         if sample is not None:
             tokens = sample.turn_tokens if run.tokens == len(sample.output_ids) else [run.tokens]
             yield Exchanged(

@@ -118,7 +118,7 @@ def _write_samples(folder: CellFolder, into: Path) -> Written:
 def _sample(cell: str, sample: Sample, timed: Timed | None) -> dict[str, Any]:
     row = {"cell": cell, **asdict(sample), "details": json.dumps(sample.details), "flags": json.dumps(sample.flags)}
     if timed is not None:
-        own, base = timed.arms
+        own, base = timed.runs
         row |= {"timed_tokens": own.tokens, "timed_cycles": own.cycles, "prefill_s": own.prefill_s,
                 "decode_s": own.decode_s, "baseline_tokens": base.tokens, "baseline_cycles": base.cycles,
                 "baseline_prefill_s": base.prefill_s, "baseline_decode_s": base.decode_s, "session": timed.started,

@@ -55,7 +55,7 @@ def answer_costs(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str,
     return ratios | shares | {"baseline_no_answer_share": _mean(base_missing)}
 
 
-def strict_pass_ratio(samples: Sequence[Sample], lossless: Sequence[Sample]) -> dict[str, Any]:
+def lossless_pass_ratio(samples: Sequence[Sample], lossless: Sequence[Sample]) -> dict[str, Any]:
     """`pass_ratio_strict`: target passes of the lossless rule on the same drafter ÷ own, over the common prompts. Does
     relaxation still save passes per answer?"""
     own, other = ({sample.id: sample for sample in runs} for runs in (samples, lossless))

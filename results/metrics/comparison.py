@@ -128,9 +128,9 @@ def _change(one: Side, before: Store, two: Side, after: Store) -> Change:
 
 
 def _compared(cell: CellFolder, side: Side, store: Store) -> list[Compared]:
-    twin = store.cell(str(side.config.get("baseline", side.key)))
+    baseline = store.cell(str(side.config.get("baseline", side.key)))
     records = cell.samples()
-    baselines = records if twin.key == cell.key else twin.samples()
+    baselines = records if baseline.key == cell.key else baseline.samples()
     rows = compare(records, {record.id: record for record in baselines}, {row.id: row for row in cell.timed()})
     return [row for row in rows if isinstance(row, Compared)]
 

@@ -22,7 +22,7 @@ Estimate = tuple[float | None, Interval | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class StoppingRule:
     """Where a cell stops.
 
     tau, accuracy  largest relative half-width of the metric's interval, a fraction; None where it does not matter
@@ -53,14 +53,14 @@ def level(size: int) -> float:
     return intervals.together(len(looks(size)))
 
 
-def stated(rule: Rule, size: int) -> str:
+def stated(rule: StoppingRule, size: int) -> str:
     """The rule in words, as a table's notes state it."""
     steps = looks(size)
     return (f"n = auto until {rule.text}: looks at {', '.join(map(str, steps))} prompts, each with intervals at "
             f"{100 * level(size):.3g}% (95% over {len(steps)} looks)")
 
 
-def stop(samples: Sequence[Sample | None], rule: Rule, proportion: bool) -> int:
+def stop(samples: Sequence[Sample | None], rule: StoppingRule, proportion: bool) -> int:
     """How many prompts the rule asks for: those of the first look whose intervals are narrow enough, or of the first
     look with a prompt that was not answered yet. `samples`: of all prompts of the task, in its order."""
     steps, wanted = looks(len(samples)), level(len(samples))
@@ -71,7 +71,7 @@ def stop(samples: Sequence[Sample | None], rule: Rule, proportion: bool) -> int:
     return steps[-1]
 
 
-def is_narrow(samples: Sequence[Sample], rule: Rule, proportion: bool, wanted: float) -> bool:
+def is_narrow(samples: Sequence[Sample], rule: StoppingRule, proportion: bool, wanted: float) -> bool:
     """Whether every interval that the rule names is as narrow as it asks for."""
     limits = {"tau": rule.tau, "accuracy": rule.accuracy}
     for name, (value, interval) in widened(samples, proportion, wanted).items():

@@ -26,7 +26,7 @@ OTHER_KINDS: dict[Kind, str] = {"gain at a price": "faster but worse", "unjudged
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Answered:
     """The reported prompts of a row.
 
     pairs      each beside autoregressive decoding.
@@ -37,7 +37,7 @@ class Row:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-def over_best(own: Row, best: Row, greedy: Row | None = None) -> dict[str, Any]:
+def over_best(own: Answered, best: Answered, greedy: Answered | None = None) -> dict[str, Any]:
     """The metrics `over_best_…` of a row, each with `_ci95`, over the prompts that both rows answered.
 
         over_best_tau            difference of τ; its parts …_relaxed and …_greedier as in `tau_gain`
@@ -66,7 +66,7 @@ def over_best(own: Row, best: Row, greedy: Row | None = None) -> dict[str, Any]:
                      "over_best_length_ci95": intervals.ratio_interval(mine[others > 0], others[others > 0])}
 
 
-def answers_over_best(own: Row, best: Row) -> dict[str, Any]:
+def answers_over_best(own: Answered, best: Answered) -> dict[str, Any]:
     """Of the metrics of `over_best` those that `remains` judges by first: over_best_answer, and what concerns the
     score. Empty where no prompt was answered by both."""
     own, best = _common(own, best)
@@ -79,7 +79,7 @@ def answers_over_best(own: Row, best: Row) -> dict[str, Any]:
     return values | _answers(own, best) | {"over_best_judged": judged}
 
 
-def _answers(own: Row, best: Row) -> dict[str, Any]:
+def _answers(own: Answered, best: Answered) -> dict[str, Any]:
     mine, other = Priced(own.pairs, own.settings), Priced(best.pairs, best.settings)
 
     def ratio(at: Drawn) -> Floats:
@@ -90,7 +90,7 @@ def _answers(own: Row, best: Row) -> dict[str, Any]:
     return {"over_best_answer": float(ratio(mine.everything())), "over_best_answer_ci95": mine.resampled([ratio])[0]}
 
 
-def _common(own: Row, best: Row) -> tuple[Row, Row]:
+def _common(own: Answered, best: Answered) -> tuple[Answered, Answered]:
     """Both rows over the prompts that both answered, sorted by id; timed are those that both were timed on."""
     mine, others = ({pair.id: pair for pair in row.pairs} for row in (own, best))
     ids = sorted(mine.keys() & others.keys())

@@ -56,7 +56,7 @@ def _share(event: Callable[[Sample, Sample], bool]) -> Paired:
 
 def _clocks(of: Callable[[TimedRun, TimedRun], Addends], statistic: Callable[[Floats], Floats]) -> Paired:
     """A statistic of what the clock said of both, for timed prompts."""
-    return Paired(lambda pair: None if pair.timed is None else of(*pair.timed.arms), statistic, clocked=True)
+    return Paired(lambda pair: None if pair.timed is None else of(*pair.timed.runs), statistic, clocked=True)
 
 
 PAIRED: Mapping[str, Paired] = {

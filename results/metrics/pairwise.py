@@ -55,7 +55,7 @@ class Answers:
 
     samples      prompt id -> sample
     timed        prompt id -> what the clock said
-    is_baseline  it is the autoregressive twin of the cells that it is compared with
+    is_baseline  it is the autoregressive baseline of the cells that it is compared with
     """
 
     samples: Mapping[str, Sample]
@@ -107,10 +107,10 @@ def _t(n: int) -> float:
 
 
 def _clocks(left: Answers, right: Answers) -> list[tuple[float, float]]:
-    """Seconds of each prompt that both cells timed. The autoregressive twin of a cell was timed beside it; two other
+    """Seconds of each prompt that both cells timed. The baseline of a cell was timed beside it; two other
     cells compare where one session timed both."""
     if left.is_baseline or right.is_baseline:
-        arms = [timed.arms for timed in (right if left.is_baseline else left).timed.values()]
+        arms = [timed.runs for timed in (right if left.is_baseline else left).timed.values()]
         pairs = [(_whole(base), _whole(own)) for own, base in arms]
         return pairs if left.is_baseline else [(own, base) for base, own in pairs]
     both = [(row, right.timed[i]) for i, row in left.timed.items() if i in right.timed]

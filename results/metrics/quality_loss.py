@@ -122,7 +122,7 @@ def speedup_estimate(pairs: Sequence[Compared], pooled: float | None, tried: int
     for pair in _two_cells(pairs):
         arms = items.setdefault(pair.sample.item, [])
         if pair.timed is not None:
-            own, base = pair.timed.arms
+            own, base = pair.timed.runs
             arms.append((own.tokens, own.decode_s, base.tokens, base.decode_s))
     sums = [np.sum(items[name], axis=0) for name in sorted(items) if items[name]]
     # An item answered by the token of the prefill alone took no decode time.

@@ -35,8 +35,8 @@ def speeds(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
     lasting = prefill + seconds > 0
     return {
         "timed": len(rows),
-        "retimed": sum(any(run.repeated for run in row.arms) for row in rows),
-        "stalled": sum(any(run.stalled for run in row.arms) for row in rows),
+        "retimed": sum(any(run.repeated for run in row.runs) for row in rows),
+        "stalled": sum(any(run.stalled for run in row.runs) for row in rows),
         "repeatable": float(np.mean([row.own.parted is None for row in rows])) if rows else None,
         "tokens_per_s": rate,
         "tokens_per_s_ci95": intervals.ratio_interval(arms[0], arms[1]),
@@ -91,13 +91,13 @@ def cycle_seconds(rows: Sequence[Timed]) -> tuple[Floats, Floats]:
 def runs_of(rows: Sequence[Timed]) -> tuple[list[list[TimedRun]], list[list[TimedRun]]]:
     """The cell's runs and the baseline's, those that were timed at once together."""
     together = batches(rows)
-    own, base = ([[row.arms[arm] for row in batch] for batch in together] for arm in (0, 1))
+    own, base = ([[row.runs[arm] for row in batch] for batch in together] for arm in (0, 1))
     return own, base
 
 
 def rated(rows: Sequence[Timed]) -> list[Timed]:
     """The timed prompts on which both took a cycle."""
-    return [row for row in rows if all(run.cycles and run.decode_s > 0 for run in row.arms)]
+    return [row for row in rows if all(run.cycles and run.decode_s > 0 for run in row.runs)]
 
 
 def _timing(runs: Sequence[Sequence[TimedRun]]) -> tuple[Floats, Floats, Floats]:

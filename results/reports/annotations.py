@@ -8,7 +8,7 @@ from dataclasses import replace
 from results.metrics.answer_cost import CENSORED, censoring
 from results.metrics.catalog import CLOCKED, JUDGED
 from results.metrics.non_inferiority import verdict
-from results.reports.conditions import Conditions, Session, counted, drifts
+from results.reports.conditions import Conditions, TimingSession, counted, drifts
 from results.reports.grid import Grid, Outcome, conditions
 from results.reports.spec import TableSpec
 from results.reports.table import Number
@@ -60,7 +60,7 @@ class Annotator:
         named = " and ".join(map(self._named, held.sessions))
         return f"timed in session {named}: speeds of different sessions do not compare"
 
-    def _named(self, session: Session) -> str:
+    def _named(self, session: TimingSession) -> str:
         return f"{self.sessions.index(session) + 1} ({session.text})"
 
     def _threads(self, held: Conditions | None) -> str:

@@ -13,7 +13,7 @@ DRIFT = 0.1
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Session:
+class TimingSession:
     """One measuring session: clocks of different sessions do not compare.
 
     started  when it began, ISO 8601 in UTC
@@ -64,7 +64,7 @@ class Conditions:
     date: str
     lock: str | None = None
     baseline: str = ""
-    sessions: tuple[Session, ...] = ()
+    sessions: tuple[TimingSession, ...] = ()
     stopping: str = ""
     cell: str = ""
     proportion: bool = True
@@ -122,7 +122,7 @@ def stated(conditions: Iterable[Conditions]) -> list[str]:
 
 def drifts(speeds: Sequence[tuple[Conditions, float | None]]) -> dict[str, float]:
     """Baseline cell -> relative drift of its tokens/s within one session, where that is above `DRIFT`."""
-    held: dict[tuple[str, Session], list[float]] = {}
+    held: dict[tuple[str, TimingSession], list[float]] = {}
     for conditions, speed in speeds:
         if speed and len(conditions.sessions) == 1:
             held.setdefault((conditions.baseline, conditions.sessions[0]), []).append(speed)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from results.metrics.catalog import Metric, metric
 from results.metrics.non_inferiority import MARGIN, Verdict, verdict
-from results.metrics.over_best import Kind, Row, answers_over_best, by_chance, remains
+from results.metrics.over_best import Answered, Kind, answers_over_best, by_chance, remains
 from results.reports.conditions import machine
 from results.reports.formats import TEMPLATES
 from results.reports.viewer.cells import Group, Viewed
@@ -90,12 +90,12 @@ def standings(groups: Sequence[Group]) -> list[Standing]:
     return sorted(known, key=lambda one: -_value(one.summary))
 
 
-def row_of(group: Group, cell: Viewed) -> Row:
+def row_of(group: Group, cell: Viewed) -> Answered:
     """The answers of a cell beside those of the autoregressive one; none where that is not in the group."""
     baseline = next((one for one in group.cells if one.baseline), None)
     known = {} if baseline is None else baseline.answers.samples
     pairs = compare(cell.samples if baseline is not cell else known.values(), known, cell.answers.timed)
-    return Row([pair for pair in pairs if isinstance(pair, Compared)])
+    return Answered([pair for pair in pairs if isinstance(pair, Compared)])
 
 
 def sentences(groups: Sequence[Group]) -> list[str]:

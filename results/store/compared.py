@@ -11,10 +11,10 @@ from results.store.timed import Timed
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One prompt that was answered by a cell and by its autoregressive twin.
+    """One prompt that was answered by a cell and by its autoregressive baseline.
 
     sample    the cell's answer
-    baseline  the twin's; in an autoregressive cell the same object as `sample`
+    baseline  the baseline's; in an autoregressive cell the same object as `sample`
     timed     what the clock said of both; None for a prompt that was not timed
     """
 
@@ -30,8 +30,8 @@ class Compared:
 
 def compare(records: Iterable[Record], baselines: Mapping[str, Record],
             timed: Mapping[str, Timed]) -> list[Compared | FailedSample]:
-    """One entry for each record whose prompt the twin has tried too; `baselines` and `timed`: prompt id -> record. A
-    prompt that failed in either cell has failed, and so has one that is not the same in both."""
+    """One entry for each record whose prompt the baseline has tried too; `baselines` and `timed`: prompt id -> record.
+    A prompt that failed in either cell has failed, and so has one that is not the same in both."""
     compared: list[Compared | FailedSample] = []
     for record in records:
         baseline = baselines.get(record.id)

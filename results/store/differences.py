@@ -49,13 +49,13 @@ def differences(own: Iterable[Record], other: Iterable[Record]) -> Differences:
     pairs = [(record, answered[record.id]) for record in own if isinstance(record, Sample) and record.id in answered]
     prompts = {one.id: another_prompt(one.id, one.prompt_sha256 or "", two.prompt_sha256 or "")
                for one, two in pairs if hashes_differ(one, two)}
-    tokens = {one.id: at for one, two in pairs if (at := parting(one.output_ids, two.output_ids)) is not None}
+    tokens = {one.id: at for one, two in pairs if (at := first_difference(one.output_ids, two.output_ids)) is not None}
     others = {one.id: field for one, two in pairs if one.id not in tokens and (field := differing_field(one, two))}
     unhashed = sum(None in (one.prompt_sha256, two.prompt_sha256) for one, two in pairs)
     return Differences(len(pairs), unhashed, prompts, tokens, others)
 
 
-def parting(own: list[int], other: list[int]) -> int | None:
+def first_difference(own: list[int], other: list[int]) -> int | None:
     """Index of the first token that differs, or where the shorter of two answers ends; None for equal ones."""
     if own == other:
         return None

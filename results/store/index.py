@@ -55,7 +55,7 @@ class Entry:
     """A short record of one cell's files.
 
     key       its folder
-    baseline  the cell of its autoregressive twin; empty for a cell without a configuration
+    baseline  the cell of its autoregressive baseline; empty for a cell without a configuration
     batch     prompts decoded together in its timed pass
     damage    what was changed, truncated or cannot be read, in one line; if nothing can be read, only `key` is set
     complete  it has a summary and the samples that the summary covers, none of which failed

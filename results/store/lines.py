@@ -14,7 +14,7 @@ from results.store.seals import unsealed_line
 
 log = logging.getLogger(__name__)
 CONTENTS = 6
-"""Files whose bytes are kept: samples of a cell and of its twin, its timed prompts, configuration, environment and
+"""Files whose bytes are kept: samples of a cell and of its baseline, its timed prompts, configuration, environment and
 summary."""
 Stamp = tuple[int, int, int]
 """Time of the last change in ns, size in bytes, inode."""

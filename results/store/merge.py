@@ -50,17 +50,17 @@ def merge(into: Store, other: Store) -> Merged:
     missing samples are added; times only if `into` has none for the cell, so that no cell mixes times of two machines.
     A cell that differs, or whose baseline does, is copied into <root>/apart/NAME. Raises StoreError if `into` cannot be
     written."""
-    merged, twins = Merged(), {}
+    merged, baselines = Merged(), {}
     for entry in other.entries():
         if entry.damage:
             merged.refused[entry.key] = entry.damage
         else:
-            twins[entry.key] = entry.baseline
+            baselines[entry.key] = entry.baseline
     check_writable(into.root, "store.dir")
-    for key in sorted(twins, key=lambda key: (twins[key] != key, key)):  # baselines first
+    for key in sorted(baselines, key=lambda key: (baselines[key] != key, key)):  # baselines first
         try:
-            if twins[key] in merged.apart:
-                reason = f"its baseline {twins[key]} is kept apart"
+            if baselines[key] in merged.apart:
+                reason = f"its baseline {baselines[key]} is kept apart"
             else:
                 reason = _bring(other.cell(key), into.cell(key), merged)
             if reason:
@@ -68,8 +68,8 @@ def merge(into: Store, other: Store) -> Merged:
         except StoreError as error:
             merged.refused[key] = str(error)
     if merged.apart:
-        needed = {*merged.apart, *(twins[key] for key in merged.apart)}
-        merged.place = _keep_apart(into, other, sorted(needed & twins.keys()))
+        needed = {*merged.apart, *(baselines[key] for key in merged.apart)}
+        merged.place = _keep_apart(into, other, sorted(needed & baselines.keys()))
     return merged
 
 

@@ -18,7 +18,7 @@ a process that works on it."""
 
 
 @dataclass(slots=True)
-class Rotation:
+class RotationState:
     """The cells of a store that are timed beside one baseline.
 
     entries  of these cells
@@ -42,14 +42,14 @@ class Rotation:
         return self.holder is None and set(self.states) <= {"complete", "baseline"}
 
 
-def rotations(store: Store, now: datetime) -> list[Rotation]:
+def rotations(store: Store, now: datetime) -> list[RotationState]:
     """The rotations of a store: running ones first, then others that are not done."""
     entries = list(store.entries())
     held = list(holders(store.root).values())
     working = {cell: holder for holder in held for cell in holder.cells}
-    groups: dict[tuple[str, int], Rotation] = {}
+    groups: dict[tuple[str, int], RotationState] = {}
     for entry in entries:
-        group = groups.setdefault((entry.baseline, entry.batch), Rotation())
+        group = groups.setdefault((entry.baseline, entry.batch), RotationState())
         group.entries.append(entry)
         group.states.append(state_of(entry, entry.key in working))
         group.holder = working.get(entry.key, group.holder)
@@ -59,7 +59,7 @@ def rotations(store: Store, now: datetime) -> list[Rotation]:
         if len(own) == 1:
             own[0].unbegun = unbegun
         elif unbegun:  # their rotation is not known yet
-            listed.append(Rotation(holder=holder, unbegun=unbegun))
+            listed.append(RotationState(holder=holder, unbegun=unbegun))
     for group in listed:
         if group.holder is not None:
             group.seconds, group.partly = time_left(group, store, now)
@@ -79,7 +79,7 @@ def state_of(entry: Entry, is_held: bool) -> State:
     return "baseline" if entry.key == entry.baseline else "open"
 
 
-def time_left(group: Rotation, store: Store, now: datetime) -> tuple[float | None, bool]:
+def time_left(group: RotationState, store: Store, now: datetime) -> tuple[float | None, bool]:
     """Seconds until the holder of a rotation has completed its cells, and whether they exclude the timed pass. Answers
     are extrapolated at the rate of this run, timed prompts at the mean of those timed so far.
 
@@ -96,7 +96,7 @@ def time_left(group: Rotation, store: Store, now: datetime) -> tuple[float | Non
     spent = (now - min(datetime.fromisoformat(entry.run["since"]) for entry in running)).total_seconds()
     untimed = sum(max(0, entry.run["timed"] - entry.timed) for entry in running)
     clocks = [arm.prefill_s + arm.decode_s for entry in running for row in store.cell(entry.key).timed()
-              for arm in row.arms] if untimed else []
+              for arm in row.runs] if untimed else []
     if answers and not given:
         return None, False
     left = answers * cells * spent / given if answers else 0.0

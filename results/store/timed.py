@@ -15,7 +15,7 @@ from results.store.sample import STRICT
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class FirstDifference:
     """Where the timed pass decoded another token than the quality pass.
 
     at       index of the first differing token, all turns
@@ -61,7 +61,7 @@ class TimedRun:
     cycles: int
     prefill_s: float
     decode_s: float
-    parted: Parting | None = None
+    parted: FirstDifference | None = None
     wall_s: float | None = None
     cpu_s: float | None = None
     stalled: bool = False
@@ -80,7 +80,7 @@ class Timed:
     started   when the measuring session began, ISO 8601 in UTC
     shared    whether other workers of a launcher may have run on the machine meanwhile
     batch     id of the first prompt of the batch that it was timed in; None where it was timed alone
-    threads   CPU threads of the process; None in records of before it was kept
+    threads   CPU threads of the process; None in older records
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -95,7 +95,7 @@ class Timed:
     threads: int | None = None
 
     @property
-    def arms(self) -> tuple[TimedRun, TimedRun]:
+    def runs(self) -> tuple[TimedRun, TimedRun]:
         """The cell's run and the baseline's; in the autoregressive cell both are its own."""
         return self.own, self.own if self.baseline is None else self.baseline
 

@@ -43,7 +43,7 @@ class SandboxError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProgramResult:
     """How a program did.
 
     ok        its last line and that of its tests were reached
@@ -74,7 +74,7 @@ class Job:
     entry_point: str | None = None
 
 
-def run_job(job: Job, *, timeout_s: float = 5.0, memory_mb: int = 512, require: Mode | None = None) -> Outcome:
+def run_job(job: Job, *, timeout_s: float = 5.0, memory_mb: int = 512, require: Mode | None = None) -> ProgramResult:
     """Run a program and its tests, at most `timeout_s` seconds of wall time and `memory_mb` MiB of address space each.
     The time begins when the program's process is ready.
 
@@ -128,7 +128,7 @@ def _landlock_in_force() -> bool:
     return bool(_run(Job("pass"), timeout_s=20.0, memory_mb=512, mode="limits")[1]["landlock"])
 
 
-def _run(job: Job, timeout_s: float, memory_mb: int, mode: Mode) -> tuple[Outcome, dict[str, Any]]:
+def _run(job: Job, timeout_s: float, memory_mb: int, mode: Mode) -> tuple[ProgramResult, dict[str, Any]]:
     """The outcome, and the guards that were in force. Raises SandboxError."""
     if sys.platform != "linux":
         raise SandboxError(f"model-written code is run on Linux only, this is {sys.platform}; use a container")
@@ -147,7 +147,7 @@ def _run(job: Job, timeout_s: float, memory_mb: int, mode: Mode) -> tuple[Outcom
     except OSError as error:
         raise SandboxError(f"the sandbox cannot be started: {error}") from error
     error_line = _error(reports, code, output, timeout_s)
-    return Outcome(error_line is None, error_line, seconds, output), reports[0]
+    return ProgramResult(error_line is None, error_line, seconds, output), reports[0]
 
 
 def _memory_file(stack: ExitStack) -> int:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tasks.base import TaskError
 from tasks.sandbox import run as sandbox
-from tasks.sandbox.run import Job, Mode, Outcome, SandboxError
+from tasks.sandbox.run import Job, Mode, ProgramResult, SandboxError
 from tasks.scorers.base import Scorer
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,6 @@ class Programs(Scorer):
         if exposure is not None:
             log.warning("task.scorer.sandbox=%s: %s", self.sandbox, exposure)
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job) -> ProgramResult:
         """Run a program with its tests. Raises SandboxError if the machine failed, not the program."""
         return sandbox.run_job(job, timeout_s=self.timeout_s, memory_mb=self.memory_mb, require=self.sandbox)

@@ -30,10 +30,10 @@ class Result:
 
     @property
     def cells(self) -> list[CellFolder]:
-        """The cells that were asked for: without autoregressive twins whose samples alone were needed."""
+        """The cells that were asked for: without baselines whose samples alone were needed."""
         cells = self.store.cells()
-        twins = {cell.config()["baseline"] for cell in cells}
-        return [cell for cell in cells if len(cells) == 1 or cell.key not in twins or cell.timed()]
+        baselines = {cell.config()["baseline"] for cell in cells}
+        return [cell for cell in cells if len(cells) == 1 or cell.key not in baselines or cell.timed()]
 
     @property
     def cell(self) -> CellFolder:

@@ -1,4 +1,4 @@
-"""The controls of every summary: likelihood, diversity over repeats, twins, where a cycle's time goes."""
+"""The controls of every summary: likelihood, diversity over repeats, control cells, where a cycle's time goes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder) -> No
     assert summary.nll == pytest.approx(nats / tokens) and summary.baseline_nll > 0
 
 
-def test_repeats_and_twins_meet_in_the_summaries(command) -> None:
+def test_repeats_and_control_cells_meet_in_the_summaries(command) -> None:
     alone = command("method=mars_sampling", *WARM).cell.summary()
     assert (alone.repeats, alone.self_agreement) == (1, None) and alone.greedy_tau is None
     result = command("method=mars_sampling", "repeat=0,1", "decoding.temperature=0,1", *WARM[1:], flags=["-m"])

@@ -38,7 +38,7 @@ def test_a_run_and_its_file_have_one_tau_and_one_speedup(measured: Store, tmp_pa
     printed = capsys.readouterr().out
     assert "not measured here" in printed and "imported: " in printed
     overall = next(folder.about().cells[0] for folder in imported_folders(into) if folder.about().baseline)
-    runs = [one.arms for one in cell.timed()]
+    runs = [one.runs for one in cell.timed()]
     samples = {one.id: one for one in cell.good_samples()}
     timed = [samples[one.id] for one in cell.timed()]
     assert overall.tau == pytest.approx(sum(map(sum, (one.committed for one in timed)))

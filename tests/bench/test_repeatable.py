@@ -13,12 +13,12 @@ from bench.run.answer import Answer, answer, stream_name
 from bench.run.lab import LabMethod
 from bench.run.open_cell import OpenCell
 from bench.run.quality_pass.worker import scored
-from bench.run.timed_pass.same_tokens import NotRepeatable, before, check_share, parting
+from bench.run.timed_pass.same_tokens import NotRepeatable, before, check_share, first_difference
 from methods.batch import Generation
 from methods.engine.margin import mass_between, next_logits, top2_margin
 from methods.sampling import draw
 from results.store.sample import Sample
-from results.store.timed import Parting, Timed, TimedRun
+from results.store.timed import FirstDifference, Timed, TimedRun
 
 LOGITS = st.lists(st.floats(-12, 12), min_size=2, max_size=40)
 AT = 4
@@ -56,11 +56,11 @@ class Passes:
         self.sample = sample
         self.probs = next_logits(self.target, before(self.target, self.run, sample, AT)).softmax(-1)
 
-    def with_token(self, choose: Callable[[int], int]) -> Parting | None:
+    def with_token(self, choose: Callable[[int], int]) -> FirstDifference | None:
         own = self.run.output_ids[AT]
         ids = [*self.run.output_ids[:AT], choose(own), *self.run.output_ids[AT + 1:]]
         run = Answer(self.run.prompt, [Generation(output_ids=ids)])
-        return parting(LabMethod(self.open.method), self.open.cell, run, self.sample)
+        return first_difference(LabMethod(self.open.method), self.open.cell, run, self.sample)
 
     def far(self, own: int) -> int:
         """A token that a boundary does not explain."""
@@ -107,17 +107,17 @@ def test_the_edge_of_a_filter_may_move_a_boundary(filters: list[str]) -> None:
     assert found is not None and found.between is not None
 
 
-def timed(parted: Parting | None) -> Timed:
+def timed(parted: FirstDifference | None) -> Timed:
     return Timed("a", TimedRun(8, 8, 0.1, 0.1, parted), None, "host", "boot", "2026-01-01T00:00:00+00:00")
 
 
 def test_only_what_rounding_does_not_explain_counts_against_a_cell(sampling: Passes) -> None:
-    tie, boundary, other = Parting(1, 1e-5), Parting(1, 2.0, 1e-7), Parting(1, 2.0, 0.3)
+    tie, boundary, other = FirstDifference(1, 1e-5), FirstDifference(1, 2.0, 1e-7), FirstDifference(1, 2.0, 0.3)
     check_share(sampling.open.cell, [timed(one) for one in (tie, boundary) * 6])
     check_share(sampling.open.cell, [timed(other), timed(other), *map(timed, [None] * 6)])
     with pytest.raises(NotRepeatable, match="in 12 of 12 prompts"):  # a near-tie says nothing of a token that is drawn
-        check_share(sampling.open.cell, [timed(Parting(1, 1e-5, 0.3))] * 12)
-    cold = sampling.open.cell.twin(decoding=sampling.open.cell.decoding.model_copy(update={"temperature": 0.2}))
-    check_share(cold, [timed(Parting(1, 2.0, 2e-4))] * 12)
+        check_share(sampling.open.cell, [timed(FirstDifference(1, 1e-5, 0.3))] * 12)
+    cold = sampling.open.cell.replace(decoding=sampling.open.cell.decoding.model_copy(update={"temperature": 0.2}))
+    check_share(cold, [timed(FirstDifference(1, 2.0, 2e-4))] * 12)
     with pytest.raises(NotRepeatable, match="in 3 of 8 prompts, more than rounding explains"):
         check_share(sampling.open.cell, [*map(timed, [other] * 3), *map(timed, [None] * 5)])

@@ -172,8 +172,8 @@ def test_a_changed_sample_is_refused_until_its_line_is_removed(command, caplog: 
 @pytest.mark.parametrize("change", ["damaged", "removed", "its configuration removed"])
 def test_a_complete_cell_notices_what_became_of_its_baseline(command, change: str) -> None:
     first = command("method=sps")
-    [twin] = [cell for cell in first.store.cells() if cell.key == first.cell.config()["baseline"]]
-    file, before = twin.path / "samples.jsonl", samples_of(first.store)
+    [baseline] = [cell for cell in first.store.cells() if cell.key == first.cell.config()["baseline"]]
+    file, before = baseline.path / "samples.jsonl", samples_of(first.store)
     whole = file.read_bytes()
     if change == "damaged":
         file.write_bytes(b"[]\n" + file.read_bytes())
@@ -183,7 +183,7 @@ def test_a_complete_cell_notices_what_became_of_its_baseline(command, change: st
     file.unlink()
     if change == "its configuration removed":
         file.write_bytes(whole)
-        (twin.path / "cell.yaml").unlink()
+        (baseline.path / "cell.yaml").unlink()
     assert command("method=sps").status == 0 and samples_of(Store(first.store.root)) == before
 
 

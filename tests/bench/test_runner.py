@@ -66,7 +66,7 @@ def test_a_cell_on_disk(command) -> None:
     assert [row.id for row in rows] == [sample.id for sample in samples] and len({row.started for row in rows}) == 1
     for row, sample in zip(rows, samples, strict=True):
         assert (row.own.tokens, row.own.cycles) == (len(sample.output_ids), len(sample.committed))
-        assert all(run.decode_s > 0 < run.prefill_s and run.parted is None for run in row.arms)
+        assert all(run.decode_s > 0 < run.prefill_s and run.parted is None for run in row.runs)
         assert row.baseline.tokens == 1 + row.baseline.cycles and row.host and row.boot
         assert row.threads == torch.get_num_threads()
     summary = result.last_line
@@ -172,7 +172,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 def test_a_samples_file_is_read_once_a_command(command, opened: list[tuple[str, str]]) -> None:
-    """A run reads those of the cell and of its twin once after the last append, a command that finds a complete cell
+    """A run reads those of a cell and of its baseline once after the last append, a command that finds a complete cell
     once in all."""
     assert command("method=mars", "summary=json", "trace=true").status == 0
     last_append = max(i for i, (_, mode) in enumerate(opened) if mode.startswith("a"))
@@ -300,9 +300,9 @@ def test_a_cell_that_another_process_writes_comes_last(command, caplog: pytest.L
     ended: list[str] = []
     real = rotation.Rotation.run
 
-    def run(arms):
-        ended.extend(arm.cell.name for arm in arms.arms)
-        real(arms)
+    def run(rotating):
+        ended.extend(method_run.cell.name for method_run in rotating.method_runs)
+        real(rotating)
         threading.Timer(1, other.kill).start()
 
     monkeypatch.setattr(rotation.Rotation, "run", run)

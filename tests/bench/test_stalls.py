@@ -94,7 +94,7 @@ def test_the_record_of_a_cell_says_what_was_timed_again(command, monkeypatch: py
     result = command("method=sps", "n=2", "timed=2")
     assert result.status == 0
     cell = result.cell
-    rows = [run for row in cell.timed() for run in row.arms]
+    rows = [run for row in cell.timed() for run in row.runs]
     [again] = [run for run in rows if run.repeated]
     assert (again.wall_s, again.cpu_s, again.stalled) == (1.0, 1.0, False)
     assert [(one.wall_s, one.cpu_s) for one in again.repeated] == [(3.0, 1.0)] and again.repeated[0].decode_s > 0

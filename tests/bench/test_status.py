@@ -75,7 +75,7 @@ def test_who_works_on_a_rotation_and_how_long_it_takes(store: Store, capsys: pyt
         assert row["running"] == 1 and row["not begun"] == 1 and row["complete"] == 1 and row["failed"] == 1
         assert row["held by"].startswith("process ") and " since " in row["held by"]
         [rotation] = rotations(store, datetime.fromisoformat(row["held by"].rpartition(" ")[2]) + timedelta(seconds=60))
-        clocks = [arm.prefill_s + arm.decode_s for timed in store.cell("tiny-mars-2").timed() for arm in timed.arms]
+        clocks = [arm.prefill_s + arm.decode_s for timed in store.cell("tiny-mars-2").timed() for arm in timed.runs]
         timed = (4 - 2) * 2 * sum(clocks) / len(clocks)
         # five answers of a cell are missing, two took a minute; another cell is not begun
         assert rotation.seconds == pytest.approx(2 * (5 * 60 / 2 + timed), rel=0.1) and not rotation.partly

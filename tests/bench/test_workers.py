@@ -50,7 +50,7 @@ def test_tokens_do_not_depend_on_workers_or_their_batch(command, tmp_path: Path)
         result = command(*GIVEN[1:], "n=9", f"workers={count}", f"quality_batch={batch}", flags=["-m"], store=store)
         assert result.status == 0, result.err
         [line] = re.findall(r"quality pass: (\d+) prompts in \d+ s, (\d) workers? (\d+)% busy", result.out)
-        assert line[:2] == ("27", str(count)) and 0 < int(line[2]) < 110, "both methods and their twin"
+        assert line[:2] == ("27", str(count)) and 0 < int(line[2]) < 110, "both methods and their baseline"
         stores[count, batch] = samples_of(store)
         assert {len(samples) for samples in stores[count, batch].values()} == {9}
         assert all(cell.summary().repeatable == 1.0 for cell in result.cells)

@@ -28,7 +28,7 @@ def two_turn_store(root: Path) -> Store:
                       details={"strict": 1.0}, flags={"wide": i}, **shared) for i in range(3)]
     clock = [Timed(f"p{i}", TimedRun(8, 3, 0.25, 0.5 + i), TimedRun(8, 6, 0.25, 1.5 + i), "host-name", "boot",
                    "2026-01-02T03:04:05+00:00") for i in range(2)]
-    alone = [Timed(one.id, one.arms[1], None, one.host, one.boot, one.started) for one in clock]
+    alone = [Timed(one.id, one.runs[1], None, one.host, one.boot, one.started) for one in clock]
     arms = {"tiny-ar-made_up": (config, plain, alone),
             "tiny-mars-made_up": ({**config, "rule": {"name": "mars", "theta": 0.9}, "drafter": {"name": "model"}},
                                   drafted, clock)}

@@ -67,7 +67,7 @@ def test_the_dial_says_what_the_rule_says(rule: Rule, tree: bool, temperature: f
 def test_the_dial_of_a_rule_for_sampled_chains(rule: Rule) -> None:
     v = random_case(3, Sampling(1.0), sampled=True, tree=False, rows=40, shift=1.0)
     agrees(rule, v)
-    assert rule.by_threshold(v).any() and not (rule.by_threshold(v) & rule.decide(v).strict).any()
+    assert rule.by_threshold(v).any() and not (rule.by_threshold(v) & rule.decide(v).lossless).any()
     cold = Verification(v.draft, v.logits, Sampling(0.0), v.u)
     assert rule.threshold_view(cold) is None and not rule.by_threshold(cold).any()
 
@@ -216,7 +216,7 @@ def bits(rule: Rule, v: Verification) -> tuple[bool, bool, bool, Clause]:
     """S, A, R and the clause of the drafted token."""
     decision = rule.decide(v)
     path = walk(v, decision)
-    s, a, r = (bool(x[0, 1]) for x in (decision.strict, v.is_argmax, rule.by_threshold(v)))
+    s, a, r = (bool(x[0, 1]) for x in (decision.lossless, v.is_argmax, rule.by_threshold(v)))
     return s, a, r, Clause(int(clauses(v, decision, path)[0, 1]))
 
 

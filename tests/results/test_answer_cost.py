@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics import intervals
-from results.metrics.answer_cost import CENSORED, answer_costs, censoring, ends_in_loop, strict_pass_ratio
+from results.metrics.answer_cost import CENSORED, answer_costs, censoring, ends_in_loop, lossless_pass_ratio
 from results.metrics.answer_speed import answer_speeds
 from results.metrics.catalog import METRICS
 from results.metrics.non_inferiority import MOST, verdict
@@ -85,8 +85,8 @@ def test_answer_speedup_by_hand():
 def test_the_strict_rule_beside_it():
     own = [answer("a", 10, 3, 11).sample, answer("b", 10, 4, 11).sample]
     strict = [answer("b", 10, 6, 11).sample, answer("c", 10, 9, 11).sample]
-    assert strict_pass_ratio(own, strict)["pass_ratio_strict"] == 6 / 4, "over the common prompts"
-    assert strict_pass_ratio(own, [])["pass_ratio_strict"] is None
+    assert lossless_pass_ratio(own, strict)["pass_ratio_strict"] == 6 / 4, "over the common prompts"
+    assert lossless_pass_ratio(own, [])["pass_ratio_strict"] is None
 
 
 def slow_loop(ids):

@@ -59,7 +59,7 @@ def test_samples_are_those_of_the_store(store: Store, dataset: Path) -> None:
             clock = clocks.get(sample.id)
             assert row["decode_s"] == (None if clock is None else clock.own.decode_s)
             assert (row["parted"], row["stalled"]) == ((None, None) if clock is None else (False, False))
-            assert row["baseline_tokens"] == (None if clock is None else clock.arms[1].tokens)
+            assert row["baseline_tokens"] == (None if clock is None else clock.runs[1].tokens)
     assert not held
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from results.store.cells import Store
-from results.store.differences import differences, differing_field, parting
+from results.store.differences import differences, differing_field, first_difference
 from results.store.merge import APART, merge
 from results.store.sample import FailedSample, Sample
 from tests.helpers.generated_store import Writer
@@ -161,7 +161,7 @@ def test_traces_and_further_measurements_come_along(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("own", "other", "at"), [
     ([1, 2, 3], [1, 2, 3], None), ([], [], None), ([1, 2, 3], [1, 5, 3], 1), ([1, 2], [1, 2, 3], 2), ([], [1], 0)])
 def test_where_answers_part(own: list[int], other: list[int], at: int | None) -> None:
-    assert parting(own, other) == at == parting(other, own)
+    assert first_difference(own, other) == at == first_difference(other, own)
 
 
 @pytest.mark.parametrize(("changes", "field"), [

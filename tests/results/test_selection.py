@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.answer_speed import modelled_answers
-from results.metrics.over_best import Row, findings, over_best, remains
+from results.metrics.over_best import Answered, findings, over_best, remains
 from results.metrics.selection import choose, reported
 from results.metrics.speed import modelled_speedup
 from results.metrics.summary import summarise
@@ -95,7 +95,7 @@ def test_cycles_of_each_setting_have_their_own_price() -> None:
 
 
 def test_a_row_beside_itself_gains_nothing() -> None:
-    own = Row(cell())
+    own = Answered(cell())
     values = over_best(own, own, own)
     assert values["over_best_answer"] == values["over_best_length"] == 1.0
     assert values["over_best_answer_ci95"] == (1.0, 1.0) and values["over_best_tau_ci95"] == (0.0, 0.0)
@@ -103,13 +103,13 @@ def test_a_row_beside_itself_gains_nothing() -> None:
 
 
 def test_gains_are_over_the_best_row_and_its_own_prices() -> None:
-    best, own = Row(cell(4, 0.1, 10)), Row(cell(5, 0.1, 10, score=0.5))
+    best, own = Answered(cell(4, 0.1, 10)), Answered(cell(5, 0.1, 10, score=0.5))
     values = over_best(own, best)
     assert values["over_best_tau"] == pytest.approx(1.0) and "over_best_tau_relaxed" not in values
     assert values["over_best_answer"] == pytest.approx(1.0), "as many passes of the same price: longer, not sooner"
     assert values["over_best_length"] == pytest.approx(51 / 41)
     assert values["over_best_accuracy"] == pytest.approx(-0.5)
-    half = over_best(Row(cell(5, 0.1, 10, ids=IDS[:6])), best)
+    half = over_best(Answered(cell(5, 0.1, 10, ids=IDS[:6])), best)
     assert half["over_best_tau"] == pytest.approx(1.0), "over the prompts that both answered"
 
 
@@ -146,7 +146,7 @@ def test_a_gain_needs_a_score_that_could_show_a_loss(right, judged) -> None:
     ids = [str(number) for number in range(12)]
     best, own = ([cell(tau, ids=[name], score=score)[0] for name, score in zip(ids, scores, strict=True)]
                  for tau in (4, 5))
-    values = over_best(Row(own), Row(best))
+    values = over_best(Answered(own), Answered(best))
     assert values["over_best_judged"] is judged
     values |= {"accuracy": right, "over_best_answer": 1.2, "over_best_answer_ci95": (1.1, 1.3)}
     faster = made_up().summary.with_values(**values)

@@ -15,7 +15,7 @@ from results.metrics.phases import NAMES
 from results.metrics.summary import diversity, summarise
 from results.store.sample import FailedSample
 from results.store.summary import Summary
-from results.store.timed import Parting
+from results.store.timed import FirstDifference
 from tests.helpers import synthetic_cells
 
 KEYS = {
@@ -239,7 +239,8 @@ def test_the_modelled_speedup_by_hand():
     assert low < found.speedup_modelled < high and low < tau * 0.4 / 0.9 < high, "both passes are resampled"
     assert found.speedup == pytest.approx((21 / 2.8) / (21 / 3.6)), "the timed prompts alone"
     assert found.repeatable == 1.0
-    parted = replace(untimed, timed=replace(timed[0].timed, own=replace(timed[0].timed.own, parted=Parting(3, 1e-6))))
+    own = replace(timed[0].timed.own, parted=FirstDifference(3, 1e-6))
+    parted = replace(untimed, timed=replace(timed[0].timed, own=own))
     assert summary([*timed, parted]).repeatable == 0.75
     nothing = summary([untimed])
     assert nothing.timed == 0 and nothing.speedup is nothing.speedup_modelled is nothing.repeatable is None

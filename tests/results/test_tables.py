@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from results.metrics.intervals import NORMAL_95
-from results.reports.conditions import Conditions, Session, machine
+from results.reports.conditions import Conditions, TimingSession, machine
 from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdown, render_table
 from results.reports.grid import Outcome
 from results.reports.layout import lay_out, lay_out_all, remarks
@@ -146,7 +146,7 @@ def test_lengths_at_the_limit_are_marked(grid):
 
 
 HERE = Conditions("tiny", 1.0, 0, 1, 0.9, "A processor, 1 thread", "2026-11-21", "sha256:0123456789abcdef", "ar",
-                  (Session("2026-11-21T08:00:00", "host", "b1"),))
+                  (TimingSession("2026-11-21T08:00:00", "host", "b1"),))
 
 
 def test_the_conditions_stand_in_every_format(spec, grid):
@@ -171,7 +171,7 @@ def test_an_axis_that_has_the_name_of_a_condition_keeps_its_column():
 
 def test_speeds_of_two_sessions_are_marked_and_ratios_are_not(grid):
     spec = table_spec(values=["tokens_per_s", "speedup"])
-    later = replace(HERE, sessions=(Session("2026-11-21T09:00:00", "host", "b1"),))
+    later = replace(HERE, sessions=(TimingSession("2026-11-21T09:00:00", "host", "b1"),))
     held = {coords: replace(one, conditions=later if coords[1] == "SpS" else HERE) for coords, one in grid.items()}
     table = lay_out(spec, held)
     assert len(table.notes) == 2 and "session 2 (2026-11-21 09:00 on host)" in " ".join(table.notes)
@@ -183,7 +183,7 @@ def test_speeds_of_two_sessions_are_marked_and_ratios_are_not(grid):
 
 
 def test_times_beside_other_workers_are_marked(grid):
-    beside = replace(HERE, sessions=(Session("2026-11-21T08:00:00", "host", "b1", shared=True),))
+    beside = replace(HERE, sessions=(TimingSession("2026-11-21T08:00:00", "host", "b1", shared=True),))
     held = {coords: replace(one, conditions=beside if coords[1] == "SpS" else HERE) for coords, one in grid.items()}
     table = lay_out(table_spec(values=["tau", "speedup"]), held)
     assert table.notes == ("timed while other workers may have run on the machine",)
@@ -196,7 +196,7 @@ def test_times_beside_other_workers_are_marked(grid):
 
 
 def test_speedups_on_other_numbers_of_threads_are_marked(grid):
-    one, two = (replace(HERE, sessions=(Session(f"2026-11-21T0{hour}:00:00", "host", "b1", threads=threads),))
+    one, two = (replace(HERE, sessions=(TimingSession(f"2026-11-21T0{hour}:00:00", "host", "b1", threads=threads),))
                 for hour, threads in ((8, 1), (9, 2)))
     held = {coords: replace(own, conditions=one if coords[1] == "SpS" else two) for coords, own in grid.items()}
     table = lay_out(table_spec(values=["tau", "speedup"]), held)
@@ -238,7 +238,7 @@ def test_stalled_prompts_are_said_where_the_clock_has_a_part(grid):
 
 
 def test_the_caption_says_how_many_prompts_were_timed_and_in_how_many_sessions(grid):
-    later = replace(HERE, sessions=(Session("2026-11-21T09:00:00", "host", "b1"),))
+    later = replace(HERE, sessions=(TimingSession("2026-11-21T09:00:00", "host", "b1"),))
     held = {coords: replace(one, conditions=later if coords[1] == "SpS" else HERE) for coords, one in grid.items()}
     assert "n = 4 prompts per cell, 4 of them timed in 2 sessions;" in lay_out(table_spec(), held).caption
     assert "n = 4 prompts per cell;" in lay_out(table_spec(values=["tau"]), held).caption

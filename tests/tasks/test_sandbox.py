@@ -12,7 +12,7 @@ import pytest
 
 from tasks.sandbox import landlock
 from tasks.sandbox import run as sandbox
-from tasks.sandbox.run import OUTPUT_BYTES, Job, Outcome, SandboxError, run_job
+from tasks.sandbox.run import OUTPUT_BYTES, Job, ProgramResult, SandboxError, run_job
 
 pytestmark = pytest.mark.skipif(os.uname().sysname != "Linux", reason="the sandbox is made of Linux system calls")
 
@@ -24,7 +24,7 @@ def mode(request) -> str:
     return request.param
 
 
-def run_python(source: str, **options) -> Outcome:
+def run_python(source: str, **options) -> ProgramResult:
     return run_job(Job(source), **options)
 
 

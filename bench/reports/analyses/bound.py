@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.reports.analyses import COVERAGE
 from bench.run.answer import context
-from bench.run.requested_cell import asked_folder
+from bench.run.requested_cell import requested_cell
 from methods.training.rules.arc import next_step_js
 from results.metrics.intervals import proportion_interval
 from results.store.clauses import EMITTED, KEPT
@@ -38,7 +38,7 @@ COLUMNS = ["prompt", "turn", "cycle", "depth", "clause", "token", "top1", "u_emb
 def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
     """Audit each traced cell once and store the result in its folder. Traces without bounds are skipped."""
     for cell in cells:
-        folder = asked_folder(cell, store)
+        folder = requested_cell(cell, store)
         traces = TraceFolder(folder, folder.selection())
         audit = folder.record(COVERAGE)
         if folder.summary() is None or not traces.exists() or (audit is not None and audit["asked"] == folder.cell.n):

@@ -16,7 +16,7 @@ import numpy as np
 from bench.reports.analyses import AGREEMENT
 from bench.reports.analyses.agreement import Models, settings_of
 from bench.run.answer import context, limits_of, stream_name
-from bench.run.requested_cell import asked_folder
+from bench.run.requested_cell import requested_cell
 from methods.decode import Request, generate
 from results.store.clauses import EMITTED, Clause
 from results.store.traces import TraceFolder
@@ -61,7 +61,7 @@ def continue_rejected(cell: Cell, store: Store, pool: ModelPool, models: Models)
     """Continue after rejected tokens of a traced cell, and write the agreement with the answers into its folder:
     measure -> series -> one number per continuation. What was compared before is not compared again. Raises ModelError,
     StoreError."""
-    folder = asked_folder(cell, store)
+    folder = requested_cell(cell, store)
     about = settings_of(cell, models, MEASURES) | {"positions": models.options.positions}
     traces = TraceFolder(folder, folder.selection())
     if not traces.exists() or (folder.record(AGREEMENT) or {}).get("about") == about:

@@ -13,7 +13,7 @@ from bench.run.console import console
 from bench.run.launch import local, ray, slurm
 from bench.run.launch.work import Ended, Work, works_of
 from bench.run.locks import await_holder
-from bench.run.requested_cell import asked_folder
+from bench.run.requested_cell import requested_cell
 from results.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: E
         forget_times(cells, store)
     asked = list({(cell.name, cell.n, cell.half_width, cell.timed): cell for cell in cells}.values())
     remaining = asked
-    while remaining := [cell for cell in remaining if not is_current(asked_folder(cell, store), cell.name in names)]:
+    while remaining := [cell for cell in remaining if not is_current(requested_cell(cell, store), cell.name in names)]:
         remaining = launch(remaining, passes, settings, store, engine)
         for cell in remaining:
             await_holder(cell, store)
@@ -68,7 +68,7 @@ def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Sto
 def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
     """Record why a rotation could not be completed in the folders of its open cells."""
     for cell in ended.work.cells:
-        folder = asked_folder(cell, store)
+        folder = requested_cell(cell, store)
         try:
             if not is_current(folder, cell.name in passes.traced):
                 with folder.lock():

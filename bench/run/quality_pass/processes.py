@@ -207,4 +207,4 @@ def _on_device(job: Job, number: int) -> Job:
     if engine.device != "cuda" or torch.cuda.device_count() < 2:
         return job
     own = f"cuda:{number % torch.cuda.device_count()}"
-    return replace(job, cell=job.cell.twin(engine=engine.model_copy(update={"device": own})))
+    return replace(job, cell=job.cell.replace(engine=engine.model_copy(update={"device": own})))

@@ -1,7 +1,7 @@
 """The quality pass: every prompt of every cell, decoded without a clock.
 
 A cell's samples depend on nothing but the cell, so prompts are decoded in whatever batches suit the machine. The
-autoregressive twin of cells is a cell itself: its samples are decoded once, before those that are compared with it. One
+baseline of cells is a cell itself: its samples are decoded once, before those that are compared with it. One
 process appends to the store, as soon as a batch is done."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from bench.run.console import console
-from bench.run.progress import Bars, Row, display_names
+from bench.run.progress import Bar, Bars, display_names
 from bench.run.quality_pass.processes import run_jobs
 from bench.run.quality_pass.worker import Job
 from results.store.sample import FailedSample, Record, Sample
@@ -70,7 +70,7 @@ class CellWork:
     covered: set[str]
     open: list[Prompt]
     answered: tuple[tuple[Prompt, str], ...]
-    row: Row | None = None
+    row: Bar | None = None
     loading: bool | None = None
     failed: bool = False
 
@@ -141,7 +141,7 @@ class QualityPass:
 
     def __init__(self, claims: Mapping[str, Claim], asked: Collection[str], tracing: Callable[[Cell], Tracing],
                  batch: int, store: Store) -> None:
-        """`asked`: names of the cells that are wanted for themselves, not as the twin of another one."""
+        """`asked`: names of the cells that are wanted for themselves, not as the baseline of another one."""
         self._batch = batch
         self._works: dict[str, CellWork] = {}
         self._prompts: dict[str, list[Prompt]] = {}
@@ -156,9 +156,9 @@ class QualityPass:
         self._users: dict[str, list[CellWork]] = {}
         for work in self._works.values():
             cell = work.claim.cell
-            if not cell.is_autoregressive and (twin := cell.baseline().name) not in asked:
-                self._users.setdefault(twin, []).append(work)
-        self._total: Row | None = None
+            if not cell.is_autoregressive and (baseline := cell.baseline().name) not in asked:
+                self._users.setdefault(baseline, []).append(work)
+        self._total: Bar | None = None
         self.cpu_s, self.traced = 0.0, Size()
         self._names = _names([work.claim.cell for work in self._works.values()])
 
@@ -248,9 +248,9 @@ class QualityPass:
                 row.advance(len(job.prompts), samples, done.seconds)
 
     def _length(self, work: CellWork) -> Callable[[Prompt], tuple[int, int]]:
-        """How long a prompt will take: its answer by the twin, where that is known, then the prompt itself."""
-        twin = self._works.get(work.claim.cell.baseline().name)
-        answers = {} if twin is None else twin.good
+        """How long a prompt will take: its answer by the baseline, where that is known, then the prompt itself."""
+        baseline = self._works.get(work.claim.cell.baseline().name)
+        answers = {} if baseline is None else baseline.good
 
         def length(prompt: Prompt) -> tuple[int, int]:
             known = answers.get(prompt.id)

@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from bench.run.answer import Answer, PromptChanged, answer, check_prompts, limits_of, stream_name
-from bench.run.progress import Bars, Row, display_names
+from bench.run.progress import Bar, Bars, display_names
 from bench.run.requested_cell import PROFILE
 from bench.run.threads import use_threads
 from bench.run.timed_pass.profiling import PROMPTS, profiles
-from bench.run.timed_pass.same_tokens import NotRepeatable, check_share, parting
+from bench.run.timed_pass.same_tokens import NotRepeatable, check_share, first_difference
 from bench.run.timed_pass.stalls import Attempt, StallWatch
-from results.store.timed import Parting, Stalled, Timed, TimedRun
+from results.store.timed import FirstDifference, Stalled, Timed, TimedRun
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -36,7 +36,7 @@ class TimedPassError(RuntimeError):
 
 
 @dataclass(slots=True)
-class Arm:
+class MethodRun:
     """One cell of a rotation while it runs.
 
     claim    the locked cell.
@@ -67,7 +67,7 @@ def rotations(claims: Iterable[Claim]) -> list[list[Claim]]:
 
 def untimed(claim: Claim, baseline: CellFolder) -> list[str]:
     """Ids of the prompts that the cell asks to be timed and that are not; of the prompts that both the cell and its
-    twin have answered, the first ones in whole batches. Raises StoreError, TaskError."""
+    baseline have answered, the first ones in whole batches. Raises StoreError, TaskError."""
     cell, good = claim.cell, {sample.id for sample in claim.folder.good_samples()}
     good &= {sample.id for sample in baseline.good_samples()}
     ids = [prompt.id for prompt in cell.load_task().prompts(cell.n, cell.seed) if prompt.id in good]
@@ -89,15 +89,14 @@ def time_rotation(claims: Sequence[Claim], store: Store, engine: Engine, stamp: 
     try:
         engine.keep_only([claim.cell for claim in claims])
         stamp = replace(stamp, threads=use_threads(first.engine))
-        twin = first.baseline()
-        baseline, folder = engine.load(twin), store.cell(twin.name)
-        alone = [claim.folder for claim in claims if claim.cell.is_autoregressive]  # of another batch than the twin's
+        baseline, folder = engine.load(first.baseline()), store.cell(first.baseline().name)
+        alone = [claim.folder for claim in claims if claim.cell.is_autoregressive]  # of batches of another size
         expected = {sample.id: sample for own in [*alone, folder] for sample in own.good_samples()}
     except Exception as error:  # nothing of this rotation can run: every cell says why
         for claim in claims:
             claim.fail(error)
         return
-    arms = []
+    entries = []
     for claim in claims:
         try:
             wanted = set(untimed(claim, claim.folder if claim.cell.is_autoregressive else folder))
@@ -106,31 +105,32 @@ def time_rotation(claims: Sequence[Claim], store: Store, engine: Engine, stamp: 
         except Exception as error:  # this cell alone cannot run
             claim.fail(error)
             continue
-        arms.append(Arm(claim, method, samples, wanted))
+        entries.append(MethodRun(claim, method, samples, wanted))
     try:
-        if arms:
-            Rotation(arms, baseline, expected, stamp).run()
+        if entries:
+            Rotation(entries, baseline, expected, stamp).run()
     except Exception as error:  # nothing that one cell did: a full disk, or a baseline that cannot be timed
-        for arm in arms:
-            arm.claim.fail(error)
+        for entry in entries:
+            entry.claim.fail(error)
 
 
 class Rotation:
-    """Times the arms over the prompts that at least one of them lacks."""
+    """Times the methods over the prompts that at least one of them lacks."""
 
-    def __init__(self, arms: list[Arm], baseline: LoadedMethod, expected: dict[str, Sample], stamp: Stamp) -> None:
-        self.arms, self.baseline, self.expected, self.stamp = arms, baseline, expected, stamp
-        self.cell = max((arm.cell for arm in arms), key=lambda cell: float("inf") if cell.n is None else cell.n)
+    def __init__(self, entries: list[MethodRun], baseline: LoadedMethod, expected: dict[str, Sample],
+                 stamp: Stamp) -> None:
+        self.entries, self.baseline, self.expected, self.stamp = entries, baseline, expected, stamp
+        self.cell = max((entry.cell for entry in entries), key=lambda cell: float("inf") if cell.n is None else cell.n)
         self.task = self.cell.load_task()
         self.limits = limits_of(self.cell, baseline.target, self.task)
-        wanted = {prompt for arm in arms for prompt in arm.wanted}
-        timed = {row.id for arm in arms for row in arm.claim.folder.timed()}
-        self.rows: dict[str, Row] = {}
+        wanted = {prompt for entry in entries for prompt in entry.wanted}
+        timed = {row.id for entry in entries for row in entry.claim.folder.timed()}
+        self.rows: dict[str, Bar] = {}
         asked = list(self.task.prompts(self.cell.n, self.cell.seed))
         prompts = [prompt for prompt in asked if prompt.id in wanted]
         self.chunks = [prompts[i:i + self.cell.batch] for i in range(0, len(prompts), self.cell.batch)]
         self.profiled = (prompts or [prompt for prompt in asked if prompt.id in timed])[:PROMPTS]
-        runs = len(self.chunks) * (1 + sum(not arm.cell.is_autoregressive for arm in arms))
+        runs = len(self.chunks) * (1 + sum(not entry.cell.is_autoregressive for entry in entries))
         self.watch = StallWatch(runs, judges=baseline.judges_stalls)
 
     def run(self) -> None:
@@ -138,55 +138,55 @@ class Rotation:
             return
         self._warm_up([*self.chunks, self.profiled][0])
         with Bars() as bars:
-            names = display_names([arm.cell for arm in self.arms])
-            self.rows = {arm.cell.name: bars.row(f"timed pass: {name}", len(arm.wanted))
-                         for arm, name in zip(self.arms, names, strict=True)}
+            names = display_names([entry.cell for entry in self.entries])
+            self.rows = {entry.cell.name: bars.row(f"timed pass: {name}", len(entry.wanted))
+                         for entry, name in zip(self.entries, names, strict=True)}
             for index, chunk in enumerate(self.chunks):
-                if arms := self._pending(chunk):
-                    self._measure(chunk, arms[index % len(arms):] + arms[:index % len(arms)])
+                if entries := self._pending(chunk):
+                    self._measure(chunk, entries[index % len(entries):] + entries[:index % len(entries)])
         self._check_and_profile()
 
     def _check_and_profile(self) -> None:
-        """Check how many prompts parted, and record the phases of a cycle, of the baseline and of every arm, on the
+        """Check how many prompts differ, and record the phases of a cycle, of the baseline and of every method, on the
         first prompts that were timed, and what the baseline reads."""
-        methods = [arm.method for arm in self.arms if not arm.cell.is_autoregressive]
+        methods = [entry.method for entry in self.entries if not entry.cell.is_autoregressive]
         base, *others = profiles([self.baseline, *methods], self.profiled, self.limits, self._stream)
         phases, machine = iter(others), f"{self.stamp.host}, {self.stamp.boot}"
         bytes_read = self.baseline.reads(self.cell.batch, machine)
-        for arm in self.arms:
-            own = base if arm.cell.is_autoregressive else next(phases)
-            arm.claim.folder.write_record(PROFILE, {
+        for entry in self.entries:
+            own = base if entry.cell.is_autoregressive else next(phases)
+            entry.claim.folder.write_record(PROFILE, {
                 "own": own and own.phases, "prompts": own and own.prompts, "baseline": base and base.phases,
                 "reads": bytes_read})
             try:
-                check_share(arm.cell, arm.claim.folder.timed())
+                check_share(entry.cell, entry.claim.folder.timed())
             except NotRepeatable as error:
-                arm.claim.fail(str(error))
+                entry.claim.fail(str(error))
 
-    def _pending(self, chunk: list[Prompt]) -> list[Arm]:
-        return [arm for arm in self.arms if any(prompt.id in arm.wanted for prompt in chunk)]
+    def _pending(self, chunk: list[Prompt]) -> list[MethodRun]:
+        return [entry for entry in self.entries if any(prompt.id in entry.wanted for prompt in chunk)]
 
     def _warm_up(self, chunk: list[Prompt]) -> None:
         """One untimed turn of every method: first calls allocate, compile and fill caches."""
-        for method in [self.baseline, *(arm.method for arm in self.arms)]:
+        for method in [self.baseline, *(entry.method for entry in self.entries)]:
             answer(method, chunk, self.limits, self._stream, turns=1)
 
-    def _measure(self, chunk: list[Prompt], arms: list[Arm]) -> None:
+    def _measure(self, chunk: list[Prompt], entries: list[MethodRun]) -> None:
         base = self._ask(self.baseline, self.cell.baseline(), chunk, self.expected)
-        for arm in arms:
-            alone = arm.cell.is_autoregressive
+        for entry in entries:
+            alone = entry.cell.is_autoregressive
             try:
-                runs = base if alone else self._ask(arm.method, arm.cell, chunk, arm.samples)
+                runs = base if alone else self._ask(entry.method, entry.cell, chunk, entry.samples)
                 for prompt, (run, own) in runs.items():
-                    if prompt in arm.wanted:
+                    if prompt in entry.wanted:
                         other = None if alone else base[prompt][1]
                         timed = Timed(prompt, own, other, **asdict(self.stamp),
                                       batch=chunk[0].id if len(chunk) > 1 else None)
-                        arm.claim.folder.append_timed(timed)
-                        self.rows[arm.cell.name].advance(1, run.generations, run.decode_s)
+                        entry.claim.folder.append_timed(timed)
+                        self.rows[entry.cell.name].advance(1, run.generations, run.decode_s)
             except (TimedPassError, NotRepeatable, PromptChanged) as error:  # of this cell alone
-                arm.claim.fail(str(error))
-                self.arms.remove(arm)
+                entry.claim.fail(str(error))
+                self.entries.remove(entry)
 
     def _ask(self, method: LoadedMethod, cell: Cell, chunk: list[Prompt],
              expected: dict[str, Sample]) -> dict[str, tuple[Answer, TimedRun]]:
@@ -200,7 +200,7 @@ class Rotation:
             if run.error is not None:
                 raise TimedPassError(f"task={cell.task.name}, prompt {run.prompt.id}: cannot be timed: {run.error}; "
                                      "run the command again, with a smaller batch if memory was short")
-            parted = parting(method, cell, run, expected[run.prompt.id])
+            parted = first_difference(method, cell, run, expected[run.prompt.id])
             answers[run.prompt.id] = run, timed_run(attempts, row, parted)
         return answers
 
@@ -208,7 +208,7 @@ class Rotation:
         return stream_name(self.cell, self.task, prompt, turn)
 
 
-def timed_run(attempts: Sequence[Attempt[list[Answer]]], row: int, parted: Parting | None) -> TimedRun:
+def timed_run(attempts: Sequence[Attempt[list[Answer]]], row: int, parted: FirstDifference | None) -> TimedRun:
     """What the clock said of one row of a batch: the last attempt, and those before it that the machine stalled."""
     *before, last = attempts
     run, share = last.result[row], 1 / len(last.result)

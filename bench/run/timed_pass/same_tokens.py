@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.run.answer import context
 from methods.engine.margin import mass_between, top2_margin
-from results.store.timed import Parting
+from results.store.timed import FirstDifference
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 NEAR_TIE = 1e-4
 """Logits of a model in float32 differ by less between batches of other sizes."""
-MOST_PARTED = 0.25
-"""Share of the timed prompts that may part for no reason that can be checked: at a threshold of a rule or an acceptance
-test, on which rounding decides too."""
-STRICT = ("lossless", "greedy")
+MOST_DIFFERENT = 0.25
+"""Largest share of timed prompts that may differ without a checkable rounding explanation: rounding also decides at a
+threshold of a rule or in an acceptance test."""
+LOSSLESS = ("lossless", "greedy")
 
 
 class NotRepeatable(RuntimeError):
     """The two passes decoded what rounding cannot explain. The message is one line and names the prompt."""
 
 
-def parting(method: LoadedMethod, cell: Cell, run: Answer, sample: Sample) -> Parting | None:
+def first_difference(method: LoadedMethod, cell: Cell, run: Answer, sample: Sample) -> FirstDifference | None:
     """Where the timed answer `run` leaves the sample of the quality pass; None where it does not.
 
-    Raises NotRepeatable in float32 if rounding does not explain it and nothing else decides a token: under a strict
+    Raises NotRepeatable in float32 if rounding does not explain it and nothing else decides a token: under a lossless
     rule at temperature 0, and in plain sampling."""
     if run.output_ids == sample.output_ids:
         return None
@@ -41,7 +41,8 @@ def parting(method: LoadedMethod, cell: Cell, run: Answer, sample: Sample) -> Pa
     at, (own, other) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
     logits, sampling = method.next_logits(before(method.target, run, sample, at)), cell.decoding.sampling
     drawn = not sampling.greedy and own is not None and other is not None
-    found = Parting(at, top2_margin(logits), mass_between(sampling.probs(logits), own, other) if drawn else None)
+    between = mass_between(sampling.probs(logits), own, other) if drawn else None
+    found = FirstDifference(at, top2_margin(logits), between)
     if cell.engine.dtype == "float32" and _is_exact(cell) and not by_rounding(found, sampling.temperature):
         reason = f"the two largest logits are {found.margin:.2g} apart" if found.between is None else (
             f"a probability of {found.between:.2g} lies between the two tokens")
@@ -52,15 +53,16 @@ def parting(method: LoadedMethod, cell: Cell, run: Answer, sample: Sample) -> Pa
     return found
 
 
-def by_rounding(parting: Parting, temperature: float) -> bool:
+def by_rounding(difference: FirstDifference, temperature: float) -> bool:
     """Whether rounding explains the other token: a near-tie of logits where none is drawn, else a random number at a
     boundary between the two tokens."""
-    return (parting.margin if parting.between is None else parting.between) < most_explained(parting, temperature)
+    return (difference.margin if difference.between is None else difference.between) < most_explained(difference,
+                                                                                                       temperature)
 
 
-def most_explained(parting: Parting, temperature: float) -> float:
+def most_explained(difference: FirstDifference, temperature: float) -> float:
     """What rounding explains at most: of the margin, or of the probability between two tokens (`mass_between`)."""
-    return NEAR_TIE if parting.between is None else NEAR_TIE / min(1.0, 2 * temperature)
+    return NEAR_TIE if difference.between is None else NEAR_TIE / min(1.0, 2 * temperature)
 
 
 def _is_exact(cell: Cell) -> bool:
@@ -68,7 +70,7 @@ def _is_exact(cell: Cell) -> bool:
     acceptance test, no filter whose edge rounding moves."""
     sampling = cell.decoding.sampling
     if sampling.greedy:
-        return cell.rule.name in STRICT
+        return cell.rule.name in LOSSLESS
     return cell.is_autoregressive and sampling.top_k == 0 and sampling.top_p == 1.0
 
 
@@ -82,11 +84,11 @@ def before(target: Text, run: Answer, sample: Sample, at: int) -> list[int]:
 
 
 def check_share(cell: Cell, rows: Sequence[Timed]) -> None:
-    """Raise NotRepeatable where many prompts part at tokens that neither a near-tie nor a random number at a boundary
+    """Raise NotRepeatable where many prompts differ at tokens that neither a near-tie nor a random number at a boundary
     explains: rounding may still decide an acceptance test or a rule's threshold there, but seldom."""
     parted = [row for row in rows if row.own.parted is not None and not by_rounding(
         row.own.parted, cell.decoding.temperature)]
-    if cell.engine.dtype == "float32" and len(parted) > max(1, MOST_PARTED * len(rows)):
+    if cell.engine.dtype == "float32" and len(parted) > max(1, MOST_DIFFERENT * len(rows)):
         raise NotRepeatable(f"{parted[0].id}: the timed pass differs from the quality pass in {len(parted)} of "
                             f"{len(rows)} prompts, more than rounding explains: models or kernels have changed since; "
                             f"remove the folder {cell.name} from the store to measure it again")

@@ -12,14 +12,14 @@ from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
-    from bench.run.requested_cell import AskedFolder
+    from bench.run.requested_cell import RequestedCell
     from results.store.compared import Compared
 
 
 PAGE_COLUMNS = ("id", "score", "tokens", "tau")
 
 
-def coloured_answers(folder: AskedFolder, records: Sequence[Compared | FailedSample]) -> str | None:
+def coloured_answers(folder: RequestedCell, records: Sequence[Compared | FailedSample]) -> str | None:
     """A page of these answers with coloured tokens; None where there are none, or where the target's tokenizer is not
     on this machine. Raises StoreError."""
     good, texts = [record for record in records if not isinstance(record, FailedSample)], texts_of(folder.cell)
@@ -43,7 +43,7 @@ def row_of(record: Compared | FailedSample) -> dict[str, Any]:
     if cycles:
         row |= {"tau": sum(sample.committed) / cycles, "accept_len": sum(sample.accepted) / cycles}
     if timed is not None:
-        own, base = timed.arms
+        own, base = timed.runs
         row |= {"prefill_s": own.prefill_s, "decode_s": own.decode_s}
         if own.decode_s:
             row["tokens_per_s"] = own.tokens / own.decode_s

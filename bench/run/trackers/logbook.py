@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
     from bench.config.tracking import ProjectTracker
-    from bench.run.requested_cell import AskedFolder
+    from bench.run.requested_cell import RequestedCell
     from results.store.cells import CellFolder
     from results.store.summary import Summary
 
@@ -69,7 +69,7 @@ class Logbook:
             follower.stop()
             self._await("progress", thread)
 
-    def log_cell(self, folder: AskedFolder, summary: Summary) -> None:
+    def log_cell(self, folder: RequestedCell, summary: Summary) -> None:
         """A complete cell: its configuration, its metrics and its answers."""
         def results() -> Results:
             metrics = {name: value for name, value in summary.plain().items() if value is not None}

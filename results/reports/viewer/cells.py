@@ -31,7 +31,7 @@ class Viewed:
     method    short name, distinct within its group
     settings  what distinguishes it, in words
     lossless  whether it has exactly the target's distribution
-    baseline  whether it is the autoregressive twin of the others of its group
+    baseline  whether it is the autoregressive baseline of the others of its group
     samples   its answers
     timed     its timed prompts
     traces    its traces, if it has any
