@@ -82,11 +82,11 @@ def answer_chunk(settings: Answers, target: LanguageModel, number: int, source: 
         return []
     key = f"{settings.seed}/{number}"
     answers = answered_by(target, prompts, temperature, settings.max_new_tokens, key)
-    answers = [one for one in answers if one.error is None]
+    answers = [answer for answer in answers if answer.error is None]
     return [{"chunk": number, "of": len(answers), "source": source, "temperature": temperature,
-             "finish": one.generations[0].finish, "tokens": len(one.output_ids),
-             "messages": messages(one.prompt, one.texts)}
-            for one in answers]
+             "finish": answer.generations[0].finish, "tokens": len(answer.output_ids),
+             "messages": messages(answer.prompt, answer.texts)}
+            for answer in answers]
 
 
 def run(config: Mapping[str, Any]) -> None:

@@ -72,10 +72,10 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
                 **{name: getattr(settings, name) for name in own}}
 
     def work(prompt: Prompt) -> list[list[float]]:
-        [one] = answer(LabMethod(method), [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", 1)
-        if one.error is not None:
-            raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {one.error}")
-        samples = measure(target, context(target, prompt, []), one.output_ids, settings.sampling,
+        [reply] = answer(LabMethod(method), [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", 1)
+        if reply.error is not None:
+            raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {reply.error}")
+        samples = measure(target, context(target, prompt, []), reply.output_ids, settings.sampling,
                           count=settings.positions, top=settings.top, alternative=settings.alternative,
                           rng=settings.prompt_rng(prompt, settings.seed))
         return [list(astuple(sample)) for sample in samples]

@@ -80,8 +80,8 @@ def ratio_text(change: Change, name: str) -> str:
 def counts(compared: Comparison, changed: int) -> str:
     """How many cells were compared, changed, or are in only one store."""
     samples = [change.samples for change in compared.changes if change.samples is not None]
-    unhashed = sum(one.unhashed for one in samples)
-    prompts = sum(one.common for one in samples)
+    unhashed = sum(sample.unhashed for sample in samples)
+    prompts = sum(sample.common for sample in samples)
     return (f"{len(compared.changes)} cells with {prompts} common prompts: {changed} changed; "
             f"{len(compared.only[0])} only in A, {len(compared.only[1])} only in B"
             + (f"; {unhashed} prompts without a hash on one side" if unhashed else ""))

@@ -25,8 +25,8 @@ from results.store.reasons import printable
 
 if TYPE_CHECKING:
     from results.exchange.base import Prompts, Source
-    from results.exchange.cells import ImportedCell
     from results.exchange.imported import Count
+    from results.exchange.imported_cells import ImportedCell
 
 
 class Exchange(Options):

@@ -190,8 +190,8 @@ def batch_rates(arms: Mapping[str, Method], requests: Sequence[Request], limits:
     rates = {}
     for rows in (1 << power for power in range(len(requests).bit_length())):
         runs = [[generate(arm, requests[:rows], limits) for arm in arms.values()] for _ in range(rounds)]
-        rates[rows] = tuple(sum(sum(one.committed) for answers in each for one in answers) /
-                            sum(one.decode_s for answers in each for one in answers)
+        rates[rows] = tuple(sum(sum(answer.committed) for answers in each for answer in answers) /
+                            sum(answer.decode_s for answers in each for answer in answers)
                             for each in zip(*runs, strict=True))
     return rates
 

@@ -53,7 +53,7 @@ def measured_margins(method: Method, n: int, limits: Limits) -> Margins:
     measured = {}
     for name in BENCHMARKS:
         task = MiniTask(name)
-        positions = [p for one in answers(method, task.prompts(n), limits) for p in margins(method, one)]
+        positions = [p for answer in answers(method, task.prompts(n), limits) for p in margins(method, answer)]
         measured[name] = task, positions
     return measured
 

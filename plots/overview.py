@@ -14,7 +14,7 @@ from plots.style import INK, SOFT, Look, look, panel_grid, style
 from results.metrics.catalog import Metric, metric
 from results.metrics.quality_loss import shows_loss
 from results.reports.opening import SPEEDS, best_lossless, measured, speed
-from results.reports.viewer.cells import Group
+from results.reports.viewer.groups import Group
 from results.store.summary import Interval, Summary
 
 NAME = "overview"

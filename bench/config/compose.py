@@ -115,7 +115,7 @@ class Composer:
         fixed = [_line(override) for override in parsed if override.is_hydra_override()]
         task = [override for override in parsed if not override.is_hydra_override()]
         _check_number([*params, *task])
-        points = [self.point([*fixed, *one]) for one in combinations([*params, *task])]
+        points = [self.point([*fixed, *combination]) for combination in combinations([*params, *task])]
         return Command(points, list(overrides), sweep, ())
 
     def point(self, overrides: Sequence[str]) -> Point:

@@ -85,7 +85,7 @@ def states(values: Any) -> tuple[tuple[str, int, int], ...]:
         return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     if isinstance(values, Mapping):
         values = tuple(values.values())
-    return tuple(one for value in values for one in states(value)) if isinstance(values, list | tuple) else ()
+    return tuple(state for value in values for state in states(value)) if isinstance(values, list | tuple) else ()
 
 
 def digest(plain: Mapping[str, Any]) -> str:

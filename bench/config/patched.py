@@ -42,7 +42,7 @@ class Patched:
         inserted: dict[str, dict[str, Any]] = {}
         for name, section in sections.items():
             rest = [line for line in structural if line.partition("=")[0] != name]
-            is_changed = any(covers(name, one.key_or_group) for one in values)
+            is_changed = any(covers(name, value.key_or_group) for value in values)
             if is_changed or (alone := self._alone(section)) is None:
                 continue
             if self._is_unnamed(name, config, rest, values):
@@ -60,7 +60,7 @@ class Patched:
     def _is_unnamed(self, name: str, config: Callable[[Sequence[str]], DictConfig], rest: Sequence[str],
                     values: Sequence[Override]) -> bool:
         """Whether no interpolation in the rest of the configuration, or in a value, names this section."""
-        named, by_values = self._named_by(config, rest)[0], named_keys([one.value() for one in values])
+        named, by_values = self._named_by(config, rest)[0], named_keys([value.value() for value in values])
         return named is not None and by_values is not None and not any(
             covers(name, key) or covers(key, name) for key in named | by_values)
 
@@ -76,29 +76,29 @@ class Patched:
     def _resolve(self, config: Callable[[Sequence[str]], DictConfig], structural: Sequence[str],
                  values: Sequence[Override]) -> dict[str, Any]:
         named, raw = self._named_by(config, structural)
-        by_values = named_keys([one.value() for one in values])
+        by_values = named_keys([value.value() for value in values])
         known = None if named is None or by_values is None else named | by_values
-        plain = [one for one in values if known is not None and is_plain(one, known, raw)]
-        others = [one for one in values if one not in plain]
-        if any(covers(other.key_or_group, one.key_or_group) for other in others for one in plain):
+        plain = [value for value in values if known is not None and is_plain(value, known, raw)]
+        others = [value for value in values if value not in plain]
+        if any(covers(other.key_or_group, override.key_or_group) for other in others for override in plain):
             plain, others = [], list(values)
-        key = tuple(structural), tuple(str(one.input_line) for one in others)
+        key = tuple(structural), tuple(str(override.input_line) for override in others)
         if key not in self._resolved:
             whole = config(structural)
-            for one in others:
+            for override in others:
                 try:
-                    OmegaConf.update(whole, one.key_or_group, one.value(), merge=True)
+                    OmegaConf.update(whole, override.key_or_group, override.value(), merge=True)
                 except (ConfigKeyError, ConfigAttributeError) as error:
-                    error.full_key = error.full_key or one.key_or_group
+                    error.full_key = error.full_key or override.key_or_group
                     raise
             self._resolved[key] = pickle.dumps(as_dict(whole))
         data: dict[str, Any] = pickle.loads(self._resolved[key])
-        for one in plain:
-            *path, last = one.key_or_group.split(".")
+        for override in plain:
+            *path, last = override.key_or_group.split(".")
             section = data
             for name in path:
                 section = section[name]
-            section[last] = one.value()
+            section[last] = override.value()
         return data
 
 
@@ -124,7 +124,7 @@ def is_plain(override: Override, named: Iterable[str], raw: Mapping[str, Any]) -
             return False
         section = section[name]
     return not isinstance(section, Mapping) and section != "???" and not any(
-        covers(key, one) or covers(one, key) for one in named)
+        covers(key, name) or covers(name, key) for name in named)
 
 
 def covers(key: str, other: str) -> bool:

@@ -106,8 +106,8 @@ class ChosenRow:
         except ValueError:
             return None
         pairs = [record for record in reported(self.records, chosen) if isinstance(record, Compared)]
-        several = len({one.setting for one in chosen}) > 1
-        return Answered(pairs, {name: one.setting for one in chosen for name in one.reported} if several else {})
+        several = len({fold.setting for fold in chosen}) > 1
+        return Answered(pairs, {name: fold.setting for fold in chosen for name in fold.reported} if several else {})
 
     @property
     def is_greedy(self) -> bool:
@@ -130,13 +130,13 @@ class ChosenRow:
 
     def _single(self, chosen: Sequence[Chosen]) -> Outcome | None:
         """The outcome of the cell that holds all prompts of the row; None where none does."""
-        if self.choice.prompts is not None or len({one.setting for one in chosen}) > 1:
+        if self.choice.prompts is not None or len({fold.setting for fold in chosen}) > 1:
             return None
         return self.grid[self.settings[chosen[0].setting]]
 
     def _mixed(self, chosen: Sequence[Chosen]) -> Outcome:
         """The prompts of several cells as one row."""
-        cells = {one.setting: self.measured[one.setting] for one in chosen}
+        cells = {fold.setting: self.measured[fold.setting] for fold in chosen}
         task, row = next(iter(cells.values())).load_task(), self.row
         assert row is not None  # `chosen` was made
         summary = summarise(reported(self.records, chosen), metric=task.metric, proportion=task.proportion)
@@ -145,21 +145,21 @@ class ChosenRow:
         summary = summary.with_values(**self._diversity(chosen))
         items = {name: by_item(name, row.pairs) for name in self.spec.metrics()}
         if self.spec.trace:
-            traces = [TraceFolder(self.session.folder(cells[one.setting]), one.reported) for one in chosen]
+            traces = [TraceFolder(self.session.folder(cells[fold.setting]), fold.reported) for fold in chosen]
             tokens = {pair.id: len(pair.sample.output_ids) for pair in row.pairs}
             temperature = next(iter(cells.values())).decoding.temperature
             summary = summary.with_values(**trace_metrics(traces, tokens, temperature))
         known = [held for name in cells if (held := self.grid[self.settings[name]].conditions) is not None]
         conditions = None if not known else replace(
-            known[0], sessions=tuple(sorted({one for held in known for one in held.sessions})),
+            known[0], sessions=tuple(sorted({session for held in known for session in held.sessions})),
             cell=" + ".join(dict.fromkeys(held.cell for held in known)))
         return Outcome.measured(summary, conditions=conditions, items=items)
 
     def _diversity(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
         """What the repeats show that all cells of the row have."""
-        repeats = [self.session.repeats(self.measured[one.setting]) for one in chosen]
-        return diversity([sample for one, runs in zip(chosen, repeats, strict=True)
-                          for run in runs[:min(map(len, repeats))] for sample in run if sample.id in one.reported])
+        repeats = [self.session.repeats(self.measured[fold.setting]) for fold in chosen]
+        return diversity([sample for fold, runs in zip(chosen, repeats, strict=True)
+                          for run in runs[:min(map(len, repeats))] for sample in run if sample.id in fold.reported])
 
     def _notes(self, chosen: Sequence[Chosen]) -> tuple[str, ...]:
         """Which setting the row shows, chosen on how many prompts."""
@@ -167,8 +167,9 @@ class ChosenRow:
             return ()
         tried, missing = len(self.settings), len(self.settings) - len(self.measured)
         lacking = f"; {missing} of them not measured" if missing else ""
-        if len(chosen) > 1 and len({one.setting for one in chosen}) == 1:
-            sizes = " and ".join(str(one.selection) for one in chosen)
+        if len(chosen) > 1 and len({fold.setting for fold in chosen}) == 1:
+            sizes = " and ".join(str(fold.selection) for fold in chosen)
             return (f"{chosen[0].setting}: of {tried} settings, by either half of the prompts ({sizes}){lacking}",)
-        parts = [f"{one.setting}, on {len(one.reported)} prompts, selected by {one.selection} others" for one in chosen]
+        parts = [f"{fold.setting}, on {len(fold.reported)} prompts, selected by {fold.selection} others"
+                 for fold in chosen]
         return (f"{'; '.join(parts)}; of {tried} settings{lacking}",)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bench.run.session import Session
     from results.reports.grid import Grid
     from results.reports.spec import Coords
-    from results.reports.viewer.cells import Group
+    from results.reports.viewer.groups import Group
 
 log = logging.getLogger(__name__)
 

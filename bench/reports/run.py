@@ -246,4 +246,4 @@ def traced_names(plans: Sequence[Plan]) -> set[str]:
 
 def shown_names(plans: Sequence[Plan]) -> set[str]:
     """Names of the cells whose answers the page shows: those of its reports and their baselines."""
-    return {one.name for plan in plans for cell in plan.cells.values() for one in (cell, cell.baseline())}
+    return {each.name for plan in plans for cell in plan.cells.values() for each in (cell, cell.baseline())}

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from bench.config.errors import ConfigError
 from bench.run.progress import display_names
 from bench.run.texts import texts_of
-from results.reports.viewer.cells import Group, Viewed
+from results.reports.viewer.groups import Group, Viewed
 from results.store.errors import StoreError
 from results.store.traces import TraceFolder
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from results.reports.viewer.cells import Messages
+    from results.reports.viewer.groups import Messages
     from results.reports.viewer.tokens import Texts
     from results.store.cells import Store
     from tasks.base import Prompt
@@ -73,24 +73,24 @@ def stored_cells(store: Store) -> list[Stored]:
 def groups_of_stored(cells: Iterable[Stored], store: Store) -> list[Group]:
     """The cells that have answers, by their baseline, which stands first. Raises StoreError."""
     groups: dict[str, dict[str, Stored]] = {}
-    for one in sorted(cells, key=lambda one: not one.cell.is_autoregressive):
-        groups.setdefault(one.baseline, {}).setdefault(one.key, one)
+    for stored in sorted(cells, key=lambda stored: not stored.cell.is_autoregressive):
+        groups.setdefault(stored.baseline, {}).setdefault(stored.key, stored)
     made = [_group(key, list(members.values()), store) for key, members in groups.items()]
     return [group for group in made if group.cells]
 
 
 def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
-    cells = [one.cell for one in members]
+    cells = [member.cell for member in members]
     first, names = cells[0], display_names(cells)
-    changed = any(_has_changed(one) for one in members)
+    changed = any(_has_changed(member) for member in members)
     prompts = {} if changed else {prompt.id: prompt for prompt in _prompts(cells)}
     viewed = []
-    for one, name in zip(members, names, strict=True):
-        cell, folder = one.cell, store.cell(one.key)
+    for stored, name in zip(members, names, strict=True):
+        cell, folder = stored.cell, store.cell(stored.key)
         samples = [sample for sample in folder.good_samples() if sample.id in prompts or not prompts]
         if samples:
             label, _, settings = name.removeprefix(f"{cell.task.name} ").partition(" ")
-            viewed.append(Viewed(one.key, f"{label} {settings}".strip(), "" if settings else _settings(cell),
+            viewed.append(Viewed(stored.key, f"{label} {settings}".strip(), "" if settings else _settings(cell),
                                  cell.is_lossless, cell.is_autoregressive, samples, folder.timed(),
                                  TraceFolder(folder), folder.summary()))
     texts = texts_of(first)
@@ -105,10 +105,10 @@ def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
     return Group(key, first.task.name, ", ".join(about), viewed, messages, texts)
 
 
-def _has_changed(one: Stored) -> bool:
+def _has_changed(stored: Stored) -> bool:
     """Whether the files of the cell's task are known to be others than when it was measured."""
     try:
-        return one.contents not in (None, one.cell.task_contents())
+        return stored.contents not in (None, stored.cell.task_contents())
     except (ConfigError, TaskError):  # a file that was moved: the answers are shown without their prompts
         return False
 

@@ -37,7 +37,7 @@ class Answer:
     @property
     def output_ids(self) -> list[int]:
         """The emitted tokens, all turns."""
-        return [token for one in self.generations for token in one.output_ids]
+        return [token for generation in self.generations for token in generation.output_ids]
 
     @property
     def counts(self) -> Counts:
@@ -47,18 +47,18 @@ class Answer:
     @property
     def nll(self) -> float | None:
         """Nats of all emitted tokens; None where `decode` does not compute them."""
-        nats = [one.nll for one in self.generations if one.nll is not None]
+        nats = [generation.nll for generation in self.generations if generation.nll is not None]
         return sum(nats) if nats else None
 
     @property
     def prefill_s(self) -> float:
         """Seconds until the first tokens of all turns."""
-        return sum(one.prefill_s for one in self.generations)
+        return sum(generation.prefill_s for generation in self.generations)
 
     @property
     def decode_s(self) -> float:
         """Seconds of all turns behind their first tokens."""
-        return sum(one.decode_s for one in self.generations)
+        return sum(generation.decode_s for generation in self.generations)
 
 
 Decode = Callable[[Sequence[Request], Limits], list["Generation"]]
@@ -75,26 +75,26 @@ def answer(method: LoadedMethod, prompts: Sequence[Prompt], limits: Limits, stre
     longest, decode = max(map(_turns, prompts)), decode or method.generate
     for turn in range(longest if turns is None else min(turns, longest)):
         batch, requests = [], []
-        for one in answers:
-            if one.error is None and turn < _turns(one.prompt):
+        for reply in answers:
+            if reply.error is None and turn < _turns(reply.prompt):
                 try:
-                    ids = context(method.target, one.prompt, one.texts)
+                    ids = context(method.target, reply.prompt, reply.texts)
                     method.check_fit(len(ids), limits)  # too long a prompt fails here, not the batch it stands in
-                    requests.append(Request(ids, stream(one.prompt, turn)))
-                    batch.append(one)
+                    requests.append(Request(ids, stream(reply.prompt, turn)))
+                    batch.append(reply)
                 except Exception as error:  # whatever a tokenizer or template raises concerns this prompt alone
-                    one.error = format_exception(error)
+                    reply.error = format_exception(error)
         if not batch:
             continue
         try:
             generations = decode(requests, limits)
         except Exception as error:  # out of memory, a rule's own refusal: recorded, and the cell goes on
-            for one in batch:
-                one.error = format_exception(error)
+            for reply in batch:
+                reply.error = format_exception(error)
             continue
-        for one, generation in zip(batch, generations, strict=True):
-            one.generations.append(generation)
-            one.texts.append(text_of(generation, limits.stop, method.target))
+        for reply, generation in zip(batch, generations, strict=True):
+            reply.generations.append(generation)
+            reply.texts.append(text_of(generation, limits.stop, method.target))
     return answers
 
 

@@ -111,13 +111,13 @@ class Completion:
             claims, written = claim([*baselines, *mine], self._store, locks)
             names, refused = {cell.name for cell in mine}, refused | written
             self._decode(claims, names)
-            needed = {one.cell.baseline().name for one in claims.values()}
+            needed = {held.cell.baseline().name for held in claims.values()}
             for baseline in baselines:
                 if baseline.name in needed & set(refused):
                     self._await(baseline)
-            self._time([one for one in claims.values() if one.cell.name in names])
-            for one in claims.values():
-                self._summarise(one)
+            self._time([held for held in claims.values() if held.cell.name in names])
+            for held in claims.values():
+                self._summarise(held)
         return [cell for cell in self._cells if cell.name in refused]
 
     def _baselines(self, cells: Iterable[Cell]) -> Iterable[Cell]:
@@ -143,7 +143,7 @@ class Completion:
         quality = QualityPass(claims, asked, tracing, self._passes.quality_batch, self._store)
         if not quality.jobs:
             return
-        engines = [one.cell.engine for one in claims.values()]
+        engines = [held.cell.engine for held in claims.values()]
         spread = any(engine.parallel != "none" for engine in engines)  # one model has all devices
         workers = worker_count(self._passes.workers, {engine.device for engine in engines}, quality.jobs)
         with machine.decoding():
@@ -164,40 +164,40 @@ class Completion:
             time.sleep(PATIENCE_S)
 
     def _time(self, claims: Iterable[Claim]) -> None:
-        groups = rotations(one for one in claims if self._is_untimed(one))
+        groups = rotations(held for held in claims if self._is_untimed(held))
         if not groups:
             return
         with machine.decoding() if self._passes.shared else machine.alone():
             stamp = machine.Stamp.now(self._passes.shared)
             for number, rotation in enumerate(groups, start=1):
                 if len(groups) > 1:
-                    name = title([one.cell for one in rotation])
+                    name = title([held.cell for held in rotation])
                     console().print(f"timed pass, {number} of {len(groups)}: {name}", highlight=False)
-                if started := [one for one in rotation if one.start()]:  # the clock's machine may be another one
+                if started := [held for held in rotation if held.start()]:  # the clock's machine may be another one
                     time_rotation(started, self._store, self._engine, stamp)
 
-    def _is_untimed(self, one: Claim) -> bool:
+    def _is_untimed(self, held: Claim) -> bool:
         try:
-            return one.folder.failure() is None and needs_clock(one, requested_cell(one.cell, self._store).baseline)
+            return held.folder.failure() is None and needs_clock(held, requested_cell(held.cell, self._store).baseline)
         except Exception as error:  # an unreadable file of its own: only this cell cannot run
-            one.fail(error)
+            held.fail(error)
             return False
 
-    def _summarise(self, one: Claim) -> None:
+    def _summarise(self, held: Claim) -> None:
         """Write the summary of each number of prompts that was asked for, or why there is none."""
-        for cell in one.cells:
+        for cell in held.cells:
             folder = requested_cell(cell, self._store)
             try:
                 records = folder.compared()
                 if len(records) < len(folder.ids):
                     if folder.failure() is None:
-                        one.fail(f"baseline: {folder.baseline.failure() or 'was not finished'}")
+                        held.fail(f"baseline: {folder.baseline.failure() or 'was not finished'}")
                 elif folder.is_timed(summary := folder.summarised(records)):
                     if folder.config() is None:
-                        one.folder.write_config(cell.record())
+                        held.folder.write_config(cell.record())
                     folder.write_summary(summary)
             except Exception as error:
-                one.fail(error)
+                held.fail(error)
 
 
 def title(cells: Sequence[Cell]) -> str:

@@ -49,7 +49,8 @@ class RequestedCell(CellFolder):
         rule = self.stopping_rule
         if rule is None:
             return self._given
-        task, good = self._given.load_task(), {one.id: one for one in super().samples() if isinstance(one, Sample)}
+        task = self._given.load_task()
+        good = {record.id: record for record in super().samples() if isinstance(record, Sample)}
         samples = [good.get(prompt) for prompt in self._ids(None)]
         return self._given.replace(n=looks.stop(samples, rule, task.proportion), half_width=None)
 

@@ -51,7 +51,8 @@ class MarginPage(PairOptions):
         task = self.load_task()
         method = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
         limits = Limits(self.max_new_tokens, target.eos_ids, task.stop)
-        positions = [p for one in answers(method, task.prompts(self.prompts), limits) for p in margins(method, one)]
+        positions = [position for answer in answers(method, task.prompts(self.prompts), limits)
+                     for position in margins(method, answer)]
         if not positions:
             raise ValueError(f"task={task.name}: no prompt has an answer; give prompts that fit the model")
         replaced = task.proportion and self.substitutions > 0

@@ -95,9 +95,9 @@ def _answered(conversations: Iterable[Conversation], file: Path, *, target: Lang
         for start in range(len(lines), n, settings.batch):
             answers = answered_by(target, prompts[start:start + settings.batch], settings.temperature,
                                   settings.max_new_tokens, str(seed))
-            for one in answers:
-                whole = one.error is None and {turn.finish for turn in one.generations} <= ENDED
-                lines.append(json.dumps({"messages": messages(one.prompt, one.texts) if whole else []}))
+            for reply in answers:
+                whole = reply.error is None and {turn.finish for turn in reply.generations} <= ENDED
+                lines.append(json.dumps({"messages": messages(reply.prompt, reply.texts) if whole else []}))
             out.write("".join(f"{line}\n" for line in lines[start:]))
             out.flush()
             end = "" if len(lines) < n else "\n"

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter, ValidationError
 
 from results.exchange.base import Converter, Exchanged, ExchangeError, Failed, Source
-from results.exchange.cells import OVERALL, ImportedCell, Prompts, add_answer, imported_cell
+from results.exchange.imported_cells import OVERALL, ImportedCell, Prompts, add_answer, imported_cell
 from results.exchange.lines import raw_lines
 from results.exchange.plausible import check
 from results.store.errors import StoreError, first_fault

@@ -26,8 +26,8 @@ def converter(name: str) -> Converter:
     if name not in names():
         raise KeyError(f"{name}: no such format; there are {', '.join(names())}")
     module = importlib.import_module(f"results.exchange.{name}")
-    classes = [one for one in vars(module).values()
-               if isinstance(one, type) and issubclass(one, Converter) and one.__module__ == module.__name__]
+    classes = [var for var in vars(module).values()
+               if isinstance(var, type) and issubclass(var, Converter) and var.__module__ == module.__name__]
     if len(classes) != 1:
         raise TypeError(f"results/exchange/{name}.py must define exactly one Converter, not {len(classes)}")
     made: Converter = classes[0]()

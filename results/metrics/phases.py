@@ -36,7 +36,8 @@ def time_shares(runs: Sequence[TimedRun], phases: Mapping[str, float] | None,
         return dict.fromkeys((*NAMES, *(f"{name}_ci95" for name in NAMES)))
     values = _values(prefill_s.sum(), decode_s.sum(), {name: np.asarray(phases[name]) for name in phases})
     intervals: dict[str, Interval | None] = dict.fromkeys(values)
-    parts = {name: np.array([one[name] for one in prompts]) for name in phases if all(name in one for one in prompts)}
+    parts = {name: np.array([prompt[name] for prompt in prompts]) for name in phases
+             if all(name in prompt for prompt in prompts)}
     if min(len(runs), len(prompts)) > 1:
         rng = np.random.default_rng(SEED)
         timed, profiled = (rng.integers(size, size=(RESAMPLES, size)) for size in (len(runs), len(prompts)))

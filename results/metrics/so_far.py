@@ -35,7 +35,7 @@ class SoFar:
     @classmethod
     def of(cls, answers: Iterable[Decoded]) -> Self:
         """Count these answers."""
-        sums = [(1, len(one.output_ids), sum(one.committed), len(one.committed)) for one in answers]
+        sums = [(1, len(answer.output_ids), sum(answer.committed), len(answer.committed)) for answer in answers]
         return cls(*map(sum, zip(*sums, strict=True))) if sums else cls()
 
     def plus(self, other: SoFar) -> SoFar:

@@ -101,26 +101,28 @@ class Advice:
 def advise(candidates: Sequence[Candidate], limit: float, min_prompts: int) -> Advice:
     """The advice on settings measured on the same prompts. `limit`: allowed loss of quality, a fraction. Settings
     without a speedup are left out."""
-    known = [one for one in candidates if one.speedup.value is not None]
-    if not known:
+    timed = [candidate for candidate in candidates if candidate.speedup.value is not None]
+    if not timed:
         return Advice("undecided", "Undecided: no setting was measured.", ())
-    advice = _decided(known, limit, min_prompts)
-    return replace(advice, reasons=(*advice.reasons, *_only_longer(known, min_prompts)))
+    advice = _decided(timed, limit, min_prompts)
+    return replace(advice, reasons=(*advice.reasons, *_only_longer(timed, min_prompts)))
 
 
-def _decided(known: Sequence[Candidate], limit: float, min_prompts: int) -> Advice:
+def _decided(timed: Sequence[Candidate], limit: float, min_prompts: int) -> Advice:
     """The advice on settings that have a speedup."""
-    quality = {one.label: one.quality(limit, min_prompts) for one in known}
-    gain = {one.label: one.gain(min_prompts) for one in known}
-    allowed = [one for one in known if quality[one.label] != "above"]
-    unclear = [one for one in allowed if gain[one.label] != "slower"]
-    gaining = [one for one in unclear if (quality[one.label], gain[one.label]) == ("within", "faster")]
-    costly = [one for one in known if one not in allowed and gain[one.label] == "faster"]
+    quality = {candidate.label: candidate.quality(limit, min_prompts) for candidate in timed}
+    gain = {candidate.label: candidate.gain(min_prompts) for candidate in timed}
+    allowed = [candidate for candidate in timed if quality[candidate.label] != "above"]
+    unclear = [candidate for candidate in allowed if gain[candidate.label] != "slower"]
+    gaining = [candidate for candidate in unclear
+               if (quality[candidate.label], gain[candidate.label]) == ("within", "faster")]
+    costly = [candidate for candidate in timed if candidate not in allowed and gain[candidate.label] == "faster"]
     if gaining:
-        return _gain(_fastest(gaining), gaining, [one for one in unclear if one not in gaining], len(known), limit)
+        others = [candidate for candidate in unclear if candidate not in gaining]
+        return _gain(_fastest(gaining), gaining, others, len(timed), limit)
     if unclear:
-        return _undecided(_fastest(unclear), costly, len(known), limit, min_prompts)
-    best = _fastest(costly or allowed or known)
+        return _undecided(_fastest(unclear), costly, len(timed), limit, min_prompts)
+    best = _fastest(costly or allowed or timed)
     if costly:
         head = (f"Only at a price: {best.label} is {times(best.speedup)} as fast as plain decoding, but it loses "
                 f"{share(best.loss)} of quality, above the limit of {limit:.0%}. No setting within the limit gains.")
@@ -136,7 +138,7 @@ def _decided(known: Sequence[Candidate], limit: float, min_prompts: int) -> Advi
 
 def _gain(best: Candidate, gaining: Sequence[Candidate], unclear: Sequence[Candidate], tried: int,
           limit: float) -> Advice:
-    lossless = [one for one in gaining if one.exact]
+    lossless = [candidate for candidate in gaining if candidate.exact]
     exact = _fastest(lossless) if lossless else None
     cost = ("without loss: the rule is lossless" if best.exact else
             f"and loses {share(best.loss)} of quality, within the limit of {limit:.0%}")
@@ -145,10 +147,10 @@ def _gain(best: Candidate, gaining: Sequence[Candidate], unclear: Sequence[Candi
     if exact is not None and exact is not best:
         reasons.append(f"Fastest lossless setting: {exact.label}, {times(exact.speedup)}.")
     slowest, _ = best.bounds
-    if alike := sum(one is not best and one.bounds[1] >= slowest for one in gaining):
+    if alike := sum(candidate is not best and candidate.bounds[1] >= slowest for candidate in gaining):
         others = _count(alike, "other setting")
         reasons.append(f"{best.n} prompts do not separate it from {others}: the intervals overlap.")
-    if faster := [one for one in unclear if one.speed > best.speed]:
+    if faster := [candidate for candidate in unclear if candidate.speed > best.speed]:
         other = _fastest(faster)
         why = "its interval is too wide to decide" if other.exact else (
             f"its loss, {share(other.loss)}, is not shown to be within {limit:.0%}")
@@ -182,29 +184,29 @@ def _undecided(best: Candidate, costly: Sequence[Candidate], tried: int, limit: 
     return Advice("undecided", head, tuple(reasons), best.label, None, thumb(best.tau))
 
 
-def _only_longer(known: Sequence[Candidate], min_prompts: int) -> tuple[str, ...]:
+def _only_longer(timed: Sequence[Candidate], min_prompts: int) -> tuple[str, ...]:
     """A sentence on the settings whose gain by the token longer answers use up."""
-    told = [f"{one.label} ({one.by_token.value:.2f}× by the token, {one.speed:.2f}× by the answer, answers "
-            f"{one.length:.2f}× as long)" for one in known if one.only_longer(min_prompts)]
+    told = [f"{candidate.label} ({candidate.by_token.value:.2f}× by the token, {candidate.speed:.2f}× by the answer, "
+            f"answers {candidate.length:.2f}× as long)" for candidate in timed if candidate.only_longer(min_prompts)]
     return (f"Faster by the token, but not shown to answer sooner: {', '.join(told)}.",) if told else ()
 
 
-def _takes(one: Candidate, tried: int, limit: float) -> str:
+def _takes(candidate: Candidate, tried: int, limit: float) -> str:
     """A sentence on the fewest prompts that could show the loss to be within the limit; empty if it is above it."""
     least = fewest_to_show(limit, together(tried))
-    if least is None or one.exact or one.loss.value is None or one.loss.value > limit:
+    if least is None or candidate.exact or candidate.loss.value is None or candidate.loss.value > limit:
         return ""
     return (f" Even without loss, that takes about {least:,} prompts; if quality is a score, as many that plain "
             "decoding answers correctly.")
 
 
-def needed(one: Candidate) -> int | None:
+def needed(candidate: Candidate) -> int | None:
     """Fewest prompts for which the interval of this speedup would exclude 1: the width of its logarithm shrinks with
     their square root. None without an interval, and for a speedup of at most 1."""
-    if one.speedup.interval is None or one.speed <= 1 + 1e-9:
+    if candidate.speedup.interval is None or candidate.speed <= 1 + 1e-9:
         return None
-    low, _ = one.speedup.interval
-    return math.ceil(one.n * (math.log(one.speed / low) / math.log(one.speed)) ** 2)
+    low, _ = candidate.speedup.interval
+    return math.ceil(candidate.n * (math.log(candidate.speed / low) / math.log(candidate.speed)) ** 2)
 
 
 def thumb(tau: float | None) -> Literal["worth it", "between", "not worth it"] | None:
@@ -245,7 +247,7 @@ def share(estimate: Estimate) -> str:
 
 
 def _fastest(candidates: Sequence[Candidate]) -> Candidate:
-    return max(candidates, key=lambda one: one.speed)
+    return max(candidates, key=lambda candidate: candidate.speed)
 
 
 def _count(n: int, what: str) -> str:

@@ -29,7 +29,7 @@ class Annotator:
 
     def __init__(self, spec: TableSpec, grid: Grid, note: Callable[[str], int]) -> None:
         self.margin, self.note = spec.margin, note
-        self.sessions = sorted({session for one in conditions(grid) for session in one.sessions})
+        self.sessions = sorted({session for condition in conditions(grid) for session in condition.sessions})
         self.drifts = drifts([(held.conditions, held.summary.baseline_tokens_per_s) for held in grid.values()
                               if held.conditions is not None and held.summary is not None])
 

@@ -15,7 +15,7 @@ def in_lines(table: Table) -> Table:
     lines = {label: set(names) for label, names in table.spec.lines.items()}
     first = next(iter(lines.values()))
     rows = [Row((*row.labels, label), row.baseline, tuple(
-                replace(cell, numbers=tuple(one for one in cell.numbers if one.column.metric.name in names))
+                replace(cell, numbers=tuple(number for number in cell.numbers if number.column.metric.name in names))
                 for cell in row.cells))
             for row in table.rows for label, names in lines.items()]
     columns = tuple(tuple(one for one in under if one.metric.name in first) for under in table.columns)

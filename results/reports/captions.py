@@ -38,8 +38,9 @@ def engine(grid: Grid) -> list[str]:
     """`efficiency 71% to 88% of the ideal speedup`, `baseline at 41% of the copy bandwidth`: what a speedup is worth,
     as far as it was measured."""
     summaries = [held.summary for held in grid.values() if held.summary is not None]
-    efficiencies = [one.efficiency for one in summaries if one.efficiency is not None and one.accept_len]
-    shares = [one.roofline for one in summaries if one.roofline is not None]
+    efficiencies = [summary.efficiency for summary in summaries
+                    if summary.efficiency is not None and summary.accept_len]
+    shares = [summary.roofline for summary in summaries if summary.roofline is not None]
     parts = [f"efficiency {_span(efficiencies)} of the ideal speedup"] if efficiencies else []
     return parts + ([f"baseline at {_span(shares)} of the copy bandwidth"] if shares else [])
 

@@ -78,8 +78,8 @@ class Conditions:
 
 def columns_of(held: Conditions | None, axes: Collection[str]) -> dict[str, Any]:
     """`FIELDS` -> value as columns of a CSV file; an axis of one of these names, such as theta, takes its column."""
-    known = dict.fromkeys(FIELDS) if held is None else held.plain()
-    return {name: value for name, value in known.items() if name not in axes}
+    values = dict.fromkeys(FIELDS) if held is None else held.plain()
+    return {name: value for name, value in values.items() if name not in axes}
 
 
 def machine(environment: dict[str, Any], threads: Iterable[int]) -> str:
@@ -89,8 +89,8 @@ def machine(environment: dict[str, Any], threads: Iterable[int]) -> str:
         count = accelerator.get("count", 1)
         return f"{count} × {accelerator['name']}" if count > 1 else str(accelerator["name"])
     cpu = environment.get("cpu") or {}
-    known = str(cpu.get("model", "unknown processor"))
-    return ", ".join(part for part in (known, counted(threads)) if part)
+    model = str(cpu.get("model", "unknown processor"))
+    return ", ".join(part for part in (model, counted(threads)) if part)
 
 
 def counted(threads: Iterable[int]) -> str:
@@ -100,22 +100,22 @@ def counted(threads: Iterable[int]) -> str:
 
 def stated(conditions: Iterable[Conditions]) -> list[str]:
     """The conditions in words, each value once: pair, seeds, temperature, θ, machine, date, lock."""
-    known = list(conditions)
-    if not known:
+    cells = list(conditions)
+    if not cells:
         return []
-    repeats, dates = max(one.repeats for one in known), sorted({one.date for one in known})
-    seeds = _values([one.seed for one in known])
+    repeats, dates = max(cell.repeats for cell in cells), sorted({cell.date for cell in cells})
+    seeds = _values([cell.seed for cell in cells])
     parts = [
-        f"pair {', '.join(dict.fromkeys(one.pair for one in known))}",
+        f"pair {', '.join(dict.fromkeys(cell.pair for cell in cells))}",
         f"{'seeds' if ',' in seeds else 'seed'} {seeds}" + (f", {repeats} repeats" if repeats > 1 else ""),
-        f"temperature {_values([one.temperature for one in known])}",
+        f"temperature {_values([cell.temperature for cell in cells])}",
     ]
-    thetas = [one.theta for one in known if one.theta is not None]
+    thetas = [cell.theta for cell in cells if cell.theta is not None]
     parts += [f"θ = {_values(thetas)}"] if thetas else []
-    parts += sorted({one.stopping for one in known if one.stopping})
-    parts += [", ".join(dict.fromkeys(one.machine for one in known))]
+    parts += sorted({cell.stopping for cell in cells if cell.stopping})
+    parts += [", ".join(dict.fromkeys(cell.machine for cell in cells))]
     parts += [dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"]
-    locks = sorted({one.lock for one in known if one.lock is not None})
+    locks = sorted({cell.lock for cell in cells if cell.lock is not None})
     parts += [f"lock {', '.join(lock[:len('sha256:') + 12] for lock in locks)}"] if locks else []
     return parts
 
@@ -126,7 +126,7 @@ def drifts(speeds: Sequence[tuple[Conditions, float | None]]) -> dict[str, float
     for conditions, speed in speeds:
         if speed and len(conditions.sessions) == 1:
             held.setdefault((conditions.baseline, conditions.sessions[0]), []).append(speed)
-    changes = {name: max(known) / min(known) - 1 for (name, _), known in held.items()}
+    changes = {name: max(speeds) / min(speeds) - 1 for (name, _), speeds in held.items()}
     return {name: change for name, change in changes.items() if change > DRIFT}
 
 

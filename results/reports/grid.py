@@ -67,7 +67,7 @@ def sizes(grid: Grid, clocked: bool) -> str:
     summaries = [held.summary for held in grid.values() if held.summary is not None]
     if not summaries:
         return ""
-    size, timed = _span([one.n for one in summaries]), _span([one.timed for one in summaries])
+    size, timed = _span([summary.n for summary in summaries]), _span([summary.timed for summary in summaries])
     said = f"n = {size} prompt{'' if size == '1' else 's'} per cell"
     if not clocked or timed == "0":
         return said

@@ -114,7 +114,7 @@ class _Layout:
         if self.spec.stacked:
             return self.spec.values
         labels = dict(zip(self.spec.columns, column, strict=True))
-        return tuple(one for one in self.spec.values if one.allows(labels))
+        return tuple(value for value in self.spec.values if value.allows(labels))
 
     def _row(self, row: Coords, columns: Sequence[Coords], stub: Sequence[str]) -> Row:
         coords = [self.coords.get((row, column)) for column in columns]

@@ -13,7 +13,7 @@ from results.metrics.non_inferiority import MARGIN, Verdict, verdict
 from results.metrics.over_best import Answered, Kind, answers_over_best, by_chance, remains
 from results.reports.conditions import machine
 from results.reports.formats import TEMPLATES
-from results.reports.viewer.cells import Group, Viewed
+from results.reports.viewer.groups import Group, Viewed
 from results.store.compared import Compared, compare
 from results.store.summary import Interval, Summary
 
@@ -72,12 +72,12 @@ def best_lossless(group: Group) -> tuple[Viewed, Summary] | None:
     """The lossless cell with the greatest speed per answer; None where none was timed."""
     timed = [(found[1], cell, summary) for cell, summary in measured(group)
              if cell.lossless and (found := speed(summary))]
-    return max(timed, key=lambda one: one[0])[1:] if timed else None
+    return max(timed, key=lambda speed: speed[0])[1:] if timed else None
 
 
 def standings(groups: Sequence[Group]) -> list[Standing]:
     """Every relaxed cell that can be compared with a lossless one, the fastest first."""
-    known = []
+    ranked = []
     for group in groups:
         found = best_lossless(group)
         if found is None:
@@ -86,13 +86,13 @@ def standings(groups: Sequence[Group]) -> list[Standing]:
         for cell, summary in measured(group):
             if not cell.lossless and speed(summary) is not None:
                 over = answers_over_best(row_of(group, cell), best)
-                known.append(Standing(cell, summary.with_values(**over), found[1], group.task))
-    return sorted(known, key=lambda one: -_value(one.summary))
+                ranked.append(Standing(cell, summary.with_values(**over), found[1], group.task))
+    return sorted(ranked, key=lambda standing: -_value(standing.summary))
 
 
 def row_of(group: Group, cell: Viewed) -> Answered:
     """The answers of a cell beside those of the autoregressive one; none where that is not in the group."""
-    baseline = next((one for one in group.cells if one.baseline), None)
+    baseline = next((member for member in group.cells if member.baseline), None)
     known = {} if baseline is None else baseline.answers.samples
     pairs = compare(cell.samples if baseline is not cell else known.values(), known, cell.answers.timed)
     return Answered([pair for pair in pairs if isinstance(pair, Compared)])
@@ -103,19 +103,20 @@ def sentences(groups: Sequence[Group]) -> list[str]:
     `results.metrics.over_best.remains` judges it; which gain at a price, or at a quality that no score judges; which
     gain tokens a cycle or a second but no time; which lose accuracy; what is undecided, and the prompts it would take.
     Empty where no relaxed method was timed beside a lossless one."""
-    known = standings(groups)
-    if not known:
+    every = standings(groups)
+    if not every:
         return []
-    ahead = [one for one in known if one.kind == "gain"]
-    priced = [one for one in known if one.kind == "gain at a price"]
-    unjudged = [one for one in known if one.kind == "unjudged"]
-    others = [one for one in known if one.kind in ("no gain", "undecided", None)]
-    longer = [one for one in others if _is_above(_per_token(one.summary), _per_token(one.best))
-              and (one.summary.length_ratio_ci95 or (0, 0))[0] > 1]
-    greedier = [one for one in known if _is_greedier(one.summary)]
-    worse = [one for one in known if one.accuracy is not None and one.accuracy.kind == "worse"]
-    undecided = [one for one in known if one.accuracy is not None and one.accuracy.kind == "undecided"]
-    return [text for text in (_ahead(ahead, len(known)), _priced(priced), _unjudged(unjudged), _longer(longer),
+    ahead = [standing for standing in every if standing.kind == "gain"]
+    priced = [standing for standing in every if standing.kind == "gain at a price"]
+    unjudged = [standing for standing in every if standing.kind == "unjudged"]
+    others = [standing for standing in every if standing.kind in ("no gain", "undecided", None)]
+    longer = [other for other in others if _is_above(_per_token(other.summary), _per_token(other.best))
+              and (other.summary.length_ratio_ci95 or (0, 0))[0] > 1]
+    greedier = [standing for standing in every if _is_greedier(standing.summary)]
+    worse = [standing for standing in every if standing.accuracy is not None and standing.accuracy.kind == "worse"]
+    undecided = [standing for standing in every
+                 if standing.accuracy is not None and standing.accuracy.kind == "undecided"]
+    return [text for text in (_ahead(ahead, len(every)), _priced(priced), _unjudged(unjudged), _longer(longer),
                               _greedier(greedier), _worse(worse), _undecided(undecided)) if text]
 
 
@@ -150,54 +151,54 @@ def _ahead(ahead: Sequence[Standing], of: int) -> str:
                 "score.")
     verb = "complete" if len(ahead) > 1 else "completes"
     sentence = (f"{len(ahead)} of {_count(of, 'relaxed cell')} {verb} answers sooner than {BEST}: "
-                f"{_listed([_over(one) for one in ahead])}.")
+                f"{_listed([_over(standing) for standing in ahead])}.")
     return f"{sentence} {by_chance(of, 'cells')}" if of > 1 else sentence
 
 
-def _over(one: Standing) -> str:
+def _over(standing: Standing) -> str:
     """`mars on gsm (1.25× [1.10, 1.40] as fast, accuracy not worse)`: beside the best lossless cell."""
-    summary, interval = one.summary, one.summary.over_best_answer_ci95
+    summary, interval = standing.summary, standing.summary.over_best_answer_ci95
     change, bounds = summary.over_best_accuracy, summary.over_best_accuracy_ci95
     ends = "" if interval is None else f" [{', '.join(f'{end:.2f}' for end in interval)}]"
     score = "" if change is None or bounds is None else f", accuracy {verdict(change, bounds, summary.n).text}"
-    return f"{one.name} ({summary.over_best_answer or 0:.2f}×{ends} as fast{score})"
+    return f"{standing.name} ({summary.over_best_answer or 0:.2f}×{ends} as fast{score})"
 
 
 def _priced(cells: Sequence[Standing]) -> str:
-    return f"Sooner, but less accurate than {BEST}: {_listed([_over(one) for one in cells])}." if cells else ""
+    return f"Sooner, but less accurate than {BEST}: {_listed([_over(cell) for cell in cells])}." if cells else ""
 
 
 def _unjudged(cells: Sequence[Standing]) -> str:
-    parts = [_over(one) for one in cells]
+    parts = [_over(cell) for cell in cells]
     return f"Sooner than {BEST}, at a quality that no score judges: {_listed(parts)}." if parts else ""
 
 
 def _longer(cells: Sequence[Standing]) -> str:
-    parts = [f"{one.name} (length {one.summary.length_ratio:.2f}×)" for one in cells]
+    parts = [f"{cell.name} (length {cell.summary.length_ratio:.2f}×)" for cell in cells]
     return f"Faster by the token, but longer answers use up the gain: {_listed(parts)}." if parts else ""
 
 
 def _greedier(cells: Sequence[Standing]) -> str:
-    parts = [f"{one.name} ({one.summary.tau_gain_greedier:.2f} of {one.summary.tau_gain:.2f})" for one in cells]
+    parts = [f"{cell.name} ({cell.summary.tau_gain_greedier:.2f} of {cell.summary.tau_gain:.2f})" for cell in cells]
     return f"More of the gain in τ is greedier decoding than relaxation: {_listed(parts)}." if parts else ""
 
 
 def _worse(cells: Sequence[Standing]) -> str:
-    parts = [f"{one.name} ({100 * (one.summary.accuracy_change or 0):+.1f} pp)".replace("-", "−") for one in cells]
+    parts = [f"{cell.name} ({100 * (cell.summary.accuracy_change or 0):+.1f} pp)".replace("-", "−") for cell in cells]
     return f"Less accurate than the target alone: {_listed(parts)}." if parts else ""
 
 
 def _undecided(cells: Sequence[Standing]) -> str:
     if not cells:
         return ""
-    needed = sorted(one.accuracy.needed for one in cells if one.accuracy is not None and one.accuracy.needed)
+    needed = sorted(cell.accuracy.needed for cell in cells if cell.accuracy is not None and cell.accuracy.needed)
     takes = f"; deciding takes about {_span(needed)} prompts a cell" if needed else ""
     return (f"Whether accuracy falls by more than {100 * MARGIN:g} points is undecided for {_count(len(cells), 'cell')}"
             f"{takes}.")
 
 
 def _span(ordered: Sequence[int | str]) -> str:
-    low, high = (f"{one:,}" if isinstance(one, int) else one for one in (ordered[0], ordered[-1]))
+    low, high = (f"{count:,}" if isinstance(count, int) else count for count in (ordered[0], ordered[-1]))
     return low if low == high else f"{low} to {high}"
 
 

@@ -16,7 +16,7 @@ from results.reports.advice import Advice
 from results.reports.grid import Grid, Outcome, unmeasured
 from results.reports.layout import lay_out_all
 from results.reports.spec import Coords, FigureSpec, TableSpec
-from results.reports.viewer.cells import Group, parts_of
+from results.reports.viewer.groups import Group, parts_of
 from results.reports.viewer.listing import NAME as LISTING
 from results.reports.viewer.listing import listing, listing_facts
 from results.reports.viewer.parts import Holder, embedded_size, script_json

@@ -83,7 +83,7 @@ class TraceFolder:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        frames = [pd.DataFrame(dict(one)) for one in columns if len(np.atleast_1d(one["token"]))]
+        frames = [pd.DataFrame(dict(column)) for column in columns if len(np.atleast_1d(column["token"]))]
         empty = pd.DataFrame({name: [] for name in (*WORDS, *WHOLE)})
         frame = pd.concat(frames, ignore_index=True) if frames else empty
         types = {name: "category" if name in WORDS else "int32" if name in WHOLE else "float32"

@@ -213,7 +213,8 @@ def _from_program(program: Program, tests: str, names: dict[str, Any], entry_poi
 
 def _global_names(table: symtable.SymbolTable) -> set[str]:
     top = table.get_type() == "module"
-    own = {one.get_name() for one in table.get_symbols() if one.is_referenced() and (top or one.is_global())}
+    own = {symbol.get_name() for symbol in table.get_symbols()
+           if symbol.is_referenced() and (top or symbol.is_global())}
     return own.union(*(_global_names(child) for child in table.get_children()))
 
 

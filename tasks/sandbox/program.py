@@ -123,8 +123,8 @@ class _Server:
             message = str(error)
         except Exception:
             message = ""
-        arguments = [one if isinstance(one, str | int | float) else str(message) for one in error.args[:4]]
-        encoded = [self._encoded(one) for one in arguments]
+        arguments = [arg if isinstance(arg, str | int | float) else str(message) for arg in error.args[:4]]
+        encoded = [self._encoded(argument) for argument in arguments]
         return {"name": kind.__name__, "base": base, "arguments": encoded, "message": message[:2000],
                 "place": place(error, PROGRAM, self.source)}  # fmt: skip
 

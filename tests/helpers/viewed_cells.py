@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from results.reports.viewer.cells import Group, Viewed
+from results.reports.viewer.groups import Group, Viewed
 from results.store.cells import Store
 from results.store.sample import Sample
 from results.store.timed import Timed

@@ -11,8 +11,8 @@ import pytest
 
 from results.exchange import registry
 from results.exchange.base import Exchanged, ExchangeError, Failed
-from results.exchange.cells import MOST_RESAMPLED, grouped
 from results.exchange.imported import ImportedFolder, bring_in, imported_folders
+from results.exchange.imported_cells import MOST_RESAMPLED, grouped
 from results.exchange.measured import measured_sources
 from results.exchange.spec_bench import speed_script
 from results.metrics import intervals

@@ -14,7 +14,7 @@ from results.metrics.non_inferiority import MARGIN
 from results.metrics.over_best import over_best, remains
 from results.metrics.summary import summarise
 from results.reports.opening import overview, row_of, sentences, standings
-from results.reports.viewer.cells import Group, Viewed
+from results.reports.viewer.groups import Group, Viewed
 from tests.helpers.synthetic_cells import compared, sample
 
 N = 40

@@ -13,7 +13,7 @@ from scipy import stats
 
 from results.metrics.pairwise import Answers, compare_cells, difference, mcnemar_of
 from results.reports.page import write_index
-from results.reports.viewer.cells import parts_of
+from results.reports.viewer.groups import parts_of
 from results.reports.viewer.parts import FOLDER, MOST_BYTES, Holder, file_name, script_json
 from results.reports.viewer.tokens import by_turn, turns_of
 from tests.helpers.viewed_cells import HOSTILE, answer, group, texts, traces

@@ -56,12 +56,12 @@ def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Sto
     works, left = works_of(cells, replace(passes, shared=not options.has_own_machines), store), set[str]()
     console().print(f"launch={name}: {len(works)} rotations", highlight=False)
     with closing(LAUNCHERS[name](works, options)) as ended:
-        for number, one in enumerate(ended, start=1):
-            state = f"failed: {one.failure}" if one.failure else "is being measured elsewhere" if one.left else "done"
-            console().print(f"{number} of {len(works)} rotations: {one.work}: {state}", highlight=False)
-            left.update(one.left)
-            if one.failure:
-                record_failure(one, passes, store)
+        for number, end in enumerate(ended, start=1):
+            state = f"failed: {end.failure}" if end.failure else "is being measured elsewhere" if end.left else "done"
+            console().print(f"{number} of {len(works)} rotations: {end.work}: {state}", highlight=False)
+            left.update(end.left)
+            if end.failure:
+                record_failure(end, passes, store)
     return [cell for cell in cells if cell.name in left]
 
 

@@ -92,7 +92,7 @@ class Actors:
                 self._start(gpus)
         while self._busy:
             [reference], _ = ray.wait(list(self._busy))
-            one, left, failure, lives = self._busy.pop(reference), (), "", True
+            worker, left, failure, lives = self._busy.pop(reference), (), "", True
             try:
                 left = ray.get(reference)
             except ray.exceptions.RayTaskError as error:  # an unwritable store, for example: the others continue
@@ -100,12 +100,12 @@ class Actors:
             except ray.exceptions.RayError as error:  # the actor died more often than Ray restarts it
                 failure, lives = f"launch=ray: {format_exception(error)}", False
                 self._reason = failure
-            if one.work is not None:
-                yield Ended(one.work, left, failure)
+            if worker.work is not None:
+                yield Ended(worker.work, left, failure)
             if lives:
-                self._hand_out(one)
-            elif one.work is not None:  # an actor that was never ready would fail again
-                self._start(one.gpus)
+                self._hand_out(worker)
+            elif worker.work is not None:  # an actor that was never ready would fail again
+                self._start(worker.gpus)
         for work in self._waiting:
             yield Ended(work, failure=self._reason)
 
@@ -133,17 +133,17 @@ class Actors:
             made = ray.remote(Actor).options(num_cpus=self._options.cpus, num_gpus=gpus,
                                              max_restarts=self._options.restarts,
                                              max_task_retries=self._options.restarts)
-            one = Busy(made.remote(), gpus)
-            self._busy[one.actor.ready.remote()] = one
+            worker = Busy(made.remote(), gpus)
+            self._busy[worker.actor.ready.remote()] = worker
 
-    def _hand_out(self, one: Busy) -> None:
+    def _hand_out(self, worker: Busy) -> None:
         """Give an actor its next rotation, or end it, which frees its GPUs for others."""
         import ray
 
-        one.work = next_for(one.pair, (work for work in self._waiting if work.gpus == one.gpus))
-        if one.work is None:
-            ray.kill(one.actor)
+        worker.work = next_for(worker.pair, (work for work in self._waiting if work.gpus == worker.gpus))
+        if worker.work is None:
+            ray.kill(worker.actor)
             return
-        self._waiting.remove(one.work)
-        one.pair = one.work.pair
-        self._busy[one.actor.complete.remote(one.work)] = one
+        self._waiting.remove(worker.work)
+        worker.pair = worker.work.pair
+        self._busy[worker.actor.complete.remote(worker.work)] = worker

@@ -121,7 +121,7 @@ class CellWork:
         if reason := parted or done.untraced:
             self.traces.write_failure(f"trace: {reason}")
         if ids := [prompt for prompt in done.traced if prompt in self.good and not parted]:
-            columns = [one for one in done.columns if one["prompt"] in ids]
+            columns = [column for column in done.columns if column["prompt"] in ids]
             self.covered.update(ids)
             return Size(len(ids), self.traces.add(ids, columns, done.threshold))
         return Size()
@@ -139,24 +139,24 @@ def difference(record: Record, before: Sample) -> str | None:
 class QualityPass:
     """Hands out the jobs of all claimed cells and stores what comes back."""
 
-    def __init__(self, claims: Mapping[str, Claim], asked: Collection[str], tracing: Callable[[Cell], Tracing],
+    def __init__(self, claims: Mapping[str, Claim], requested: Collection[str], tracing: Callable[[Cell], Tracing],
                  batch: int, store: Store) -> None:
-        """`asked`: names of the cells that are wanted for themselves, not as the baseline of another one."""
+        """`requested`: names of the cells that are wanted for themselves, not as the baseline of another one."""
         self._batch = batch
         self._works: dict[str, CellWork] = {}
         self._prompts: dict[str, list[Prompt]] = {}
-        pairs = list(dict.fromkeys(one.cell.pair for one in claims.values()))
-        twins_first = sorted(claims.values(), key=lambda one: not one.cell.is_autoregressive)
-        for one in sorted(twins_first, key=lambda one: pairs.index(one.cell.pair)):
+        pairs = list(dict.fromkeys(claim.cell.pair for claim in claims.values()))
+        baselines_first = sorted(claims.values(), key=lambda claim: not claim.cell.is_autoregressive)
+        for claim in sorted(baselines_first, key=lambda claim: pairs.index(claim.cell.pair)):
             try:
-                baseline = () if one.cell.is_autoregressive else store.cell(one.cell.baseline().name).good_samples()
-                self._works[one.cell.name] = CellWork.of(one, self._prompts_of(one.cell), tracing(one.cell), baseline)
+                baseline = () if claim.cell.is_autoregressive else store.cell(claim.cell.baseline().name).good_samples()
+                self._works[claim.cell.name] = CellWork.of(claim, self._prompts_of(claim.cell), tracing(claim.cell), baseline)
             except Exception as error:  # a torn samples file, prompts that cannot be read: only this cell cannot run
-                one.fail(error)
+                claim.fail(error)
         self._users: dict[str, list[CellWork]] = {}
         for work in self._works.values():
             cell = work.claim.cell
-            if not cell.is_autoregressive and (baseline := cell.baseline().name) not in asked:
+            if not cell.is_autoregressive and (baseline := cell.baseline().name) not in requested:
                 self._users.setdefault(baseline, []).append(work)
         self._total: Bar | None = None
         self.cpu_s, self.traced = 0.0, Size()

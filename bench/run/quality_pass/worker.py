@@ -139,11 +139,12 @@ def scored(run: Answer, task: Task, target: Text) -> Record:
         score = task.score(run.prompt, run.texts)
     except Exception as error:  # recorded with the prompt, and the cell goes on
         return FailedSample(run.prompt.id, f"scoring: {format_exception(error)}")
+    turns = run.generations
     return Sample(
         id=run.prompt.id, prompt_sha256=prompt_sha256(target, run.prompt), output_ids=run.output_ids, texts=run.texts,
-        turn_tokens=[len(one.output_ids) for one in run.generations], finish=[one.finish for one in run.generations],
+        turn_tokens=[len(turn.output_ids) for turn in turns], finish=[turn.finish for turn in turns],
         score=score.value, answer=score.answer, details=dict(score.details), nll=run.nll,
-        prompt_tokens=sum(one.prompt_tokens for one in run.generations), group=run.prompt.group, **run.counts.plain())
+        prompt_tokens=sum(turn.prompt_tokens for turn in turns), group=run.prompt.group, **run.counts.plain())
 
 
 def tracing(method: LoadedMethod, traces: dict[str, Traced]) -> Decode:

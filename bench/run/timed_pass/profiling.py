@@ -122,8 +122,8 @@ def profile_of(runs: Sequence[Phases]) -> Profile | None:
     prompts = [_medians(run) for run in runs if run.cycles]
     if not prompts:
         return None
-    names = [name for name in prompts[0] if all(name in one for one in prompts)]
-    phases = {name: statistics.fmean(one[name] for one in prompts) for name in names}
+    names = [name for name in prompts[0] if all(name in prompt for prompt in prompts)]
+    phases = {name: statistics.fmean(prompt[name] for prompt in prompts) for name in names}
     peaks = [run.memory_peak for run in runs if run.memory_peak is not None]
     return Profile(phases | ({"memory_peak": max(peaks)} if peaks else {}), prompts)
 

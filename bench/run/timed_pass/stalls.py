@@ -82,8 +82,8 @@ class StallWatch:
         while made[-1].stalled and len(made) <= REPEATS and self._left > 0:
             self._left -= 1
             made.append(self._attempt(name, run))
-        self._busy[name] += [one.spent.busy for one in made if not one.stalled]
-        return sorted(made, key=lambda one: (not one.stalled, one.spent.busy))
+        self._busy[name] += [attempt.spent.busy for attempt in made if not attempt.stalled]
+        return sorted(made, key=lambda attempt: (not attempt.stalled, attempt.spent.busy))
 
     def _attempt(self, name: str, run: Callable[[], Result]) -> Attempt[Result]:
         before = self._clock()

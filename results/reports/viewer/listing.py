@@ -11,7 +11,7 @@ from results.metrics.catalog import metric
 from results.reports.columns import Column
 from results.reports.formats import TEMPLATES
 from results.reports.table import Number
-from results.reports.viewer.cells import Group, Viewed
+from results.reports.viewer.groups import Group, Viewed
 from results.store.reasons import printable
 
 NAME: Final = "cells"

@@ -55,7 +55,8 @@ class Viewed:
 
     @property
     def answers(self) -> Answers:
-        return Answers({one.id: one for one in self.samples}, {one.id: one for one in self.timed}, self.baseline)
+        samples, timed = ({record.id: record for record in records} for records in (self.samples, self.timed))
+        return Answers(samples, timed, self.baseline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Group:
     def ids(self) -> list[str]:
         """The prompts that any of the cells answered, in the order of the task; unknown ones last."""
         answered = {sample.id for cell in self.cells for sample in cell.samples}
-        known = [one for one in self.prompts if one in answered]
+        known = [prompt for prompt in self.prompts if prompt in answered]
         return known + sorted(answered - set(known))
 
 

@@ -98,7 +98,7 @@ def cycles_of(answer: Exchanged) -> tuple[int | None, int | None, int]:
     """(committed tokens, accepted draft tokens, cycles) of an answer: from its list of cycles, else from its histogram,
     else from its new tokens and its number of cycles. None for unknown numbers."""
     if answer.committed is not None:
-        accepted = [max(0, one - 1) for one in answer.committed] if answer.accepted is None else answer.accepted
+        accepted = [max(0, kept - 1) for kept in answer.committed] if answer.accepted is None else answer.accepted
         return sum(answer.committed), sum(accepted), len(answer.committed)
     if answer.histogram is not None:
         cycles = sum(answer.histogram)
@@ -123,23 +123,24 @@ def imported_cell(task: str, prompts: Sequence[Prompt], baseline: Sequence[Promp
                   script: dict[str, float]) -> ImportedCell:
     """The numbers of some prompts of a file; `baseline`: the same prompts in the baseline file, None for a missing
     one."""
-    counted = [one for one in prompts if one.counted and one.cycles]
-    timed = [one for one in prompts if one.clocked and one.seconds > 0]
+    counted = [prompt for prompt in prompts if prompt.counted and prompt.cycles]
+    timed = [prompt for prompt in prompts if prompt.clocked and prompt.seconds > 0]
     pairs = [(own, base) for own, base in zip(prompts, baseline, strict=True)
              if base is not None and own.clocked and base.clocked and own.seconds > 0 and base.seconds > 0]
-    cycles = [one.cycles for one in counted]
+    cycles = [answered.cycles for answered in counted]
     arms = [[run.tokens for run in arm] for arm in zip(*pairs, strict=True)]
     clocks = [[run.seconds for run in arm] for arm in zip(*pairs, strict=True)]
     base_rate = _pooled(arms[1], clocks[1]) if pairs else None
     own_rate = _pooled(arms[0], clocks[0]) if pairs else None
     return ImportedCell(
         task=task, n=len(prompts), failed=failed, cycles=sum(cycles),
-        tau=_pooled([one.committed for one in counted], cycles),
-        tau_ci95=_ratio_interval([one.committed for one in counted], cycles),
-        accept_len=_pooled([one.accepted for one in counted], cycles),
-        accept_len_ci95=_ratio_interval([one.accepted for one in counted], cycles),
-        tokens_per_s=_pooled([one.tokens for one in timed], [one.seconds for one in timed]),
-        tokens_per_s_ci95=_ratio_interval([one.tokens for one in timed], [one.seconds for one in timed]),
+        tau=_pooled([answered.committed for answered in counted], cycles),
+        tau_ci95=_ratio_interval([answered.committed for answered in counted], cycles),
+        accept_len=_pooled([answered.accepted for answered in counted], cycles),
+        accept_len_ci95=_ratio_interval([answered.accepted for answered in counted], cycles),
+        tokens_per_s=_pooled([answered.tokens for answered in timed], [answered.seconds for answered in timed]),
+        tokens_per_s_ci95=_ratio_interval([answered.tokens for answered in timed],
+                                          [answered.seconds for answered in timed]),
         baseline_tokens_per_s=base_rate,
         baseline_tokens_per_s_ci95=_ratio_interval(arms[1], clocks[1]) if pairs else None,
         paired=len(pairs), speedup=own_rate / base_rate if own_rate is not None and base_rate else None,
