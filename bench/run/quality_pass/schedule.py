@@ -149,8 +149,9 @@ class QualityPass:
         baselines_first = sorted(claims.values(), key=lambda claim: not claim.cell.is_autoregressive)
         for claim in sorted(baselines_first, key=lambda claim: pairs.index(claim.cell.pair)):
             try:
-                baseline = () if claim.cell.is_autoregressive else store.cell(claim.cell.baseline().name).good_samples()
-                self._works[claim.cell.name] = CellWork.of(claim, self._prompts_of(claim.cell), tracing(claim.cell), baseline)
+                cell = claim.cell
+                baseline = () if cell.is_autoregressive else store.cell(cell.baseline().name).good_samples()
+                self._works[cell.name] = CellWork.of(claim, self._prompts_of(cell), tracing(cell), baseline)
             except Exception as error:  # a torn samples file, prompts that cannot be read: only this cell cannot run
                 claim.fail(error)
         self._users: dict[str, list[CellWork]] = {}
