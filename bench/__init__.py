@@ -6,3 +6,5 @@ import sys
 
 if sys.argv[:1] == ["-m"]:  # a command starts: Ctrl-C ends it silently until `run_command` can say a line
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+__path__.append(os.path.join(__path__[0], "training", "commands"))
+"""For one release former spellings work: `python -m bench.train_pair` for `python -m bench.train pair`, and so on."""

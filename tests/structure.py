@@ -17,7 +17,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 TOPS = ("bench", "methods", "tasks", "results", "plots")
-FILE_LINES, FUNCTION_LINES, BENCH_ENTRIES, ROOM_PAIRS = 300, 50, 30, 107
+FILE_LINES, FUNCTION_LINES, BENCH_ENTRIES, ROOM_PAIRS = 300, 50, 25, 107
 
 # The order of the folders (rooms, below), top first. A file may import its own room, a room of its own line, and the
 # lines below.

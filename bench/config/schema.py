@@ -158,7 +158,7 @@ class Pair(Section):
         if looks_local and not Path(source).is_dir():
             if Path(source).is_relative_to(MODELS):
                 raise NotHere(f"pair.{role}={Path(source).relative_to(PROJECT)}: not in this checkout; give "
-                              f"pair.{role}=FOLDER, or train it (python -m bench.train_heads)")
+                              f"pair.{role}=FOLDER, or train it (python -m bench.train heads)")
             raise ConfigError(f"pair.{role}={source}: no such folder; give a checkpoint or a hub name org/model")
 
     def _check_gguf(self, role: str, source: str) -> None:

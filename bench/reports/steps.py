@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class Kind:
     """A file of a pair that a command makes.
 
-    command    the module that makes it.
+    command    the command that makes it, behind `python -m`.
     file       where, in the output folder; {} stands for the pair.
     overrides  of the command, for pairs other than the embedded one.
     """
@@ -37,8 +37,8 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "arc": Kind("bench.calibrate", "calibration/{}.json"),
-    "autojudge": Kind("bench.train_judge", "judge/{}_autojudge.json", ("task=gsm8k", "prompts=4000")),
+    "arc": Kind("bench.train calibrate", "calibration/{}.json"),
+    "autojudge": Kind("bench.train judge", "judge/{}_autojudge.json", ("task=gsm8k", "prompts=4000")),
 }
 """pair.KEY -> how its file is made. Judge decoding's classifier needs labels made by people."""
 
@@ -68,7 +68,7 @@ def with_files(hydra: Composer, overrides: Sequence[str], found: Candidate) -> t
         return hydra.candidate([*overrides, f"pair.{found.lacks}={file}"]), None
     given = {key_of(line): line for line in overrides if key_of(line).partition(".")[0] in ("pair", "engine")}
     own = () if hydra.config_dir is None else ("--config-dir", hydra.config_dir)
-    return found, Step((kind.command, *own, *given.values(), *kind.overrides, f"out={file}",
+    return found, Step((*kind.command.split(), *own, *given.values(), *kind.overrides, f"out={file}",
                         f"work={file.with_suffix('')}"), file)
 
 

@@ -82,7 +82,7 @@ def load_cut(source: str, target: LanguageModel) -> LanguageModel:
     except (KeyError, ValueError) as error:
         raise ModelError(f"{source}: cannot be loaded as a cut of its target: its config.json lacks a number "
                          f"target_layers or own_layers ({error}); train it again with `python -m "
-                         "bench.train_heads`") from error
+                         "bench.train heads`") from error
     if not 1 <= shared < target.layers or count < 1:
         raise ModelError(f"{source}: {shared} layers of its target and {count} of its own; {target.source} has "
                          f"{target.layers}; give the pair the target that the cut was trained on")
@@ -100,7 +100,7 @@ def _trained(source: str, own: nn.Module, team: Team | None) -> dict[str, Tensor
         tensors = load_file(Path(source) / WEIGHTS)
     except (ValueError, OSError) as error:
         raise ModelError(f"{source}: cannot be loaded as a cut of its target: {str(error).splitlines()[0]}; train it "
-                         "again with `python -m bench.train_heads`") from error
+                         "again with `python -m bench.train heads`") from error
     wanted = own.state_dict()
     _check_names(source, wanted.keys() - tensors.keys(), "missing")
     _check_names(source, tensors.keys() - wanted.keys(), "unexpected")

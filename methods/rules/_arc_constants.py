@@ -1,4 +1,4 @@
-"""The constants of ARC-Decode's bounds: measured for one target by `python -m bench.calibrate`, and their file."""
+"""The constants of ARC-Decode's bounds, measured on one target by `python -m bench.train calibrate`; their file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Bucket(BaseModel):
 
 
 class Constants(BaseModel):
-    """The file that `bench.calibrate` writes.
+    """The file that `bench.train calibrate` writes.
 
     target       the model they were measured on.
     fingerprint  its weights' fingerprint; constants of another model are refused.
@@ -61,10 +61,10 @@ class Constants(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Constants:
         """Raises ValueError, one line."""
-        constants = read_json(cls, path, "constants of bench.calibrate")
+        constants = read_json(cls, path, "constants of bench.train calibrate")
         if len(constants.buckets) != len(constants.edges) + 1:
             raise ValueError(f"{path}: {len(constants.edges)} edges cannot separate {len(constants.buckets)} buckets; "
-                             "write the file again with `python -m bench.calibrate`")
+                             "write the file again with `python -m bench.train calibrate`")
         return constants
 
 

@@ -3,7 +3,7 @@
 Input of a node: the final-norm hidden states at the draft token's own position, that is with the token already read, of
 the target, or of the draft model and the target one behind the other (DD and DT in AutoJudge's code). With the mean and
 scale of a StandardScaler, P(important) = sigmoid(coef . (x - mean)/scale + intercept). The file is JSON, written by
-`python -m bench.train_judge`."""
+`python -m bench.train judge`."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Classifier(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Classifier:
         """Raises ValueError, one line."""
-        classifier = read_json(cls, path, "a classifier of bench.train_judge")
+        classifier = read_json(cls, path, "a classifier of bench.train judge")
         if not len(classifier.mean) == len(classifier.scale) == len(classifier.coef):
             raise ValueError(f"{path}: mean, scale and coef have {len(classifier.mean)}, {len(classifier.scale)} and "
                              f"{len(classifier.coef)} entries, not equally many; write the file again with `python -m "
-                             "bench.train_judge`")
+                             "bench.train judge`")
         return classifier
 
 
@@ -75,7 +75,7 @@ class Linear:
             if given is None or given.fingerprint != fingerprint:
                 has = "none" if given is None else f"{given.source} ({given.fingerprint})"
                 raise ValueError(f"rule.classifier={path}: trained with the {role} {source} ({fingerprint}), and the "
-                                 f"{role} here is {has}; run `python -m bench.train_judge` for this pair")
+                                 f"{role} here is {has}; run `python -m bench.train judge` for this pair")
         return cls.of(classifier, target.device)
 
     @classmethod

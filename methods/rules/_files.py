@@ -19,7 +19,7 @@ class FileMissing(ValueError):
 
 
 def made_by(command: str) -> AfterValidator:
-    """For `Annotated[Path, made_by("bench.calibrate")]`: the file must exist; `command` writes it."""
+    """For `Annotated[Path, made_by("bench.train calibrate")]`: the file must exist; `command` writes it."""
     def existing(path: Path) -> Path:
         if not path.is_file():
             raise ValueError(f"no such file; `python -m {command}` writes it")

@@ -7,9 +7,9 @@ below at 1e-10), e the target's input embeddings, W = diag(1/std of each embeddi
     LTS = 1 - U/tau (eq. 15);   accept x  iff  LTS >= theta, i.e. U <= tau (1 - theta);   else the lossless test decides
 
 c, a (the paper's alpha kappa) and tau are quantiles measured for one target and belong to it: `python -m
-bench.calibrate` writes them (Algorithm 1), and those of another model are refused. They may depend on the entropy of p
-(buckets, Appendix A.1). U is meant to bound the Jensen-Shannon divergence (nats) between what follows x and what
-follows t. No such divergence exceeds ln 2: with tau >= ln 2 the certified bound says nothing, which is warned of and
+bench.train calibrate` writes them (Algorithm 1), and those of another model are refused. They may depend on the
+entropy of p (buckets, Appendix A.1). U is meant to bound the Jensen-Shannon divergence (nats) between what follows x
+and what follows t. No such divergence exceeds ln 2: with tau >= ln 2 the certified bound says nothing, which is warned of and
 flagged as `vacuous_bound`.
 
 variant    paper or released: see the classes in methods/rules/_arc_variants.py.
@@ -50,12 +50,12 @@ log = logging.getLogger(__name__)
 
 
 class Arc(Rule):
-    """theta: smallest accepted score; the paper's run has 0.3. constants: file of `bench.calibrate` for this target.
-    keep, floor: of the released variant."""
+    """theta: smallest accepted score; the paper's run has 0.3. constants: what `bench.train calibrate` wrote for this
+    target. keep, floor: of the released variant."""
 
     variant: Literal["paper", "released"] = "paper"
     theta: float = Field(0.3, le=1.0)
-    constants: Annotated[Path, made_by("bench.calibrate")] | None = None
+    constants: Annotated[Path, made_by("bench.train calibrate")] | None = None
     q_mode: QMode = "exact"
     keep: float = Field(0.25, ge=0.0, le=1.0)
     floor: float = Field(0.05, ge=0.0, le=1.0)
@@ -68,7 +68,7 @@ class Arc(Rule):
         super().check(candidates, sampling)
         if self.constants is None:
             raise FileMissing("arc", "rule=arc needs constants of its target: make them with `python -m "
-                                     "bench.calibrate pair=...` and give rule.constants=FILE")
+                                     "bench.train calibrate pair=...` and give rule.constants=FILE")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Arc:
         assert self.constants is not None, "check() refuses a rule without constants"
@@ -76,7 +76,7 @@ class Arc(Rule):
         if constants.fingerprint != target.fingerprint:
             raise ValueError(f"rule.constants={self.constants}: measured for {constants.target} "
                              f"({constants.fingerprint}), the target is {target.source} ({target.fingerprint}); run "
-                             "`python -m bench.calibrate`")
+                             "`python -m bench.train calibrate`")
         if constants.vacuous:
             log.warning("rule.constants=%s: tau = %.2f is not below ln 2 = 0.69, so the bound on the next-step "
                         "divergence is vacuous", self.constants, max(bucket.tau for bucket in constants.buckets))

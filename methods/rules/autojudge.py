@@ -4,7 +4,7 @@
 
 z are the target's logits in the context of x's parent. P comes from logistic regression on hidden states at x's own
 position (methods/rules/_classifier.py), trained without human labels: x is important if replacing the target's token by
-it changes the final answer (`python -m bench.train_judge`). If the argmax and an unimportant token are siblings, the
+it changes the final answer (`python -m bench.train judge`). If the argmax and an unimportant token are siblings, the
 argmax wins. Threshold 0 is greedy matching at every temperature; the thresholds to try are in the classifier's file.
 Garipov et al. 2025; garipovroma/autojudge, whose runs have no bonus token and drafts of 32.
 
@@ -41,7 +41,7 @@ class Autojudge(Rule):
     """threshold: probability of being important below which a token is kept."""
 
     needs_hidden: ClassVar[bool] = True
-    classifier: Annotated[Path, made_by("bench.train_judge")] | None = None
+    classifier: Annotated[Path, made_by("bench.train judge")] | None = None
     threshold: float = Field(0.5, ge=0.0, le=1.0)
     _linear: Linear | None = PrivateAttr(None)
 
@@ -56,7 +56,7 @@ class Autojudge(Rule):
         super().check(candidates, sampling)
         if self.classifier is None:
             raise FileMissing("autojudge", "rule=autojudge needs a classifier for its pair: train one with `python -m "
-                                           "bench.train_judge pair=...` and give rule.classifier=FILE")
+                                           "bench.train judge pair=...` and give rule.classifier=FILE")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Autojudge:
         assert self.classifier is not None, "check() refuses a rule without a classifier"

@@ -3,7 +3,7 @@
     accept x  iff  P(right | x) > 0.5  or  the lossless test accepts x   (greedy matching at temperature 0)
 
 The head reads the target's final-norm state at x's own position and was trained on tokens that people marked as wrong
-(weighted cross-entropy; `python -m bench.train_judge kind=judge labels=FILE`). Correction and bonus as in `lossless`.
+(weighted cross-entropy; `python -m bench.train judge kind=judge labels=FILE`). Correction and bonus as in `lossless`.
 Source: Judge decoding (Bachmann et al. 2025), as ARC-Decode's Appendix A.3.3 compares with it.
 
 In docs/rules.md
@@ -40,7 +40,7 @@ class Judge(Rule):
     """threshold: probability of being right above which a token is kept; 1 is `lossless`."""
 
     needs_hidden: ClassVar[bool] = True
-    classifier: Annotated[Path, made_by("bench.train_judge")] | None = None
+    classifier: Annotated[Path, made_by("bench.train judge")] | None = None
     threshold: float = Field(0.5, ge=0.0, le=1.0)
     _linear: Linear | None = PrivateAttr(None)
 

@@ -9,9 +9,9 @@ import re
 import pytest
 import torch
 
-from bench.answers import complete_chunks, run
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
+from bench.training.commands.answers import complete_chunks, run
 from bench.training.own_prompts import chunks, gsm8k_problems, instructions, is_tested, runs_of_tests
 from methods.engine.loading import load_model
 from methods.training.heads.conversations import Records, load_records

@@ -222,8 +222,9 @@ def test_a_classifier_that_people_label_is_left_out(hydra) -> None:
         coords: True for coords in (point.coords for point in plan.spec.points()) if "judge" in coords}
 
 
-@pytest.mark.parametrize(("report", "missing"), [("arc_table1", "bench.calibrate"), ("arc_table6", "bench.calibrate"),
-                                                 ("dropmatch_table8", "bench.train_judge")])
+@pytest.mark.parametrize(("report", "missing"), [("arc_table1", "bench.train calibrate"),
+                                                 ("arc_table6", "bench.train calibrate"),
+                                                 ("dropmatch_table8", "bench.train judge")])
 def test_a_report_says_which_measured_file_is_missing(hydra, pair, tmp_path: Path, report: str, missing: str) -> None:
     """Before the file is there the other points are composed all the same."""
     spec = parse_report(hydra.section("report", report))

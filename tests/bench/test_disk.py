@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import bench.calibrate
 import bench.cycle
 import bench.grow_tree
 import bench.microbench
-import bench.train_heads
-import bench.train_judge
-import bench.train_pair
+import bench.train
 from bench.run.models import ModelPool
 
 Mount = Callable[[str], Path]
@@ -84,8 +81,8 @@ def test_an_output_folder_is_tried_before_anything_is_decoded(refused, tmp_path:
 
 
 @pytest.mark.parametrize(("main", "given"), [
-    (bench.calibrate.main, "out={}/x.json"), (bench.train_judge.main, "out={}/x.json"),
-    (bench.train_heads.main, "out={}"), (bench.train_pair.main, "work={}"), (bench.cycle.main, "output.dir={}"),
+    (bench.train.main, "calibrate out={}/x.json"), (bench.train.main, "judge out={}/x.json"),
+    (bench.train.main, "heads out={}"), (bench.train.main, "pair work={}"), (bench.cycle.main, "output.dir={}"),
     (bench.grow_tree.main, "--nodes 3 drafter=medusa output.dir={}"), (bench.microbench.main, "--out {}"),
 ], ids=lambda value: getattr(value, "__module__", ""))
 def test_the_output_of_every_command(main, given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.calibrate import run as calibrate
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
+from bench.training.commands.calibrate import run as calibrate
 from bench.training.options import PairOptions
 from methods.engine.fingerprints import fingerprint
 from methods.rules._classifier import Classifier
@@ -106,8 +106,8 @@ def test_the_shipped_files_name_the_shipped_models() -> None:
 
 
 def test_missing_files_are_said_before_anything_runs(command, tmp_path: Path) -> None:
-    for options, message in [(["rule=arc"], "make them with `python -m bench.calibrate"),
-                             (["rule=autojudge"], "train one with `python -m bench.train_judge"),
+    for options, message in [(["rule=arc"], "make them with `python -m bench.train calibrate"),
+                             (["rule=autojudge"], "train one with `python -m bench.train judge"),
                              (["rule=arc", f"rule.constants={tmp_path / 'none.json'}"], "rule.constants"),
                              (["pruning=branches"], "use drafter=model_greedy"),
                              (["drafter=prompt_lookup", "pruning=branches"], "prompt_lookup has none")]:

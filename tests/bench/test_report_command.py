@@ -253,7 +253,7 @@ def test_constants_are_measured_before_a_report_that_needs_them(
     (own_conf / "report" / "own_table.yaml").write_text(yaml.safe_dump(table))
     given = ["report=own_table", "pair=own", "n=1", "decoding.max_new_tokens=4"]
     foretold = command(*given, "dry_run=true", flags=["-cd", str(own_conf)])
-    assert re.search(r"would run first, for 2 points that are not listed: python -m bench.calibrate .* pair=own",
+    assert re.search(r"would run first, for 2 points that are not listed: python -m bench.train calibrate .* pair=own",
                      foretold.out)
     ran = []
 
@@ -267,8 +267,8 @@ def test_constants_are_measured_before_a_report_that_needs_them(
     for _ in range(2):
         result = command(*given, flags=["-cd", str(own_conf)])
         assert result.status == 0, result.err
-    [[module, *overrides]] = ran
-    assert module == "bench.calibrate" and "pair=own" in overrides
+    [[module, name, *overrides]] = ran
+    assert (module, name) == ("bench.train", "calibrate") and "pair=own" in overrides
     assert f"out={tmp_path / 'out' / 'calibration' / 'own.json'}" in overrides
     assert len([cell for cell in result.cells if cell.config()["rule"]["name"] == "arc"]) == 2
 

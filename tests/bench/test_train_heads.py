@@ -1,4 +1,4 @@
-"""`python -m bench.train_heads`: answers, training, measurement and export in one go; what is wrong is one line."""
+"""`python -m bench.train heads`: answers, training, measurement and export in one go; what is wrong is one line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from bench import train_heads
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF
-from bench.train_heads import embedded, parsed, run
-from bench.train_pair import TrainPair
+from bench.training.commands.train_heads import embedded, parsed, run
+from bench.training.commands.train_pair import TrainPair
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.loading import load_model
 from methods.heads.medusa import load_medusa
@@ -54,7 +54,7 @@ def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys, m
     monkeypatch.setattr("bench.training.self_distillation.ENDED", {"eos", "length"})
     folders = f"target={pair_folder / 'target'}", f"out={tmp_path / 'out'}", f"work={tmp_path / 'work'}"
     config = config_of(*SMALL, *folders)
-    (tmp_path / "out" / "draft").mkdir(parents=True)  # of bench.train_pair, beside the heads of models/tiny
+    (tmp_path / "out" / "draft").mkdir(parents=True)  # of bench.train pair, beside the heads of models/tiny
     (tmp_path / "out" / "draft" / "training.json").write_text('{"recipe": {}, "loss": [{"step": 1, "loss": 2.0}]}')
     run(config)
     shown = capsys.readouterr().out
@@ -118,11 +118,11 @@ def test_the_file_explains_every_key():
 
 @pytest.mark.parametrize("path", sorted((CONF / "recipe").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_command_of_a_recipe_is_one_that_would_run(path):
-    command = re.search(rf"python -m bench\.(train_\w+) \+recipe={path.stem}$", path.read_text().splitlines()[1])
+    command = re.search(rf"python -m bench\.train (\w+) \+recipe={path.stem}$", path.read_text().splitlines()[1])
     assert command is not None
-    with composer(name=command[1]) as hydra:
+    with composer(name=f"train_{command[1]}") as hydra:
         config = hydra.point([f"+recipe={path.stem}"]).config
-    if command[1] == "train_pair":
+    if command[1] == "pair":
         assert TrainPair.from_config(config).target.start is not None
     else:
         settings, recipes = parsed(config)

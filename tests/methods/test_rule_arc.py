@@ -51,7 +51,7 @@ def test_constants_of_another_model_are_refused(tmp_path: Path) -> None:
     file.write_text(ARC_THREE.model_copy(update={"edges": [0.5]}).model_dump_json())
     with pytest.raises(ValueError, match="1 edges cannot separate 3 buckets"):
         Arc(constants=file).bind(TARGET, None)
-    with pytest.raises(ValueError, match=r"make them with `python -m bench.calibrate"):
+    with pytest.raises(ValueError, match=r"make them with `python -m bench.train calibrate"):
         Arc().check(DraftCapabilities("model", has_q=True, sampled=True), Sampling(1.0))
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench.train_judge`: train AutoJudge's or Judge decoding's classifier (conf/train_judge.yaml)."""
+"""`python -m bench.train judge`: train AutoJudge's or Judge decoding's classifier (conf/train_judge.yaml)."""
 
 from __future__ import annotations
 

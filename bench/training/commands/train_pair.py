@@ -1,4 +1,4 @@
-"""`python -m bench.train_pair`: train the embedded pair on its own benchmarks (conf/train_pair.yaml)."""
+"""`python -m bench.train pair`: train the embedded pair on its own benchmarks (conf/train_pair.yaml)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m bench.calibrate`: measure the constants of ARC-Decode's bounds on a target (conf/calibrate.yaml)."""
+"""`python -m bench.train calibrate`: measure the constants of ARC-Decode's bounds on a target (conf/calibrate.yaml)."""
 
 from __future__ import annotations
 

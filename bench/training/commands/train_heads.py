@@ -1,4 +1,4 @@
-"""`python -m bench.train_heads`: train drafter heads for a target, in the official formats (conf/train_heads.yaml)."""
+"""`python -m bench.train heads`: train drafter heads for a target, in the official formats (conf/train_heads.yaml)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m bench.answers`: a target answers prompts, as training data for its drafters (conf/answers.yaml)."""
+"""`python -m bench.train answers`: a target answers prompts, as training data for its drafters (conf/answers.yaml)."""
 
 from __future__ import annotations
 
