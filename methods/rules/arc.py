@@ -9,8 +9,8 @@ below at 1e-10), e the target's input embeddings, W = diag(1/std of each embeddi
 c, a (the paper's alpha kappa) and tau are quantiles measured for one target and belong to it: `python -m
 bench.train calibrate` writes them (Algorithm 1), and those of another model are refused. They may depend on the
 entropy of p (buckets, Appendix A.1). U is meant to bound the Jensen-Shannon divergence (nats) between what follows x
-and what follows t. No such divergence exceeds ln 2: with tau >= ln 2 the certified bound says nothing, which is warned of and
-flagged as `vacuous_bound`.
+and what follows t. No such divergence exceeds ln 2: with tau >= ln 2 the certified bound says nothing, which is
+warned of and flagged as `vacuous_bound`.
 
 variant    paper or released: see the classes in methods/rules/_arc_variants.py.
 q_mode     of the lossless test, or of p/q in `released`; see `lossless`. The authors' code is `draft`.
