@@ -150,8 +150,8 @@ class QualityPass:
         for claim in sorted(baselines_first, key=lambda claim: pairs.index(claim.cell.pair)):
             try:
                 cell = claim.cell
-                baseline = () if cell.is_autoregressive else store.cell(cell.baseline().name).good_samples()
-                self._works[cell.name] = CellWork.of(claim, self._prompts_of(cell), tracing(cell), baseline)
+                answered = () if cell.is_autoregressive else store.cell(cell.baseline().name).good_samples()
+                self._works[cell.name] = CellWork.of(claim, self._prompts_of(cell), tracing(cell), answered)
             except Exception as error:  # a torn samples file, prompts that cannot be read: only this cell cannot run
                 claim.fail(error)
         self._users: dict[str, list[CellWork]] = {}

@@ -55,8 +55,8 @@ class Viewed:
 
     @property
     def answers(self) -> Answers:
-        samples, timed = ({record.id: record for record in records} for records in (self.samples, self.timed))
-        return Answers(samples, timed, self.baseline)
+        return Answers({sample.id: sample for sample in self.samples}, {row.id: row for row in self.timed},
+                       self.baseline)
 
 
 @dataclass(frozen=True, slots=True)
