@@ -9,12 +9,11 @@ from typing import Any
 
 from pydantic import Field
 
-from bench.config.command import run_yaml_command
-from bench.config.section import Section, validated
+from bench.config.command import Options, run_yaml_command
 from bench.reports.dashboard import Addresses, save, write
 
 
-class Dashboard(Section):
+class Dashboard(Options):
     """conf/dashboard.yaml, which explains every field."""
 
     project: str = Field(min_length=1)
@@ -26,7 +25,7 @@ class Dashboard(Section):
 
 def run(config: Mapping[str, Any]) -> None:
     """Save workspace and report, or write them as files. Raises ValueError, StoreError, one line."""
-    given = validated(Dashboard, config, "")
+    given = Dashboard.from_args(config)
     addresses = Addresses(given.project, given.entity, given.workspace, given.report)
     for line in save(addresses) if given.out is None else write(addresses, given.out):
         print(line)

@@ -13,8 +13,7 @@ from pydantic import Field
 from rich.table import Table
 from rich.text import Text
 
-from bench.config.command import Options, run_yaml_command
-from bench.config.settings import Folder
+from bench.config.command import StoreOptions, run_yaml_command
 from bench.run.console import console
 from results.exchange.imported import bring_in, imported_folders
 from results.exchange.measured import measured_sources
@@ -29,12 +28,11 @@ if TYPE_CHECKING:
     from results.exchange.imported_cells import ImportedCell
 
 
-class Exchange(Options):
+class Exchange(StoreOptions):
     """conf/exchange.yaml, which explains every field."""
 
     to: str | None
     from_: str | None = Field(alias="from")
-    store: Folder
     cells: str
     prompts: Literal["all", "timed"] | None
     out: Path | None
@@ -61,9 +59,7 @@ def run(config: Mapping[str, Any]) -> None:
 
 def write(settings: Exchange, name: str) -> None:
     """Write the cells of a store, and name each file."""
-    root = settings.store.dir
-    if not root.is_dir():
-        raise ValueError(f"store.dir={root}: no such folder; give the store of a run, or the folder of imported files")
+    store = settings.opened()
     out = Path("outputs", "exchange", name) if settings.out is None else settings.out
     check_writable(out, "out")
     chosen, files = converter(name), 0
@@ -72,7 +68,7 @@ def write(settings: Exchange, name: str) -> None:
         print(printable(f"{file.path}: {file.answers}{left}"))
         files += 1
     if not files:
-        raise ValueError(f"store.dir={root}: no cell with answers matches cells={settings.cells}; "
+        raise ValueError(f"store.dir={store.root}: no cell with answers matches cells={settings.cells}; "
                          "python -m bench.status shows what the store holds")
 
 

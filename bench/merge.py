@@ -14,19 +14,16 @@ from typing import Any
 
 from pydantic import Field
 
-from bench.config.command import FAILED, run_yaml_command
-from bench.config.section import Section, validated
-from bench.config.settings import Folder
+from bench.config.command import FAILED, StoreOptions, run_yaml_command
 from results.store.archive import UNPACKED, unpacked
 from results.store.cells import Store
 from results.store.files import check_writable, remove_leftovers
 from results.store.merge import merge
 
 
-class Merge(Section):
+class Merge(StoreOptions):
     """conf/merge.yaml, which explains every field."""
 
-    store: Folder
     source: Path = Field(alias="from")
     max_bytes: int = Field(ge=1)
 
@@ -47,7 +44,7 @@ def folder_of(source: Path, beside: Path, max_bytes: int) -> Iterator[tuple[Path
 
 def run(config: Mapping[str, Any]) -> int:
     """Merge, and print the result. Returns the exit status. Raises ValueError, StoreError, one line."""
-    settings = validated(Merge, config, "")
+    settings = Merge.from_args(config)
     into, source = settings.store.dir, settings.source
     if source.exists() and into.resolve() == source.resolve():
         raise ValueError(f"from={source}: is store.dir itself; give another store")

@@ -7,39 +7,36 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.config.command import FAILED, run_yaml_command
+from bench.config.command import FAILED, StoreOptions, run_yaml_command
 from bench.config.identity import staleness
-from bench.config.section import Section, validated
-from bench.config.settings import Folder
-from results.store.cells import Store
 from results.store.errors import StoreError
 from results.store.orphans import orphans, remove
 from results.store.status import STATES, RotationState, rotations
+
+if TYPE_CHECKING:
+    from results.store.cells import Store
 
 COLUMNS = ("rotation", "cells", *STATES, "not begun", "answers", "timed", "held by", "time left")
 WIDTH = 170
 """Characters of a line where the output is no terminal."""
 
 
-class Status(Section):
+class Status(StoreOptions):
     """conf/status.yaml, which explains every field."""
 
-    store: Folder
     prune: bool | Literal["yes"]
     summary: Literal["table", "json"]
 
 
 def run(config: Mapping[str, Any]) -> int:
     """Print the state of a store, or prune it. Returns the exit status. Raises ValueError, StoreError, one line."""
-    settings = validated(Status, config, "")
-    if not settings.store.dir.is_dir():
-        raise ValueError(f"store.dir={settings.store.dir}: no such folder; give the store of a run")
-    store = Store(settings.store.dir)
+    settings = Status.from_args(config)
+    store = settings.opened()
     if settings.prune:
         return prune(store, settings.prune == "yes")
     listed = rotations(store, datetime.now(UTC))

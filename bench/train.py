@@ -1,10 +1,13 @@
-"""`python -m bench.train COMMAND`: what is learned or measured on models before methods run; conf/train_pair.yaml, …"""
+"""`python -m bench.train COMMAND`: train or calibrate what methods need (conf/train_pair.yaml, conf/answers.yaml, …)."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import Any
+
+from bench.config.command import run_yaml_command
 
 COMMANDS = {
     "pair": ("train_pair", "train the embedded pair on its own benchmarks"),
@@ -13,24 +16,27 @@ COMMANDS = {
     "answers": ("answers", "let a target answer prompts, as training data for its drafters"),
     "calibrate": ("calibrate", "measure the constants of ARC-Decode's bounds on a target"),
 }
-"""Command -> its module in bench/training/commands, which is also the name of its YAML in conf/, and what it does."""
+"""Command -> the name of its YAML in conf/ and of its module in bench/training/commands, and what it does."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    if given and given[0] in COMMANDS:
-        module, _ = COMMANDS[given[0]]
-        status: int = import_module(f"bench.training.commands.{module}").main(given[1:])
-        return status
-    listed = "\n".join(f"  {name:10} {about} (conf/{module}.yaml)" for name, (module, about) in COMMANDS.items())
-    if given in (["--help"], ["-h"]):
-        print(f"python -m bench.train COMMAND [key=value …]\n\n{listed}")
+    name, *given = list(sys.argv[1:] if argv is None else argv) or [""]
+    if name in COMMANDS:
+        yaml, _ = COMMANDS[name]
+
+        def run(config: Mapping[str, Any]) -> None:
+            import_module(f"bench.training.commands.{yaml}").run(config)
+
+        return run_yaml_command(yaml, run, given)
+    if name in ("--help", "-h"):
+        print("python -m bench.train COMMAND [key=value …]\n")
+        print(*(f"  {name:10} {about} (conf/{yaml}.yaml)" for name, (yaml, about) in COMMANDS.items()), sep="\n")
         return 0
-    print(f"error: python -m bench.train {given[0] if given else ''}".rstrip() + f": give one of {', '.join(COMMANDS)}",
-          file=sys.stderr)
+    print(f"error: bench.train {name or 'without a command'}: give one of {', '.join(COMMANDS)}", file=sys.stderr)
     return 2
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    former = {yaml: name for name, (yaml, _) in COMMANDS.items()}.get(sys.modules["__main__"].__spec__.name[6:])
+    sys.exit(main([*([former] if former else []), *sys.argv[1:]]))

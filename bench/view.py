@@ -9,28 +9,22 @@ from typing import Any
 
 from pydantic import Field
 
-from bench.config.command import run_yaml_command
-from bench.config.section import Section, validated
-from bench.config.settings import Folder
+from bench.config.command import StoreOptions, run_yaml_command
 from bench.reports.site import serve, write_site
-from results.store.cells import Store
 from results.store.files import check_writable
 
 
-class View(Section):
+class View(StoreOptions):
     """conf/view.yaml, which explains every field."""
 
-    store: Folder
     bundle: Path | None
     port: int = Field(ge=0, le=65535)
 
 
 def run(config: Mapping[str, Any]) -> None:
     """Write the site, or serve it until Ctrl-C. Raises ValueError, StoreError, one line."""
-    settings = validated(View, config, "")
-    if not settings.store.dir.is_dir():
-        raise ValueError(f"store.dir={settings.store.dir}: no such folder; give the store of a run")
-    store = Store(settings.store.dir)
+    settings = View.from_args(config)
+    store = settings.opened()
     if settings.bundle is None:
         serve(store, settings.port)
     else:

@@ -17,7 +17,9 @@ from typing import Any, Self
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import Section, validated
+from bench.config.settings import Folder
 from methods.engine import ranks
+from results.store.cells import Store
 from results.store.reasons import OWN_PACKAGES, USAGE_ERROR, is_own, log_to_stderr, one_line, printable
 
 FAILED, INTERRUPTED = 1, 130
@@ -33,6 +35,18 @@ class Options(Section):
     def from_args(cls, given: Mapping[str, Any]) -> Self:
         """Raises ConfigError, one line."""
         return validated(cls, given, "")
+
+
+class StoreOptions(Options):
+    """Options of a command on a store, which `store.dir` names."""
+
+    store: Folder
+
+    def opened(self) -> Store:
+        """Raises ValueError, one line, where there is no such folder."""
+        if not self.store.dir.is_dir():
+            raise ValueError(f"store.dir={self.store.dir}: no such folder; give the store of a run")
+        return Store(self.store.dir)
 
 
 _pressed = threading.Event()

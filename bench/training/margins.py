@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.run.answer import Answer, answer, context
-from bench.run.lab import LabMethod
+from bench.run.answer import Answer, context
+from bench.training import self_distillation
 from methods.decode import Limits, Request, generate, text_of
 from results.metrics.intervals import proportion_interval, ratio_interval
 from tasks.base import Prompt, Task
@@ -72,8 +72,8 @@ def answers(method: Method, prompts: Sequence[Prompt], limits: Limits) -> list[A
     """Greedy answers, decoded in batches."""
     answered: list[Answer] = []
     for at in range(0, len(prompts), BATCH):
-        answered += answer(LabMethod(method), prompts[at:at + BATCH], limits,
-                           lambda prompt, turn: f"margins/{prompt.id}/{turn}")
+        answered += self_distillation.answers(method, prompts[at:at + BATCH], limits,
+                                              lambda prompt, turn: f"margins/{prompt.id}/{turn}")
     return answered
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from bench.run.answer import Answer, answer
 from bench.run.lab import LabMethod
 from methods import registry
 from methods.decode import Limits
-from methods.method import build_method
+from methods.method import Method, build_method
 from methods.sampling import Sampling
 from methods.training.heads.loop import ConversationSource
 from tasks.base import Prompt
@@ -75,13 +75,19 @@ def with_own_answers(source: ConversationSource, target: LanguageModel, settings
     return ConversationSource(train, held_out)
 
 
+def answers(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Callable[[Prompt, int], str],
+            turns: int | None = None) -> list[Answer]:
+    """The answers of the lab's loop, decoded as one batch; `stream(prompt, turn)` names the random stream."""
+    return answer(LabMethod(method), prompts, limits, stream, turns)
+
+
 def answered_by(target: LanguageModel, prompts: Sequence[Prompt], temperature: float, max_new_tokens: int,
                 key: str) -> list[Answer]:
     """The target's own answers, decoded as one batch; `key` and a prompt's id name its random stream."""
     rule = registry.rule("greedy" if temperature == 0 else "lossless")()
     method = build_method(target, None, registry.drafter("none")(), rule, Sampling(temperature), 1)
-    return answer(LabMethod(method), prompts, Limits(max_new_tokens, target.eos_ids),
-                  lambda p, turn: f"{key}/{p.id}/{turn}")
+    return answers(method, prompts, Limits(max_new_tokens, target.eos_ids),
+                   lambda prompt, turn: f"{key}/{prompt.id}/{turn}")
 
 
 def _answered(conversations: Iterable[Conversation], file: Path, *, target: LanguageModel, settings: OwnAnswers,
@@ -93,9 +99,9 @@ def _answered(conversations: Iterable[Conversation], file: Path, *, target: Lang
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as out:
         for start in range(len(lines), n, settings.batch):
-            answers = answered_by(target, prompts[start:start + settings.batch], settings.temperature,
-                                  settings.max_new_tokens, str(seed))
-            for reply in answers:
+            batch = answered_by(target, prompts[start:start + settings.batch], settings.temperature,
+                                settings.max_new_tokens, str(seed))
+            for reply in batch:
                 whole = reply.error is None and {turn.finish for turn in reply.generations} <= ENDED
                 lines.append(json.dumps({"messages": messages(reply.prompt, reply.texts) if whole else []}))
             out.write("".join(f"{line}\n" for line in lines[start:]))

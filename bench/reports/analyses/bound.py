@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from bench.reports.analyses import COVERAGE
 from bench.run.answer import context
-from bench.run.requested_cell import requested_cell
 from methods.training.rules.arc import next_step_js
 from results.metrics.intervals import proportion_interval
 from results.store.clauses import EMITTED, KEPT
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from bench.config.cell import Cell
     from bench.run.models import ModelPool
-    from results.store.cells import Store
+    from bench.run.requested_cell import RequestedCell
     from results.store.sample import Sample
     from tasks.base import Prompt
 
@@ -35,10 +34,9 @@ TOP = 128
 COLUMNS = ["prompt", "turn", "cycle", "depth", "clause", "token", "top1", "u_emb", "u_logit"]
 
 
-def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
+def audit_cells(folders: Sequence[RequestedCell], pool: ModelPool) -> None:
     """Audit each traced cell once and store the result in its folder. Traces without bounds are skipped."""
-    for cell in cells:
-        folder = requested_cell(cell, store)
+    for folder in folders:
         traces = TraceFolder(folder, folder.selection())
         audit = folder.record(COVERAGE)
         if folder.summary() is None or not traces.exists() or (audit is not None and audit["asked"] == folder.cell.n):
@@ -48,12 +46,12 @@ def audit_cells(cells: Sequence[Cell], store: Store, pool: ModelPool) -> None:
             continue
         try:
             with folder.lock(wait=True):
-                differing = divergences(cell, pool, folder.good_samples(), frame)
+                differing = divergences(folder.cell, pool, folder.good_samples(), frame)
                 folder.write_record(COVERAGE, {"asked": folder.cell.n, **coverage(frame, differing)})
         except StoreError as error:
             log.warning("%s", error)
         except Exception as error:  # affects this cell only; its table shows that it was not audited
-            log.error("%s: not audited: %s", cell.name, format_exception(error))
+            log.error("%s: not audited: %s", folder.key, format_exception(error))
 
 
 def coverage(frame: pd.DataFrame, divergent: Sequence[tuple[float, float]]) -> dict[str, Any]:

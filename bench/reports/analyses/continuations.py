@@ -16,7 +16,6 @@ import numpy as np
 from bench.reports.analyses import AGREEMENT
 from bench.reports.analyses.agreement import Models, settings_of
 from bench.run.answer import context, limits_of, stream_name
-from bench.run.requested_cell import requested_cell
 from methods.decode import Request, generate
 from results.store.clauses import EMITTED, Clause
 from results.store.traces import TraceFolder
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bench.config.cell import Cell
-    from bench.run.models import ModelPool
+    from bench.run.session import Session
     from methods.method import Method
-    from results.store.cells import Store
     from results.store.sample import Sample
     from tasks.base import Prompt
 
@@ -57,11 +55,11 @@ class Fork:
     own: tuple[int, ...]
 
 
-def continue_rejected(cell: Cell, store: Store, pool: ModelPool, models: Models) -> None:
+def continue_rejected(cell: Cell, session: Session, models: Models) -> None:
     """Continue after rejected tokens of a traced cell, and write the agreement with the answers into its folder:
     measure -> series -> one number per continuation. What was compared before is not compared again. Raises ModelError,
     StoreError."""
-    folder = requested_cell(cell, store)
+    folder, pool = session.folder(cell), session.engines.lab.pool
     about = settings_of(cell, models, MEASURES) | {"positions": models.options.positions}
     traces = TraceFolder(folder, folder.selection())
     if not traces.exists() or (folder.record(AGREEMENT) or {}).get("about") == about:

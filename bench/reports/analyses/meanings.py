@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def audit(plans: Iterable[Plan], session: Session) -> None:
     """Check the bound of every traced cell of the reports that ask for it, once."""
-    cells = [cell for plan in plans if plan.spec.audit for cell in plan.cells.values()]
-    if cells:
+    folders = [session.folder(cell) for plan in plans if plan.spec.audit for cell in plan.cells.values()]
+    if folders:
         from bench.reports.analyses.bound import audit_cells
 
-        audit_cells(cells, session.store, session.engines.lab.pool)
+        audit_cells(folders, session.engines.lab.pool)
 
 
 def compare_meanings(plan: Plan, session: Session) -> int:
@@ -42,13 +42,12 @@ def compare_meanings(plan: Plan, session: Session) -> int:
 
         groups = [group for names in plan.groups(figure.paths)
                   if (group := [cell for cell in names if cell.name in measured])]
-        return _each(lambda group: compare_paths(group, session.store, models(group[0].engine.device)), groups)
+        return _each(lambda group: compare_paths(group, session, models(group[0].engine.device)), groups)
     if isinstance(figure, Agreement):
         from bench.reports.analyses.continuations import continue_rejected
 
         cells = [cell for cell in plan.cells.values() if cell.name in measured]
-        pool = session.engines.lab.pool
-        return _each(lambda cell: continue_rejected(cell, session.store, pool, models(cell.engine.device)), cells)
+        return _each(lambda cell: continue_rejected(cell, session, models(cell.engine.device)), cells)
     return 0
 
 

@@ -7,26 +7,25 @@ from typing import TYPE_CHECKING
 
 from bench.reports.analyses import AGREEMENT
 from bench.reports.analyses.agreement import Models, settings_of
-from bench.run.requested_cell import requested_cell
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from results.store.cells import Store
+    from bench.run.session import Session
 
 MEASURES = ("sentence", "entailment")
 
 
-def compare_paths(cells: Sequence[Cell], store: Store, models: Models) -> None:
+def compare_paths(cells: Sequence[Cell], session: Session, models: Models) -> None:
     """Compare the answers of every two of these cells, prompt by prompt, and write each cell's numbers into its folder:
     measure -> name of the other cell -> one number per common prompt. What was compared before is not compared again.
     Raises ModelError, StoreError."""
-    texts = {cell.name: {sample.id: "\n\n".join(sample.texts) for sample in requested_cell(cell, store).good_samples()}
+    texts = {cell.name: {sample.id: "\n\n".join(sample.texts) for sample in session.folder(cell).good_samples()}
              for cell in cells}
     common = sorted(set.intersection(*(set(of_cell) for of_cell in texts.values())))
     if not common:
         return
     for cell in cells:
-        folder = requested_cell(cell, store)
+        folder = session.folder(cell)
         about = settings_of(cell, models, MEASURES) | {"cells": list(texts), "prompts": len(common)}
         if (folder.record(AGREEMENT) or {}).get("about") == about:
             continue

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from bench.config.command import run_yaml_command
 from bench.config.section import Section, check_known, validated
 from bench.training.own_prompts import SOURCES, chunks
 from bench.training.self_distillation import answered_by, messages
@@ -111,12 +109,3 @@ def run(config: Mapping[str, Any]) -> None:
             tokens += sum(row["tokens"] for row in rows)
             print(f"\r{settings.out}: {tokens:,} of {settings.tokens:,} answer tokens", end="", flush=True)
     print(f"\r{settings.out}: {tokens:,} answer tokens")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 2 the command is wrong."""
-    return run_yaml_command("answers", run, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

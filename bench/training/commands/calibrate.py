@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from datetime import UTC, datetime
@@ -12,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from bench.config.command import run_yaml_command
-from bench.run.answer import answer, context
-from bench.run.lab import LabMethod
+from bench.run.answer import context
 from bench.training.options import PairOptions
+from bench.training.self_distillation import answers
 from methods import registry
 from methods.decode import Limits
 from methods.method import build_method
@@ -72,7 +70,7 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
                 **{name: getattr(settings, name) for name in own}}
 
     def work(prompt: Prompt) -> list[list[float]]:
-        [reply] = answer(LabMethod(method), [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", 1)
+        [reply] = answers(method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", 1)
         if reply.error is not None:
             raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {reply.error}")
         samples = measure(target, context(target, prompt, []), reply.output_ids, settings.sampling,
@@ -128,12 +126,3 @@ def run(config: Mapping[str, Any]) -> None:
         figure = calibration(js, bound, max(bucket.tau for bucket in constants.buckets), THETA)
         save(figure, settings.out.with_suffix(""))
     print(report(constants, js, bound, settings.out))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 2 the command is wrong."""
-    return run_yaml_command("calibrate", run, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from bench.config.command import run_yaml_command
 from bench.config.section import Section, check_known, parse, validated
 from bench.training.embedded_data import conversation, stream
 from bench.training.heads_card import write_card
@@ -157,12 +155,3 @@ def run(config: Mapping[str, Any]) -> None:
     for name, recipe in recipes.items():
         make_head(name, recipe, target, source, settings)
     print(write_card(settings.out))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 2 the command is wrong."""
-    return run_yaml_command("train_heads", run, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from rich.console import Console
 from rich.progress import track
 
-from bench.config.command import run_yaml_command
 from bench.training.label_mining import Miner
 from bench.training.options import PairOptions
 from methods import registry
@@ -131,12 +130,3 @@ def run(config: Mapping[str, Any]) -> None:
     print(f"{settings.out}: {numbers['n']} tokens, {numbers['important']} important; held-out ROC-AUC "
           f"{numbers['auc']:.3f} (n {numbers['n_held_out']}), C {numbers['c']:.3g}\n  thresholds to try: "
           + ", ".join(f"{t:.3g}" for t in trained.thresholds[1::5]))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 2 the command is wrong."""
-    return run_yaml_command("train_judge", run, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

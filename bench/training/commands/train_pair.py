@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,6 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from bench.config.command import run_yaml_command
 from bench.config.section import Section, parse, validated
 from bench.training.embedded_data import stream
 from methods.training.pair.language_model import export, train
@@ -101,12 +99,3 @@ def run(config: Mapping[str, Any]) -> None:
                 make_tokenizer(settings, settings.work / "tokenizer")
         elif not (settings.out / stage / "model.safetensors").exists():
             make_model(settings, stage, settings.target if stage == "target" else settings.draft)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 2 the command is wrong."""
-    return run_yaml_command("train_pair", run, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
