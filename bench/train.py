@@ -1,4 +1,4 @@
-"""`python -m bench.train COMMAND`: train or calibrate what methods need (conf/train_pair.yaml, conf/answers.yaml, …)."""
+"""`python -m bench.train COMMAND`: train or calibrate what methods need (conf/train_pair.yaml, conf/answers.yaml …)."""
 
 from __future__ import annotations
 
