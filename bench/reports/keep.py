@@ -40,14 +40,18 @@ class KeptFolder:
     def __init__(self, path: Path) -> None:
         """Raises ValueError for a kept.json that is none."""
         self.path = path
-        self._digests = self._recorded() if (path / MANIFEST).exists() else self._recognised()
+        self._digests = self._recorded() if os.path.lexists(path / MANIFEST) else self._recognised()
 
     def _recorded(self) -> dict[str, list[str]]:
+        manifest = self.path / MANIFEST
         try:
-            return TypeAdapter(dict[str, list[str]]).validate_json((self.path / MANIFEST).read_bytes())
-        except ValidationError as error:
-            raise ValueError(f"{self.path / MANIFEST}: not a list of kept files ({first_fault(error)}); restore it, or "
-                             "give another output.keep") from error
+            if manifest.is_symlink():
+                raise OSError("it is a link")
+            return TypeAdapter(dict[str, list[str]]).validate_json(manifest.read_bytes())
+        except (ValidationError, OSError) as error:
+            fault = first_fault(error) if isinstance(error, ValidationError) else error.strerror or error
+            raise ValueError(f"{manifest}: not a list of kept files ({fault}); restore it, or give another "
+                             "output.keep") from error
 
     def _recognised(self) -> dict[str, list[str]]:
         suffix = ".environment.json"

@@ -34,8 +34,9 @@ FILES = ("samples.jsonl", "timed.jsonl", "summary.json")
 def write_site(store: Store, folder: Path, live: bool = False) -> Path:
     """Write <folder>/index.html over all cells of a store, with what belongs to it. Returns its path. Raises
     StoreError."""
-    groups = groups_of_stored(stored_cells(store), store)
-    records = [record for cell in store.cells() if (record := cell.environment()) is not None]
+    cells = stored_cells(store)
+    groups = groups_of_stored(cells, store)
+    records = [record for one in cells if (record := store.cell(one.key).environment()) is not None]
     latest = max(records, key=lambda record: str(record["since"]), default={})
     environment = {key: value for key, value in latest.items() if key != "earlier"}
     return write_page(folder, [], environment, groups, listed=True, live=live)
@@ -43,8 +44,8 @@ def write_site(store: Store, folder: Path, live: bool = False) -> Path:
 
 def progress(store: Store) -> dict[str, Any]:
     """How far each cell is: answers, those asked for (where its summary says so), tokens, τ, whether it is complete; or
-    `error`, why it cannot be read."""
-    return {"time": time.time(), "cells": [_progress_of(cell) for cell in store.cells()]}
+    `error`, why it cannot be read. `time` in seconds, of a clock that nobody sets."""
+    return {"time": time.monotonic(), "cells": [_progress_of(cell) for cell in store.cells()]}
 
 
 def _progress_of(cell: CellFolder) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def check(answer: Exchanged) -> None:
     for name in ("committed", "accepted", "proposed"):
         if (largest := max(getattr(answer, name) or (), default=0)) > LONGEST_CYCLE:
             raise ValueError(f"{name}: {largest} tokens in one cycle; at most {LONGEST_CYCLE} are believed")
+    _check_drafts(answer)
     turns = max(len(answer.texts or ()), len(answer.tokens or ()), 1)
     _check_cycles(answer, turns)
 
@@ -53,6 +54,18 @@ def _check_range(name: str, counts: Iterable[int]) -> None:
             raise ValueError(f"{name}: {str(count)[:20]} is out of bounds; a count is 0 to 2^53")
 
 
+def _check_drafts(answer: Exchanged) -> None:
+    """Compare accepted and proposed draft tokens."""
+    accepted, proposed = answer.accepted, answer.proposed
+    if accepted is not None and proposed is not None:
+        if len(accepted) != len(proposed):
+            raise ValueError(f"proposed: {len(proposed)} cycles, but accepted has {len(accepted)}")
+        if more := [pair for pair in zip(accepted, proposed, strict=True) if pair[0] > pair[1]]:
+            raise ValueError(f"accepted: {more[0][0]} of {more[0][1]} draft tokens in one cycle")
+    if accepted is not None and answer.drafted is not None and sum(accepted) > answer.drafted:
+        raise ValueError(f"accepted: {sum(accepted)} of {answer.drafted} draft tokens")
+
+
 def _check_cycles(answer: Exchanged, turns: int) -> None:
     """Compare tokens, steps and committed tokens."""
     tokens = None if answer.tokens is None else sum(answer.tokens)
@@ -60,6 +73,9 @@ def _check_cycles(answer: Exchanged, turns: int) -> None:
     if tokens is not None and steps is not None and not steps - turns <= tokens <= turns + LONGEST_CYCLE * steps:
         raise ValueError(f"tokens: {tokens} in {steps} cycles; each commits 1 to {LONGEST_CYCLE}")
     if (cycles := answer.committed) is None:
+        least = sum((accepted + 1) * count for accepted, count in enumerate(answer.histogram or ()))
+        if tokens is not None and tokens < least - turns * len(answer.histogram or ()):
+            raise ValueError(f"tokens: {tokens}, but the histogram's cycles committed {least}")
         return
     if steps is not None and abs(len(cycles) - steps) > turns:
         raise ValueError(f"committed: {len(cycles)} cycles, but the answer has {steps}")

@@ -3,13 +3,15 @@ regular files whose names a cell has are written, below a new folder, at names m
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import shutil
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from lzma import LZMAError
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
+from typing import IO, Any, NoReturn
 from zlib import error as ZlibError
 
 from results.store.cell_names import KEY, is_known
@@ -20,6 +22,8 @@ MOST_MEMBERS = 200_000
 """Twenty thousand cells. More are refused: each costs time."""
 LARGEST_HEADER = 1 << 16
 """Bytes of a long name or of a member's attributes, which tarfile reads into memory."""
+OPENED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open, b"": open}
+"""Beginning of a file -> what reads it. tarfile's own decompression takes hours for a file of zeros."""
 UNPACKED = "archive"
 Place = tuple[str, ...]
 """A member's path in its parts."""
@@ -102,7 +106,7 @@ def _root(places: list[Place], source: Path) -> Place:
 def _read(source: Path, max_bytes: int) -> Iterator[tuple[int, tarfile.TarInfo, tarfile.TarFile]]:
     """The members with their numbers. Raises ValueError where the archive is damaged or too large."""
     try:
-        with tarfile.open(source, "r|*", tarinfo=_Member) as archive:
+        with _opened(source) as content, tarfile.open(fileobj=content, mode="r|", tarinfo=_Member) as archive:
             for number, member in enumerate(archive):
                 if number >= MOST_MEMBERS:
                     raise ValueError(f"from={source}: more than {MOST_MEMBERS:,} members; unpack it, give the folder")
@@ -110,6 +114,14 @@ def _read(source: Path, max_bytes: int) -> Iterator[tuple[int, tarfile.TarInfo, 
                     raise ValueError(f"from={source}: unpacks to more than max_bytes={max_bytes:,}; raise max_bytes if "
                                      "the archive is yours")
                 yield number, member, archive
-    except (tarfile.TarError, EOFError, LZMAError, ZlibError, OSError) as error:
+    except (tarfile.TarError, EOFError, lzma.LZMAError, ZlibError, OSError, RecursionError) as error:
         raise ValueError(f"from={source}: not a whole tar archive ({one_line(error)}); give the store of a run, or an "
                          "archive made by `tar -cJf FILE store`") from error
+
+
+def _opened(source: Path) -> IO[bytes]:
+    """The unpacked bytes of an archive. Raises OSError."""
+    with source.open("rb") as file:
+        beginning = file.read(6)
+    opened: IO[bytes] = next(way for magic, way in OPENED.items() if beginning.startswith(magic))(source, "rb")
+    return opened

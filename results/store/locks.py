@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ def held(path: Path, text: str, what: str, *, wait: bool = False, name: Callable
     StoreError for a folder that cannot be written or a file system without locks."""
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        opened = open(path, "a+", encoding="utf-8")  # noqa: SIM115  closed by the block below
+        opened = open(path, "a+", encoding="utf-8", opener=_no_link)  # noqa: SIM115  closed by the block below
     with opened as file:
         if not _lock(file.fileno(), path, fcntl.LOCK_EX | fcntl.LOCK_NB):
             file.seek(0)
@@ -51,6 +52,11 @@ def held(path: Path, text: str, what: str, *, wait: bool = False, name: Callable
             yield
         finally:
             file.truncate(0)
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Opens a lock file; a link there would lead to a file that is no lock."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def is_held(path: Path) -> bool:

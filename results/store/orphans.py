@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from results.store.cell_names import is_known
 from results.store.cells import Store
 from results.store.errors import StoreError
 from results.store.files import leftovers, temporary_name, writing
 from results.store.index import stamp
 from results.store.locks import is_held
+
+
+LOCKED_BY = re.compile(r"(process \d+ on .*)?")
+"""What a cell's lock file holds."""
+TEMPORARY = re.compile(r"\..+\.\d+\.leeway")
+"""`temporary_name` of any machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +59,26 @@ def _is_abandoned(folder: Path) -> bool:
     lock = folder / ".lock"
     if folder.is_symlink() or not {*folder.iterdir()} <= {lock, *leftovers(folder)}:
         return False
-    return not lock.is_symlink() and not (lock.exists() and is_held(lock))
+    return not lock.is_symlink() and (not lock.exists() or (_is_lock(lock) and not is_held(lock)))
+
+
+def _is_lock(file: Path) -> bool:
+    return file.is_file() and bool(LOCKED_BY.fullmatch(file.read_bytes()[:1000].decode(errors="replace")))
+
+
+def _foreign(cell: Path) -> str:
+    """The first file or link in a cell's folder that this project did not write; empty without any."""
+    for path in sorted(cell.rglob("*")):
+        parts = path.relative_to(cell).parts
+        is_own = parts == (".lock",) or is_known(parts) or any(map(TEMPORARY.fullmatch, parts))
+        if path.is_symlink() or not (path.is_dir() or is_own):
+            return "/".join(parts)
+    return ""
 
 
 def remove(orphan: Orphan, store: Store) -> None:
-    """Remove an orphan; after a kill it is either complete or gone. Raises StoreError if it changed after it was listed
-    or is being written."""
+    """Remove an orphan; after a kill it is either complete or gone. Raises StoreError if it changed after it was
+    listed, is being written, or holds a file that this project did not write."""
     if not orphan.stamp:
         shutil.rmtree(orphan.path) if orphan.path.is_dir() else orphan.path.unlink()
         return
@@ -64,6 +86,8 @@ def remove(orphan: Orphan, store: Store) -> None:
     with cell.lock():
         if stamp(cell) != orphan.stamp:
             raise StoreError(f"{orphan.path}: changed since it was listed: list it again")
+        if foreign := _foreign(orphan.path):
+            raise StoreError(f"{orphan.path}: holds {foreign}, which is no file of a cell: move it away")
         aside = temporary_name(orphan.path)
         with writing(orphan.path):
             orphan.path.rename(aside)

@@ -9,8 +9,8 @@
   async function ask() {
     const now = await fetch("live.json").then(answer => answer.json()).catch(() => null);
     if (now) tell(now);
-    else say(["The server has ended; the page stays as it is."]);
-    if (now) setTimeout(ask, seconds * 1000);
+    else say(["The server does not answer; the page stays as it is until it does."]);
+    setTimeout(ask, seconds * 1000);
   }
 
   /** Cells that have grown since the page was made, with τ so far and the speed since the last answer. */
