@@ -63,6 +63,8 @@ def stored_cells(store: Store) -> list[Stored]:
             cell = Cell.parsed({**config, "n": None, "timed": 0})
             folder.check()
             folder.samples(), folder.timed()
+            if (traces := TraceFolder(folder)).exists():
+                traces.frame()
         except (ConfigError, StoreError) as error:
             log.warning("%s is not shown: %s", folder.path, error)
             continue

@@ -16,7 +16,6 @@ from results.store.files import leftovers, temporary_name, writing
 from results.store.index import stamp
 from results.store.locks import is_held
 
-
 LOCKED_BY = re.compile(r"(process \d+ on .*)?")
 """What a cell's lock file holds."""
 TEMPORARY = re.compile(r"\..+\.\d+\.leeway")

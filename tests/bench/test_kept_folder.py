@@ -85,7 +85,15 @@ def test_a_kill_between_copies_leaves_a_known_folder(tmp_path: Path, monkeypatch
     KeptFolder(kept).check(["a", "b"])
 
 
-def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
-    made(tmp_path / "kept", **{"kept.json": "[]"})
+@pytest.mark.parametrize("kind", ["list", "folder", "link"])
+def test_a_damaged_manifest_is_named(tmp_path: Path, kind: str) -> None:
+    manifest = tmp_path / "kept" / "kept.json"
+    manifest.parent.mkdir()
+    if kind == "folder":
+        manifest.mkdir()
+    elif kind == "link":
+        manifest.symlink_to(tmp_path / "nowhere")
+    else:
+        manifest.write_text("[]")
     with pytest.raises(ValueError, match=r"kept\.json: not a list of kept files"):
         KeptFolder(tmp_path / "kept")

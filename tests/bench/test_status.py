@@ -152,6 +152,29 @@ def test_pruning_leaves_what_is_not_the_project_s(store: Store, tmp_path: Path,
     assert (sorted(store.root.rglob("*")), sorted(elsewhere.rglob("*")), content(store.root)) == before
 
 
+def test_pruning_leaves_a_cell_that_holds_a_file_of_the_user(store: Store, tmp_path: Path,
+                                                             capsys: pytest.CaptureFixture[str]) -> None:
+    """Also a lock file that is none, and a lock file that is a link."""
+    target = tmp_path / "mine"
+    target.write_text("mine")
+    write(store.root, "tiny-mars-old", identity=identity.IDENTITY_VERSION - 1)
+    write(store.root, "tiny-mars-linked", identity=identity.IDENTITY_VERSION - 1)
+    (store.root / "tiny-mars-old" / "notes").mkdir()
+    (store.root / "tiny-mars-old" / "notes" / ".draft").write_text("mine")
+    lock = store.root / "tiny-mars-linked" / ".lock"
+    lock.unlink(missing_ok=True)
+    lock.symlink_to(target)
+    (store.root / "deep").mkdir()
+    (store.root / "deep" / ".lock").write_text("mine")
+    before = content(store.root)
+    assert status.main([f"store.dir={store.root}", "prune=yes"]) == 1
+    printed = capsys.readouterr()
+    assert "notes/.draft, which is no file of a cell: move it away" in printed.err
+    assert len(printed.err.splitlines()) == 2 and "0 removed, 2 left" in printed.out
+    assert content(store.root) == before and target.read_text() == "mine"
+    assert (store.root / "deep" / ".lock").read_text() == "mine"
+
+
 def test_pruning_removes_what_a_killed_process_left(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     left = store.root / f".archive.{socket.gethostname()}.99999999.leeway"
     (left / "cell").mkdir(parents=True)

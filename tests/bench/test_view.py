@@ -108,6 +108,14 @@ def test_a_damaged_cell_hides_no_other(server: str, measured: Store, caplog: pyt
     assert sum("samples.jsonl line 4" in cell.get("error", "") for cell in told) == 1
 
 
+@pytest.mark.parametrize("name", ["environment.json", "timed.jsonl", "summary.json", "trace/00000.parquet"])
+def test_any_damaged_file_hides_no_other_cell(measured: Store, tmp_path: Path, name: str,
+                                              caplog: pytest.LogCaptureFixture) -> None:
+    next(iter(measured.root.glob("*mars*"))).joinpath(name).write_bytes(b"\xff{\n")
+    assert view.main([f"store.dir={measured.root}", f"bundle={tmp_path / 'bundle'}"]) == 0
+    assert (tmp_path / "bundle" / "index.html").read_text().count("<tr data-cell=") == 2 and name in caplog.text
+
+
 def test_clients_that_misbehave(server: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str],
                                 monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Handler, "timeout", 1)

@@ -105,6 +105,29 @@ def test_large_archives_are_refused(tmp_path: Path, other: Store, monkeypatch: p
     assert status == 2 and "more than 3 members" in err
 
 
+def test_a_small_file_of_zeros_is_read_in_seconds(tmp_path: Path, other: Store,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    file, began = tmp_path / "a.tar.xz", time.process_time()
+    with tarfile.open(file, "w:xz", preset=0) as archive:
+        archive.add(other.root, "store")
+        add(archive, f"store/{CELL}/big.bin", bytes(300_000_000))
+    assert file.stat().st_size < 200_000
+    status, out, _ = merged(tmp_path / "into", file, capsys)
+    assert status == 0 and "2 cells added" in out and time.process_time() - began < 30
+    assert not list((tmp_path / "into").rglob("big.bin"))
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_headers_of_headers_are_refused(tmp_path: Path, kind: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, 512
+    content = b"13 comment=x\n" if kind == tarfile.XHDTYPE else b"store/a"
+    file = tmp_path / "a.tar"
+    file.write_bytes((header.tobuf(tarfile.USTAR_FORMAT) + content.ljust(512, b"\0")) * 3000 + bytes(1024))
+    status, _, err = merged(tmp_path / "into", file, capsys)
+    assert status == 2 and "not a whole tar archive" in err and len(err.splitlines()) == 1
+
+
 @pytest.mark.parametrize("kind", ["negative", "long name", "sparse"])
 def test_headers_that_read_without_an_end_are_refused(tmp_path: Path, kind: str,
                                                       capsys: pytest.CaptureFixture[str]) -> None:

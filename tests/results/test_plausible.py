@@ -43,6 +43,30 @@ def test_impossible_numbers_name_the_line(tmp_path: Path, field: str, value: Any
     assert not list((tmp_path / "imported").glob("*"))
 
 
+@pytest.mark.parametrize(("accepted", "proposed", "tokens", "complaint"), [
+    ([9, 1], [2, 18], None, "accepted: 9 of 2 draft tokens"),
+    ([2, 1], [3], None, "proposed: 1 cycles, but accepted has 2"),
+    (None, None, 11, "tokens: 11, but the histogram's cycles committed 25"),
+])
+def test_counts_that_contradict_each_other_name_the_line(tmp_path: Path, accepted: list[int] | None,
+                                                         proposed: list[int] | None, tokens: int | None,
+                                                         complaint: str) -> None:
+    def contradict(data: dict[str, Any]) -> None:
+        counts = data["metrics"]["speculative_decoding"]
+        for name in ("per_step_accepted", "per_step_drafted"):
+            counts.pop(name, None)
+        cycles = [1] * 10 + [4] if accepted is None else accepted
+        counts["acceptance_histogram"] = [cycles.count(i) for i in range(max(cycles) + 1)]
+        counts |= {"num_spec_steps": len(cycles), "num_accepted_draft_tokens": sum(cycles), "num_draft_tokens": 99}
+        if accepted is not None:
+            counts |= {"per_step_accepted": accepted, "per_step_drafted": proposed, "num_draft_tokens": sum(proposed)}
+        data["usage"]["completion_tokens"] = sum(cycles) + len(cycles) if tokens is None else tokens
+
+    file = changed(VLLM, tmp_path / "a.jsonl", contradict)
+    with pytest.raises(ExchangeError, match=rf"a\.jsonl line 1: {complaint}"):
+        bring_in(tmp_path / "imported", "vllm", registry.converter("vllm"), file)
+
+
 @pytest.mark.parametrize("levels", [65, 900, 100_000])
 def test_deep_nesting_is_refused(tmp_path: Path, levels: int) -> None:
     file = tmp_path / "deep.jsonl"
