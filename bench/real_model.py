@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bench.config.command import run_command
 from bench.config.compose import composer
 from methods.engine import gguf
-from methods.engine.source import is_gguf
+from methods.engine.source import Source
 
 PAIR = "smollm2"
 USAGE = """usage: python -m bench.real_model [pair=NAME] [pair.ROLE=FILE.gguf] …
@@ -23,7 +23,7 @@ def prepare(overrides: Sequence[str]) -> None:
     Raises ValueError, ModelError."""
     with composer() as hydra:
         pair = hydra.pair([f"pair={PAIR}", *overrides])
-    models = {role: checkpoint for role, checkpoint in pair.checkpoints.items() if is_gguf(checkpoint.source)}
+    models = {role: checkpoint for role, checkpoint in pair.checkpoints.items() if Source.of(checkpoint.source).is_gguf}
     if not models:
         raise ValueError(f"pair={pair.name} has no GGUF model: there is nothing to fetch or convert; give "
                          "pair=smollm2, or a pair with a .gguf file")

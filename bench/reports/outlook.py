@@ -11,7 +11,7 @@ from rich.table import Table
 from bench.dry_run.plan import config_folder, duration, show_plan
 from bench.reports.overrides import Selection
 from bench.reports.plan import plan_of
-from methods.engine.source import is_gguf, is_here
+from methods.engine.source import Source
 from results.reports.axes import pairs_of
 from results.reports.layout import published_value
 from results.reports.workload import Workload
@@ -67,7 +67,7 @@ def state(plan: Plan, session: Session) -> str:
     reason = next(iter(left_out.values()), "")
     if not cells:
         return reason or "nothing to run"
-    if not all(is_here(cell.pair.checkpoint(role).source) for cell in cells for role in cell.roles):
+    if not all(Source.of(cell.pair.checkpoint(role).source).is_here for cell in cells for role in cell.roles):
         return "models not here"
     complete = sum(session.compared(cell) is not None and session.problem(cell) is None for cell in cells)
     known = "complete" if complete == len(cells) else f"{complete} of {len(cells)}" if complete else "not run"
@@ -88,7 +88,7 @@ def out_of_reach(cell: Cell) -> str:
     """Which model of the cell can be had neither here nor from the hub, and why; empty where all can."""
     for role in cell.roles:
         checkpoint = cell.pair.checkpoint(role)
-        folder = "" if is_gguf(checkpoint.source) else config_folder(checkpoint.source, checkpoint.revision)
+        folder = "" if Source.of(checkpoint.source).is_gguf else config_folder(checkpoint.source, checkpoint.revision)
         if isinstance(folder, str) and folder:
             return f"pair.{role}={checkpoint.source}: {folder}"
     return ""

@@ -13,7 +13,7 @@ from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
 from methods.engine.prefills import Prefills
 from methods.engine.ranks import team_of
-from methods.engine.source import ModelError, is_cut
+from methods.engine.source import ModelError, Source
 from methods.engine.vocabulary import check_same_vocabulary
 from methods.method import Method, build_method
 from results.store.reasons import format_exception
@@ -34,7 +34,7 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
     is a cut shares its weights. Raises ValueError, ModelError."""
     pair.check(role)
     checkpoint = pair.checkpoint(role)
-    if role == "draft" and is_cut(checkpoint.source):
+    if role == "draft" and Source.of(checkpoint.source).is_cut:
         return load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
     team = team_of(engine.devices) if engine.parallel == "tensor" and role == "target" else None
     model = load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
@@ -138,5 +138,6 @@ def _key(cell: Cell, role: str) -> Hashable:
     checkpoint = pair.checkpoints.get(role)
     settings = engine.dtype, engine.device, engine.decoder, engine.graphs, engine.parallel, engine.devices
     key = checkpoint, *settings, pair.trust_remote_code, pair.chat_template, pair.thinking
-    shares = role not in pair.causal_roles or (role == "draft" and checkpoint is not None and is_cut(checkpoint.source))
+    is_cut = role == "draft" and checkpoint is not None and Source.of(checkpoint.source).is_cut
+    shares = is_cut or role not in pair.causal_roles
     return (*key, role, _key(cell, "target")) if shares else key

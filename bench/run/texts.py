@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from bench.config.paths import TINY
-from methods.engine.source import ModelError, is_random
+from methods.engine.source import ModelError, Source
 from methods.engine.token_texts import token_texts
 
 if TYPE_CHECKING:
@@ -26,4 +26,4 @@ def texts_of(cell: Cell) -> Texts | None:
 
 @cache
 def _tokenizer(source: str, revision: str | None) -> Callable[[Sequence[int]], list[str]]:
-    return token_texts(source, revision, TINY / "target" if is_random(source) else None).of
+    return token_texts(source, revision, TINY / "target" if Source.of(source).is_random else None).of

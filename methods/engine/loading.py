@@ -17,7 +17,7 @@ from methods.engine.families import DecoderName
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
 from methods.engine.random_weights import from_shape
-from methods.engine.source import ModelError, is_cut, is_gguf, is_random, origin_of_cut
+from methods.engine.source import ModelError, Source
 from methods.engine.spread import device_map, mark_stages, spread_out
 from methods.engine.team import Team
 from methods.engine.weights import check_loaded
@@ -45,19 +45,19 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
     to the template. `shape_tokenizer`: folder of the tokenizer for a model that exists as a shape only
     (`random:FOLDER`). `decoder`: see LanguageModel. `team`: load this rank's part. `devices`: spread its layers over so
     many. Raises ModelError, one line."""
-    if is_random(source):
+    if Source.of(source).is_random:
         whole = from_shape(source, dtype=dtype, device="cpu" if team is not None or devices > 1 else device,
                            tokenizer=shape_tokenizer, trust_remote_code=trust_remote_code, decoder=decoder)
         if devices > 1:
             spread_out(source, whole.model, device, devices)
         return whole if team is None else replace(
             whole, model=parallel.part_of(source, whole.model, team, device), team=team)
-    if is_cut(source):
-        base, base_revision = origin_of_cut(source)
+    if Source.of(source).is_cut:
+        base, base_revision = Source.of(source).origin
         return load_cut(source, load_model(base, dtype=dtype, device=device, revision=base_revision,
                                            trust_remote_code=trust_remote_code, chat_template=chat_template,
                                            thinking=thinking, decoder=decoder, team=team, devices=devices))
-    place = str(gguf.converted(gguf.file_of(source, revision))) if is_gguf(source) else source
+    place = str(gguf.converted(gguf.file_of(source, revision))) if Source.of(source).is_gguf else source
     try:
         if team is None:
             model = _whole(source, place, revision, getattr(torch, dtype), device, devices, trust_remote_code)

@@ -11,7 +11,7 @@ from methods.engine import attention
 from methods.engine.families import DecoderName
 from methods.engine.fingerprints import fingerprint_of_shape
 from methods.engine.language_model import LanguageModel
-from methods.engine.source import ModelError, folder_of
+from methods.engine.source import ModelError, Source
 
 
 def from_shape(source: str, *, dtype: str, device: str, tokenizer: Path | None = None,
@@ -20,7 +20,7 @@ def from_shape(source: str, *, dtype: str, device: str, tokenizer: Path | None =
 
     `tokenizer`: folder of the tokenizer it borrows (None: it has none). On the device "meta" it has sizes and takes no
     memory. Raises ModelError."""
-    folder = folder_of(source)
+    folder = Source.of(source).folder
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         with torch.random.fork_rng(), torch.device(device):

@@ -4,6 +4,7 @@ weights are drawn. Imports nothing heavy."""
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -28,48 +29,71 @@ class ModelError(ValueError):
     """A checkpoint that cannot be used. The message is one line: what was given, what is allowed, how to fix it."""
 
 
-def is_random(source: str) -> bool:
-    return source.startswith(RANDOM)
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model's source, parsed once: `Source.of(text)`.
 
+    text   as it is given.
+    kind   folder or name on the hub; a shape with random weights; a GGUF file here, or in a package.
+    place  the folder, name, file, or file in the package: the text without its prefix.
+    """
 
-def is_package(source: str) -> bool:
-    return source.startswith(PACKAGE)
+    text: str
+    kind: Literal["checkpoint", "random", "gguf", "package"]
+    place: str
 
+    @staticmethod
+    @cache
+    def of(text: str) -> Source:
+        if text.startswith(RANDOM):
+            return Source(text, "random", text.removeprefix(RANDOM))
+        if text.startswith(PACKAGE):
+            return Source(text, "package", text.removeprefix(PACKAGE))
+        return Source(text, "gguf" if text.endswith(".gguf") else "checkpoint", text)
 
-def is_gguf(source: str) -> bool:
-    """Whether the weights are in a GGUF file, on this machine or in a package."""
-    return source.endswith(".gguf")
+    @property
+    def is_random(self) -> bool:
+        return self.kind == "random"
 
+    @property
+    def is_package(self) -> bool:
+        return self.kind == "package"
 
-def is_here(source: str) -> bool:
-    """Whether the source is on this machine: nothing has to be fetched."""
-    if is_package(source):
-        return user_cache.package_file(source.removeprefix(PACKAGE)).is_file()
-    return is_gguf(source) or folder_of(source).is_dir()
+    @property
+    def is_gguf(self) -> bool:
+        """Whether the weights are in a GGUF file, on this machine or in a package."""
+        return self.text.endswith(".gguf")
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the source is on this machine: nothing has to be fetched."""
+        if self.is_package:
+            return user_cache.package_file(self.place).is_file()
+        return self.is_gguf or self.folder.is_dir()
 
-def folder_of(source: str) -> Path:
-    """The folder of a local or `random:` source, or into which a GGUF file was converted. For a hub name, and for a
-    file that was not converted yet, a path that does not exist."""
-    if not is_gguf(source):
-        return Path(source.removeprefix(RANDOM))
-    file = user_cache.package_file(source.removeprefix(PACKAGE)) if is_package(source) else Path(source)
-    digest = user_cache.known_sha256(file)
-    return user_cache.gguf_folder(digest or "unknown")
+    @property
+    def folder(self) -> Path:
+        """The folder of a local or `random:` source, or into which a GGUF file was converted. For a hub name, and for a
+        file that was not converted yet, a path that does not exist."""
+        if not self.is_gguf:
+            return Path(self.text.removeprefix(RANDOM))
+        file = user_cache.package_file(self.place) if self.is_package else Path(self.place)
+        digest = user_cache.known_sha256(file)
+        return user_cache.gguf_folder(digest or "unknown")
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is the folder of a draft model cut out of its target."""
+        return CUT in (_cut_config(self.text).get("architectures") or [])
 
-def is_cut(source: str) -> bool:
-    """Whether a source is the folder of a draft model cut out of its target."""
-    return CUT in (_cut_config(source).get("architectures") or [])
-
-
-def origin_of_cut(source: str) -> tuple[str, str | None]:
-    """The target that a cut was made of, and its revision. Raises ModelError where its config.json names none."""
-    config = _cut_config(source)
-    if not isinstance(config.get("target"), str):
-        raise ModelError(f"{source}: a cut of its target, which its config.json does not name; give \"target\" there, "
-                         "or take it as pair.draft alone")
-    return config["target"], config.get("target_revision")
+    @property
+    def origin(self) -> tuple[str, str | None]:
+        """The target that a cut was made of, and its revision. Raises ModelError where its config.json names none."""
+        config = _cut_config(self.text)
+        if not isinstance(config.get("target"), str):
+            raise ModelError(f"{self.text}: a cut of its target, which its config.json does not name; give \"target\" "
+                             "there, or take it as pair.draft alone")
+        return config["target"], config.get("target_revision")
 
 
 def _cut_config(source: str) -> dict[str, Any]:
@@ -93,7 +117,7 @@ def read_json(file: Path) -> dict[str, Any]:
 def check_objects(source: str) -> None:
     """Raises ModelError for a checkpoint on this machine whose tokenizer or generation settings are not JSON."""
     for name in OBJECTS:
-        file = folder_of(source) / name
+        file = Source.of(source).folder / name
         if file.is_file():
             status = file.stat()
             _check_object(file, status.st_mtime_ns, status.st_size)

@@ -9,7 +9,7 @@ from huggingface_hub import try_to_load_from_cache
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-from methods.engine.source import ModelError, folder_of, is_gguf
+from methods.engine.source import ModelError, Source
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 FILE = "tokenizer.json"
@@ -46,10 +46,10 @@ def token_texts(source: str, revision: str | None = None, borrowed: Path | None 
     """The texts of a checkpoint's tokens: of a folder, a GGUF file that was converted, or a hub name whose tokenizer is
     in the cache; `borrowed` is the folder of the tokenizer for a source without one. Nothing is fetched. Raises
     ModelError, one line, where there is no tokenizer.json."""
-    file = folder_of(source) / FILE
+    file = Source.of(source).folder / FILE
     if not file.is_file() and borrowed is not None:
         file = borrowed / FILE
-    if not file.is_file() and not is_gguf(source):
+    if not file.is_file() and not Source.of(source).is_gguf:
         cached = try_to_load_from_cache(source, FILE, revision=revision) if source.count("/") == 1 else None
         file = Path(cached) if isinstance(cached, str) else file
     if not file.is_file():

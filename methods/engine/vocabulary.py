@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from methods.engine import gguf
-from methods.engine.source import ModelError, folder_of, is_gguf, is_package, read_json
+from methods.engine.source import ModelError, Source, read_json
 
 
 def declared_size(source: str) -> int | None:
     """The vocabulary size that a checkpoint on this machine declares, without loading it; None for one that has to be
     fetched. Raises ModelError for a GGUF file or a config.json that cannot be used."""
-    path = folder_of(source) / "config.json"
+    path = Source.of(source).folder / "config.json"
     if not path.exists():
-        return gguf.read_header(Path(source)).vocab_size if is_gguf(source) and not is_package(source) else None
+        return gguf.read_header(Path(source)).vocab_size if Source.of(source).kind == "gguf" else None
     config = read_json(path)
     of_text = config.get("text_config")
     size = config.get("vocab_size") or (of_text.get("vocab_size") if isinstance(of_text, dict) else None)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.utils.hub import cached_file
 
-from methods.engine.source import ModelError, folder_of, is_random, read_json
+from methods.engine.source import ModelError, Source, read_json
 from methods.engine.weights import check_finite, some
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -86,8 +86,8 @@ def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIG
     if config is None:
         raise ModelError(f"{source}: no config.json; give a folder or hub name of a head in its official format")
     raw = read_json(config)
-    if is_random(source):
-        return RandomCheckpoint(source, raw, _shapes(folder_of(source), weights))
+    if Source.of(source).is_random:
+        return RandomCheckpoint(source, raw, _shapes(Source.of(source).folder, weights))
     for name in weights:
         file = find(source, name, revision)
         if file is not None:
@@ -98,8 +98,8 @@ def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIG
 
 def find(source: str, name: str, revision: str | None = None) -> Path | None:
     """One file of a checkpoint, downloaded if need be; None when the checkpoint has no such file. Raises ModelError."""
-    if folder_of(source).is_dir():
-        file = folder_of(source) / name
+    if Source.of(source).folder.is_dir():
+        file = Source.of(source).folder / name
         return file if file.is_file() else None
     try:
         cached = cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False)

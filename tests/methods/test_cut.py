@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.engine.cut import joined, load_cut, own_part
-from methods.engine.source import ModelError, is_cut
+from methods.engine.source import ModelError, Source
 from methods.method import build_method
 from methods.sampling import Sampling
 from methods.training.heads.frozen_target import FrozenTarget
@@ -72,7 +72,7 @@ def test_a_cut_is_the_targets_first_layers_and_its_own(kind):
 def test_what_was_trained_is_what_drafts(exported):
     """The trainer's loss is the cross-entropy of the loaded cut's own distribution at the slots."""
     trainer, target, folder = exported
-    assert is_cut(str(folder)) and not is_cut("HuggingFaceTB/SmolLM2-135M-Instruct")
+    assert Source.of(str(folder)).is_cut and not Source.of("HuggingFaceTB/SmolLM2-135M-Instruct").is_cut
     cut = load_cut(str(folder), target)
     trainer.head.load_state_dict(load_file(folder / "model.safetensors"))
     batch = batch_of(prompts(2, low=32, high=32))

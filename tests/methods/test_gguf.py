@@ -19,7 +19,7 @@ from transformers import AutoTokenizer
 from methods.engine import gguf, packages, user_cache
 from methods.engine.fingerprints import dequantised, fingerprint
 from methods.engine.loading import load_model
-from methods.engine.source import ModelError, folder_of, is_here
+from methods.engine.source import ModelError, Source
 from tests.helpers.tiny_gguf import write_gguf
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def test_the_file_alone_decides(file, tmp_path):
 
 def test_it_is_converted_once_and_named_by_its_contents(file, cache, capsys, monkeypatch):
     folder = gguf.converted(file)
-    assert folder == cache / "gguf" / user_cache.sha256(file) and folder_of(str(file)) == folder
+    assert folder == cache / "gguf" / user_cache.sha256(file) and Source.of(str(file)).folder == folder
     assert capsys.readouterr().err == f"tiny.gguf: converting to float32, once, into {folder}\n"
     monkeypatch.setattr(gguf, "read_header", None)
     monkeypatch.setattr("hashlib.file_digest", None)
@@ -89,7 +89,7 @@ def test_it_is_converted_once_and_named_by_its_contents(file, cache, capsys, mon
 def test_a_file_that_changes_is_another_model(file, pair_folder):
     before = gguf.converted(file)
     write_gguf(file, pair_folder / "target", Kind.Q8_0)
-    assert user_cache.known_sha256(file) is None and not folder_of(str(file)).exists()
+    assert user_cache.known_sha256(file) is None and not Source.of(str(file)).folder.exists()
     assert gguf.converted(file) != before
 
 
@@ -186,11 +186,11 @@ def wheel(file, cache) -> tuple[str, str]:
 
 def test_a_package_is_unpacked_once(wheel, cache, file, monkeypatch):
     source, digest = wheel
-    assert not is_here(source)
+    assert not Source.of(source).is_here
     assert fingerprint(source, digest) == user_cache.sha256(file), "of the file in it"
     shutil.rmtree(cache / "wheels")
     model = load_model(source, revision=digest)
-    assert model.fingerprint == user_cache.sha256(file) and is_here(source) and model.source == source
+    assert model.fingerprint == user_cache.sha256(file) and Source.of(source).is_here and model.source == source
     with pytest.raises(ModelError, match=rf"unpacked from a wheel with SHA-256 {digest}, not {'0' * 64}; remove"):
         packages.fetched(source, "0" * 64)
 
@@ -199,7 +199,7 @@ def test_a_wheel_of_other_contents_is_refused(wheel, cache):
     source, digest = wheel
     with pytest.raises(ModelError, match=rf"tiny_model-1.0-py3-none-any.whl: refused: its SHA-256 is {digest}, exp"):
         packages.fetched(source, "0" * 64)
-    assert not is_here(source)
+    assert not Source.of(source).is_here
     with pytest.raises(ModelError, match=r"the wheel has no such file; give"):
         packages.fetched("package:tiny-model==1.0/tiny_model/other.gguf", digest)
 
