@@ -13,7 +13,7 @@ if sys.argv[:1] == ["-m"]:  # a command starts: Ctrl-C ends it silently until `r
 class _FormerNames(MetaPathFinder):
     """For one release: `python -m bench.train_pair` runs `python -m bench.train pair`, and so on."""
 
-    def find_spec(self, fullname, path=None, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(self, fullname, path=None, target=None):
         if fullname.removeprefix("bench.") in ("train_pair", "train_heads", "train_judge", "answers", "calibrate"):
             return spec_from_file_location(fullname, os.path.join(__path__[0], "train.py"))
         return None
