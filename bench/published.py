@@ -14,12 +14,14 @@ from rich.table import Table
 
 from bench.config.command import run_command
 from results.reports.published import load_published
+from results.reports.published_across import WITHIN, labels
 from results.reports.published_findings import all_findings, notes, paper_tables
 from results.store.reasons import Arguments
 
 LEFT_OUT = """\
-MARS: 356 numbers stand in Tables 1 and 2, 23 in the running text and captions. Figure 3 (bars of 6 targets on 3 tasks)
-and Figure 4 (accuracy and speedup at 7 thresholds in 4 panels) print no values: none is read off a drawing."""
+MARS: 356 numbers stand in Tables 1 and 2, 49 in the running text and captions, settings among them. Figure 3 (bars of
+6 targets on 3 tasks) and Figure 4 (accuracy and speedup at 7 thresholds in 4 panels) print no values: none is read off
+a drawing."""
 """Why fewer numbers are counted than a reader of the figures would count."""
 
 
@@ -50,6 +52,10 @@ def show(names: Sequence[str]) -> None:
             console.print(f"[bold]{tables[file].source}[/bold]: {shown}{more}\n  ", end="", highlight=False)
             console.print(text, highlight=False, markup=False)
     if not names:
+        console.print(across())
+        console.print(WITHIN, highlight=False, markup=False)
+        for source, setting in settings().items():
+            console.print(f"{source}: {setting}", highlight=False, markup=False)
         for note in notes().values():
             if not note.table:
                 console.print(note.text, highlight=False, markup=False)
@@ -66,6 +72,22 @@ def counts(files: Sequence[str]) -> Table:
     for paper, count in {**sums, "all": sum(sums.values())}.items():
         table.add_row(paper, str(count), "", style="bold")
     return table
+
+
+def across() -> Table:
+    """A line for each label that several papers print: each print's speedup and τ, and how far they are apart."""
+    table = Table("model", "method", "task", "speedup (τ), by paper", "largest / smallest",
+                  title="one label in several papers", title_justify="left")
+    for label in labels(paper_tables()):
+        prints = "; ".join(f"{source}{'' if row == label.method else f' ({row})'}: {speedup:.2f}×"
+                           + (f" ({tau:.2f})" if tau else "") for source, row, speedup, tau in label.prints)
+        table.add_row(label.model, label.method, label.task, prints, f"{label.ratio:.2f}")
+    return table
+
+
+def settings() -> dict[str, str]:
+    """Source -> what its speedups were measured with, of the tables that `across` shows."""
+    return {table.source: table.setting for table in paper_tables().values() if table.methods}
 
 
 def by_text(file: str) -> dict[str, list[tuple[str, ...]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,9 +127,11 @@ class Task(ABC):
     def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
         """Score the answers to the prompt's turns, one text a turn. Raises TaskError."""
 
-    def prompts_of(self, split: Split, n: int) -> list[Prompt]:
-        """`n` prompts to train or calibrate on; a task without splits gives its first `n`. Raises TaskError."""
-        return self.prompts(n)
+    def prompts_of(self, split: Split, n: int, seed: int = 0) -> list[Prompt]:
+        """`n` prompts to train or calibrate on. A task without splits of its own gives `n` of its prompts, drawn
+        uniformly, or all if there are no more. Raises TaskError."""
+        prompts = self.prompts()
+        return random.Random(f"{self.name}/{split}/{seed}").sample(prompts, min(n, len(prompts)))
 
     def check(self) -> None:  # noqa: B027
         """Raises TaskError where answers could not be scored on this machine."""

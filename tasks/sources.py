@@ -37,7 +37,7 @@ class Source(BaseModel):
     path: LocalFile | None = None
     hub: str | None = None
     subset: str | None = None
-    files: str | None = None
+    files: str | tuple[str, ...] | None = None
     revision: str | None = None
     split: str = "test"
     splits: tuple[str, ...] = ()
@@ -97,8 +97,9 @@ class Source(BaseModel):
         if self.files is not None:
             kind = "" if (self.hub or "").startswith("spaces/") else "datasets/"
             root = "" if self.hub is None else f"hf://{kind}{self.hub}/"
-            reader = READERS.get(Path(self.files).suffix, "json")
-            where = {"path": reader, "data_files": {self.split: root + self.files}}
+            files = [self.files] if isinstance(self.files, str) else self.files
+            reader = READERS.get(Path(files[0]).suffix, "json")
+            where = {"path": reader, "data_files": {self.split: [root + file for file in files]}}
         try:
             return iter(_datasets().load_dataset(**where, split=self.split))
         except Exception as error:  # no network, no such dataset, no such split: the hub's libraries raise many kinds

@@ -178,7 +178,7 @@ def answers_of(cell: Cell) -> int | None:
             _ANSWERS[key] = sum(len(prompt.turns) or 1 for prompt in task.prompts(cell.n))
         return _ANSWERS[key]
     options = cell.task.options.model_dump()
-    data = known().data.get(str(options.get("hub")))
+    data = known().data.get(cell.task.name) or known().data.get(str(options.get("hub")))
     rows = cell.n if cell.n is not None else None if data is None else data.rows
     return None if rows is None else rows * int(options.get("samples", 1))
 

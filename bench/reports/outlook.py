@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from bench.dry_run.plan import config_folder, duration, show_plan
+from bench.reports.committed import committed
 from bench.reports.overrides import Selection
 from bench.reports.plan import plan_of
 from methods.engine.source import Source
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from bench.run.session import Session
     from results.reports.spec import FigureSpec, TableSpec
 
-COLUMNS = ("report", "run by", "scales", "cells", "time, at most", "state")
+COLUMNS = ("report", "run by", "scales", "cells", "time, at most", "state", "committed")
 
 
 def show_cells(plans: Sequence[Plan], session: Session) -> None:
@@ -43,22 +44,24 @@ def show_reports(reports: Iterable[TableSpec | FigureSpec | Workload], hydra: Co
     table = Table(*COLUMNS, title=f"reports; cells, time and state of {edition}", title_justify="left")
     for report in reports:
         if isinstance(report, Workload):
-            table.add_row(report.name, "its name", "any", "–", "–", "needs your own prompts: task.path=FILE.jsonl")
+            table.add_row(report.name, "its name", "any", "–", "–", "needs your own prompts: task.path=FILE.jsonl",
+                          committed(report.name))
             continue
         pairs = {scale: list(dict.fromkeys(names)) for scale, names in pairs_of(report.axes).items() if names}
         scales = ", ".join(f"{scale} ({', '.join(names)})" if scale == "paper" else scale
                            for scale, names in pairs.items())
         run_by = "its name, every" if report.on_request else "its name, every, all"
         if not report.has_edition(chosen.pairs, chosen.scale):
-            table.add_row(report.name, run_by, scales, "–", "–", f"no edition of {edition}")
+            table.add_row(report.name, run_by, scales, "–", "–", f"no edition of {edition}", committed(report.name))
             continue
         plan = plan_of(report, hydra, overrides)
         time = duration([(cell, published_value(plan.spec, coords, "tau")) for coords, cell in plan.cells.items()])
-        table.add_row(report.name, run_by, scales or "any", str(len(plan.cells)), time, state(plan, session))
+        table.add_row(report.name, run_by, scales or "any", str(len(plan.cells)), time, state(plan, session),
+                      committed(report.name))
     session.print(table)
     session.print("report=all (make tables) runs those marked all, report=every those marked every. Time: if each "
                   "answer has max_new_tokens, on one core at the measured speed of plain decoding, on GPUs as in a "
-                  "dry run", soft_wrap=True)
+                  "dry run. Committed: in results/measured, on which pair, with how many prompts, when", soft_wrap=True)
 
 
 def state(plan: Plan, session: Session) -> str:

@@ -114,7 +114,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
     steps = [step for name in requested for step in plans[name].steps.values()]
     if session.settings.dry_run:
         show_steps(steps, session)
-        show_cells([plans[name] for name in runnable(requested, plans, request, session)], session)
+        if any(plans[name].cells for name in requested) or not lacking(requested, plans, session):
+            show_cells([plans[name] for name in runnable(requested, plans, request, session)], session)
         return 0
     if run_steps(steps, session):
         plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
@@ -182,6 +183,17 @@ def is_edition(report: TableSpec | FigureSpec | Workload, selection: Selection, 
     if isinstance(report, Workload) or not report.has_edition(selection.pairs, selection.scale):
         return False
     return folder is None or any(folder.glob(f"{selection.edition(report).name}.*"))
+
+
+def lacking(requested: Sequence[str], plans: Mapping[str, Plan], session: Session) -> bool:
+    """Whether each of these reports waits for a step, or for something that only its user can bring, which is printed;
+    False where this machine or the command is at fault."""
+    waiting = {name: plan for name in requested if (plan := plans[name]).steps or plan.absent}
+    for name, plan in waiting.items():
+        if not plan.steps:
+            session.print(f"report={name}: {next(iter(plan.absent.values()))}", markup=False, soft_wrap=True)
+    return len(waiting) == len(requested) > 0 and all(plan.refused.keys() <= plan.steps.keys()
+                                                      for plan in waiting.values())
 
 
 def runnable(requested: Sequence[str], plans: Mapping[str, Plan], request: Request, session: Session) -> list[str]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,16 +29,20 @@ class Kind:
     command    the command that makes it, behind `python -m`.
     file       where, in the output folder; {} stands for the pair.
     overrides  of the command, for pairs other than the embedded one.
+    of_task    task -> the overrides for its cells, which have a file of their own.
     """
 
     command: str
     file: str
     overrides: tuple[str, ...] = ()
+    of_task: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 KINDS: Mapping[str, Kind] = {
-    "arc": Kind("bench.train calibrate", "calibration/{}.json"),
-    "autojudge": Kind("bench.train judge", "judge/{}_autojudge.json", ("task=gsm8k", "prompts=4000")),
+    "arc": Kind("bench.train calibrate", "calibration/{}.json", ("task=oasst1", "min_new_tokens=32", "max_new_tokens=256")),
+    "autojudge": Kind("bench.train judge", "judge/{}_autojudge.json",
+                      ("task=gsm8k_dropmatch", "task.split=train", "prompts=4000"),
+                      {"livecodebench_v5": ("task=livecodebench", "prompts=175")}),
 }
 """pair.KEY -> how its file is made. Judge decoding's classifier needs labels made by people."""
 
@@ -63,12 +67,14 @@ def with_files(hydra: Composer, overrides: Sequence[str], found: Candidate) -> t
     kind = KINDS.get(found.lacks)
     if kind is None or (pair := hydra.pair(overrides).name) == OWN_MODELS:
         return found, None
-    file = (hydra.settings(overrides).output.dir / kind.file.format(pair)).absolute()
+    task = hydra.point(overrides).config["task"]["name"]
+    own_file = f"{pair}_{task}" if task in kind.of_task else pair
+    file = (hydra.settings(overrides).output.dir / kind.file.format(own_file)).absolute()
     if file.is_file():
         return hydra.candidate([*overrides, f"pair.{found.lacks}={file}"]), None
     given = {key_of(line): line for line in overrides if key_of(line).partition(".")[0] in ("pair", "engine")}
     own = () if hydra.config_dir is None else ("--config-dir", hydra.config_dir)
-    return found, Step((*kind.command.split(), *own, *given.values(), *kind.overrides, f"out={file}",
+    return found, Step((*kind.command.split(), *own, *given.values(), *kind.of_task.get(task, kind.overrides), f"out={file}",
                         f"work={file.with_suffix('')}"), file)
 
 

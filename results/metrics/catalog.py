@@ -64,7 +64,7 @@ class Metric:
 _BOOTSTRAP, _SCORES = "bootstrap over prompts", ("accuracy", "baseline_accuracy")
 _INTERVALS = {
     "Wilson": (*_SCORES, "precision", "cap_hit_share", "loop_share", "no_answer_share",
-               "coverage", "coverage_differing"),
+               "coverage", "coverage_differing", "coverage_emb", "coverage_logit"),
     "Learned-Miller and Thomas": ("accuracy_change", "cap_hit_change", "loop_change", "no_answer_change",
                                   "quality_loss", "over_best_accuracy"),
 }
@@ -267,6 +267,10 @@ _TRACED = (
     Metric("coverage_differing", "Where x ≠ t", "%", 1, "higher",
            "JS ≤ U_min among the accepted draft tokens that are not the target's argmax; for the others the "
            "divergence is 0."),
+    Metric("coverage_emb", "JS ≤ U_emb", "%", 1, "higher",
+           "The bound from embeddings by itself, among the accepted draft tokens that are not the target's argmax."),
+    Metric("coverage_logit", "JS ≤ U_logit", "%", 1, "higher",
+           "The bound from logits by itself, among the accepted draft tokens that are not the target's argmax."),
     *(Metric(f"majority_{i}", f"{i} agree", "%", 2, None,
              f"Tested contexts in which exactly {i} dropout heads agree on a token (DropMatch, Table 2).")
       for i in range(1, 6)),

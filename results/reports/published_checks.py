@@ -33,6 +33,13 @@ class Ratio(Frozen):
     scale: float = 1.0
 
 
+class Lengths(Frozen):
+    """Another file of the paper that has numbers of `row` for each draft length, its rows the columns of this file."""
+
+    file: str
+    row: str
+
+
 class PaperTable(Frozen):
     """What a file of results/published holds, and the relations its numbers must satisfy.
 
@@ -49,7 +56,11 @@ class PaperTable(Frozen):
     total      percentages of one cell that make 100.
     wilson     percentages whose NAME_low and NAME_high are a Wilson interval.
     best       bold marks the best of its column within a pair.
-    same       name in this file -> name in the paper's other files.
+    same       name in this file -> its name in other files.
+    methods    row -> the method, of those that other papers have too.
+    setting    hardware, draft and temperature of the speedups, as far as they are printed.
+    js_thresholds  row or pair -> threshold of the JS divergence.
+    lengths    the file that has a row of this one for each draft length.
     """
 
     source: str
@@ -66,6 +77,10 @@ class PaperTable(Frozen):
     wilson: tuple[str, ...] = ()
     best: bool = False
     same: Mapping[str, str] = Field(default={})
+    methods: Mapping[str, str] = Field(default={})
+    setting: str = ""
+    js_thresholds: Mapping[str, float] = Field(default={})
+    lengths: Lengths | None = None
 
 
 def check(table: PaperTable, numbers: Numbers) -> list[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 
 import yaml
@@ -11,7 +12,9 @@ from pydantic import Field, TypeAdapter
 
 from results.reports.axes import Frozen
 from results.reports.published import FOLDER, Key, load_published, published_files
+from results.reports.published_across import lengths_and_speeds
 from results.reports.published_checks import PaperTable, check, differences
+from results.reports.published_patterns import patterns
 
 Findings = dict[Key, list[str]]
 
@@ -37,6 +40,7 @@ class Note(Frozen):
     printed   the claim, in the paper's words.
     follows   what the numbers say.
     computed  how that was computed.
+    read      when the paper was read, YYYY-MM-DD.
     table     the file of the numbers; empty for a note that concerns no table.
     at        the numbers of it that the note marks.
     """
@@ -46,12 +50,13 @@ class Note(Frozen):
     printed: str
     follows: str
     computed: str
+    read: date
     table: str = ""
     at: tuple[Place, ...] = Field(default=())
 
     @property
     def text(self) -> str:
-        return f"{self.paper}, {self.where}: “{self.printed}” {self.follows} ({self.computed})"
+        return f"{self.paper}, {self.where}: “{self.printed}” {self.follows} ({self.computed}; read on {self.read})"
 
 
 @cache
@@ -84,8 +89,11 @@ def all_findings() -> Mapping[str, Findings]:
     """File name without its ending -> findings of the checks and notes, by place."""
     found: dict[str, Findings] = {name: defaultdict(list) for name in paper_tables()}
     for name, table in paper_tables().items():
-        for key, text in check(table, load_published(f"{name}.csv")):
+        numbers = load_published(f"{name}.csv")
+        for key, text in (*check(table, numbers), *patterns(table, numbers)):
             found[name][key].append(text)
+    for name, key, text in lengths_and_speeds(paper_tables()):
+        found[name][key].append(text)
     by_paper: dict[str, list[str]] = defaultdict(list)
     for name in paper_tables():
         by_paper[name.partition("_")[0]].append(name)

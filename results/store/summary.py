@@ -224,6 +224,10 @@ class Summary(BaseModel):
     coverage_ci95: Interval | None = None
     coverage_differing: float | None = None
     coverage_differing_ci95: Interval | None = None
+    coverage_emb: float | None = None
+    coverage_emb_ci95: Interval | None = None
+    coverage_logit: float | None = None
+    coverage_logit_ci95: Interval | None = None
     majority_1: float | None = None
     majority_1_ci95: Interval | None = None
     majority_2: float | None = None

@@ -118,7 +118,7 @@ class MiniTask(Task):
             raise TaskError(f"{self.name}: n={n}: this benchmark gives at most {MOST_PROMPTS} prompts")
         return self.prompts_of("test", wanted)
 
-    def prompts_of(self, split: Split, n: int) -> list[Prompt]:
+    def prompts_of(self, split: Split, n: int, seed: int = 0) -> list[Prompt]:
         """The first `n` prompts of a split that have a right answer."""
         known, further = _prompts(self.name, split)
         known.extend(islice(further, max(0, n - len(known))))

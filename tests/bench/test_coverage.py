@@ -67,7 +67,7 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
             rows = own[own["clause"].isin(EMITTED)].sort_values(["cycle", "depth"])
             for row in rows.head(tokens - 1).itertuples():
                 if row.clause != "drawn" and row.token != row.top1:
-                    expected.append((divergence(target.model, text, row.token, row.top1), min(row.u_emb, row.u_logit)))
+                    expected.append((divergence(target.model, text, row.token, row.top1), row.u_emb, row.u_logit))
                 text = [*text, row.token]
             start += tokens
     assert len(found) > 5
@@ -80,9 +80,10 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
 
 def test_shares_by_hand() -> None:
     frame = pd.DataFrame({"clause": ["strict"] * 5 + ["argmax"] + ["relaxed"] * 4 + ["rejected", "drawn"]})
-    found = coverage(frame, [(0.1, 0.2), (0.3, 0.2), (0.0, 0.0), (0.5, 0.6)])
+    found = coverage(frame, [(0.1, 0.2, 0.3), (0.3, 0.2, 0.4), (0.0, 0.0, 0.0), (0.5, 0.6, 0.6)])
     assert (found["accepted"], found["differing"]) == (10, 4)
     assert found["coverage"] == pytest.approx(0.9) and found["coverage_differing"] == 0.75
+    assert (found["coverage_emb"], found["coverage_logit"]) == (0.75, 1.0)
     assert found["coverage_ci95"] == proportion_interval(9, 10)
     empty = coverage(frame.head(0), [])
     assert empty["coverage"] is None and empty["coverage_differing"] is None

@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from bench.config.compose import Composer, composer
+from bench.reports.committed import committed
 from bench.reports.outlook import reachable
 from bench.reports.plan import plan_of
+from bench.reports.steps import with_files
 from bench.run.models import ModelPool
 from results.reports.kinds import parse_report
 from results.store.traces import TraceFolder
@@ -273,6 +275,42 @@ def test_constants_are_measured_before_a_report_that_needs_them(
     assert len([cell for cell in result.cells if cell.config()["rule"]["name"] == "arc"]) == 2
 
 
+@pytest.mark.usefixtures("offline")
+def test_a_dry_run_names_what_is_made_first_and_what_only_its_user_can_bring(command) -> None:
+    """Neither is an error; an option that is wrong is."""
+    for report, pair, foretold in (
+        ("arc_table5", "llama31_8b", "task=oasst1 min_new_tokens=32 max_new_tokens=256"),
+        ("dropmatch_fig5", "llama31_8b_70b", "task=gsm8k_dropmatch task.split=train prompts=4000"),
+        ("dropmatch_fig3", "llama31_8b_70b", "report=dropmatch_fig3: needs a model of meaning: similarity.sentence="),
+    ):
+        result = command(f"report={report}", f"pair={pair}", "dry_run=true")
+        assert result.status == 0 and foretold in result.out, result.out + result.err
+    wrong = command("report=arc_table5", "pair=llama31_8b", "draft.length=-1", "dry_run=true")
+    assert wrong.status == 2 and "draft.length" in wrong.err
+
+
+def test_a_classifier_is_trained_per_data_set() -> None:
+    overrides = ["pair=llama31_8b_70b", "method=autojudge", "draft.length=32"]
+    with composer() as hydra:
+        steps = {task: with_files(hydra, lines := [*overrides, f"task={task}"], hydra.candidate(lines))[1]
+                 for task in ("gsm8k_dropmatch", "livecodebench_v5")}
+    assert "task=gsm8k_dropmatch task.split=train" in str(steps["gsm8k_dropmatch"])
+    assert "task=livecodebench prompts=175" in str(steps["livecodebench_v5"])
+    assert steps["gsm8k_dropmatch"].file != steps["livecodebench_v5"].file
+
+
+def test_what_is_committed_of_a_report(tmp_path: Path) -> None:
+    kept = {"one": ("tiny", [(64, "2026-11-01"), (64, "2026-11-03")]), "one_smollm2": ("smollm2", [(40, "2026-11-02")]),
+            "one_more": ("tiny", [(9, "2026-11-05")]), "traced": ("tiny", [])}
+    for name, (pair, rows) in kept.items():
+        lines = ["report,pair,n,date", *(f"{name},{pair},{n},{date}" for n, date in rows)]
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        (tmp_path / "folder" / f"{name}.csv").write_text("\n".join(lines) + "\n")
+        (tmp_path / "folder" / f"{name}.environment.json").write_text('{"since": "2026-11-04T01:02:03+00:00"}')
+    assert committed("one", tmp_path) == "tiny n=64 2026-11-03; smollm2 n=40 2026-11-02"
+    assert committed("traced", tmp_path) == "tiny 2026-11-04" and committed("two", tmp_path) == "–"
+
+
 def test_several_reports_are_one_command(command, own_conf: Path, tmp_path: Path) -> None:
     flags = ["-cd", str(own_conf)]
     dry = command("report=[own_table,own_figure]", "n=2", "dry_run=true", flags=flags)
@@ -299,6 +337,7 @@ def test_every_report_is_listed_with_its_state(command, own_conf: Path, monkeypa
     monkeypatch.setattr(Composer, "options", lambda hydra, group: listed if group == "report" else real(hydra, group))
     rows = {line.split("│")[1].strip(): line for line in command("report=list", "n=1", flags=flags).out.splitlines()
             if line.startswith("│")}
+    assert "smollm2 n=40" in committed("arc_table2")
     assert "complete" in rows["own_table"] and "not run" in rows["own_figure"] and "task.path" in rows["workload"]
     assert "paper (qwen3_32b)" in rows["mars_table2"] and "its name, every  " in rows["mars_table2"]
     assert "its name, every, all" in rows["own_table"]

@@ -50,6 +50,14 @@ def _contest(n: int) -> dict[str, Any]:
             "private_test_cases": _hidden([form]), "metadata": json.dumps({"func_name": "total"} if by_call else {})}
 
 
+def _message(n: int) -> dict[str, Any]:
+    """A message that begins a conversation, as OpenAssistant/oasst1 has it."""
+    return {"message_id": f"m{n}", "parent_id": None, "user_id": "u", "created_date": "2023-02-05T14:23:50+00:00",
+            "text": f"Name {n + 2} rivers.", "role": "prompter", "lang": "en", "review_count": 3, "review_result": True,
+            "deleted": False, "rank": None, "synthetic": False, "model_name": None, "detoxify": None,
+            "message_tree_id": f"m{n}", "tree_state": "ready_for_export", "emojis": None, "labels": None}
+
+
 CONTESTS = [_contest(n) for n in range(5)]
 ROWS: Mapping[str, list[dict[str, Any]]] = {
     **dict.fromkeys(("gsm8k", "gsm8k_eagle", "gsm8k_mars", "gsm8k_arc", "gsm8k_dropmatch"), WORD_PROBLEMS),
@@ -64,6 +72,9 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
     **dict.fromkeys(("mt_bench", "komt_bench", "spec_bench"), QUESTIONS),
     "alpaca": [{"dataset": "own", "instruction": f"Name {n} birds.", "output": "A crow.", "generator": "text"}
                for n in range(2, 7)],
+    "oasst1": [*map(_message, range(5)),  # left out: an answer, a later turn, another language, a deleted one
+               {**_message(5), "parent_id": "m0", "role": "assistant"}, {**_message(6), "parent_id": "m5"},
+               {**_message(7), "lang": "es"}, {**_message(8), "deleted": True}],
     "cnn_dm": [{"id": f"a{n}", "article": f"{n} ships left the port at dawn.", "highlights": f"{n} ships left port."}
                for n in range(2, 7)],
     "csqa": [
@@ -81,7 +92,7 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
                    (["detectable_format:number_highlighted_sections"], [{"num_highlights": 1}]),
                    (["change_case:english_lowercase"], [{}]),
                    (["startend:quotation"], [{}])])],
-    **dict.fromkeys(("livecodebench", "livecodebench_v6"), CONTESTS),
+    **dict.fromkeys(("livecodebench", "livecodebench_v5", "livecodebench_v6"), CONTESTS),
     "aime24": [{"ID": f"2024-I-{n}", "Problem": f"Find ${n}+1$.", "Solution": rf"$\\boxed{{{n + 1}}}$", "Answer": n + 1}
                for n in range(1, 6)],
     "gpqa_diamond": [

@@ -7,6 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
+from bench.calibrate import Calibrate, coverage
+from bench.config.compose import composer
+from methods.rules._arc_constants import Constants
 from methods.sampling import Sampling
 from methods.training.rules.arc import BoundSample, fit, fit_buckets, inverse_std, measure, union_js, upper_quantile
 from tests.helpers.rule_reference import divergence, softmax
@@ -92,6 +95,36 @@ def test_constants_are_the_quantiles_of_algorithm_1() -> None:
     released = fit(positions, delta=delta, trim=0.005, slack=0.7)
     assert released.c == pytest.approx(np.quantile(np.sort(js / distance)[:398], 0.95))
     assert released.tau > found.tau
+
+
+def test_the_smaller_of_two_bounds_holds_less_often() -> None:
+    """Each bound holds at 1 - delta of what it was fitted on; both at once, which their minimum needs, at least at
+    1 - 2 delta, and at no more where their failures do not overlap."""
+    js = np.concatenate([np.full(900, 0.1), np.full(50, 0.2), np.full(50, 0.3)])
+    distance, margin = js.copy(), js.copy()
+    distance[900:950], margin[950:] = 0.01, 0.01  # one bound fails on these, the other on those
+    rows = zip(js.tolist(), distance.tolist(), margin.tolist(), strict=True)
+    positions = [BoundSample(*row, 0.5) for row in rows]
+    constants = Constants(target="t", fingerprint="f", inv_std=[1.0], buckets=[fit(positions, delta=0.05)])
+    held = coverage(constants, positions)
+    assert held == {"u_emb": 0.95, "u_logit": 0.95, "u_min": 0.9}
+    random = random_positions(2000)
+    held = coverage(constants.model_copy(update={"buckets": [fit(random, delta=0.05)]}), random)
+    assert held["u_emb"] == held["u_logit"] == 0.95 and 0.90 <= held["u_min"] < 0.95
+
+
+@pytest.mark.parametrize(("given", "refused"), [
+    (["pair=llama31_8b"], "task=mini_instruct: the paper calibrates pair=llama31_8b on oasst1; give task=oasst1"),
+    (["pair=qwen3_8b", "task=gsm8k"], "task=gsm8k: the paper calibrates pair=qwen3_8b on oasst1"),
+    (["pair=llama31_8b", "task=oasst1"], ""), (["pair=local", "pair.target=x", "task=gsm8k"], ""), ([], "")])
+def test_the_papers_pairs_are_calibrated_on_its_corpus(given: list[str], refused: str) -> None:
+    with composer(name="calibrate") as hydra:
+        config = hydra.point([*given, "engine.device=cpu"]).config
+    if refused:
+        with pytest.raises(ValueError, match=refused):
+            Calibrate.from_config(config)
+    else:
+        assert Calibrate.from_config(config).alternative == "uniform"
 
 
 def test_buckets_are_fitted_by_themselves() -> None:

@@ -44,8 +44,9 @@ PUBLISHED = {
     "gsm8k_eagle": "eagle/gsm8k/question.jsonl", "humaneval_eagle": "eagle/humaneval/question.jsonl",
     "komt_bench": "komt_bench/question_ko.jsonl", "mbpp": "mbpp/mbpp.jsonl", "spec_bench": "spec_bench/question.jsonl",
 }
-NOT_PUBLISHED_HERE = {"aime24", "gpqa_diamond", "humaneval_plus", "livecodebench", "livecodebench_v6", "mbpp_plus",
-                      "mmlu", "mmlu_pro", "mmlu_pro_arc"}
+NOT_PUBLISHED_HERE = {"aime24", "gpqa_diamond", "humaneval_plus", "livecodebench", "livecodebench_v5",
+                      "livecodebench_v6", "mbpp_plus",
+                      "mmlu", "mmlu_pro", "mmlu_pro_arc", "oasst1"}
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +124,16 @@ def test_choices_are_shuffled_by_the_question(load, tmp_path):
         assert [task.score(prompt, [f"(A) or (B)? The answer is {letter}"]).value
                 for letter in ("(A)", "(B)", "(C)", "(D)")].index(1) == "ABCD".index(right[1])
     assert len({prompt.reference["target"] for prompt in prompts}) > 1
+
+
+def test_conversations_begin_in_english(load, tmp_path):
+    """Of OASST1 the first message of each tree; a sample of them is drawn uniformly, by the seed."""
+    task = load("oasst1", path=str(write_rows(tmp_path, "oasst1")))
+    assert [p.id for p in task.prompts()] == ["m0", "m1", "m2", "m3", "m4"]
+    drawn = [tuple(p.id for p in task.prompts_of("calibration", 2, seed)) for seed in range(40)]
+    assert len(set(drawn)) > 10 and {name for names in drawn for name in names} == {p.id for p in task.prompts()}
+    assert task.prompts_of("calibration", 2, 3) == task.prompts_of("calibration", 2, 3)
+    assert len(task.prompts_of("calibration", 99)) == 5
 
 
 def test_both_splits_of_gsm8k_are_shipped(load):

@@ -2,8 +2,9 @@
 
 For an accepted token x and the target's argmax t, the true next-step divergence is the JS divergence between the
 target's next distributions after x and after t, as in calibration (nats, union of both top 128). The bound is
-min(U_emb, U_logit) of the trace. Both are 0 where x = t. The audit is a separate pass after the trace; it changes
-neither samples nor trace."""
+min(U_emb, U_logit) of the trace. Divergence and bounds are 0 where x = t. Each of the two is calibrated to hold at
+1 - delta; that guarantees 1 - 2 delta for the smaller of both, so each is audited too. The audit is a
+separate pass after the trace; it changes neither samples nor trace."""
 
 from __future__ import annotations
 
@@ -54,34 +55,35 @@ def audit_cells(folders: Sequence[RequestedCell], pool: ModelPool) -> None:
             log.error("%s: not audited: %s", folder.key, format_exception(error))
 
 
-def coverage(frame: pd.DataFrame, divergent: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Shares for which the bound holds, with Wilson intervals: of all accepted tokens, and of those that are not the
-    target's argmax, whose (JS, bound) are `divergent`."""
+def coverage(frame: pd.DataFrame, divergent: Sequence[tuple[float, float, float]]) -> dict[str, Any]:
+    """Shares for which a bound holds, with Wilson intervals: the smaller bound for all accepted tokens; for those that
+    are not the target's argmax, whose (JS, U_emb, U_logit) are `divergent`, the smaller one and each by itself."""
     accepted, differing = int(frame["clause"].isin(KEPT).sum()), len(divergent)
-    broken = sum(js > bound for js, bound in divergent)
-    return {
-        "accepted": accepted, "differing": differing,
-        "coverage": 1 - broken / accepted if accepted else None,
-        "coverage_ci95": proportion_interval(accepted - broken, accepted),
-        "coverage_differing": 1 - broken / differing if differing else None,
-        "coverage_differing_ci95": proportion_interval(differing - broken, differing),
+    broken = sum(js > min(bounds) for js, *bounds in divergent)
+    shares = {
+        "coverage": (broken, accepted), "coverage_differing": (broken, differing),
+        "coverage_emb": (sum(js > emb for js, emb, _ in divergent), differing),
+        "coverage_logit": (sum(js > logit for js, _, logit in divergent), differing),
     }
+    found: dict[str, Any] = {"accepted": accepted, "differing": differing}
+    for name, (faults, of) in shares.items():
+        found |= {name: 1 - faults / of if of else None, f"{name}_ci95": proportion_interval(of - faults, of)}
+    return found
 
 
 def divergences(cell: Cell, pool: ModelPool, samples: Sequence[Sample],
-                frame: pd.DataFrame) -> list[tuple[float, float]]:
-    """(JS, bound) of each accepted draft token that is not the target's argmax, answer by answer."""
+                frame: pd.DataFrame) -> list[tuple[float, float, float]]:
+    """(JS, U_emb, U_logit) of each accepted draft token that is not the target's argmax, answer by answer."""
     target = pool.method(cell).target
     prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
-    pairs: list[tuple[float, float]] = []
+    found: list[tuple[float, float, float]] = []
     for sample in samples:
         for ids, answer, path in _turns(target, prompts[sample.id], sample, frame[frame["prompt"] == sample.id]):
             chosen = path[path["clause"].isin(KEPT) & (path["token"] != path["top1"])]
             argmax: dict[int, int] = dict(zip(chosen.index.tolist(), chosen["top1"].tolist(), strict=True))
             js = next_step_js(target, ids, answer, argmax, TOP)
-            bound = chosen[["u_emb", "u_logit"]].min(axis=1)
-            pairs += [(js[at], float(bound[at])) for at in argmax]
-    return pairs
+            found += [(js[at], float(chosen["u_emb"][at]), float(chosen["u_logit"][at])) for at in argmax]
+    return found
 
 
 def _turns(target: Any, prompt: Prompt, sample: Sample,

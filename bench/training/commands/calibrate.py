@@ -40,6 +40,7 @@ class Calibrate(PairOptions):
 
     prompts: PositiveInt
     positions: PositiveInt
+    min_new_tokens: PositiveInt
     max_new_tokens: PositiveInt
     temperature: float = Field(gt=0)
     top_p: float = Field(gt=0, le=1)
@@ -52,6 +53,17 @@ class Calibrate(PairOptions):
     finite_sample: Bound
     confidence: float = Field(gt=0, lt=1)
     seed: int
+    corpora: dict[str, str]
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Calibrate:
+        """The typed options of a composed configuration. Raises ValueError, one line."""
+        settings = super().from_config(config)
+        corpus, given = settings.corpora.get(settings.pair.name), settings.task.name
+        if corpus not in (None, given):
+            raise ValueError(f"task={given}: the paper calibrates pair={settings.pair.name} on {corpus}; give "
+                             f"task={corpus} (from the hub, or task.path=FILE), or a pair of your own: pair=local")
+        return settings
 
     @property
     def sampling(self) -> Sampling:
@@ -65,7 +77,8 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
     none, lossless = registry.drafter("none")(), registry.rule("lossless")()
     method = build_method(target, None, none, lossless, settings.sampling, 1)
     limits = Limits(settings.max_new_tokens, target.eos_ids)
-    own = ("positions", "max_new_tokens", "temperature", "top_p", "top_k", "alternative", "top", "seed")
+    own = ("positions", "min_new_tokens", "max_new_tokens", "temperature", "top_p", "top_k", "alternative", "top",
+           "seed")
     identity = {"target": target.fingerprint, "task": settings.task.model_dump(mode="json"), "version": task.version,
                 **{name: getattr(settings, name) for name in own}}
 
@@ -73,12 +86,14 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
         [reply] = answers(method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", 1)
         if reply.error is not None:
             raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {reply.error}")
+        if len(reply.output_ids) < settings.min_new_tokens:
+            return []
         samples = measure(target, context(target, prompt, []), reply.output_ids, settings.sampling,
                           count=settings.positions, top=settings.top, alternative=settings.alternative,
                           rng=settings.prompt_rng(prompt, settings.seed))
         return [list(astuple(sample)) for sample in samples]
 
-    prompts = task.prompts_of("calibration", settings.prompts)
+    prompts = task.prompts_of("calibration", settings.prompts, settings.seed)
     rows = settings.map_prompts(identity, prompts, work, "calibrating")
     return [BoundSample(*numbers) for _, samples in rows for numbers in samples]
 
@@ -88,23 +103,36 @@ def constants_of(settings: Calibrate, target: LanguageModel, positions: Sequence
     options = RELEASED if settings.variant == "released" else {}
     edges, buckets = fit_buckets(positions, settings.buckets, delta=settings.delta, bound=settings.finite_sample,
                                  confidence=settings.confidence, **options)
-    plain = settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair"})
+    plain = settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair", "corpora"})
     provenance = {**plain, "dtype": settings.engine.dtype, "n": len(positions), "unit": "nats",
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
-    return Constants(target=settings.provenance_name(target), fingerprint=target.fingerprint, edges=edges,
-                     buckets=buckets, inv_std=inverse_std(target.embedding).tolist(), provenance=provenance)
+    fitted = Constants(target=settings.provenance_name(target), fingerprint=target.fingerprint, edges=edges,
+                       buckets=buckets, inv_std=inverse_std(target.embedding).tolist(), provenance=provenance)
+    return fitted.model_copy(update={"provenance": {**provenance, "coverage": coverage(fitted, positions)}})
 
 
-def bounds(constants: Constants, positions: Sequence[BoundSample]) -> list[float]:
-    """U of each position under the constants of its bucket, nats."""
+def bounds(constants: Constants, positions: Sequence[BoundSample]) -> np.ndarray:
+    """[2, n] U_emb and U_logit of each position under the constants of its bucket, nats."""
     places = np.searchsorted(constants.edges, [p.entropy for p in positions], side="left")
     buckets = [constants.buckets[place] for place in places]
-    return [min(b.c * p.embedding_distance, b.alpha_kappa * p.margin) for b, p in zip(buckets, positions, strict=True)]
+    return np.array([(b.c * p.embedding_distance, b.alpha_kappa * p.margin)
+                     for b, p in zip(buckets, positions, strict=True)]).T
 
 
-def report(constants: Constants, js: Sequence[float], bound: Sequence[float], out: Path) -> str:
-    """What is printed at the end: how often the bound holds, and the constants of each bucket."""
-    lines = [f"{out}: {len(js)} positions, bound holds at {np.mean(np.array(js) <= bound):.1%}"]
+def coverage(constants: Constants, positions: Sequence[BoundSample]) -> dict[str, float]:
+    """Share of the positions at which each bound holds, and their minimum, which decides (eq. 14). Each is fitted to
+    hold at 1 - delta; the minimum of both is then sure to hold at 1 - 2 delta alone."""
+    js, (emb, logit) = np.array([p.js for p in positions]), bounds(constants, positions)
+    named = {"u_emb": emb, "u_logit": logit, "u_min": np.minimum(emb, logit)}
+    return {name: round(float(np.mean(js <= bound)), 4) for name, bound in named.items()}
+
+
+def report(constants: Constants, out: Path) -> str:
+    """What is printed at the end: the prompts, how often the bounds hold, and the constants of each bucket."""
+    made, held = constants.provenance, constants.provenance["coverage"]
+    lines = [f"{out}: {made['n']} positions of {made['prompts']} prompts of {made['task']['name']}",
+             f"  U_emb holds at {held['u_emb']:.1%}, U_logit at {held['u_logit']:.1%}, the smaller of both, which "
+             f"decides, at {held['u_min']:.1%} (sure: 1 - 2 delta = {1 - 2 * made['delta']:.0%})"]
     for number, b in enumerate(constants.buckets, start=1):
         name = f"  bucket {number}: " if constants.edges else "  "
         lines.append(f"{name}c {b.c:.3g}  alpha kappa {b.alpha_kappa:.3g}  tau {b.tau:.3g}  (n {b.n})")
@@ -121,8 +149,8 @@ def run(config: Mapping[str, Any]) -> None:
     positions = measured(settings, target)
     constants = constants_of(settings, target, positions)
     settings.out.write_text(constants.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    js, bound = [p.js for p in positions], bounds(constants, positions)
+    js, bound = [p.js for p in positions], bounds(constants, positions).min(0).tolist()
     with style():
         figure = calibration(js, bound, max(bucket.tau for bucket in constants.buckets), THETA)
         save(figure, settings.out.with_suffix(""))
-    print(report(constants, js, bound, settings.out))
+    print(report(constants, settings.out))

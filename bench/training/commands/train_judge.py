@@ -47,6 +47,10 @@ class TrainJudge(PairOptions):
         settings = super().from_config(config)
         if settings.kind == "judge" and settings.labels is None:
             raise ValueError("kind=judge: learns from labels made by people; give labels=FILE")
+        split = getattr(settings.task.options, "split", None)
+        if settings.labels is None and split == "test" and "train" in getattr(settings.task.options, "splits", ()):
+            raise ValueError(f"task={settings.task.name}: the labels would come from the problems that the classifier "
+                             "is tested on; give task.split=train")
         return settings
 
     @property
