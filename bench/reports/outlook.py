@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from bench.dry_run.plan import config_folder, duration, show_plan
-from bench.reports.committed import committed
 from bench.reports.overrides import Selection
 from bench.reports.plan import plan_of
 from methods.engine.source import Source
 from results.reports.axes import pairs_of
+from results.reports.committed import committed
 from results.reports.layout import published_value
 from results.reports.workload import Workload
 
@@ -45,19 +45,19 @@ def show_reports(reports: Iterable[TableSpec | FigureSpec | Workload], hydra: Co
     for report in reports:
         if isinstance(report, Workload):
             table.add_row(report.name, "its name", "any", "–", "–", "needs your own prompts: task.path=FILE.jsonl",
-                          committed(report.name))
+                          committed(report.name, hydra.options("pair")))
             continue
         pairs = {scale: list(dict.fromkeys(names)) for scale, names in pairs_of(report.axes).items() if names}
         scales = ", ".join(f"{scale} ({', '.join(names)})" if scale == "paper" else scale
                            for scale, names in pairs.items())
         run_by = "its name, every" if report.on_request else "its name, every, all"
         if not report.has_edition(chosen.pairs, chosen.scale):
-            table.add_row(report.name, run_by, scales, "–", "–", f"no edition of {edition}", committed(report.name))
+            table.add_row(report.name, run_by, scales, "–", "–", f"no edition of {edition}", committed(report.name, hydra.options("pair")))
             continue
         plan = plan_of(report, hydra, overrides)
         time = duration([(cell, published_value(plan.spec, coords, "tau")) for coords, cell in plan.cells.items()])
         table.add_row(report.name, run_by, scales or "any", str(len(plan.cells)), time, state(plan, session),
-                      committed(report.name))
+                      committed(report.name, hydra.options("pair")))
     session.print(table)
     session.print("report=all (make tables) runs those marked all, report=every those marked every. Time: if each "
                   "answer has max_new_tokens, on one core at the measured speed of plain decoding, on GPUs as in a "

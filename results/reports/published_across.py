@@ -41,7 +41,8 @@ def labels(tables: Mapping[str, PaperTable]) -> list[Label]:
             if key.value_name == "speedup" and (method := table.methods.get(key.row)) is not None:
                 pair, column = (table.same.get(name, name) for name in (key.pair, key.column))
                 tau = numbers.get(key._replace(value_name="tau"))
-                prints[pair, method, column].append((table.source, key.row, printed.value, tau and tau.value))
+                prints[pair, method, column].append(
+                    (table.source, key.row, printed.value, None if tau is None else tau.value))
     return [Label(*place, tuple(found)) for place, found in sorted(prints.items())
             if len({source.partition(",")[0] for source, *_ in found}) > 1]
 
@@ -61,8 +62,8 @@ def lengths_and_speeds(tables: Mapping[str, PaperTable]) -> Iterator[tuple[str, 
             speeds = _of(key, "tokens_per_s", others) if key.value_name == "tokens_per_s" else []
             if speeds and not min(speeds) - EPS <= printed.value <= max(speeds) + EPS:
                 source = tables[table.lengths.file].source
-                yield file, key, (f"{source} has {min(speeds)} to {max(speeds)} tokens/s for this pair, task and method "
-                                  "over its draft lengths: a factor of "
+                yield file, key, (f"{source} has {min(speeds)} to {max(speeds)} tokens/s for this pair, task and "
+                                  "method over its draft lengths: a factor of "
                                   f"{printed.value / max(speeds):.2f} above the fastest")
 
 
