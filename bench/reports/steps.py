@@ -39,7 +39,8 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "arc": Kind("bench.train calibrate", "calibration/{}.json", ("task=oasst1", "min_new_tokens=32", "max_new_tokens=256")),
+    "arc": Kind("bench.train calibrate", "calibration/{}.json",
+                ("task=oasst1", "min_new_tokens=32", "max_new_tokens=256")),
     "autojudge": Kind("bench.train judge", "judge/{}_autojudge.json",
                       ("task=gsm8k_dropmatch", "task.split=train", "prompts=4000"),
                       {"livecodebench_v5": ("task=livecodebench", "prompts=175")}),
@@ -74,7 +75,8 @@ def with_files(hydra: Composer, overrides: Sequence[str], found: Candidate) -> t
         return hydra.candidate([*overrides, f"pair.{found.lacks}={file}"]), None
     given = {key_of(line): line for line in overrides if key_of(line).partition(".")[0] in ("pair", "engine")}
     own = () if hydra.config_dir is None else ("--config-dir", hydra.config_dir)
-    return found, Step((*kind.command.split(), *own, *given.values(), *kind.of_task.get(task, kind.overrides), f"out={file}",
+    options = kind.of_task.get(task, kind.overrides)
+    return found, Step((*kind.command.split(), *own, *given.values(), *options, f"out={file}",
                         f"work={file.with_suffix('')}"), file)
 
 

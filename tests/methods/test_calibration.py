@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from bench.calibrate import Calibrate, coverage
 from bench.config.compose import composer
+from bench.training.commands.calibrate import Calibrate, coverage
 from methods.rules._arc_constants import Constants
 from methods.sampling import Sampling
 from methods.training.rules.arc import BoundSample, fit, fit_buckets, inverse_std, measure, union_js, upper_quantile
