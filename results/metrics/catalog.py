@@ -264,13 +264,9 @@ _TRACED = (
     Metric("coverage", "JS ≤ U_min", "%", 1, "higher",
            "Accepted draft tokens for which ARC-Decode's bound holds: the JS divergence between the target's next "
            "distributions after this token and after its own argmax is at most U_min. Interval: Wilson."),
-    Metric("coverage_differing", "Where x ≠ t", "%", 1, "higher",
-           "JS ≤ U_min among the accepted draft tokens that are not the target's argmax; for the others the "
-           "divergence is 0."),
-    Metric("coverage_emb", "JS ≤ U_emb", "%", 1, "higher",
-           "The bound from embeddings by itself, among the accepted draft tokens that are not the target's argmax."),
-    Metric("coverage_logit", "JS ≤ U_logit", "%", 1, "higher",
-           "The bound from logits by itself, among the accepted draft tokens that are not the target's argmax."),
+    *(Metric(f"coverage_{name}", title, "%", 1, "higher", "JS ≤ the bound among the accepted draft tokens that are not "
+             "the target's argmax: U_min, and each of its two bounds by itself.")
+      for name, title in (("differing", "Where x ≠ t"), ("emb", "JS ≤ U_emb"), ("logit", "JS ≤ U_logit"))),
     *(Metric(f"majority_{i}", f"{i} agree", "%", 2, None,
              f"Tested contexts in which exactly {i} dropout heads agree on a token (DropMatch, Table 2).")
       for i in range(1, 6)),
