@@ -43,21 +43,22 @@ def show_reports(reports: Iterable[TableSpec | FigureSpec | Workload], hydra: Co
     edition = f"pair={','.join(chosen.pairs)}" if chosen.pairs else f"scale={chosen.scale}"
     table = Table(*COLUMNS, title=f"reports; cells, time and state of {edition}", title_justify="left")
     for report in reports:
+        kept = committed(report.name, hydra.options("pair"))
         if isinstance(report, Workload):
             table.add_row(report.name, "its name", "any", "–", "–", "needs your own prompts: task.path=FILE.jsonl",
-                          committed(report.name, hydra.options("pair")))
+                          kept)
             continue
         pairs = {scale: list(dict.fromkeys(names)) for scale, names in pairs_of(report.axes).items() if names}
         scales = ", ".join(f"{scale} ({', '.join(names)})" if scale == "paper" else scale
                            for scale, names in pairs.items())
         run_by = "its name, every" if report.on_request else "its name, every, all"
         if not report.has_edition(chosen.pairs, chosen.scale):
-            table.add_row(report.name, run_by, scales, "–", "–", f"no edition of {edition}", committed(report.name, hydra.options("pair")))
+            table.add_row(report.name, run_by, scales, "–", "–", f"no edition of {edition}", kept)
             continue
         plan = plan_of(report, hydra, overrides)
         time = duration([(cell, published_value(plan.spec, coords, "tau")) for coords, cell in plan.cells.items()])
         table.add_row(report.name, run_by, scales or "any", str(len(plan.cells)), time, state(plan, session),
-                      committed(report.name, hydra.options("pair")))
+                      kept)
     session.print(table)
     session.print("report=all (make tables) runs those marked all, report=every those marked every. Time: if each "
                   "answer has max_new_tokens, on one core at the measured speed of plain decoding, on GPUs as in a "

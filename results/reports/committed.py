@@ -13,8 +13,8 @@ ALONE = "tiny"
 
 
 def committed(report: str, pairs: Collection[str], folder: Path = MEASURED) -> str:
-    """`tiny n=64 2026-11-23; smollm2 n=40 2026-11-24`, or a dash: pair, prompts and last day of each edition of a report
-    on one of these pairs that is kept in `folder`. Figures of traced positions keep no number of prompts."""
+    """`tiny n=64 2026-11-23; smollm2 n=40 2026-11-24`, or a dash: pair, prompts and last day of each edition of a
+    report on one of these pairs that is kept in `folder`. Figures of traced positions keep no number of prompts."""
     found = []
     for path in sorted(folder.glob(f"*/{report}*.environment.json")):
         edition = path.name.removesuffix(".environment.json")
