@@ -7,7 +7,19 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from tests.attack import corruption, determinism, disk, foreign, hostile, kills, races, refusals, surroundings, warm
+from tests.attack import (
+    corruption,
+    determinism,
+    disk,
+    foreign,
+    hostile,
+    kills,
+    models,
+    races,
+    refusals,
+    surroundings,
+    warm,
+)
 from tests.attack.part import Part, Tally, run
 from tests.helpers.sandbox_table import machine
 
@@ -16,15 +28,16 @@ BEGIN, END = "<!-- table of the campaign: begin -->\n", "<!-- table of the campa
 HEADER = ("part", "tried", "survived", "seconds", "budget", "seed")
 PARTS = (
     Part("commands", "wrong commands", 400, refusals.trials),
-    Part("kills", "kill -9 of a run", 480, kills.trials),
+    Part("kills", "kill -9 of a run", 390, kills.trials),
+    Part("launched", "kill -9 of workers", 150, kills.launched),
     Part("races", "8 processes on one store", 120, races.trials),
     Part("disk", "full disk", 120, disk.trials, disk.missing),
     Part("corruption", "damaged store", 300, corruption.trials),
     Part("hostile", "hostile programs", 200, hostile.trials, hostile.missing),
-    Part("determinism", "determinism", 480, determinism.trials),
+    Part("determinism", "determinism", 420, determinism.trials),
     Part("archives", "archives to merge", 120, foreign.archives),
     Part("imports", "files to import", 120, foreign.imports),
-    Part("models", "GGUF files", 90, foreign.models),
+    Part("models", "GGUF files", 90, models.trials),
     Part("kept", "kept folders", 120, surroundings.kept),
     Part("prune", "a store with the user's files", 60, surroundings.prune),
     Part("server", "the viewer's server", 90, surroundings.server),

@@ -1,4 +1,4 @@
-"""Files from elsewhere: archives to merge, answers to import, model files. Each is read whole or refused in one line,
+"""Files from elsewhere: archives to merge and answers to import. Each is read whole or refused in one line,
 and nothing is written outside the folder that the command names."""
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 import random
 import shutil
 import signal
-import struct
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -65,9 +64,9 @@ def archives(field: Field) -> Iterator[Trial]:
         file, into = outside / "a.tar", field.folder / "into"
         names = field.draw.choices(list(MEMBERS), k=field.draw.randint(1, 4))
         _pack(file, store, names, outside, field.draw)
-        damage = field.draw.choice(list(BYTES)) if field.draw.random() < 0.4 else ""
+        damage = field.draw.choice(list(ARCHIVES)) if field.draw.random() < 0.4 else ""
         if damage:
-            file.write_bytes(BYTES[damage](file.read_bytes(), field.draw))
+            file.write_bytes(ARCHIVES[damage](file.read_bytes(), field.draw))
         before = snapshot(outside)
         ended = warm.start(["bench.merge", f"store.dir={into}", f"from={file}"], field.folder / "log").ended(LIMIT)
         spoilt = ended.status == 1 and all(line.startswith("left alone: ") for line in ended.errors)
@@ -146,6 +145,7 @@ MEMBERS: Mapping[str, Callable[[Path], list[tuple[tarfile.TarInfo, bytes]]]] = {
     "control characters": lambda out: [_member("store/\x1b[2J\nnotes.txt", b"x")],
     "files that no cell has": lambda out: [_member("store/.git/config", b"x"), _member("store/notes.md", b"x")],
     "many members": lambda out: [_member(f"store/f{number}") for number in range(5000)],
+    "zeros": lambda out: [_member("store/zeros", bytes(30_000_000))],
     "another owner": lambda out: [_member("store/own.txt", b"x", uid=1 << 20, gid=1 << 20, mode=0o4777)],
 }
 """Name -> members of an archive, of which none may be written; the path is a folder of the user's."""
@@ -153,7 +153,8 @@ MEMBERS: Mapping[str, Callable[[Path], list[tuple[tarfile.TarInfo, bytes]]]] = {
 
 def _pack(file: Path, store: Path, names: list[str], outside: Path, draw: random.Random) -> None:
     """An archive of the store with hostile members before and behind its cells."""
-    with tarfile.open(file, "w", format=draw.choice([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])) as archive:
+    mode: Any = draw.choice(["w", "w:gz", "w:bz2", "w:xz"])
+    with tarfile.open(file, mode, format=draw.choice([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])) as archive:
         behind = draw.random() < 0.5
         for late in (False, True):
             if late == behind:
@@ -177,6 +178,8 @@ BYTES: Mapping[str, Callable[[bytes, random.Random], bytes]] = {
     "zeros inside": lambda content, draw: content[:(at := draw.randrange(len(content)))] + bytes(600) + content[at:],
     "another beginning": lambda content, draw: draw.randbytes(40) + content,
 }
+ARCHIVES = {**BYTES, "headers of headers": lambda content, draw: 3000 * (
+    _member("x", bytes(512), type=tarfile.GNUTYPE_LONGNAME)[0].tobuf(tarfile.GNU_FORMAT) + bytes(512)) + content}
 VALUES: Mapping[str, Any] = {
     "10^400": 10 ** 400, "2^63": 1 << 63, "-1": -1, "1e308": 1e308, "a text": "x", "null": None, "true": True,
     "an empty list": [], "an object": {"a": 1}, "a list of lists": [[[]]], "0": 0, "a fraction": 0.5,
@@ -184,7 +187,9 @@ VALUES: Mapping[str, Any] = {
 
 
 def imports(field: Field) -> Iterator[Trial]:
-    """Files of every format with one value replaced, lines moved, nested deeply, or bytes damaged; then `kill -9`."""
+    """Files of every format with one value replaced, lines moved, nested deeply, or bytes damaged; then `kill -9`, also
+    of exports."""
+    store = measured(field.folder / "measured")
     files = {name: EXCHANGED / f"{name}.jsonl" for name in ("spec_bench", "vllm", "aiperf")}
     files["lm_eval"] = next(EXCHANGED.glob("samples_*.jsonl"))
     for number in range(6 if field.short else 10_000):
@@ -196,6 +201,7 @@ def imports(field: Field) -> Iterator[Trial]:
         if number % 20 == 19:
             file.write_bytes(files[name].read_bytes())
             yield _killed_import(name, file, into, field)
+            yield _killed_export(store, field)
         else:
             what = _damage(files[name], file, field.draw)
             ended = _import(name, file, into, field)
@@ -215,6 +221,31 @@ def _killed_import(name: str, file: Path, into: Path, field: Field) -> Trial:
     fault = _killed(command, field, lambda: "")
     left = [path.name for path in into.rglob("*") if path.name.startswith(".") and path.name != ".lock"]
     return Trial(f"{name}: {KILLS} imports killed", fault or (f"left: {left[0]}" if left else ""))
+
+
+def _killed_export(store: Path, field: Field) -> Trial:
+    """Exports that are killed leave whole files alone."""
+    out = field.folder / "out"
+    name = field.draw.choice(["parquet", "parquet", "vllm", "spec_bench", "lm_eval", "aiperf"])
+    command = ["bench.exchange", f"to={name}", f"store.dir={store}", f"out={out}", "prompts=all"]
+    fault = _killed(command, field, lambda: next(filter(None, map(_unfinished, out.rglob("*"))), ""))
+    left = [path.name for path in out.rglob(".*")]
+    warm.remove(out)
+    return Trial(f"{name}: {KILLS} exports killed", fault or (f"left: {left[0]}" if left else ""))
+
+
+def _unfinished(file: Path) -> str:
+    """Why a file of an export is none."""
+    import pyarrow.parquet as pq
+
+    try:
+        if file.suffix == ".parquet":
+            pq.ParquetFile(file).metadata  # noqa: B018  its footer comes last
+        elif file.suffix == ".jsonl" and not file.read_bytes().endswith(b"\n"):
+            return f"{file.name} ends within a line"
+    except (OSError, ValueError) as error:
+        return f"{file.name}: {error}"
+    return ""
 
 
 def _damage(source: Path, file: Path, draw: random.Random) -> str:
@@ -254,48 +285,3 @@ def _replace_value(data: Any, draw: random.Random) -> tuple[str, str]:
     name = draw.choice(list(VALUES))
     holder[key] = VALUES[name]
     return path.lstrip("."), name
-
-
-def models(field: Field) -> Iterator[Trial]:
-    """GGUF files: headers that announce more than there is, and damaged copies of a real one."""
-    real = _small_gguf(field.folder)
-    heads = {"an array of 2^40": _header(_text("a") + struct.pack("<IIQ", 9, 6, 1 << 40)),
-             "2^62 keys": _header(b"", keys=1 << 62), "2^62 tensors": _header(b"", tensors=1 << 62, keys=0),
-             "a text of 2^60 bytes": _header(struct.pack("<Q", 1 << 60)),
-             "arrays in arrays": _header(_text("a") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 40),
-             "an array of 2^40 texts": _header(_text("a") + struct.pack("<IIQ", 9, 8, 1 << 40)),
-             "an unknown type": _header(_text("a") + struct.pack("<I", 99))}
-    for number in range(4 if field.short else 10_000):
-        file = field.folder / "model.gguf"
-        if number < len(heads):
-            name, content = list(heads.items())[number]
-        else:
-            kind = field.draw.choice(list(BYTES))
-            begin = field.draw.randrange(200, 4000)  # in the header, not in the weights
-            name, content = f"{kind}, header", BYTES[kind](real[:begin], field.draw) + real[begin:]
-        file.write_bytes(content)
-        ended = warm.start(["bench", "method=pld", "task=mini_chat", "n=1", "timed=0", "decoding.max_new_tokens=2",
-                            f"pair.target={file}", "engine.threads=1", f"output.dir={field.folder / 'out'}"],
-                           field.folder / "log", {"LEEWAY_CACHE": str(field.folder / "gguf")}).ended(LIMIT)
-        fault = answered(ended) if ended.status != 1 or ended.traceback else ""
-        yield Trial(name, fault or (f"{ended.seconds:.0f} s" if ended.seconds > 30 else ""))
-        for made in ("out", "gguf"):
-            warm.remove(field.folder / made)
-
-
-def _text(text: str) -> bytes:
-    return struct.pack("<Q", len(text)) + text.encode()
-
-
-def _header(rest: bytes, tensors: int = 0, keys: int = 1) -> bytes:
-    return b"GGUF" + struct.pack("<IQQ", 3, tensors, keys) + rest + bytes(60)
-
-
-def _small_gguf(folder: Path) -> bytes:
-    from tests.helpers.tiny_gguf import write_gguf
-
-    file = folder / "real.gguf"
-    process = warm.FORK.Process(target=write_gguf, args=(file, warm.PROJECT / "models" / "tiny" / "target"))
-    process.start()  # a thread of torch would not survive the forks that follow
-    process.join()
-    return file.read_bytes()

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.attack import warm
@@ -22,13 +23,14 @@ RUNS = (
     ("-m method=ar,pld task=mini_code n=4 decoding.max_new_tokens=160", 2),
 )
 """Commands, and in how many of ten kills each is killed: with a batch, traced, scored in the sandbox."""
+LAUNCHED = "-m method=sps task=mini_gsm,mini_chat n=3 decoding.max_new_tokens=12 timed=0 launch.parallel=2"
 
 
 class Killed:
     """A command that is killed and started again until it ends by itself, and what an undisturbed run decodes."""
 
-    def __init__(self, words: str, folder: Path) -> None:
-        self.words, self.folder, self.stores = words.split(), folder, 0
+    def __init__(self, words: str, folder: Path, real: bool = False) -> None:
+        self.words, self.folder, self.real, self.stores = words.split(), folder, real, 0
         self.undisturbed = folder / "undisturbed"
         ended = self._start(self.undisturbed).ended(LIMIT)
         if ended.status != 0:
@@ -69,8 +71,9 @@ class Killed:
         """Let the run that was killed last end by itself."""
         before = lines(self.output / "store")
         ended = self._start(self.output).ended(LIMIT)
-        name = f"{' '.join(self.words)}: completed after the last kill"
-        return Trial(name, self._fault(before, ended, complete=True))
+        fault = self._fault(before, ended, complete=True)
+        self.stores += 1
+        return Trial(f"{' '.join(self.words)}: completed after the last kill", fault)
 
     def _turn_the_clock_back(self) -> None:
         """Make every file of the store a day newer than the clock, as they are after the clock was set back."""
@@ -79,7 +82,7 @@ class Killed:
             os.utime(path, (later, later), follow_symlinks=False)
 
     def _start(self, output: Path, real: bool = False) -> warm.Running:
-        start = warm.real if real else warm.start
+        start = warm.real if real or self.real else warm.start
         return start(["bench", *self.words, "engine.threads=1", f"output.dir={output}"], self.folder / "log")
 
     def _orphans(self, running: warm.Running) -> str:
@@ -97,6 +100,18 @@ class Killed:
             return f"status {ended.status}: {' / '.join(ended.errors)[-300:]}"
         return (lost(before, lines(store)) or (doubled(store) or leftovers(store) if complete else "")
                 or difference(decoded(store), self.expected, complete=complete))
+
+
+def launched(field: Field) -> Iterator[Trial]:
+    """One process of a command with workers is killed, a worker, a process of Ray or the command itself; then the same
+    command ends by itself."""
+    names = ["local", *(["ray"] if find_spec("ray") else [])]
+    runs = [Killed(f"{LAUNCHED} launch={name}", field.folder / name, real=True) for name in names]
+    for _ in range(1 if field.short else 10_000):
+        run = field.draw.choice(runs)
+        if (trial := run.kill(field)) is not None:
+            yield trial
+            yield run.complete()
 
 
 def trials(field: Field) -> Iterator[Trial]:

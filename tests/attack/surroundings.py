@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -65,6 +66,8 @@ def prune(field: Field) -> Iterator[Trial]:
         chosen = field.draw.sample(IN_STORE, field.draw.randint(1, 4))
         for name in chosen:
             _write(store / name, "the user's own\n")
+        if field.draw.random() < 0.5:
+            chosen += _stale(store)
         if linked := field.draw.random() < 0.5:
             (store / field.draw.choice(["link", ".link.leeway", "mars-0123456789"])).symlink_to(outside)
         before, again = (snapshot(outside), snapshot(store)), field.draw.choice(["true", "yes"])
@@ -72,11 +75,29 @@ def prune(field: Field) -> Iterator[Trial]:
         second = warm.start(["bench.status", f"store.dir={store}", "prune=yes"], field.folder / "log").ended(LIMIT)
         after = snapshot(store)
         changed = [name for name in _mine(before[1], chosen, linked) if after.get(name) != before[1][name]]
-        fault = (answered(ended) or answered(second) or (f"{changed[0]} was changed or removed" if changed else "")
+        fault = (_pruned(ended) or _pruned(second) or (f"{changed[0]} was changed or removed" if changed else "")
                  or ("a file outside the store was changed" if snapshot(outside) != before[0] else "")
                  or _lost(store, expected))
         yield Trial(f"prune={again}: {', '.join(chosen)}{', a link' * linked}", fault)
         warm.remove(store)
+
+
+def _stale(store: Path) -> list[str]:
+    """Make a copy of a cell that no command reads any longer, with files of the user; returns these."""
+    cell, old = next(store.glob("*mars*")), store / "old-0123456789"
+    shutil.copytree(cell, old)
+    config = old / "cell.yaml"
+    config.write_text(re.sub(r"(?m)^identity: \d+", "identity: 1", config.read_text()))
+    names = ["old-0123456789/notes.md", "old-0123456789/trace/.own/a"]
+    for name in names:
+        _write(store / name, "the user's own\n")
+    return names
+
+
+def _pruned(ended: warm.Ended) -> str:
+    """As `answered`; what is left because the user's files are in it is named."""
+    left = ended.status == 1 and all(line.startswith("left: ") for line in ended.errors) and not ended.traceback
+    return "" if left else answered(ended)
 
 
 def _mine(before: dict[str, str], chosen: list[str], linked: bool) -> list[str]:
@@ -86,7 +107,8 @@ def _mine(before: dict[str, str], chosen: list[str], linked: bool) -> list[str]:
 
 
 def _lost(store: Path, expected: Decoded) -> str:
-    """The cells of a store that differ from what was measured."""
+    """The cells of a store that differ from what was measured; a stale copy, sealed under another name, is none."""
+    warm.remove(store / "old-0123456789")
     return difference({key: cell for key, cell in decoded(store).items() if key in expected}, expected)
 
 
@@ -102,22 +124,22 @@ def server(field: Field) -> Iterator[Trial]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     running = warm.start(["bench.view", f"store.dir={store}", f"port={port}"], field.folder / "log", cpu=3600)
-    samples = next(store.glob("*mars*")) / "samples.jsonl"
-    whole = samples.read_bytes()
+    wholes = {file: file.read_bytes() for file in sorted(next(store.glob("*mars*")).iterdir()) if file.name != ".lock"}
     try:
         if not _waits(port, running):
             raise RuntimeError("the server does not answer")
         for number in range(20 if field.short else 10_000):
-            damaged = number % 7 == 6
-            if damaged:
-                samples.write_bytes(whole[:field.draw.randrange(len(whole))] + b"\xff{")
+            damaged = field.draw.choice(list(wholes)) if number % 5 == 0 else None
+            if damaged is not None:
+                damaged.write_bytes(wholes[damaged][:field.draw.randrange(len(wholes[damaged]))] + b"\xff{")
             what = field.draw.choice(REQUESTS)
             _send(port, what)
             fault = "" if running.poll() is None else "the server ended"
             fault = fault or ("" if _status(port, "/live.json") == 200 else "/live.json is not answered")
             fault = fault or ("" if number % 5 or _status(port, "/") == 200 else "/ is not answered")
-            samples.write_bytes(whole)
-            yield Trial(f"{what[:60]!r}{', a damaged cell' * damaged}", fault)
+            if damaged is not None:
+                damaged.write_bytes(wholes[damaged])
+            yield Trial(f"{what[:60]!r}{f', damaged {damaged.name}' if damaged else ''}", fault)
     finally:
         warm.end(running.session())
     ended = running.ended(LIMIT)
