@@ -257,10 +257,10 @@ class Cell(Section):
         return {role: origin for role, origin in origins.items() if origin is not None}
 
     def environment(self, argv: list[str]) -> dict[str, Any]:
-        """The command, the machine, the versions and the cell's models, as environment.json holds them. Raises
-        ModelError."""
+        """Command, machine, versions, models and kernels, as environment.json holds them. Raises ModelError."""
         spread = {"mode": self.engine.parallel, "devices": self.engine.devices}
-        return environment(argv, self.engine.device, spread, self.fingerprints(), self.dequantised())
+        found = environment(argv, self.engine.device, spread, self.fingerprints(), self.dequantised())
+        return found | {"kernels": self.engine.kernels(self.fingerprints())}
 
     def identity(self) -> dict[str, Any]:
         """All that decides the tokens, with the content of every file in place of its path. Raises ModelError,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import Field, ValidationInfo, field_validator
 
 from bench.config.errors import ConfigError
 from bench.config.section import Section
 from methods.engine import ranks
-from methods.engine.families import DecoderName, EngineName, GraphsName, ParallelName
+from methods.engine.families import DecoderName, EngineName, GraphsName, PackName, ParallelName
 from methods.engine.source import DType
 
 MOST_THREADS = 1024
@@ -27,6 +29,8 @@ class Engine(Section):
     parallel  how the target is divided among several devices. tensor: each holds a part of every layer, in a separate
               process (`methods/engine/team.py`); layers: each holds some of the layers.
     devices   how many; 1 for parallel=none.
+    pack      auto: on the CPU weights are multiplied by the kernels that are fastest here, some on a copy in another
+              layout, where that fits (`methods/engine/products.py`); off: by PyTorch's plain product.
     graphs    on: forwards and decisions are recorded as CUDA graphs and replayed; auto: on with CUDA and one device.
     """
 
@@ -37,6 +41,7 @@ class Engine(Section):
     parallel: ParallelName = "none"
     devices: int = Field(1, ge=1, le=MOST_DEVICES)
     graphs: GraphsName = "off"
+    pack: PackName = "auto"
     name: EngineName = "lab"
 
     @field_validator("graphs")
@@ -81,6 +86,24 @@ class Engine(Section):
         if device == "auto":
             return "cuda" if torch.cuda.is_available() else "cpu"
         return device
+
+    @property
+    def packed_threads(self) -> int | None:
+        """With how many CPU threads kernels are chosen for the models' weights; None: none are chosen."""
+        if self.pack == "off" or self.parallel != "none" or not self.device.startswith("cpu"):
+            return None
+        from methods.engine.clock import DEFAULT_THREADS  # only here: a refused command should not cost torch
+
+        return self.threads or DEFAULT_THREADS
+
+    def kernels(self, models: Mapping[str, str]) -> dict[str, dict[str, str] | None]:
+        """Role -> shape of weight -> the kernels that were chosen for it on this machine; empty where the plain product
+        serves, None where the model was not loaded here yet. `models`: role -> fingerprint."""
+        if (threads := self.packed_threads) is None:
+            return {}
+        from methods.engine.products import known
+
+        return {role: known(digits, self.dtype, threads) for role, digits in models.items()}
 
     def check_device(self) -> None:
         """Raises ConfigError for a GPU that this machine does not have."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -41,7 +41,7 @@ class Part:
 class Estimate:
     """`slots` tokens a row in `rows` rows; `working` is the largest of what a prefill and a verification of `nodes`
     nodes hold for a moment, an estimate: mask, activations of one layer, features, logits and probabilities. `missing`:
-    role -> source of models whose size is not known."""
+    role -> source of models whose size is not known. `copies`: bytes of weights in other layouts, at most."""
 
     parts: tuple[Part, ...]
     rows: int
@@ -49,10 +49,11 @@ class Estimate:
     nodes: int
     working: int
     missing: Mapping[str, str] = field(default_factory=dict)
+    copies: int = 0
 
     @property
     def total(self) -> int:
-        return self.working + sum(part.weights + part.cache for part in self.parts)
+        return self.working + self.copies + sum(part.weights + part.cache for part in self.parts)
 
 
 def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None) -> Estimate:
@@ -90,7 +91,22 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
     wanted = len(cell.drafter.options.features(target))
     return Estimate(tuple(parts), cell.batch, slots, nodes,
                     max(_working(target, cell.batch, prompt, slots, 1, wanted),
-                        _working(target, cell.batch, nodes, slots, nodes, wanted)))
+                        _working(target, cell.batch, nodes, slots, nodes, wanted)), copies=_copies(cell, models, parts))
+
+
+def _copies(cell: Cell, models: Mapping[str, LanguageModel | Head], parts: Sequence[Part]) -> int:
+    """Bytes that weights in other layouts take at most. A head follows its target, a cut shares its target's copies."""
+    from methods.engine.products import copied_bytes, shapes
+
+    target, threads = models["target"].model, cell.engine.packed_threads
+    dtype = next(target.parameters()).dtype
+    if threads is None or not (copied := copied_bytes(shapes(target), dtype, threads)):
+        return 0
+    for part in parts[1:]:
+        beside = part.role == "draft" and Source.of(part.source).is_cut
+        smallest = {} if part.role in cell.pair.causal_roles else {"smallest": 0}
+        copied += part.weights if beside else copied_bytes(shapes(models[part.role].model), dtype, threads, **smallest)
+    return copied
 
 
 def _outline(model: LanguageModel | Head) -> tuple[int, int, bool]:

@@ -164,6 +164,8 @@ def _show_point(found: DryRunEntry, session: Session) -> None:
         table.add_row(f"{part.role}: {part.source}", size(part.weights), size(part.cache))
     for role, source in memory.missing.items():
         table.add_row(f"{role}: {source}", "unknown", "unknown")
+    if memory.copies:
+        table.add_row("copies in faster layouts (at most)", size(memory.copies), "")
     table.add_row("largest forward (estimate)", "", size(memory.working) if memory.working else "unknown")
     table.add_row("total", _total(memory), "", style="bold")
     session.print(table)

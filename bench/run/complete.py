@@ -110,6 +110,7 @@ class Completion:
             baselines = [baseline for baseline in self._baselines(mine) if self._lacks(baseline)]
             claims, written = claim([*baselines, *mine], self._store, locks)
             names, refused = {cell.name for cell in mine}, refused | written
+            self._engine.prepare([one.cell for one in claims.values()])
             self._decode(claims, names)
             needed = {held.cell.baseline().name for held in claims.values()}
             for baseline in baselines:

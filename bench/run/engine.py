@@ -69,6 +69,9 @@ class Engine(Protocol):
     def keep_only(self, cells: Sequence[Cell]) -> None:
         """Free what these cells do not need."""
 
+    def prepare(self, cells: Sequence[Cell]) -> None:
+        """Called before other processes decode these cells: choose what all of them must share."""
+
 
 class Engines:
     """The engines of this process; an engine itself. `remember`: prompts that were read are remembered, so that it must
@@ -95,6 +98,11 @@ class Engines:
         """As `Engine.keep_only`."""
         for name, engine in self._made.items():
             engine.keep_only([cell for cell in cells if cell.engine.name == name])
+
+    def prepare(self, cells: Sequence[Cell]) -> None:
+        """As `Engine.prepare`."""
+        for name in {cell.engine.name for cell in cells}:
+            self._engine(name).prepare([cell for cell in cells if cell.engine.name == name])
 
     def _engine(self, name: str) -> Engine:
         if name not in self._made:

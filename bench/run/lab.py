@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from bench.run.timed_pass.profiling import Phases
 from methods.decode import Limits, Request, check_fit, generate
 from methods.engine import roofline
 from methods.engine.margin import next_logits
+from methods.engine.source import ModelError
 from methods.likelihood import generate_with_nll
 from methods.trace import Traced, traced
 
@@ -81,3 +83,11 @@ class Lab:
 
     def keep_only(self, cells: Sequence[Cell]) -> None:
         self.pool.keep_only(cells)
+
+    def prepare(self, cells: Sequence[Cell]) -> None:
+        """Choose the kernels for models of these cells that were not yet loaded on this machine."""
+        pool = ModelPool()
+        for cell in cells:
+            with suppress(ModelError):  # whoever loads it to decode records why it cannot be loaded
+                if None in cell.engine.kernels(cell.fingerprints()).values():
+                    pool.method(cell)

@@ -12,6 +12,7 @@ from methods.engine.cut import load_cut
 from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
 from methods.engine.prefills import Prefills
+from methods.engine.products import note_shared, products_of
 from methods.engine.ranks import team_of
 from methods.engine.source import ModelError, Source
 from methods.engine.vocabulary import check_same_vocabulary
@@ -34,8 +35,12 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
     is a cut shares its weights. Raises ValueError, ModelError."""
     pair.check(role)
     checkpoint = pair.checkpoint(role)
+    threads = engine.packed_threads
     if role == "draft" and Source.of(checkpoint.source).is_cut:
-        return load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
+        cut = load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
+        if threads is not None:
+            note_shared(cut.model, cut.fingerprint, threads)
+        return cut
     team = team_of(engine.devices) if engine.parallel == "tensor" and role == "target" else None
     model = load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
                        trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
@@ -43,6 +48,8 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
                        decoder=engine.decoder, team=team,
                        devices=engine.devices if engine.parallel == "layers" and role == "target" else 1)
     model.graphs = Graphs() if engine.graphs == "on" else None
+    if threads is not None:
+        model.products = products_of(model.model, model.fingerprint, threads)
     return model
 
 
@@ -136,7 +143,8 @@ def _key(cell: Cell, role: str) -> Hashable:
     target: it shares its weights."""
     pair, engine = cell.pair, cell.engine
     checkpoint = pair.checkpoints.get(role)
-    settings = engine.dtype, engine.device, engine.decoder, engine.graphs, engine.parallel, engine.devices
+    settings = engine.dtype, engine.device, engine.decoder, engine.graphs, engine.pack, engine.threads, \
+        engine.parallel, engine.devices
     key = checkpoint, *settings, pair.trust_remote_code, pair.chat_template, pair.thinking
     is_cut = role == "draft" and checkpoint is not None and Source.of(checkpoint.source).is_cut
     shares = is_cut or role not in pair.causal_roles

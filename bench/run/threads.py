@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from methods.engine.clock import DEFAULT_THREADS
+
 if TYPE_CHECKING:
     from bench.config.engine import Engine
 
-DEFAULT_THREADS = torch.get_num_threads()
-"""PyTorch's own choice for this machine, the most that engine.threads=null takes."""
 LEAD, TRIALS, PAUSE_S = 1.1, 3, 0.5
 """How many times quicker fewer threads must be to be taken, in how many trials, and the seconds between two of them."""
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from methods.engine.cache import SlotCache
+from methods.engine.kernels import Matrix
+from methods.engine.products import Products
 
 
 @dataclass(slots=True)
@@ -83,10 +85,27 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Product(nn.Linear):
-    """A linear layer by `linear`."""
+    """A linear layer by the kernels that were chosen for its weight, `matrix`, else by `linear`."""
+
+    matrix: Matrix | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has weights of its own."""
+        return {name: value for name, value in vars(self).items() if name != "matrix"}
 
     def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
+        if self.matrix is None or torch.is_grad_enabled():
+            return linear(input, self.weight, self.bias)
+        return self.matrix(input.reshape(-1, input.shape[-1])).view(*input.shape[:-1], -1)
+
+
+def choose_kernels(module: nn.Module, products: Products | None) -> None:
+    """Give all `Product`s of a module their kernels."""
+    if products is None:
+        return
+    for part in module.modules():
+        if isinstance(part, Product):
+            part.matrix = products.matrix(part.weight, part.bias)
 
 
 class Projection:
@@ -94,17 +113,19 @@ class Projection:
 
     weight  [out, in]. On the CPU in float32 its columns are contiguous (the matrix product of a few tokens is a quarter
             faster), elsewhere its rows, as in nn.Linear.
+    matrix  the kernels that were chosen for it, or None: `linear` multiplies.
     total   completes the product, of a layer that computes one term of a sum (`methods/engine/parallel.py`), or None.
     """
 
-    def __init__(self, *linears: nn.Linear):
+    def __init__(self, *linears: nn.Linear, products: Products | None = None):
         self.weight = _joined([linear.weight for linear in linears])
         biases = [linear.bias for linear in linears if linear.bias is not None]
         self.bias = torch.cat([bias.detach() for bias in biases]) if biases else None
+        self.matrix = None if products is None else products.matrix(self.weight, self.bias)
         self.total: Callable[[Tensor], Tensor] | None = getattr(linears[0], "total", None)
 
     def __call__(self, x: Tensor) -> Tensor:
-        out = linear(x, self.weight, self.bias)
+        out = linear(x, self.weight, self.bias) if self.matrix is None else self.matrix(x)
         return out if self.total is None else self.total(out)
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
@@ -148,15 +169,16 @@ class Block:
     """Attention and feed-forward network of one layer, for the modules `attention` (q_proj, k_proj, v_proj, o_proj and,
     in Qwen3, q_norm and k_norm), `mlp` (gate_proj, up_proj, down_proj) and the norm before the latter."""
 
-    def __init__(self, attention: Any, mlp: Any, norm: Any, config: Any, index: int):
+    def __init__(self, attention: Any, mlp: Any, norm: Any, config: Any, index: int,
+                 products: Products | None = None):
         self.heads: int = config.num_attention_heads
         self.groups: int = config.num_key_value_heads or self.heads
         self.dim: int = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.index, self.eps = index, config.rms_norm_eps
-        self.qkv = Projection(attention.q_proj, attention.k_proj, attention.v_proj)
-        self.out = Projection(attention.o_proj)
-        self.gate_up = Projection(mlp.gate_proj, mlp.up_proj)
-        self.down = Projection(mlp.down_proj)
+        self.qkv = Projection(attention.q_proj, attention.k_proj, attention.v_proj, products=products)
+        self.out = Projection(attention.o_proj, products=products)
+        self.gate_up = Projection(mlp.gate_proj, mlp.up_proj, products=products)
+        self.down = Projection(mlp.down_proj, products=products)
         self.norm = Norm(norm.weight, self.eps)
         self.head_norms: Tensor | None = None  # [H + G, d] weights of the norms of queries and keys
         if hasattr(attention, "q_norm"):

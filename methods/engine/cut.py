@@ -66,7 +66,7 @@ def joined(target: LanguageModel, own: nn.Module, source: str, digits: str) -> L
     body._modules = {**body._modules, "layers": layers, "norm": parts.norm}
     model._modules = {**model._modules, model.base_model_prefix: body}
     return LanguageModel(source, model.eval(), target.tokenizer, digits, target.decoder, target.graphs,
-                         team=target.team)
+                         team=target.team, products=target.products)
 
 
 def load_cut(source: str, target: LanguageModel) -> LanguageModel:

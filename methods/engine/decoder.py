@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from methods.engine.block import Block, Norm, Place, Product, Rotary, fold
+from methods.engine.block import Block, Norm, Place, Product, Rotary, choose_kernels, fold
 from methods.engine.cache import SlotCache
+from methods.engine.products import Products
 
 
 class Decoder:
@@ -17,17 +18,19 @@ class Decoder:
 
     The model's modules share all weights; they must not be moved or cast afterwards."""
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, products: Products | None = None):
         body, self.config = model.base_model, model.config
         self.embedding: nn.Embedding = body.embed_tokens
         self.norms = [Norm(layer.input_layernorm.weight, self.config.rms_norm_eps) for layer in body.layers]
         self.norms.append(Norm(body.norm.weight, self.config.rms_norm_eps))
-        self.blocks = [Block(layer.self_attn, layer.mlp, layer.post_attention_layernorm, self.config, index)
+        self.blocks = [Block(layer.self_attn, layer.mlp, layer.post_attention_layernorm, self.config, index,
+                             products)
                        for index, layer in enumerate(body.layers)]
         self.rotary = Rotary(body.rotary_emb, model.dtype, self.config.max_position_embeddings)
         self.head: nn.Linear = model.get_output_embeddings()
         if type(self.head) is nn.Linear:
             self.head.__class__ = Product  # its hooks, by which a profile knows the head's share, stay
+        choose_kernels(self.head, products)
         self.repeats = self.blocks[0].heads // self.blocks[0].groups
 
     @torch.no_grad()

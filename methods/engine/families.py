@@ -13,6 +13,8 @@ DecoderName = Literal["auto", "lean", "transformers"]
 EngineName = Literal["lab"]
 GraphsName = Literal["auto", "on", "off"]
 """What engine.graphs can be: auto stands for on with CUDA."""
+PackName = Literal["auto", "off"]
+"""What engine.pack can be."""
 ParallelName = Literal["none", "tensor", "layers"]
 """What engine.parallel can be."""
 LEAN = ("llama", "mistral", "qwen2", "qwen3")

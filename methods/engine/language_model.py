@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 from transformers.utils.logging import disable_progress_bar
 
-from methods.engine.block import Product
+from methods.engine.block import Product, linear
 from methods.engine.cache import SlotCache
 from methods.engine.decoder import Decoder
 from methods.engine.families import DecoderName, resolve
 from methods.engine.graphs import Graphs
 from methods.engine.layout import Layout
 from methods.engine.prefills import Prefills
+from methods.engine.products import Products
 from methods.engine.source import ModelError
 from methods.engine.spread import SpreadCache, SpreadDecoder, stages_of
 from methods.engine.team import Team
@@ -58,6 +59,7 @@ class LanguageModel:
     graphs       what records its forwards, with a lean decoder; None: they run as they come.
     team         the ranks among which it is divided, of which this process has one part; None: it is whole.
     prefills     the prompts that it has read, which it does not read again; None: it reads every prompt.
+    products     the kernels that were chosen for its weights; None: the plain product serves.
     """
 
     source: str
@@ -69,12 +71,13 @@ class LanguageModel:
     revision: str | None = None
     team: Team | None = None
     prefills: Prefills | None = None
+    products: Products | None = None
     full_vocabulary: ClassVar[bool] = True
     """Its distribution covers every token, unlike that of a head with a reduced draft vocabulary."""
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy makes a decoder for weights of its own."""
-        return {name: value for name, value in vars(self).items() if name != "lean"}
+        return {name: value for name, value in vars(self).items() if name != "lean"} | {"products": None}
 
     @property
     def device(self) -> torch.device:
@@ -87,7 +90,7 @@ class LanguageModel:
         config = self.model.config.to_dict()
         if resolve(self.source, config, self.decoder) == "transformers":
             return None
-        return SpreadDecoder(self.model) if any(self.stages) else Decoder(self.model)
+        return SpreadDecoder(self.model) if any(self.stages) else Decoder(self.model, self.products)
 
     @cached_property
     def stages(self) -> list[int]:
@@ -153,7 +156,8 @@ class LanguageModel:
         """Final-norm hidden states [..., H] -> logits [..., V] float32, as the model's own forward makes them."""
         config = self.model.config.get_text_config(decoder=True)
         output = self.model.get_output_embeddings()
-        logits = (type(output) if isinstance(output, Product) else Product).forward(output, hidden.to(self.model.dtype))
+        hidden = hidden.to(self.model.dtype)
+        logits = output.forward(hidden) if isinstance(output, Product) else linear(hidden, output.weight, output.bias)
         if (scale := getattr(config, "logit_scale", None)) is not None:  # Cohere
             logits = logits * scale
         if (divisor := getattr(config, "logits_scaling", None)) is not None:  # Granite
@@ -185,7 +189,7 @@ class LanguageModel:
         body._modules = {**body._modules, "layers": type(body.layers)(body.layers[:count])}
         model._modules = {**model._modules, model.base_model_prefix: body}
         return LanguageModel(self.source, model, self.tokenizer, self.fingerprint, self.decoder, self.graphs,
-                             team=self.team)
+                             team=self.team, products=self.products)
 
     def new_cache(self, rows: int, slots: int) -> SlotCache:
         if any(self.stages):

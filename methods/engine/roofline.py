@@ -26,7 +26,7 @@ def copy_bandwidth(device: torch.device, machine: str, threads: int) -> float:
     """Bytes per second of the fastest of `REPEATS` copies in the device's memory, read and written (as STREAM counts).
     Measured once for each `machine`, a host and its boot, and number of CPU threads; kept in the user's cache."""
     processor = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{threads} threads"
-    return noted(f"copy bandwidth, {machine}, {processor}", lambda: measured_bandwidth(device))
+    return noted(f"copy bandwidth, {machine}, {processor}", lambda: measured_bandwidth(device), float)
 
 
 def measured_bandwidth(device: torch.device) -> float:

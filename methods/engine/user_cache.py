@@ -4,7 +4,7 @@
     packages/NAME==VERSION/       an unpacked wheel
     gguf/SHA256/                  a GGUF file, converted
     sha256/HASH-OF-PATH.json      the SHA-256 of a file, for as long as its size, times and inode stay the same
-    measured/HASH-OF-NAME.json    a number that was measured once
+    measured/HASH-OF-NAME.json    what was measured once: bandwidth, kernels
 
 Several processes may use it at once, and each may be killed at any time."""
 
@@ -16,9 +16,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any, TypeVar
+
+Noted = TypeVar("Noted")
 
 
 def cache_folder() -> Path:
@@ -87,16 +90,31 @@ def known_sha256(file: Path) -> str | None:
         return None
 
 
-def noted(name: str, measure: Callable[[], float]) -> float:
-    """The number called `name`: measured once, and kept where the cache can be written."""
+def noted(name: str, measure: Callable[[], Any], read: Callable[[Any], Noted]) -> Noted:
+    """What is called `name`, JSON data as `read` understands it: measured once, by one of several processes, and kept
+    where the cache can be written. What `read` refuses with ValueError, KeyError or TypeError is measured anew."""
     file = cache_folder() / "measured" / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
-    try:
-        return float(json.loads(file.read_text(encoding="utf-8"))["value"])
-    except (OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return read(json.loads(file.read_text(encoding="utf-8"))["value"])
+    with ExitStack() as held:
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lock = held.enter_context(open(file.with_name(f".{file.stem}.lock"), "w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel drops it when the process dies
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return read(json.loads(file.read_text(encoding="utf-8"))["value"])
         value = measure()
+        with suppress(OSError):
+            _write(file, json.dumps({"name": name, "value": value}))
+    return read(value)
+
+
+def is_writable() -> bool:
+    """Whether what is measured can be kept for other processes."""
+    folder = cache_folder() / "measured"
     with suppress(OSError):
-        _write(file, json.dumps({"name": name, "value": value}))
-    return value
+        folder.mkdir(parents=True, exist_ok=True)
+    return os.access(folder, os.W_OK)
 
 
 def _state(file: Path) -> list[int]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 
-from methods.engine.block import linear
+from methods.engine.block import Product
 from methods.heads.layer import HeadAttention, HeadModule, RMSNorm
 
 FEATURES = (-1,)
@@ -39,7 +39,7 @@ class EagleHead(HeadModule):
         super().__init__(config)
         size = config.hidden_size
         self.embed_tokens = nn.Embedding(config.vocab_size, size) if own_embedding else None
-        self.fc = nn.Linear(2 * size, size, bias=bias)
+        self.fc = Product(2 * size, size, bias=bias)
         self.layers = nn.ModuleList([_Layer(config, attention_bias)])
 
     def fuse(self, features: Tensor) -> Tensor:
@@ -51,5 +51,5 @@ class EagleHead(HeadModule):
         return self.layers[0]
 
     def layer_input(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        fused = linear(torch.cat([embeddings, hidden], -1), self.fc.weight, self.fc.bias)
+        fused = self.fc(torch.cat([embeddings, hidden], -1))
         return fused, fused

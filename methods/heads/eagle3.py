@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 
-from methods.engine.block import linear
+from methods.engine.block import Product
 from methods.heads.layer import HeadAttention, HeadModule, RMSNorm
 
 TARGET_HEAD = "lm_head_of_target"
@@ -43,10 +43,10 @@ class Eagle3Head(HeadModule):
                  own_embedding: bool = False, attention_bias: bool = False):
         super().__init__(config)
         size, vocab = config.hidden_size, draft_vocab or config.vocab_size
-        self.fc = nn.Linear(3 * (target_size or size), size, bias=False)
+        self.fc = Product(3 * (target_size or size), size, bias=False)
         self.midlayer = _Layer(config, attention_bias)
         self.norm = RMSNorm(size, config.rms_norm_eps)
-        self.lm_head = nn.Linear(size, vocab, bias=False)
+        self.lm_head = Product(size, vocab, bias=False)
         self.embed_tokens = nn.Embedding(config.vocab_size, size) if own_embedding else None
         if vocab != config.vocab_size:
             self.register_buffer("d2t", torch.zeros(vocab, dtype=torch.int64))
@@ -55,7 +55,8 @@ class Eagle3Head(HeadModule):
             self.d2t = self.t2d = None
 
     def fuse(self, features: Tensor) -> Tensor:
-        return linear(features, self.fc.weight)
+        out: Tensor = self.fc(features)
+        return out
 
     @property
     def layer(self) -> nn.Module:
@@ -67,4 +68,5 @@ class Eagle3Head(HeadModule):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Pre-norm hidden states [..., h] -> logits [..., Vd] over the draft vocabulary."""
-        return linear(self.norm(hidden), self.lm_head.weight)
+        out: Tensor = self.lm_head(self.norm(hidden))
+        return out

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from methods.engine.block import Block, Place, Rotary, fold
+from methods.engine.block import Block, Place, Rotary, choose_kernels, fold
 from methods.engine.cache import SlotCache
 from methods.engine.families import obstacle
 from methods.engine.fingerprints import fingerprint
 from methods.engine.graphs import Graphs
 from methods.engine.language_model import LanguageModel
+from methods.engine.products import Products, of_head
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import Checkpoint, read
 from methods.heads.eagle import EagleHead
@@ -34,6 +35,7 @@ class Head:
     to_target  [Vd] int64 target id of each draft id, None where the vocabularies are the same.
     lean    its layer runs as a `Block` of the lean decoder, as its target's do, and not through its modules.
     graphs  what records its forwards, as its target's.
+    products  the kernels that were chosen for its weights, as its target has them.
     """
 
     source: str
@@ -46,15 +48,19 @@ class Head:
     max_positions: int = 1 << 30  # its rotary positions are computed, not stored
     lean: bool = False
     graphs: Graphs | None = None
+    products: Products | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy makes a block for weights of its own."""
-        return {name: value for name, value in vars(self).items() if name not in ("_block", "_rotary")}
+        own = {name: value for name, value in vars(self).items() if name not in ("_block", "_rotary")}
+        return own | {"products": None}
 
     @cached_property
     def _block(self) -> Block | None:
         layer, config = self.model.layer, self.model.config
-        return Block(layer.self_attn, layer.mlp, layer.post_attention_layernorm, config, 0) if self.lean else None
+        if not self.lean:
+            return None
+        return Block(layer.self_attn, layer.mlp, layer.post_attention_layernorm, config, 0, self.products)
 
     @cached_property
     def _rotary(self) -> Rotary:
@@ -127,9 +133,7 @@ def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = No
         to_target = torch.arange(len(module.d2t), device=device) + module.d2t
         if not to_target.is_meta:
             _check_vocabulary(source, to_target, module.t2d)
-    return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(),
-                lambda hidden: module.logits(hidden).float(), to_target, config.vocab_size,
-                fingerprint(source, revision), lean=_is_lean(target, config), graphs=target.graphs)
+    return _bound(source, module, target, lambda hidden: module.logits(hidden).float(), to_target, revision)
 
 
 def load_eagle(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
@@ -142,8 +146,17 @@ def load_eagle(source: str, target: LanguageModel, *, revision: str | None = Non
     module = EagleHead(config, bias=raw.get("bias", True), own_embedding="embed_tokens.weight" in checkpoint.tensors,
                        attention_bias="layers.0.self_attn.q_proj.bias" in checkpoint.tensors)
     _fill(module, checkpoint, dtype, device)
-    return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(), target.head, None,
-                config.vocab_size, fingerprint(source, revision), lean=_is_lean(target, config), graphs=target.graphs)
+    return _bound(source, module, target, target.head, None, revision)
+
+
+def _bound(source: str, module: HeadModule, target: LanguageModel, logits: Callable[[Tensor], Tensor],
+           to_target: Tensor | None, revision: str | None) -> Head:
+    """The head on its target."""
+    digits, config = fingerprint(source, revision), module.config
+    products = of_head(module, digits, target.products)
+    choose_kernels(module, products)
+    return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(), logits, to_target,
+                config.vocab_size, digits, lean=_is_lean(target, config), graphs=target.graphs, products=products)
 
 
 def _is_lean(target: LanguageModel, config: LlamaConfig) -> bool:

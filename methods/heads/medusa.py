@@ -16,8 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from methods.engine.block import Product, choose_kernels
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
+from methods.engine.products import of_head
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import WEIGHTS, Checkpoint, read
 
@@ -36,7 +38,7 @@ class ResBlock(nn.Module):
 
     def __init__(self, size: int):
         super().__init__()
-        self.linear = nn.Linear(size, size)
+        self.linear = Product(size, size)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + F.silu(self.linear(x))
@@ -48,7 +50,7 @@ class MedusaHeads(nn.ModuleList):
     Its state dict has the names of the official file."""
 
     def __init__(self, heads: int, size: int, vocab: int, layers: int = 1):
-        super().__init__(nn.Sequential(*(ResBlock(size) for _ in range(layers)), nn.Linear(size, vocab, bias=False))
+        super().__init__(nn.Sequential(*(ResBlock(size) for _ in range(layers)), Product(size, vocab, bias=False))
                          for _ in range(heads))
         self.size, self.vocab, self.layers = size, vocab, layers
 
@@ -98,7 +100,8 @@ def load_medusa(source: str, target: LanguageModel, *, revision: str | None = No
                          f"this one has {size} and {vocab}; give the heads that belong to {target.source}")
     checkpoint.fill(module)
     module.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(False)
-    return Medusa(source, module, fingerprint(source, revision))
+    choose_kernels(module, of_head(module, digits := fingerprint(source, revision), target.products))
+    return Medusa(source, module, digits)
 
 
 def _module(checkpoint: Checkpoint, size: int, vocab: int) -> MedusaHeads:

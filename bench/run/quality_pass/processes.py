@@ -22,7 +22,7 @@ import torch
 
 from bench.run.engine import Engine, Engines
 from bench.run.quality_pass.worker import Done, Job, JobRunner
-from bench.run.threads import DEFAULT_THREADS
+from methods.engine.clock import DEFAULT_THREADS
 from results.store.reasons import log_to_stderr
 from results.store.sample import FailedSample
 
