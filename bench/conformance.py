@@ -8,7 +8,10 @@ target's distribution. rule=lossless unless another is named. Exit status: 0 con
     python -m bench.conformance results/measured/conformance/ensemble.jsonl.gz rule=ensemble rule.w=0.8
 
 FILE --record writes such records of transformers' assisted generation at temperature 1; with --weight W of its
-ensemble."""
+ensemble. engine=vllm records verified drafts inside vLLM's worker and tests them at once:
+
+    python -m bench.conformance engine=vllm pair=tiny drafter=eagle3 drafter.tree=chain decoding.temperature=1
+        decoding.top_k=50 task=mini_gsm rule=mars rule.theta=0.9"""
 
 from __future__ import annotations
 
@@ -16,16 +19,15 @@ import argparse
 import gzip
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.config.command import run_command
-from methods import registry
 from methods.conformance import FEWEST, Check, Cycle, Distribution, examine
+from methods.registry import rule_of
 from methods.sampling import Sampling
 from results.store.reasons import Arguments
 
@@ -83,27 +85,6 @@ def read(path: Path) -> list[Cycle]:
     return cycles
 
 
-def rule_of(overrides: Sequence[str]) -> Rule:
-    """The rule that `rule=NAME` and `rule.OPTION=VALUE` name. Raises ValueError, one line."""
-    name, options = "lossless", {}
-    for given in overrides:
-        key, equals, value = given.partition("=")
-        if not equals or not (key == "rule" or key.startswith("rule.")):
-            raise ValueError(f"{given}: unknown; give rule=NAME and rule.OPTION=VALUE")
-        if key == "rule":
-            name = value
-        else:
-            options[key.removeprefix("rule.")] = yaml.safe_load(value)
-    if name not in registry.names("rules"):
-        raise ValueError(f"rule={name}: unknown; allowed: {', '.join(registry.names('rules'))}")
-    try:
-        return registry.rule(name)(**options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"rule.{'.'.join(map(str, first['loc']))}={first['input']}: {first['msg']}; rule={name} has "
-                         f"{', '.join(registry.rule(name).model_fields) or 'no options'}") from error
-
-
 def verdict(rule: Rule, checks: Sequence[Check], level: float) -> list[str]:
     """The parts that contradict the rule. `emitted` counts for a lossless rule alone; the level is shared by all parts
     that were judged (Bonferroni)."""
@@ -115,12 +96,11 @@ def verdict(rule: Rule, checks: Sequence[Check], level: float) -> list[str]:
     return [check.part for check in judged if (check.p_value or 0.0) < level / len(judged)]
 
 
-def run(path: Path, overrides: Sequence[str], level: float) -> int:
+def report(title: str, rule: Rule, cycles: Sequence[Cycle], level: float) -> int:
     """Print every part and the verdict. Returns 1 where the records contradict the rule."""
-    rule, cycles = rule_of(overrides), read(path)
     checks = examine(rule, cycles)
     failed = verdict(rule, checks, level)
-    print(f"{path}: {len(cycles)} cycles, compared with {rule!r}")
+    print(f"{title}: {len(cycles)} cycles, compared with {rule!r}")
     for check in checks:
         found = "too few" if check.p_value is None else f"p = {check.p_value:.2g}"
         print(f"  {check.part:14} n = {check.n:6}   {found}")
@@ -132,14 +112,43 @@ def run(path: Path, overrides: Sequence[str], level: float) -> int:
     return 1 if failed else 0
 
 
+def run_engine(overrides: Sequence[str], cycles: int, level: float, sampler: str, out: Path | None) -> int:
+    """Record verified drafts in an engine and test them: a rule of this project in it, and the engine's own sampler,
+    which claims to be lossless. Returns 1 where either contradicts what it claims."""
+    from bench.config.compose import composer
+    from bench.run.vllm.conformance import recorded
+
+    with composer() as hydra:
+        cell = hydra.point(list(overrides)).cell
+    if cell.engine.name != "vllm" or cell.decoding.sampling.greedy:
+        raise ValueError("give engine=vllm and decoding.temperature=1: other engines record no cycles, and at "
+                         "temperature 0 nothing is drawn")
+    status = 0
+    for by_rule, title, rule in ((True, f"{cell.label} in vLLM", cell.rule.options),
+                                 (False, "vLLM's own sampler", rule_of(["rule=lossless"]))):
+        if sampler not in ("both", "rule" if by_rule else "engine"):
+            continue
+        lines = list(recorded(cell, cycles, by_rule))
+        if out is not None:
+            write(out.with_name(f"{'rule' if by_rule else 'engine'}-{out.name}"), lines)
+        found = [cycle for line in lines for cycle in Record.model_validate(line).cycles()]
+        status |= report(title, rule, found, level)
+    return status
+
+
+def write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write records to `path` (.jsonl.gz)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
+        for line in lines:
+            file.write((json.dumps(line, separators=(",", ":")) + "\n").encode())
+
+
 def record(path: Path, cycles: int, weight: float | None) -> None:
     """Write records of transformers' assisted generation to `path` (.jsonl.gz)."""
     from methods.engine.assisted import record as recorded
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
-        for line in recorded(cycles, weight):
-            file.write((json.dumps(line, separators=(",", ":")) + "\n").encode())
+    write(path, recorded(cycles, weight))
     print(f"{path}: {cycles} cycles")
 
 
@@ -147,16 +156,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 consistent, 1 not, 2 the command is wrong."""
     parser = Arguments(prog="python -m bench.conformance", description=__doc__.split("\n\n", 1)[1],
                        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="records, .jsonl or .jsonl.gz; with --record the file to write")
-    parser.add_argument("rule", nargs="*", help="rule=NAME rule.OPTION=VALUE …; default rule=lossless")
+    parser.add_argument("given", nargs="+", metavar="FILE|NAME=VALUE",
+                        help="a file of records, .jsonl or .jsonl.gz (with --record the file to write), and rule=NAME "
+                             "rule.OPTION=VALUE …, default rule=lossless; or engine=vllm and the options of a cell")
     parser.add_argument("--level", type=float, default=1e-3, help="of the test as a whole (default 0.001)")
     parser.add_argument("--record", action="store_true", help="record transformers' assisted generation to FILE")
-    parser.add_argument("--cycles", type=int, default=1500, help="with --record")
+    parser.add_argument("--cycles", type=int, default=1500, help="with --record or engine=vllm: how many")
     parser.add_argument("--weight", type=float, help="with --record: assistant_ensemble_weight")
+    parser.add_argument("--sampler", choices=("both", "rule", "engine"), default="both",
+                        help="with engine=vllm: what is tested, the rule, the engine's own sampler or both")
+    parser.add_argument("--out", type=Path, help="with engine=vllm: keep the records in rule-NAME and engine-NAME")
     args = parser.parse_args(argv)
+    if any(one.startswith("engine=") for one in args.given):
+        return run_command(lambda: run_engine(args.given, args.cycles, args.level, args.sampler, args.out))
+    path, *overrides = Path(args.given[0]), *args.given[1:]
     if args.record:
-        return run_command(lambda: record(args.file, args.cycles, args.weight))
-    return run_command(lambda: run(args.file, args.rule, args.level))
+        return run_command(lambda: record(path, args.cycles, args.weight))
+    return run_command(lambda: report(str(path), rule_of(overrides), read(path), args.level))
 
 
 if __name__ == "__main__":

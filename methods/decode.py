@@ -88,7 +88,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     if first.features is not None:
         proposer.on_features(first.features, [range(len(row)) for row in rows])
     for row, generation, new in zip(rows, generations, token.tolist(), strict=True):
-        _emit(row, generation, [new], limits, target)
+        row.extend(emit(generation, [new], limits, target))
     batch = Batch(rows, generations, cache, rng, proposer, method.rule.start(rows, target.device))
     began = now(target.device)
 
@@ -172,13 +172,22 @@ class CycleOutcome:
 
 def read_outcomes(v: Verification, path: Walk, token: Tensor, extra_argmax: Tensor | None = None) -> list[CycleOutcome]:
     """Bring a cycle's outcome to the host, row by row. The cycle's one wait for the device is here."""
+    return unpack_outcomes(pack_outcomes(v, path, token, extra_argmax), list(path.flags))
+
+
+def pack_outcomes(v: Verification, path: Walk, token: Tensor, extra_argmax: Tensor | None = None) -> list[Tensor]:
+    """A cycle's outcome as small tensors [B, …] on the device, which keep nothing of the logits."""
     kept_tokens = torch.where(path.kept, v.draft.tokens, -1)
     nothing = kept_tokens[:, :0]
     deepest = (v.draft.depth * v.draft.valid).amax(1, keepdim=True)
-    columns = [kept_tokens, token[:, None], v.drafted[:, None], deepest,
-               nothing if extra_argmax is None else extra_argmax,
-               nothing if path.relaxed is None else path.relaxed,
-               nothing if path.greedier is None else path.greedier, *path.flags.values()]
+    return [kept_tokens, token[:, None], v.drafted[:, None], deepest,
+            nothing if extra_argmax is None else extra_argmax,
+            nothing if path.relaxed is None else path.relaxed,
+            nothing if path.greedier is None else path.greedier, *path.flags.values()]
+
+
+def unpack_outcomes(columns: Sequence[Tensor], flag_names: Sequence[str]) -> list[CycleOutcome]:
+    """What `pack_outcomes` packed, on the host."""
     outcomes = []
     for drafted, [after], [nodes], [levels], extra, relaxed, greedier, *flags in _to_host(columns):
         kept = [node for node, drafted_token in enumerate(drafted) if drafted_token >= 0]
@@ -186,7 +195,7 @@ def read_outcomes(v: Verification, path: Walk, token: Tensor, extra_argmax: Tens
             kept, [*(drafted[node] for node in kept[1:]), after],
             [bool(relaxed[node]) for node in kept[1:]] if relaxed else [],
             [bool(greedier[node]) for node in kept[1:]] if greedier else [],
-            {name: [bool(flag[node]) for node in kept] for name, flag in zip(path.flags, flags, strict=True)},
+            {name: [bool(flag[node]) for node in kept] for name, flag in zip(flag_names, flags, strict=True)},
             extra, nodes + len(extra), levels))
     return outcomes
 
@@ -204,25 +213,30 @@ def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCach
     Finished rows stay as they are. Returns the node indices that the cache keeps in each row."""
     kept: list[list[int]] = []
     for row, generation, outcome in zip(rows, generations, outcomes, strict=True):
-        if generation.finish:
-            kept.append([])
-            continue
-        emitted = _emit(row, generation, outcome.tokens, limits, target)
-        generation.committed.append(emitted)
-        generation.nodes.append(outcome.nodes)
-        generation.levels.append(outcome.levels)
-        generation.accepted.append(min(emitted, len(outcome.tokens) - 1))
-        generation.relaxed += sum(outcome.relaxed[:emitted])
-        generation.greedier += sum(outcome.greedier[:emitted])
-        for name, flag in outcome.flags.items():
-            generation.flags[name] = generation.flags.get(name, 0) + sum(flag[:emitted])
+        if not generation.finish:
+            row.extend(count_cycle(generation, outcome, limits, target))
         kept.append([] if generation.finish else outcome.kept)
     cache.commit(map(len, kept))
     return kept
 
 
-def _emit(row: list[int], generation: Generation, tokens: list[int], limits: Limits, target: Text) -> int:
-    """Append `tokens` up to the generation's end; returns how many were kept."""
+def count_cycle(generation: Generation, outcome: CycleOutcome, limits: Limits, target: Text) -> list[int]:
+    """Add a cycle to an unfinished generation, cut where the generation ends. Returns the tokens it adds."""
+    tokens = emit(generation, outcome.tokens, limits, target)
+    emitted = len(tokens)
+    generation.committed.append(emitted)
+    generation.nodes.append(outcome.nodes)
+    generation.levels.append(outcome.levels)
+    generation.accepted.append(min(emitted, len(outcome.tokens) - 1))
+    generation.relaxed += sum(outcome.relaxed[:emitted])
+    generation.greedier += sum(outcome.greedier[:emitted])
+    for name, flag in outcome.flags.items():
+        generation.flags[name] = generation.flags.get(name, 0) + sum(flag[:emitted])
+    return tokens
+
+
+def emit(generation: Generation, tokens: Sequence[int], limits: Limits, target: Text) -> list[int]:
+    """Append `tokens` up to the generation's end; returns those that were kept."""
     before = len(generation.output_ids)
     for token in tokens:
         generation.output_ids.append(token)
@@ -234,8 +248,7 @@ def _emit(row: list[int], generation: Generation, tokens: list[int], limits: Lim
             break
     if limits.stop:
         _cut_at_stop(generation, before, limits.stop, target)
-    row.extend(generation.output_ids[before:])
-    return len(generation.output_ids) - before
+    return generation.output_ids[before:]
 
 
 def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], target: Text) -> None:

@@ -15,6 +15,7 @@ from bench.config.identity import IDENTITY_VERSION, by_content, contents, digest
 from bench.config.paths import TINY, portable
 from bench.config.schema import SECTIONS, Decoding, DraftLength, HalfWidth, Pair
 from bench.config.section import Named, Section, choose, parse, validated
+from bench.config.vllm_here import check_for_vllm
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
 from methods.engine.families import check_division, resolve
@@ -126,6 +127,7 @@ class Cell(Section):
             raise NotHere(one_line(error)) from error
         except ValueError as error:
             raise ConfigError(one_line(error)) from error
+        check_for_vllm(self)
         roles = self.roles
         for role in roles:
             self.pair.check(role)
@@ -258,8 +260,7 @@ class Cell(Section):
 
     def environment(self, argv: list[str]) -> dict[str, Any]:
         """Command, machine, versions, models and kernels, as environment.json holds them. Raises ModelError."""
-        spread = {"mode": self.engine.parallel, "devices": self.engine.devices}
-        found = environment(argv, self.engine.device, spread, self.fingerprints(), self.dequantised())
+        found = environment(argv, self.engine.device, self.engine.spread, self.fingerprints(), self.dequantised())
         return found | {"kernels": self.engine.kernels(self.fingerprints())}
 
     def identity(self) -> dict[str, Any]:
@@ -273,8 +274,7 @@ class Cell(Section):
             plain["pair"]["thinking"] = self.pair.thinking
         if Source.of(self.pair.target.source).is_random:
             plain["pair"]["tokenizer"] = [contents(TINY / "target" / name) for name in BORROWED_TOKENIZER]
-        plain["engine"] = {"device": self.engine.device.partition(":")[0], "dtype": self.engine.dtype,
-                           "decoder": self.decoders()}
+        plain["engine"] = self.engine.identity(self.decoders)
         plain["task"]["version"] = self.load_task().version
         del plain["n"], plain["half_width"], plain["timed"]  # more prompts extend a cell
         plain["task"].pop("pass_at", None)  # how samples are scored changes none
@@ -294,7 +294,7 @@ class Cell(Section):
     def record(self) -> dict[str, Any]:
         """What cell.yaml holds: the resolved settings, the version of what they mean, the fingerprints of their files,
         and the name of the baseline's cell. Paths inside the checkout are relative to it."""
-        plain = self.model_dump(mode="json", exclude={"n", "half_width", "timed"})
-        return {**portable(plain), "identity": IDENTITY_VERSION, "fingerprints": self.fingerprints(),
-                "task_contents": self.task_contents(),
-                "name": self.name, "baseline": self.name if self.is_autoregressive else self.baseline().name}
+        return {**portable(self.model_dump(mode="json", exclude={"n", "half_width", "timed"})),
+                **({} if self.engine.repeats(self) else {"repeatable": False}), "identity": IDENTITY_VERSION,
+                "fingerprints": self.fingerprints(), "task_contents": self.task_contents(), "name": self.name,
+                "baseline": self.name if self.is_autoregressive else self.baseline().name}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from bench.config.errors import ConfigError
 from bench.config.section import Section
+from bench.config.vllm_here import vllm_version
 from methods.engine import ranks
 from methods.engine.families import DecoderName, EngineName, GraphsName, PackName, ParallelName
 from methods.engine.source import DType
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
 
 MOST_THREADS = 1024
 """More than any machine's cores; OpenMP ends the process where it cannot allocate the stacks."""
@@ -32,8 +37,11 @@ class Engine(Section):
     pack      auto: on the CPU weights are multiplied by the kernels that are fastest here, some on a copy in another
               layout, where that fits (`methods/engine/products.py`); off: by PyTorch's plain product.
     graphs    on: forwards and decisions are recorded as CUDA graphs and replayed; auto: on with CUDA and one device.
+    memory    of vLLM, share of a GPU's memory that one engine takes: two stay loaded, the cell's and the baseline's.
+    cpu_cache_gib  of vLLM on a CPU, GiB for keys and values.
     """
 
+    name: EngineName = "lab"
     device: str
     dtype: DType
     threads: int | None = Field(ge=1, le=MOST_THREADS)
@@ -42,7 +50,8 @@ class Engine(Section):
     devices: int = Field(1, ge=1, le=MOST_DEVICES)
     graphs: GraphsName = "off"
     pack: PackName = "auto"
-    name: EngineName = "lab"
+    memory: float = Field(0.4, gt=0, le=0.95, exclude_if=lambda share: share == 0.4)
+    cpu_cache_gib: int = Field(1, ge=1, exclude_if=lambda size: size == 1)
 
     @field_validator("graphs")
     @classmethod
@@ -61,6 +70,10 @@ class Engine(Section):
     @classmethod
     def _spread(cls, devices: int, info: ValidationInfo) -> int:
         mode, device = info.data.get("parallel", "none"), info.data.get("device", "cpu")
+        if info.data.get("name") == "vllm":
+            if mode != "none":
+                raise ValueError(f"engine.parallel={mode} is of engine=lab; engine=vllm takes engine.devices alone")
+            return devices
         if (started := ranks.torchrun()[1]) > 1 and (mode, devices) != ("tensor", started):
             raise ValueError(f"torchrun has started {started} processes; give engine.parallel=tensor "
                              f"engine.devices={started}, or start one")
@@ -90,7 +103,7 @@ class Engine(Section):
     @property
     def packed_threads(self) -> int | None:
         """With how many CPU threads kernels are chosen for the models' weights; None: none are chosen."""
-        if self.pack == "off" or self.parallel != "none" or not self.device.startswith("cpu"):
+        if self.pack == "off" or self.name != "lab" or self.parallel != "none" or not self.device.startswith("cpu"):
             return None
         from methods.engine.clock import DEFAULT_THREADS  # only here: a refused command should not cost torch
 
@@ -105,8 +118,27 @@ class Engine(Section):
 
         return {role: known(digits, self.dtype, threads) for role, digits in models.items()}
 
+    @property
+    def spread(self) -> dict[str, Any]:
+        """How the target is spread over devices, and the version of an engine that is not this project's."""
+        version = {} if self.name == "lab" else {self.name: vllm_version()}
+        return {"mode": self.parallel, "devices": self.devices, **version}
+
+    def identity(self, decoders: Callable[[], dict[str, str]]) -> dict[str, Any]:
+        """What the tokens depend on. Raises ConfigError, ModelError."""
+        kind = {"device": self.device.partition(":")[0], "dtype": self.dtype}
+        if self.name == "lab":
+            return kind | {"decoder": decoders()}
+        return kind | {"name": self.name, "version": vllm_version(), "devices": self.devices}
+
+    def repeats(self, cell: Cell) -> bool:
+        """Whether decoding the cell again gives the same tokens: vLLM draws drafts from an unseeded generator."""
+        return self.name == "lab" or not cell.drafter.options.samples(cell.decoding.sampling)
+
     def check_device(self) -> None:
         """Raises ConfigError for a GPU that this machine does not have."""
+        if self.name == "vllm":
+            vllm_version()
         kind, _, index = self.device.partition(":")
         if kind == "cpu":
             return

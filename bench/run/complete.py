@@ -145,7 +145,8 @@ class Completion:
         if not quality.jobs:
             return
         engines = [held.cell.engine for held in claims.values()]
-        spread = any(engine.parallel != "none" for engine in engines)  # one model has all devices
+        # one model has all devices, or the engine decodes its batches by itself
+        spread = any(engine.parallel != "none" or engine.name != "lab" for engine in engines)
         workers = worker_count(self._passes.workers, {engine.device for engine in engines}, quality.jobs)
         with machine.decoding():
             quality.run(1 if spread else workers, self._engine)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from methods.engine.protocols import Text
     from methods.trace import Traced
 
-ENGINES = {"lab": "bench.run.lab:Lab"}
+ENGINES = {"lab": "bench.run.lab:Lab", "vllm": "bench.run.vllm.engine:Vllm"}
 """`engine.name` -> module:class, imported when a cell asks for it."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,14 +38,14 @@ def switched(source: str, template: Any, thinking: bool) -> str:
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
                trust_remote_code: bool = False, chat_template: Path | None = None, thinking: bool | None = None,
                shape_tokenizer: Path | None = None, decoder: DecoderName = "auto",
-               team: Team | None = None, devices: int = 1) -> LanguageModel:
+               team: Team | None = None, devices: int = 1, weights: bool = True) -> LanguageModel:
     """Load a causal LM in eval mode by local folder, hub name or GGUF file, which is converted on first use. A cut of
     its target is loaded with that target, which its config.json names.
 
     `chat_template`: a Jinja file that replaces its tokenizer's own. `thinking`: its `enable_thinking`; None leaves that
     to the template. `shape_tokenizer`: folder of the tokenizer for a model that exists as a shape only
     (`random:FOLDER`). `decoder`: see LanguageModel. `team`: load this rank's part. `devices`: spread its layers over so
-    many. Raises ModelError, one line."""
+    many. `weights=False`: tokenizer and sizes alone, on the meta device. Raises ModelError, one line."""
     if Source.of(source).is_random:
         whole = from_shape(source, dtype=dtype, device="cpu" if team is not None or devices > 1 else device,
                            tokenizer=shape_tokenizer, trust_remote_code=trust_remote_code, decoder=decoder)
@@ -59,7 +60,9 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
                                            thinking=thinking, decoder=decoder, team=team, devices=devices))
     place = str(gguf.converted(gguf.file_of(source, revision))) if Source.of(source).is_gguf else source
     try:
-        if team is None:
+        if not weights:
+            model = _shape(place, revision, getattr(torch, dtype), trust_remote_code)
+        elif team is None:
             model = _whole(source, place, revision, getattr(torch, dtype), device, devices, trust_remote_code)
         else:
             model = parallel.load_part(source, _folder(place, revision), team, dtype=getattr(torch, dtype),
@@ -97,6 +100,16 @@ def _whole(source: str, place: str, revision: str | None, dtype: torch.dtype, de
     if not spread:
         return model.to(device)
     mark_stages(model, devices)
+    return model
+
+
+def _shape(place: str, revision: str | None, dtype: torch.dtype, trust_remote_code: bool) -> Any:
+    """The model on the meta device, with the settings that end its answers."""
+    config = AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=trust_remote_code)
+    with suppress(OSError):  # it has no generation_config.json
+        model.generation_config = GenerationConfig.from_pretrained(place, revision=revision)
     return model
 
 

@@ -104,7 +104,9 @@ def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
         compared = differences(ours.samples(), theirs.samples())
         merged.unhashed += compared.unhashed
         if compared.first:
-            return compared.first
+            config = ours.config() or {}
+            return compared.first + (", and decoding again never gives the same drafts" if config.get(
+                "repeatable") is False else "")
         missing, timed = _missing(ours, theirs), _clock(ours, theirs)
         for record in missing:
             ours.append(record)

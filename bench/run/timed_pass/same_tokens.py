@@ -43,6 +43,8 @@ def first_difference(method: LoadedMethod, cell: Cell, run: Answer, sample: Samp
     drawn = not sampling.greedy and own is not None and other is not None
     between = mass_between(sampling.probs(logits), own, other) if drawn else None
     found = FirstDifference(at, top2_margin(logits), between)
+    if not cell.engine.repeats(cell):
+        return found
     if cell.engine.dtype == "float32" and _is_exact(cell) and not by_rounding(found, sampling.temperature):
         reason = f"the two largest logits are {found.margin:.2g} apart" if found.between is None else (
             f"a probability of {found.between:.2g} lies between the two tokens")
@@ -88,7 +90,8 @@ def check_share(cell: Cell, rows: Sequence[Timed]) -> None:
     explains: rounding may still decide an acceptance test or a rule's threshold there, but seldom."""
     parted = [row for row in rows if row.own.parted is not None and not by_rounding(
         row.own.parted, cell.decoding.temperature)]
-    if cell.engine.dtype == "float32" and len(parted) > max(1, MOST_DIFFERENT * len(rows)):
+    most = max(1, MOST_DIFFERENT * len(rows))
+    if cell.engine.repeats(cell) and cell.engine.dtype == "float32" and len(parted) > most:
         raise NotRepeatable(f"{parted[0].id}: the timed pass differs from the quality pass in {len(parted)} of "
                             f"{len(rows)} prompts, more than rounding explains: models or kernels have changed since; "
                             f"remove the folder {cell.name} from the store to measure it again")

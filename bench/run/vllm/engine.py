@@ -1,0 +1,245 @@
+"""`engine.name=vllm`: vLLM as an engine of the runner, with this project's rules in it (docs/serving.md).
+
+Each (pair, drafter, K) has an engine in a process of its own; rules and decoding settings change from call to call."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bench.run.vllm.export import drafter_of, known, target_of
+from bench.run.vllm.process import PYTHON, EngineDied, EngineProcess
+from methods.batch import Generation
+from methods.decode import CycleOutcome, TooLong, count_cycle, emit
+from methods.engine.loading import load_model
+from methods.engine.source import ModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bench.config.cell import Cell
+    from methods.decode import Limits, Request
+    from methods.engine.language_model import LanguageModel
+    from methods.trace import Traced
+
+log = logging.getLogger(__name__)
+METHODS = {"prompt_lookup": "ngram", "model": "draft_model", "eagle3": "eagle3", "medusa": "medusa"}
+"""Drafter -> vLLM's name of it."""
+MOST_DEATHS = 3
+"""A batch that is decoding while so many processes die fails."""
+
+
+def speculative(cell: Cell) -> dict[str, Any] | None:
+    """vLLM's `speculative_config` of a cell; None for plain decoding. Raises ModelError."""
+    name = cell.drafter.name
+    if name == "none":
+        return None
+    found = {"method": METHODS[name], "num_speculative_tokens": cell.drafter.options.nodes(cell.draft.length) - 1}
+    if name == "prompt_lookup":
+        return found | {"prompt_lookup_min": 1, "prompt_lookup_max": getattr(cell.drafter.options, "max_ngram")}  # noqa: B009
+    drawn = cell.drafter.options.samples(cell.decoding.sampling)
+    return found | {"model": drafter_of(cell), "draft_sample_method": "probabilistic" if drawn else "greedy"}
+
+
+def settings(cell: Cell) -> dict[str, Any]:
+    """The arguments of `vllm.LLM` for a cell. Raises ModelError."""
+    engine, pair = cell.engine, cell.pair
+    found = {"model": target_of(pair.target), "dtype": engine.dtype, "seed": 0, "max_num_seqs": 256,
+             "trust_remote_code": pair.trust_remote_code, "generation_config": "vllm",
+             "enable_prefix_caching": False, "tensor_parallel_size": engine.devices, "disable_log_stats": True,
+             "enforce_eager": engine.graphs != "on"}
+    if pair.target.revision is not None and found["model"] == pair.target.source:
+        found["revision"] = pair.target.revision
+    if engine.device.startswith("cuda"):
+        found["gpu_memory_utilization"] = engine.memory
+    if (spec := speculative(cell)) is not None:
+        found["speculative_config"] = spec
+    return found
+
+
+def variables(cell: Cell) -> dict[str, str]:
+    """Environment variables of the engine's process: threads, and on a CPU the room for keys and values in GiB."""
+    kind, _, index = cell.engine.device.partition(":")
+    if kind == "cuda":
+        return {"CUDA_VISIBLE_DEVICES": index} if index else {}
+    threads = cell.engine.threads or torch.get_num_threads()
+    openmp = PYTHON.parent.parent / "lib" / "libiomp5.so"  # vLLM's kernels are built for it
+    preload = {"LD_PRELOAD": str(openmp)} if openmp.exists() else {}
+    return preload | {"VLLM_CPU_KVCACHE_SPACE": str(cell.engine.cpu_cache_gib), "OMP_NUM_THREADS": str(threads),
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind", "CUDA_VISIBLE_DEVICES": ""}
+
+
+@dataclass
+class Loaded:
+    """One engine: what it was started with, and its process while that runs."""
+
+    cell: Cell
+    arguments: dict[str, Any]
+    process: EngineProcess | None = field(default=None, repr=False)
+
+    def call(self, name: str, **arguments: Any) -> Any:
+        """As `EngineProcess.call`; the process is started where none runs."""
+        if self.process is None or not self.process.is_running:
+            self.process = self.started()
+        return self.process.call(name, **arguments)
+
+    def started(self) -> EngineProcess:
+        """A new process with the engine loaded. Raises ModelError, EngineDied."""
+        if self.process is not None:
+            log.warning("engine=vllm: starting its process again")
+        process = EngineProcess(variables(self.cell))
+        role = self.cell.drafter.options.model_role
+        try:
+            process.call("load", engine=self.arguments, target=known(self.cell, "target"),
+                         draft=None if role is None else known(self.cell, role))
+        except (ModelError, EngineDied):
+            process.close()
+            raise
+        return process
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.close()
+            self.process = None
+
+
+@dataclass(frozen=True, slots=True)
+class VllmMethod:
+    """As `bench.run.engine.LoadedMethod`."""
+
+    cell: Cell
+    loaded: Loaded
+    target: LanguageModel
+
+    @property
+    def judges_stalls(self) -> bool:
+        return False  # another process decodes
+
+    def check_fit(self, prompt_tokens: int, limits: Limits) -> None:
+        if prompt_tokens + limits.max_new_tokens > self.target.max_positions:
+            raise TooLong(f"{self.target.source}: a prompt of {prompt_tokens} tokens and {limits.max_new_tokens} new "
+                          f"ones exceed its {self.target.max_positions} positions; lower decoding.max_new_tokens, or "
+                          "shorten the prompt")
+
+    def generate(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        return self._generate(requests, limits, nll=False)
+
+    def generate_with_nll(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        return self._generate(requests, limits, nll=True)
+
+    def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Traced]:
+        raise NotImplementedError("engine=vllm records no traces; take engine=lab, or output.trace=false")
+
+    def next_logits(self, ids: Sequence[int]) -> Tensor:
+        return torch.tensor(self.loaded.call("next_logits", ids=list(ids)))
+
+    def phases(self, request: Request, limits: Limits) -> None:
+        return None
+
+    def reads(self, rows: int, machine: str) -> None:
+        return None
+
+    def answers(self, requests: Sequence[Request], limits: Limits, nll: bool = False, rule: bool = True,
+                concurrency: int | None = None) -> list[Timeline]:
+        """The answers with their times; `rule=False`: by the engine's own sampler. Raises ModelError, EngineDied."""
+        plain = [{"ids": one.input_ids, "key": one.key} for one in requests]
+        params = self._params(limits, nll, rule)
+        for death in range(1, MOST_DEATHS + 1):
+            try:
+                found = self.loaded.call("generate", requests=plain, params=params, concurrency=concurrency)["answers"]
+                break
+            except EngineDied as error:
+                if death == MOST_DEATHS:
+                    raise
+                log.warning("%s; answering its %d prompts again", error, len(plain))
+        return [Timeline(self._generation(one, ids, nats, cycles, limits, nll), begun, first, last)
+                for one, (ids, nats, begun, first, last, cycles) in zip(requests, found, strict=True)]
+
+    def _generate(self, requests: Sequence[Request], limits: Limits, nll: bool) -> list[Generation]:
+        answers = self.answers(requests, limits, nll)
+        first, last = max(one.first_s for one in answers), max(one.last_s for one in answers)
+        for one in answers:
+            one.generation.prefill_s, one.generation.decode_s = first / len(answers), (last - first) / len(answers)
+        return [one.generation for one in answers]
+
+    def _params(self, limits: Limits, nll: bool, rule: bool) -> dict[str, Any]:
+        sampling = self.cell.decoding.sampling
+        params: dict[str, Any] = {
+            "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
+            "max_tokens": limits.max_new_tokens, "stop_token_ids": sorted(limits.eos_ids), "ignore_eos": True,
+            "stop": list(limits.stop), "detokenize": bool(limits.stop), "logprobs": 0 if nll else None}
+        return params | ({"extra_args": {"leeway": rule_text(self.cell)}} if rule else {})
+
+    def _generation(self, request: Request, ids: list[int], nats: list[float], cycles: list[list[Any]],
+                    limits: Limits, nll: bool) -> Generation:
+        """The generation as this project's loop counts it; without a rule's record its tokens alone."""
+        generation = Generation(prompt_tokens=len(request.input_ids))
+        emit(generation, ids[:1] if cycles or self.cell.is_autoregressive else ids, limits, self.target)
+        for kept, tokens, relaxed, greedier, flags, nodes, levels in cycles:
+            if generation.finish:
+                break
+            count_cycle(generation, CycleOutcome(kept, tokens, relaxed, greedier, flags, [], nodes, levels), limits,
+                        self.target)
+        if not generation.finish:
+            generation.finish = "length"
+        if nll:
+            generation.nll = sum(nats[:len(generation.output_ids)])
+        return generation
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A generation and when, in seconds since its call began, it was handed in and had its first and last token."""
+
+    generation: Generation
+    begun_s: float
+    first_s: float
+    last_s: float
+
+
+def rule_text(cell: Cell) -> str:
+    """The cell's rule as a request names it."""
+    options = cell.rule.options.model_dump(mode="json")
+    return shlex.join([f"rule={cell.rule.name}", *(f"rule.{key}={json.dumps(value)}"
+                                                   for key, value in options.items() if value is not None)])
+
+
+class Vllm:
+    """As `bench.run.engine.Engine`."""
+
+    def __init__(self, remember: bool = False) -> None:
+        self._engines: dict[str, Loaded] = {}
+        self._texts: dict[str, LanguageModel] = {}
+
+    def load(self, cell: Cell) -> VllmMethod:
+        key = _key(cell)
+        if key not in self._engines:
+            loaded = Loaded(cell, settings(cell))
+            loaded.process = loaded.started()
+            self._engines[key] = loaded
+        return VllmMethod(cell, self._engines[key], self._text(cell))
+
+    def keep_only(self, cells: Sequence[Cell]) -> None:
+        wanted = {_key(one) for cell in cells for one in (cell, cell.baseline())}
+        for key in set(self._engines) - wanted:
+            self._engines.pop(key).close()
+
+    def _text(self, cell: Cell) -> LanguageModel:
+        pair, key = cell.pair, cell.pair.model_dump_json()
+        if key not in self._texts:
+            self._texts[key] = load_model(
+                pair.target.source, dtype=cell.engine.dtype, revision=pair.target.revision,
+                trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template, thinking=pair.thinking,
+                weights=False)
+        return self._texts[key]
+
+
+def _key(cell: Cell) -> str:
+    """Equal for cells that share an engine."""
+    return json.dumps([settings(cell), variables(cell)])

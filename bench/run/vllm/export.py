@@ -1,0 +1,108 @@
+"""The models of a pair as vLLM reads them: the folder that they lie in, or an export of it in the user's cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors.torch import save_file
+
+from methods.engine import gguf, user_cache
+from methods.engine.fingerprints import fingerprint
+from methods.engine.source import ModelError, Source
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bench.config.cell import Cell
+    from bench.config.schema import Checkpoint
+
+
+def target_of(checkpoint: Checkpoint) -> str:
+    """Folder or hub name of a causal LM. Raises ModelError for a shape without weights."""
+    if Source.of(checkpoint.source).is_random:
+        raise ModelError(f"{checkpoint.source}: a shape without weights, which engine=vllm cannot load; give a "
+                         "checkpoint")
+    if Source.of(checkpoint.source).is_gguf:
+        return str(gguf.converted(gguf.file_of(checkpoint.source, checkpoint.revision)))
+    return checkpoint.source
+
+
+def drafter_of(cell: Cell) -> str | None:
+    """Folder or hub name of what drafts; None where nothing has to be loaded. Raises ModelError."""
+    role = cell.drafter.options.model_role
+    if role is None:
+        return None
+    checkpoint = cell.pair.checkpoint(role)
+    if role == "eagle3" and _has_targets_head(checkpoint):
+        return _exported(cell, role, partial(_eagle3, cell))
+    if role == "medusa":
+        return _exported(cell, role, partial(_medusa, checkpoint))
+    if role == "draft" and Source.of(checkpoint.source).is_cut:
+        return _exported(cell, role, partial(_cut, cell))
+    return target_of(checkpoint)
+
+
+def _exported(cell: Cell, role: str, make: Callable[[Path], None]) -> str:
+    prints = cell.fingerprints()
+    name = f"{role}-{prints[role][:24]}-{prints['target'][:24]}-{cell.engine.dtype}"
+    return str(user_cache.make_once(user_cache.cache_folder() / "vllm" / name, make))
+
+
+def _has_targets_head(checkpoint: Checkpoint) -> bool:
+    from methods.heads.checkpoint import find
+    from methods.heads.eagle3 import TARGET_HEAD
+
+    config = find(checkpoint.source, "config.json", checkpoint.revision)
+    return config is not None and bool(json.loads(config.read_text()).get(TARGET_HEAD))
+
+
+def _eagle3(cell: Cell, folder: Path) -> None:
+    """The head with the rows of the target's LM head that it uses."""
+    from bench.run.models import load_language_model
+    from methods.heads.eagle3 import TARGET_HEAD
+    from methods.heads.head import load_eagle3
+
+    checkpoint, engine = cell.pair.checkpoint("eagle3"), cell.engine.model_copy(update={"device": "cpu"})
+    target = load_language_model(cell.pair, engine, "target")
+    head = load_eagle3(checkpoint.source, target, revision=checkpoint.revision, dtype=engine.dtype)
+    config = json.loads((Path(checkpoint.source) / "config.json").read_text())
+    del config[TARGET_HEAD]
+    _write(folder, config | {"torch_dtype": engine.dtype}, head.model.state_dict())
+
+
+def _cut(cell: Cell, folder: Path) -> None:
+    """A cut of its target as a model of its own."""
+    from bench.run.models import load_language_model
+
+    model = load_language_model(cell.pair, cell.engine.model_copy(update={"device": "cpu"}), "draft")
+    _write(folder, model.model.config.to_dict() | {"architectures": [type(model.model).__name__]},
+           model.model.state_dict())
+    model.tokenizer.save_pretrained(folder)
+
+
+def _medusa(checkpoint: Checkpoint, folder: Path) -> None:
+    """The heads under the type that vLLM looks for, with their true number."""
+    from methods.heads.checkpoint import read
+    from methods.heads.medusa import FILES
+
+    found = read(checkpoint.source, checkpoint.revision, FILES)
+    heads = {int(name.split(".")[0]) for name in found.tensors}
+    config = {key: value for key, value in found.config.items() if not key.startswith("medusa_num")}
+    _write(folder, config | {"model_type": "medusa", "architectures": ["MedusaModel"], "num_heads": len(heads),
+                             "num_hidden_layers": int(found.config.get("medusa_num_layers", 1))}, found.tensors)
+
+
+def _write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    save_file({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()},
+              folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def known(cell: Cell, role: str) -> list[str]:
+    """Source and fingerprint of a model, as files of rules name it."""
+    checkpoint = cell.pair.checkpoint(role)
+    return [checkpoint.source, fingerprint(checkpoint.source, checkpoint.revision)]

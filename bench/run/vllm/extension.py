@@ -1,0 +1,247 @@
+"""vLLM's worker, extended by this project's rules: `--worker-extension-cls bench.run.vllm.extension.RuleWorker`.
+
+vLLM mixes the class into its worker. It replaces the runner's samplers by subclasses that ask a request's rule, and
+patches nothing: a request without a rule takes vLLM's own path. Runs in vLLM's environment (docs/serving.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.v1.outputs import LogprobsTensors, SamplerOutput
+from vllm.v1.sample.rejection_sampler import RejectionSampler
+from vllm.v1.sample.sampler import Sampler
+
+from bench.run.vllm.recorder import Recorder
+from bench.run.vllm.requests import Known, Requests, Target, check_signatures
+from methods.engine.fingerprints import fingerprint
+from methods.serving import Rows, Served
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from vllm.v1.sample.metadata import SamplingMetadata
+    from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
+
+SIGNATURES: dict[Callable[..., Any], str] = {
+    RejectionSampler.forward: "self metadata draft_probs logits sampling_metadata",
+    RejectionSampler._get_logprobs_tensors:
+        "self max_num_logprobs metadata logits target_logits bonus_logits sampled_token_ids",
+    Sampler.forward: "self logits sampling_metadata predict_bonus_token logprobs_mode_override",
+    Sampler.gather_logprobs: "logprobs num_logprobs token_ids",
+}
+
+
+class RuleWorker:
+    """Mixed into vLLM's worker, whose `model_runner` it watches. Its other names are calls for `collective_rpc`."""
+
+    leeway_requests: Requests | None = None
+
+    @property
+    def model_runner(self) -> Any:
+        runner = self.__dict__.get("_leeway_runner")
+        if runner is not None and self.leeway_requests is None and getattr(runner, "model", None) is not None:
+            self.leeway_requests = install(runner)
+        return runner
+
+    @model_runner.setter
+    def model_runner(self, runner: Any) -> None:
+        self.__dict__["_leeway_runner"] = runner
+
+    def leeway_start(self, target: list[str] | None, draft: list[str] | None, record: bool) -> None:
+        """Source and fingerprint of the models that rules bind to; whether `leeway_take` will ask for every cycle."""
+        requests = self._leeway()
+        if target is not None and requests.target is not None:
+            requests.target.source, requests.target.fingerprint = target
+        requests.draft = None if draft is None else Known(*draft)
+        requests.verifier.record = record
+
+    def leeway_take(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Key of a request -> its cycles since the last call, as the fields of `CycleOutcome`."""
+        taken = self._leeway().verifier.take()
+        return {key: [(one.kept, one.tokens, one.relaxed, one.greedier, one.flags, one.nodes, one.levels)
+                      for one in cycles] for key, cycles in taken.items()}
+
+    def leeway_refusals(self) -> list[str]:
+        """Why requests since the last call were left to the engine's own sampler."""
+        requests = self._leeway()
+        reasons = list(requests.refusals)
+        requests.refusals.clear()
+        return reasons
+
+    def leeway_totals(self) -> list[dict[str, Any]]:
+        """Counts of each rule since the engine started, as `Requests.totals`."""
+        return self._leeway().totals()
+
+    def leeway_record(self, cycles: int | None) -> list[dict[str, Any]]:
+        """Begin to record the next `cycles` verified drafts, of rules and of the engine's own sampler; None ends it.
+        Returns what was recorded so far (docs/conformance.md)."""
+        return self._leeway_recorder().restart(cycles)
+
+    def leeway_next_logits(self) -> list[float]:
+        """The target's raw logits behind the last prompt that was read."""
+        recorder = self._leeway_recorder()
+        assert recorder.last_logits is not None, "a prompt was read"
+        logits: list[float] = recorder.last_logits.float().tolist()
+        return logits
+
+    def leeway_seconds(self) -> tuple[float, int]:
+        """Seconds that samplers took since the last call, and how often they were called. On a GPU only the time to
+        start their kernels."""
+        recorder = self._leeway_recorder()
+        spent, recorder.spent = recorder.spent, (0.0, 0)
+        return spent
+
+    def _leeway(self) -> Requests:
+        assert self.model_runner is not None and self.leeway_requests is not None, "the model is loaded"
+        return self.leeway_requests
+
+    def _leeway_recorder(self) -> Recorder:
+        self._leeway()
+        recorder: Recorder = self.model_runner.sampler.recorder
+        return recorder
+
+
+def install(runner: Any) -> Requests:
+    """Put the samplers that ask rules into a runner whose model is loaded. Raises RuntimeError, one line."""
+    check_signatures(SIGNATURES)
+    if runner.vllm_config.model_config.logprobs_mode.startswith("processed"):
+        raise RuntimeError("the rules give raw log-probabilities alone: leave out --logprobs-mode")
+    config = runner.vllm_config
+    spec = config.speculative_config
+    requests = Requests(spec and spec.method, spec.num_speculative_tokens if spec else 0,
+                        spec is not None and spec.draft_sample_method == "probabilistic", runner.device)
+    source = config.model_config.model
+    try:
+        known = Known(source, fingerprint(source, config.model_config.revision))
+    except ValueError:
+        known = Known(source, "unknown")
+    requests.target = Target(runner.model, known, config.model_config.get_vocab_size(), runner.device)
+    processor = getattr(runner.model, "logits_processor", None)
+    if processor is not None:
+        processor.register_forward_pre_hook(requests.hidden_hook)
+    if type(runner).__module__.startswith("vllm.v1.worker.gpu."):
+        from bench.run.vllm import v2
+
+        v2.install(runner, requests, Recorder(requests))
+        return requests
+    batch = Batch(runner, requests)
+    recorder = Recorder(requests)
+    runner.sampler = PlainSampler(runner.sampler, batch, recorder)
+    if getattr(runner, "rejection_sampler", None) is not None:
+        runner.rejection_sampler = ChainSampler(runner.rejection_sampler, batch, recorder)
+    return requests
+
+
+class Batch:
+    """The rows of a V1 runner's batch."""
+
+    def __init__(self, runner: Any, requests: Requests) -> None:
+        self.runner, self.requests = runner, requests
+
+    def served(self, rows: int) -> list[Served | None] | None:
+        """The requests of the batch, None for those that keep the engine's sampler and for prompts that are read in
+        parts. None where no rule has a part in it, such as when the engine warms up."""
+        names = self.runner.input_batch.req_ids
+        if len(names) != rows:
+            return None
+        self.requests.tidy(self.runner.requests)
+        unfinished = self.runner.discard_request_mask.np
+        found = [None if unfinished[place] else self._of(name) for place, name in enumerate(names)]
+        return found if any(one is not None for one in found) else None
+
+    def engines_own(self, served: Sequence[Served | None]) -> list[int]:
+        """The places whose tokens the engine's sampler draws."""
+        unfinished = self.runner.discard_request_mask.np
+        return [place for place, one in enumerate(served) if one is None and not unfinished[place]]
+
+    def params(self, place: int) -> Any:
+        """The SamplingParams of a row."""
+        return self.runner.requests[self.runner.input_batch.req_ids[place]].sampling_params
+
+    def _of(self, name: str) -> Served | None:
+        state = self.runner.requests[name]
+        return self.requests.of(name, state.sampling_params, lambda: list(state.prompt_token_ids or ()))
+
+
+class PlainSampler(Sampler):
+    """vLLM's sampler for batches without drafts; where a request has a rule, its cycle with an empty draft."""
+
+    def __init__(self, engine: Sampler, batch: Batch, recorder: Recorder) -> None:
+        torch.nn.Module.__init__(self)
+        self.__dict__.update(engine.__dict__)
+        self.batch, self.recorder = batch, recorder
+
+    def forward(self, logits: Tensor, sampling_metadata: SamplingMetadata, predict_bonus_token: bool = False,
+                logprobs_mode_override: Any = None) -> SamplerOutput:
+        def engine() -> SamplerOutput:
+            return super(PlainSampler, self).forward(logits.clone(), sampling_metadata, predict_bonus_token,
+                                                     logprobs_mode_override)
+
+        if predict_bonus_token:
+            return engine()
+        with self.recorder.clock():
+            self.recorder.last_logits = logits[-1]
+            if (served := self.batch.served(len(logits))) is None:
+                return engine()
+            rows = Rows(logits, logits.new_zeros(len(logits), dtype=torch.long), range(len(logits)), [0] * len(served))
+            tokens = self.batch.requests.verifier.step(served, rows)
+            if own := self.batch.engines_own(served):
+                tokens[own] = engine().sampled_token_ids[own].long()
+            return SamplerOutput(tokens.int(), self._logprobs(logits, sampling_metadata.max_num_logprobs, tokens))
+
+    def _logprobs(self, logits: Tensor, number: int | None, tokens: Tensor) -> LogprobsTensors | None:
+        if number is None:
+            return None
+        raw = self.compute_logprobs(logits)
+        if number == -1:
+            return LogprobsTensors(torch.empty(0), raw, torch.empty(0))
+        return self.gather_logprobs(raw, number, token_ids=tokens[:, 0])
+
+
+class ChainSampler(RejectionSampler):
+    """vLLM's rejection sampler; where a request has a rule, the rule verifies its draft."""
+
+    def __init__(self, engine: RejectionSampler, batch: Batch, recorder: Recorder) -> None:
+        torch.nn.Module.__init__(self)
+        self.__dict__.update(engine.__dict__)
+        self.batch, self.recorder = batch, recorder
+
+    def forward(self, metadata: SpecDecodeMetadata, draft_probs: Tensor | None, logits: Tensor,
+                sampling_metadata: SamplingMetadata) -> SamplerOutput:
+        with self.recorder.clock():
+            served = self.batch.served(len(metadata.num_draft_tokens))
+            own = None if served is None else self.batch.engines_own(served)
+            engine = None
+            if own is None or own:
+                engine = super().forward(metadata, draft_probs, logits, sampling_metadata)
+            if served is None and not self.recorder.is_open:
+                return engine
+            rows = self._rows(metadata, draft_probs, logits)
+            if engine is not None and len(self.batch.runner.input_batch.req_ids) == len(rows.starts):
+                self.recorder.engines_cycles(own, rows, engine.sampled_token_ids, self.batch.params)
+            if served is None:
+                return engine
+            tokens = self.batch.requests.verifier.step(served, rows)
+            if own and engine is not None:
+                tokens[own] = engine.sampled_token_ids[own].long()
+            logprobs = None
+            if (number := sampling_metadata.max_num_logprobs) is not None:
+                target, bonus = (logits[index].float() for index in (metadata.target_logits_indices,
+                                                                     metadata.bonus_logits_indices))
+                logprobs = self._get_logprobs_tensors(number, metadata, logits, target, bonus, tokens.int())
+            return SamplerOutput(tokens.int(), logprobs)
+
+    def _rows(self, metadata: SpecDecodeMetadata, draft_probs: Tensor | None, logits: Tensor) -> Rows:
+        tokens = torch.full((len(logits),), -1, device=logits.device)
+        drawn_at = metadata.target_logits_indices.long()
+        tokens[drawn_at + 1] = metadata.draft_token_ids.long()
+        starts, row = [], 0
+        for count in metadata.num_draft_tokens:
+            starts.append(row)
+            row += count + 1
+        q = None if draft_probs is None else torch.ones(
+            len(logits), draft_probs.shape[-1], device=logits.device).index_copy(0, drawn_at, draft_probs.float())
+        hidden = self.batch.requests.last_hidden
+        return Rows(logits, tokens, starts, metadata.num_draft_tokens, q,
+                    hidden if hidden is not None and len(hidden) == len(logits) else None)

@@ -1,0 +1,148 @@
+"""engine=vllm: this project's rules in vLLM's worker. Skipped where `make vllm` was not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.config.compose import refusals
+from bench.config.errors import ConfigError
+from bench.config.vllm_here import PROJECT, PYTHON
+from bench.conformance import run_engine
+from bench.run.lab import Lab
+from bench.run.vllm.engine import Vllm
+from methods.engine.source import ModelError
+from tests.helpers.in_vllm import answers, cell, differences
+
+here = pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-vllm: run `make vllm`")
+TINY = ("pair=tiny", "task=mini_gsm", "decoding.max_new_tokens=24", "draft.length=4", "engine.threads=1",
+        "engine.device=cpu")
+CHAINS = ("drafter=prompt_lookup", "drafter=eagle3 drafter.tree=chain", "drafter=medusa drafter.tree=chain_5")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Vllm]:
+    torch.set_num_threads(1)
+    engine = Vllm()
+    yield engine
+    engine.keep_only([])
+
+
+@pytest.fixture(scope="module")
+def lab() -> Lab:
+    return Lab()
+
+
+@here
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", CHAINS)
+def test_the_tokens_are_those_of_the_loop(drafter: str, engine: Vllm, lab: Lab) -> None:
+    """With their counts and their NLL: the random numbers are the same too. Rules change without loading anew."""
+    pid = None
+    for temperature, rule in ((0, "rule=lossless"), (0, "rule=mars rule.theta=0.5"), (0, "rule=relaxed_topk"),
+                              (1, "rule=lossless"), (1, "rule=mars rule.theta=0.9"), (1, "rule=typical")):
+        given = [*TINY, *drafter.split(), *rule.split(), f"decoding.temperature={temperature}"]
+        apart, nats = differences(engine, lab, given, 4)
+        assert not [one for one in apart if temperature == 0 and one.margin > 1e-4], (rule, apart)
+        assert len(apart) <= temperature, (rule, apart)  # a random number beside a probability, once
+        assert nats < 1e-5
+        [process] = {loaded.process.pid for loaded in engine._engines.values() if loaded.cell.drafter.name == cell(
+            *given).drafter.name}
+        assert pid in (None, process)
+        pid = process
+
+
+@here
+@pytest.mark.slow
+def test_plain_decoding_and_strict_limits(engine: Vllm, lab: Lab) -> None:
+    """The baseline is the loop's; mars at a threshold that nothing reaches, and typical decoding that keeps the argmax
+    alone, decode what the baseline does."""
+    apart, _ = differences(engine, lab, [*TINY, "method=ar"], 6)
+    assert not [one for one in apart if one.margin > 1e-4]
+    _, plain = answers(engine, cell(*TINY, "method=ar", "engine=vllm"), 6)
+    for rule in ("rule=mars rule.theta=1.0", "rule=relaxed_topk rule.top_n=1", "rule=lossless"):
+        _, strict = answers(engine, cell(*TINY, "drafter=prompt_lookup", *rule.split(), "engine=vllm"), 6)
+        assert [one.output_ids for one in strict] == [one.output_ids for one in plain], rule
+
+
+@here
+@pytest.mark.slow
+def test_a_killed_process_is_started_again(engine: Vllm, caplog: pytest.LogCaptureFixture) -> None:
+    own = cell(*TINY, "drafter=prompt_lookup", "rule=lossless", "engine=vllm")
+    _, before = answers(engine, own, 4)
+    loaded = engine.load(own).loaded
+    assert loaded.process is not None
+    threading.Timer(0.05, os.kill, (loaded.process.pid, signal.SIGKILL)).start()
+    _, after = answers(engine, own, 4)
+    while loaded.process.is_running and "signal 9" not in caplog.text:  # it was quicker than the signal
+        time.sleep(0.05)
+        _, after = answers(engine, own, 4)
+    assert "signal 9" in caplog.text and "answering its 4 prompts again" in caplog.text
+    assert [one.output_ids for one in after] == [one.output_ids for one in before]
+
+
+@here
+@pytest.mark.slow
+def test_a_model_that_it_cannot_load_is_one_line(engine: Vllm) -> None:
+    with pytest.raises(ModelError) as caught:
+        engine.load(cell(*TINY, "drafter=model", "rule=lossless", "engine=vllm"))
+    assert str(caught.value).startswith("engine=vllm: ") and "\n" not in str(caught.value)
+
+
+@here
+@pytest.mark.slow
+def test_conformance_of_a_rule_and_of_the_engines_own_sampler(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.set_num_threads(1)
+    given = [*TINY, "engine=vllm", "drafter=prompt_lookup", "rule=lossless", "decoding.temperature=1",
+             "decoding.top_k=50"]
+    assert run_engine(given, 250, 1e-3, "rule", None) == 0
+    assert "consistent with Lossless" in capsys.readouterr().out
+
+
+@here
+@pytest.mark.slow
+def test_the_samplers_of_the_v2_runner_on_tensors_made_by_hand() -> None:
+    script = Path(__file__).parents[1] / "helpers" / "vllm_v2.py"
+    done = subprocess.run([str(PYTHON), str(script)], cwd=PROJECT, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(PROJECT), "VLLM_LOGGING_LEVEL": "ERROR"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {"same": True, "refused": True, "signatures": True}
+
+
+@pytest.mark.parametrize(("overrides", "words"), [
+    ("drafter=lookahead", "engine=vllm has no drafter=lookahead"),
+    ("drafter=eagle3", "give drafter.tree=chain"),
+    ("drafter=medusa", "give drafter.tree=chain_5"),
+    ("drafter=eagle3 drafter.tree=chain rule=fsd", "gives no distribution"),
+    ("drafter=model rule=lossless decoding.temperature=1 decoding.top_k=5", "drafter.sample=false"),
+    ("drafter=model drafter.stop_below=0.5", "drafter.stop_below"),
+    ("drafter=eagle3 drafter.tree=chain pruning=branches", "pruning"),
+    ("engine.parallel=tensor engine.devices=2", "takes engine.devices alone")])
+def test_what_it_cannot_run_is_refused(overrides: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
+    with pytest.raises(ConfigError, match=words), refusals("config", *overrides.split()):
+        cell("pair=tiny", "task=mini_gsm", "engine=vllm", *overrides.split())
+
+
+@pytest.mark.parametrize(("folder", "words"), [(None, "run `make vllm`"), ("vllm-0.31.1", "0.31.1 is installed")])
+def test_without_vllm_or_with_another_version(folder: str | None, words: str, tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch()
+    if folder is not None:
+        (tmp_path / "lib" / "python3.11" / "site-packages" / f"{folder}.dist-info").mkdir(parents=True)
+    code = "from bench.config.vllm_here import vllm_version\nvllm_version()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True,
+                          env={**os.environ, "LEEWAY_VLLM_PYTHON": str(python)})
+    assert done.returncode == 1
+    assert words in done.stderr.splitlines()[-1]
