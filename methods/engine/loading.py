@@ -109,7 +109,7 @@ def _shape(place: str, revision: str | None, dtype: torch.dtype, trust_remote_co
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=trust_remote_code)
     with suppress(OSError):  # it has no generation_config.json
-        model.generation_config = GenerationConfig.from_pretrained(place, revision=revision)
+        model.generation_config = GenerationConfig.from_pretrained(place, revision=revision or "main")
     return model
 
 

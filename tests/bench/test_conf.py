@@ -76,6 +76,12 @@ def composed() -> set[str]:
     return set()
 
 
+@pytest.fixture(autouse=True)
+def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command with engine=vllm is composed where vLLM is not installed, too."""
+    monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
+
+
 def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: list[str], composed: set[str]) -> None:
     """Compose and validate all that a documented `python -m bench …` would run, on the small pair."""
     words = [stand_ins.get(word, word) for word in shlex.split(line.partition("python -m bench")[2])]

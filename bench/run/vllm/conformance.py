@@ -29,10 +29,10 @@ def recorded(cell: Cell, cycles: int, by_rule: bool) -> Iterator[dict[str, Any]]
         prompts = [context(method.target, prompt, []) for prompt in task.prompts(cell.n, cell.seed)]
         requests = (Request(ids, f"{cell.seed}/conformance/{place}/{pass_}") for pass_ in count()
                     for place, ids in enumerate(prompts))
-        method.loaded.call("call", name="leeway_record", args=[PORTION])
+        method.loaded.call("extension", method="leeway_record", args=[PORTION])
         while cycles > 0:
             method.answers(list(islice(requests, TOGETHER)), limits, rule=by_rule)
-            lines = method.loaded.call("call", name="leeway_record", args=[min(PORTION, max(cycles, 1))])
+            lines = method.loaded.call("extension", method="leeway_record", args=[min(PORTION, max(cycles, 1))])
             if not lines:
                 raise ValueError(f"drafter={cell.drafter.name} drafted nothing in {TOGETHER} answers")
             cycles -= len(lines)

@@ -88,9 +88,9 @@ class Server:
         logits, *_ = self.llm.collective_rpc("leeway_next_logits")
         return list(logits)
 
-    def call(self, name: str, args: list[Any]) -> Any:
+    def extension(self, method: str, args: list[Any]) -> Any:
         """A call of the worker's extension; the answer of the first rank."""
-        first, *_ = self.llm.collective_rpc(name, args=tuple(args))
+        first, *_ = self.llm.collective_rpc(method, args=tuple(args))
         return first
 
 
