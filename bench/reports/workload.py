@@ -39,9 +39,14 @@ if TYPE_CHECKING:
 def run_workload(workload: Workload, hydra: Composer, overrides: Sequence[str], session: Session) -> int:
     """Run the missing cells, print the findings and write them. Returns the exit status: 1 if a cell failed. Raises
     ValueError."""
+    overrides = [line for line in overrides if key_of(line) != "scale"]  # the prompts are the user's at any scale
     plan = plan_of(workload.table(), hydra, overrides)
     if not plan.cells:
-        raise ValueError(next(iter(plan.refused.values())))
+        reason = next(iter((plan.refused | plan.absent).values()))
+        if plan.refused or not session.settings.dry_run:
+            raise ValueError(reason)
+        session.print(f"report={workload.name}: {reason}", markup=False, soft_wrap=True)
+        return 0
     cells = list({cell.name: cell for cell in plan.cells.values()}.values())
     if session.settings.dry_run:
         show_plan(list(plan.cells.values()), [" / ".join(coords[1:]) for coords in plan.cells], session)

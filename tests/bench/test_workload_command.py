@@ -82,3 +82,9 @@ def test_a_wrong_command_is_one_line(command, given: tuple[str, ...], words: str
     result = command(*given)
     [line] = result.err.splitlines()
     assert result.status == 2 and words in line
+
+
+def test_without_prompts_it_says_what_to_bring(command) -> None:
+    dry, run = (command("report=workload", *words) for words in (["dry_run=true", "scale=paper"], []))
+    assert dry.status == 0 and "task.path" in dry.out
+    assert run.status == 2 and "task.path" in run.err and len(run.err.splitlines()) == 1
