@@ -28,7 +28,7 @@ from methods.engine.loading import load_model
 from methods.method import Method, build_method
 from methods.sampling import Sampling
 from plots import training_curves
-from results.metrics.intervals import speedup_interval
+from results.metrics.delta import clocked_interval
 from results.store.reasons import Arguments
 from tasks.mini import BENCHMARKS, MiniTask
 
@@ -73,7 +73,7 @@ def assisted_table(n: int) -> dict[str, Any]:
     (mt, ms), (bt, bs) = (list(zip(*arm, strict=True)) for arm in zip(*runs, strict=True))
     return {"n": n, "length": DRAFT_LENGTH, "threads": torch.get_num_threads(),
             "tokens_per_forward": tokens / len(forwards),
-            "speedup": sum(mt) / sum(ms) / (sum(bt) / sum(bs)), "ci95": speedup_interval(mt, ms, bt, bs)}
+            "speedup": sum(mt) / sum(ms) / (sum(bt) / sum(bs)), "ci95": clocked_interval(mt, ms, bt, bs)}
 
 
 def parts() -> dict[str, dict[str, Any]]:

@@ -41,7 +41,7 @@ from methods.heads.head import Head, load_eagle3
 from methods.heads.layer import KNOWN, head_config
 from methods.method import Method, build_method
 from methods.sampling import Sampling
-from results.metrics import intervals
+from results.metrics.delta import clocked_interval
 from results.store.files import check_writable
 from results.store.reasons import Arguments
 from tasks.mini import MiniTask
@@ -258,7 +258,7 @@ def report(console: Console, runs: Mapping[str, Sequence[tuple[int, float]]], sh
         if theirs not in runs:
             continue
         (mt, ms), (tt, ts) = (list(zip(*runs[name], strict=True)) for name in (mine, theirs))
-        interval = intervals.speedup_interval(mt, ms, tt, ts)
+        interval = clocked_interval(mt, ms, tt, ts)
         shown = "" if interval is None else "  [{:.2f}, {:.2f}]".format(*interval)
         console.print(f"{title}: {sum(mt) / sum(ms) / (sum(tt) / sum(ts)):.2f}{shown}")
     for name, share in shares.items():

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from plots.render import save
 from plots.style import INK, SOFT, Look, look, panel_grid, style
-from results.metrics.catalog import Metric, metric
+from results.metrics.catalog import metric
+from results.metrics.metric import Metric
 from results.metrics.quality_loss import shows_loss
 from results.reports.opening import SPEEDS, best_lossless, measured, speed
 from results.reports.viewer.groups import Group

@@ -193,10 +193,12 @@ class HalfWidth(Section):
 
     tau       of τ.
     accuracy  of the task's score.
+    most      the most prompts, however wide; None: as many as the task gives.
     """
 
     tau: float | None = Field(None, gt=0, lt=1)
     accuracy: float | None = Field(None, gt=0, lt=1)
+    most: int | None = Field(None, ge=1)
 
     @property
     def is_given(self) -> bool:

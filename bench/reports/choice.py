@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from results.metrics.answer_speed import modelled_answers
+from results.metrics.answer_speed import modelled_speeds
 from results.metrics.over_best import Answered, over_best
 from results.metrics.paired import by_item
 from results.metrics.selection import Chosen, choose, reported
@@ -16,6 +16,7 @@ from results.metrics.trace_metrics import trace_metrics
 from results.reports.axes import AS_GIVEN
 from results.reports.grid import Outcome
 from results.store.compared import Compared
+from results.store.timed import timing_order
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class ChosenRow:
     def chosen(self) -> list[Chosen]:
         """Raises ValueError where nothing can be chosen."""
         ids = self.session.folder(next(iter(self.measured.values()))).ids
-        return choose(self.records, ids, self.choice.prompts)
+        return choose(self.records, timing_order(ids), self.choice.prompts)
 
     @cached_property
     def row(self) -> Answered | None:
@@ -106,8 +107,9 @@ class ChosenRow:
         except ValueError:
             return None
         pairs = [record for record in reported(self.records, chosen) if isinstance(record, Compared)]
-        several = len({fold.setting for fold in chosen}) > 1
-        return Answered(pairs, {name: fold.setting for fold in chosen for name in fold.reported} if several else {})
+        several = len({one.setting for one in chosen}) > 1
+        return Answered(pairs, {name: one.setting for one in chosen for name in one.reported} if several else {},
+                   all(cell.is_lossless for cell in self.measured.values()))
 
     @property
     def is_greedy(self) -> bool:
@@ -125,7 +127,7 @@ class ChosenRow:
         assert outcome.summary is not None
         values: dict[str, Any] = {}
         if best is not None and best is not self and best.row is not None and self.row is not None:
-            values = over_best(self.row, best.row, None if greedy is None else greedy.row)
+            values = over_best(self.row, best.row, self.spec.margin, None if greedy is None else greedy.row)
         return replace(outcome, summary=outcome.summary.with_values(**values), notes=self._notes(chosen))
 
     def _single(self, chosen: Sequence[Chosen]) -> Outcome | None:
@@ -141,7 +143,7 @@ class ChosenRow:
         assert row is not None  # `chosen` was made
         summary = summarise(reported(self.records, chosen), metric=task.metric, proportion=task.proportion)
         if row.settings:
-            summary = summary.with_values(**modelled_answers(row.pairs, row.settings))
+            summary = summary.with_values(**modelled_speeds(row.pairs, row.settings))
         summary = summary.with_values(**self._diversity(chosen))
         items = {name: by_item(name, row.pairs) for name in self.spec.metrics()}
         if self.spec.trace:

@@ -49,10 +49,18 @@ class Passes:
 
 def complete_cells(cells: Sequence[Cell], passes: Passes, store: Store, engine: Engine) -> list[Cell]:
     """Complete the cells in two passes: all prompts without a clock, then the timed ones. Cells with n=auto go through
-    all their looks.
+    all their looks before any of their prompts is timed: which ones are timed depends on their number.
 
     A cell that fails does not stop the others: its folder says why. Returns the cells of rotations that another process
     works on, and those that it writes: they are left alone."""
+    growing = [cell.replace(timed=0) for cell in cells if cell.half_width is not None]
+    left = {cell.name for cell in _complete(growing, passes, store, engine)}
+    rest = [cell for cell in cells if cell.half_width is None or cell.name not in left]
+    return [cell for cell in cells if cell not in rest] + _complete(rest, passes, store, engine)
+
+
+def _complete(cells: Sequence[Cell], passes: Passes, store: Store, engine: Engine) -> list[Cell]:
+    """Both passes, look after look; returns the cells that are left alone."""
     remaining: Sequence[Cell] = cells
     left: list[Cell] = []
     while remaining := [cell for cell in remaining if not is_current(requested_cell(cell, store),
@@ -86,7 +94,7 @@ def is_current(folder: RequestedCell, is_traced: bool) -> bool:
     prompts are tried again."""
     try:
         summary, stored = folder.summary(), folder.stored_summary()
-        if summary is None or summary.failed or stored is None or stored.asked != folder.cell.n or folder.failure():
+        if summary is None or summary.failed or stored is None or not folder.is_about(stored) or folder.failure():
             return False
         if None in (folder.config(), folder.baseline.config()):  # removed: invisible to whoever lists the store
             return False

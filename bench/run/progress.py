@@ -1,9 +1,11 @@
-"""Progress bars on stderr: one for a whole pass and one per running cell, with τ, tokens/s and the time left."""
+"""Progress on stderr: bars, one for a whole pass and one per running cell, with τ, tokens/s and the time left; where
+stderr is no terminal, a line now and then."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +21,16 @@ if TYPE_CHECKING:
     from results.store.sample import Sample
 
 MOST_BARS = 16
+EVERY_S = 20.0
+"""Between two lines of progress where there is no terminal."""
 
 
 class Bar:
     """One bar: prompts done of all, with τ and tokens/s so far."""
 
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress, self._task = progress, task
+    def __init__(self, progress: Progress, task: TaskID, say: Callable[[str], None]) -> None:
+        """`say` prints a line where there is no terminal."""
+        self._progress, self._task, self._say = progress, task, say
         self._so_far, self._seconds = SoFar(), 0.0
 
     def advance(self, prompts: int, answers: Iterable[Generation | Sample], seconds: float) -> None:
@@ -36,10 +41,12 @@ class Bar:
         speed = f"τ {tau:.2f}  {self._so_far.tokens / self._seconds:.0f} tok/s" if known and tau is not None else ""
         self._progress.update(self._task, advance=prompts, speed=speed)
         self._progress.refresh()
+        task = self._progress.tasks[self._task]
+        self._say(f"{task.description}: {task.completed:g} of {task.total or 0:g} prompts  {speed}".rstrip())
 
 
 class Bars:
-    """The bars of one pass, on stderr. Prints nothing where stderr is not a terminal."""
+    """The bars of one pass, on stderr; lines where it is no terminal."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -47,12 +54,20 @@ class Bars:
             TextColumn("{task.fields[speed]}"), TimeRemainingColumn(),
             console=console(stderr=True), disable=not sys.stderr.isatty(),
             auto_refresh=False)  # no thread beside what is timed
+        self._said_at = time.monotonic()
 
     def row(self, name: str, total: int, done: int = 0) -> Bar:
         """A further bar; beyond the first 16 they are not shown."""
         shown = sum(task.visible for task in self._progress.tasks)
-        return Bar(self._progress, self._progress.add_task(printable(name), total=total, completed=done,
-                                                           speed="", visible=shown < MOST_BARS))
+        task = self._progress.add_task(printable(name), total=total, completed=done, speed="",
+                                       visible=shown < MOST_BARS)
+        return Bar(self._progress, task, self._say)
+
+    def _say(self, text: str) -> None:
+        """A line of progress where stderr is no terminal, and none was printed for a while."""
+        if not sys.stderr.isatty() and time.monotonic() - self._said_at >= EVERY_S:
+            self._said_at = time.monotonic()
+            console(stderr=True).print(f"{time.strftime('%H:%M:%S')} {text}", highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Bars:
         self._progress.start()

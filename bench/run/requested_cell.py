@@ -1,12 +1,13 @@
 """A cell folder restricted to the prompts that a command requests.
 
 More prompts extend a cell: its samples file may hold more than the first n that a command asks for, and what the
-command prints, draws, traces or judges is about these alone. Of them, all that were ever timed count."""
+command prints, draws, traces or judges is about these alone. Of those that were ever timed count the first ones in the
+order of timing, without a gap: a random sample of the n, whatever else was timed for other numbers of prompts."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from results.metrics import looks
@@ -15,6 +16,8 @@ from results.store.cells import CellFolder, Store
 from results.store.compared import Compared, compare
 from results.store.errors import StoreError
 from results.store.sample import Sample
+from results.store.summary import DEFINITIONS
+from results.store.timed import timing_order
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
@@ -51,20 +54,20 @@ class RequestedCell(CellFolder):
             return self._given
         task = self._given.load_task()
         good = {record.id: record for record in super().samples() if isinstance(record, Sample)}
-        samples = [good.get(prompt) for prompt in self._ids(None)]
+        samples = [good.get(prompt) for prompt in self._ids(rule.most)]
         return self._given.replace(n=looks.stop(samples, rule, task.proportion), half_width=None)
 
     @property
     def stopping_rule(self) -> looks.StoppingRule | None:
         """Where n=auto stops; None for a fixed number of prompts."""
         width = self._given.half_width
-        return None if width is None else looks.StoppingRule(width.tau, width.accuracy)
+        return None if width is None else looks.StoppingRule(width.tau, width.accuracy, width.most)
 
     @property
     def stated_rule(self) -> str:
         """The rule of n=auto in words; empty for a fixed number of prompts. Raises StoreError."""
         rule = self.stopping_rule
-        return "" if rule is None else looks.stated(rule, len(self._ids(None)))
+        return "" if rule is None else looks.stated(rule, len(self._ids(rule.most)))
 
     @cached_property
     def baseline(self) -> CellFolder:
@@ -80,10 +83,15 @@ class RequestedCell(CellFolder):
         return sorted(records, key=lambda record: record.id)
 
     def timed(self) -> list[Timed]:
-        """The timed prompts among those asked for. Raises StoreError."""
-        ids = self.selection()
-        asked = None if ids is None else set(ids)
-        return [row for row in super().timed() if asked is None or row.id in asked]
+        """The timed prompts that count: of those asked for and answered by the cell and its twin, the first ones in the
+        order of timing, up to one that was not timed. Raises StoreError."""
+        rows = {row.id: row for row in super().timed()}
+        if not rows:
+            return []
+        answered = {record.id for record in self.samples() if isinstance(record, Sample)}
+        if self.baseline is not self:
+            answered &= {sample.id for sample in self.baseline.good_samples()}
+        return [rows[name] for name in takewhile(rows.__contains__, timing_order(answered))]
 
     def compared(self) -> list[Compared | FailedSample]:
         """The requested prompts beside their baseline, without those that either has not tried yet; what
@@ -94,17 +102,23 @@ class RequestedCell(CellFolder):
     def summary(self) -> Summary | None:
         """The metrics of the prompts asked for; None while one of them is missing. Raises StoreError.
 
-        Where summary.json is about another number of prompts, they are computed from the samples; metrics that compare
-        cells are then missing (`bench.run.related_cells`)."""
+        Where summary.json is about other prompts or of earlier definitions, they are computed from the samples; metrics
+        that compare cells are then missing (`bench.run.related_cells`)."""
         stored = self.stored_summary()
         if stored is None:
             return None
-        if stored.asked != self.cell.n or stored.metric != self.cell.load_task().metric:
+        if not self.is_about(stored):
             records = self.compared()
             if len(records) < len(self.ids):
                 return None
             stored = self.summarised(records)
         return stored if self.is_timed(stored) else None
+
+    def is_about(self, stored: Summary) -> bool:
+        """Whether a stored summary is about the prompts asked for and the timed ones that count, by the present
+        definitions. Raises StoreError."""
+        return (stored.asked == self.cell.n and stored.definitions == DEFINITIONS
+                and stored.metric == self.cell.load_task().metric and stored.timed == len(self.timed()))
 
     def stored_summary(self) -> Summary | None:
         """summary.json, whichever prompts it is about. Raises StoreError."""
@@ -120,7 +134,7 @@ class RequestedCell(CellFolder):
         summary = summarise(records, metric=task.metric, proportion=task.proportion, phases=profile.get("own"),
                             prompt_phases=profile.get("prompts") or (), baseline_phases=profile.get("baseline"),
                             reads=profile.get("reads"))
-        return summary.with_values(asked=self.cell.n)
+        return summary.with_values(asked=self.cell.n, definitions=DEFINITIONS)
 
     def shown(self, summary: Summary) -> Summary:
         """The summary as tables show it: with n=auto, the intervals that it looked at are at the level of its looks.
@@ -130,8 +144,8 @@ class RequestedCell(CellFolder):
             return summary
         answered = {pair.id: pair.sample for pair in self.compared() if isinstance(pair, Compared)}
         samples = [answered[prompt] for prompt in self.ids if prompt in answered]  # in the order that was looked at
-        found = looks.widened(samples, self.cell.load_task().proportion, looks.level(len(self._ids(None))))
-        return summary.with_values(**{f"{name}_ci95": found[name][1] for name, limit in asdict(rule).items()
+        found = looks.widened(samples, self.cell.load_task().proportion, looks.level(len(self._ids(rule.most))))
+        return summary.with_values(**{f"{name}_ci95": found[name][1] for name, limit in rule.limits.items()
                                       if limit is not None})
 
     def selection(self) -> list[str] | None:

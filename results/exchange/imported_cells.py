@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.exchange.base import Exchanged
+from results.metrics.delta import clocked_interval
 from results.metrics.intervals import (
     Interval,
     mean_interval,
     proportion_interval,
     ratio_interval,
-    speedup_interval,
 )
 from results.store.sample import STRICT
 
@@ -139,12 +139,12 @@ def imported_cell(task: str, prompts: Sequence[Prompt], baseline: Sequence[Promp
         accept_len=_pooled([answered.accepted for answered in counted], cycles),
         accept_len_ci95=_ratio_interval([answered.accepted for answered in counted], cycles),
         tokens_per_s=_pooled([answered.tokens for answered in timed], [answered.seconds for answered in timed]),
-        tokens_per_s_ci95=_ratio_interval([answered.tokens for answered in timed],
-                                          [answered.seconds for answered in timed]),
+        tokens_per_s_ci95=_clocked_interval([answered.tokens for answered in timed],
+                                            [answered.seconds for answered in timed]),
         baseline_tokens_per_s=base_rate,
-        baseline_tokens_per_s_ci95=_ratio_interval(arms[1], clocks[1]) if pairs else None,
+        baseline_tokens_per_s_ci95=_clocked_interval(arms[1], clocks[1]) if pairs else None,
         paired=len(pairs), speedup=own_rate / base_rate if own_rate is not None and base_rate else None,
-        speedup_ci95=_listed(speedup_interval(*grouped(arms[0], clocks[0], arms[1], clocks[1]))) if base_rate else None,
+        speedup_ci95=_clocked_interval(arms[0], clocks[0], arms[1], clocks[1]) if base_rate else None,
         speed_script=script, scores=_scores(prompts))
 
 
@@ -177,6 +177,10 @@ def grouped(*columns: Sequence[float]) -> list[Floats]:
 def _ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> list[float] | None:
     above, below = grouped(numerators, denominators)
     return _listed(ratio_interval(above, below)) if numerators else None
+
+
+def _clocked_interval(*columns: Sequence[float]) -> list[float] | None:
+    return _listed(clocked_interval(*grouped(*columns))) if columns[0] else None
 
 
 def _listed(interval: Interval | None) -> list[float] | None:

@@ -2,159 +2,172 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from results.metrics import intervals
 from results.metrics.answer_cost import passes_of
-from results.metrics.intervals import LEVEL, RESAMPLES, SEED, Interval
-from results.metrics.speed import cycle_seconds, rated, runs_of
+from results.metrics.delta import Estimate, clocked_interval, estimate
+from results.metrics.speed import is_rated, runs_of
 from results.store.compared import Compared
 from results.store.timed import batches
 
 Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
-CHUNKS = 10
-"""Resamples are drawn in so many parts, which bounds the memory."""
-
-
-class Drawn(NamedTuple):
-    """Indices of resampled prompts, each [resamples, n], or all of them once, each [n].
-
-    prompts   of all prompts.
-    rated     of the timed prompts on which both took a cycle, those of a batch as one.
-    timed     of the timed prompts, those of a batch as one.
-    """
-
-    prompts: Indices
-    rated: Indices
-    timed: Indices
+COMMON = ("prompts", "committed", "tokens", "base_tokens", "base_passes", "base_decode_s", "base_cycles", "timed",
+          "prefill_s", "base_prefill_s")
+"""What a prompt adds to the sums, in this order. `base_decode_s` and `base_cycles` are of the timed prompts on which
+both took a cycle, `timed` and the prefills of all timed ones. Behind these, three for each setting: its passes, and
+seconds and cycles of its timed prompts."""
 
 
 class Priced:
-    """The answers of a row: the passes of all prompts, at the times of the timed ones.
+    """The answers of a row as sums over prompts: the passes of all, at the pooled seconds a pass of the timed ones.
 
     `settings`: prompt id -> the setting that decoded it, where a row mixes several; a cycle of each has its own price.
     """
 
     def __init__(self, pairs: Sequence[Compared], settings: Mapping[str, str] | None = None) -> None:
-        rows = [pair.timed for pair in pairs if pair.timed is not None]
-        names, known = settings or {}, sorted(set((settings or {}).values())) or [""]
-        self._kinds = [(np.array([names.get(pair.id, "") == kind for pair in pairs]),
-                        np.array([names.get(batch[0].id, "") == kind for batch in batches(rated(rows))]))
-                       for kind in known]
-        self._cycle_s, self._token_s = cycle_seconds(rows)
-        self._prefills = [np.array([np.mean([run.prefill_s for run in batch]) for batch in arm])
-                          for arm in runs_of(rows)]
-        runs = [pair.sample for pair in pairs], [pair.baseline for pair in pairs]
-        self._passes = [np.array([passes_of(run) for run in arm], float) for arm in runs]
-        self._lengths = [np.array([len(run.output_ids) for run in arm], float) for arm in runs]
-        self._committed = np.array([sum(run.committed) for run in runs[0]], float)
-        self.sizes = (len(pairs), len(self._cycle_s), len(self._prefills[0]))
+        names = settings or {}
+        kinds = sorted(set(names.values())) or [""]
+        self._rows = np.array([addends(pair, kinds, names.get(pair.id, "")) for pair in pairs], float).reshape(
+            len(pairs), len(COMMON) + 3 * len(kinds))
+        self._units = unit_names(pairs)
+        self._strata = [(pair.timed is not None, names.get(pair.id, "")) for pair in pairs]
+        cycles = self._rows[:, len(COMMON) + 2::3]
+        of_kind = [{unit for unit, spent in zip(self._units, own, strict=True) if spent} for own in cycles.T]
+        used = self._rows[:, len(COMMON)::3].sum(0) > 0
+        self.is_known = bool(used.sum()) and all(own for own, is_used in zip(of_kind, used, strict=True) if is_used)
+        self._has_spread = all(len(own) > 1 for own, is_used in zip(of_kind, used, strict=True) if is_used)
 
-    @property
-    def is_known(self) -> bool:
-        """Whether every setting has a timed prompt."""
-        return all(bool(of_rated.any()) for of_prompts, of_rated in self._kinds if of_prompts.any())
+    def estimate(self, statistic: Callable[[Floats], Floats], beside: Priced | None = None) -> Estimate | None:
+        """A statistic of this row; over that of the row `beside` with the same prompts, compared prompt by prompt. None
+        without a clock; without an error where a setting has fewer than two timed prompts or batches."""
+        rows = [self] if beside is None else [self, beside]
+        if not all(row.is_known for row in rows):
+            return None
+        width = self._rows.shape[1]
 
-    def everything(self) -> Drawn:
-        """Every prompt once."""
-        return Drawn(*(np.arange(size) for size in self.sizes))
+        def ratio(sums: Floats) -> Floats:
+            own = statistic(sums[..., :width])
+            return own if beside is None else np.asarray(own / statistic(sums[..., width:]))
 
-    def resamples(self) -> Iterator[Drawn]:
-        """Independent resamples of the prompts of either pass, in parts; equal for rows of equal sizes."""
-        rng, size = np.random.default_rng(SEED), RESAMPLES // CHUNKS
-        for _ in range(CHUNKS):
-            yield Drawn(*(rng.integers(n, size=(size, n)) for n in self.sizes))
+        units = min((row._units for row in rows), key=lambda names: len(set(names)))  # batches, where one has them
+        index = {name: i for i, name in enumerate(dict.fromkeys(units))}
+        columns = np.hstack([row._rows for row in rows])
+        sums, strata = np.zeros((len(index), columns.shape[1])), [tuple[tuple[bool, str], ...]()] * len(index)
+        for i, unit in enumerate(units):
+            sums[index[unit]] += columns[i]
+            strata[index[unit]] = max(strata[index[unit]], tuple(row._strata[i] for row in rows))
+        found = estimate(sums, ratio, strata)
+        if found is None or all(row._has_spread for row in rows):
+            return found
+        return Estimate(found.value, None, 0.0)
 
-    def resampled(self, statistics: Sequence[Callable[[Drawn], Floats]]) -> list[Interval | None]:
-        """The 95% intervals of statistics over the same resamples; None for fewer than two prompts in a pass."""
-        if min(self.sizes) < 2:
-            return [None] * len(statistics)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            parts = [[statistic(drawn) for statistic in statistics] for drawn in self.resamples()]
-        return [_quantiles(np.concatenate(values)) for values in zip(*parts, strict=True)]
 
-    def answer_speedup(self, at: Drawn) -> Floats:
-        """(Σ baseline passes · t_AR + prefills) ÷ (Σ own passes · t_cycle + prefills)."""
-        own, base = (np.median(prefill_s[at.timed], axis=-1) for prefill_s in self._prefills)
-        return np.asarray((self._base_decode(at) + base) / (self._decode(at) + own))
+def unit_names(pairs: Sequence[Compared]) -> list[str]:
+    """The observation that each prompt belongs to: samples of one item are one, and so are prompts timed at once."""
+    names = {pair.id: pair.sample.item for pair in pairs}
+    for batch in batches(pair.timed for pair in pairs if pair.timed is not None):
+        if len(batch) > 1:
+            names |= dict.fromkeys((row.id for row in batch), " + ".join(row.id for row in batch))
+    return [names[pair.id] for pair in pairs]
 
-    def speedup(self, at: Drawn) -> Floats:
-        """Σ committed tokens · t_AR ÷ Σ own passes · t_cycle."""
-        return np.asarray(self._committed[at.prompts].mean(-1) * self._token(at) / self._decode(at))
 
-    def adjusted_speedup(self, at: Drawn) -> Floats:
-        """`speedup` ÷ (Σ own tokens ÷ Σ the baseline's tokens)."""
-        own, base = (lengths[at.prompts].mean(-1) for lengths in self._lengths)
-        return np.asarray(self.speedup(at) * base / own)
+def addends(pair: Compared, kinds: Sequence[str], own_kind: str) -> list[float]:
+    own, base, clock = pair.sample, pair.baseline, pair.timed
+    passes = float(passes_of(own))
+    own_spent = base_spent = (0.0, 0.0)
+    prefills = [0.0, 0.0, 0.0]
+    if clock is not None:
+        prefills = [1.0, *(run.prefill_s for run in clock.runs)]
+        if is_rated(clock):
+            own_spent, base_spent = ((run.decode_s, float(run.cycles)) for run in clock.runs)
+    common = [1.0, float(sum(own.committed)), float(len(own.output_ids)), float(len(base.output_ids)),
+              float(passes_of(base)), *base_spent, *prefills]
+    for kind in kinds:
+        common += [passes, *own_spent] if kind == own_kind else [0.0, 0.0, 0.0]
+    return common
 
-    def _decode(self, at: Drawn) -> Floats:
-        """Mean seconds of the passes of an answer."""
-        if len(self._kinds) == 1:
-            return np.asarray(self._passes[0][at.prompts].mean(-1) * np.median(self._cycle_s[at.rated], axis=-1))
-        seconds = np.zeros(())
-        for of_prompts, of_rated in self._kinds:
-            passes = (self._passes[0] * of_prompts)[at.prompts].mean(-1)
-            seconds = seconds + passes * _median_of(self._cycle_s, of_rated, at.rated)
-        return seconds
 
-    def _base_decode(self, at: Drawn) -> Floats:
-        return np.asarray(self._passes[1][at.prompts].mean(-1) * self._token(at))
+def _column(sums: Floats, name: str) -> Floats:
+    return np.asarray(sums[..., COMMON.index(name)])
 
-    def _token(self, at: Drawn) -> Floats:
-        return np.asarray(np.median(self._token_s[at.rated], axis=-1))
+
+def _decode(sums: Floats) -> Floats:
+    """Seconds of the passes of all answers."""
+    passes, seconds, cycles = (sums[..., len(COMMON) + part::3] for part in range(3))
+    return np.asarray((passes * np.divide(seconds, cycles, out=np.zeros_like(seconds), where=cycles > 0)).sum(-1))
+
+
+def _token(sums: Floats) -> Floats:
+    """Seconds of an autoregressive token."""
+    return np.asarray(_column(sums, "base_decode_s") / _column(sums, "base_cycles"))
+
+
+def answer_speedup(sums: Floats) -> Floats:
+    """(Σ baseline passes · t_AR + prefills) ÷ (Σ own passes · t_cycle + prefills)."""
+    own, base = (_column(sums, f"{arm}prefill_s") * _column(sums, "prompts") / _column(sums, "timed")
+                 for arm in ("", "base_"))
+    return np.asarray((_column(sums, "base_passes") * _token(sums) + base) / (_decode(sums) + own))
+
+
+def token_speedup(sums: Floats) -> Floats:
+    """Σ committed tokens · t_AR ÷ Σ own passes · t_cycle: τ · t_AR ÷ t_cycle."""
+    return np.asarray(_column(sums, "committed") * _token(sums) / _decode(sums))
+
+
+def adjusted_speedup(sums: Floats) -> Floats:
+    """`token_speedup` ÷ (Σ own tokens ÷ Σ the baseline's tokens)."""
+    return np.asarray(token_speedup(sums) * _column(sums, "base_tokens") / _column(sums, "tokens"))
+
+
+MODELLED = {"answer_speedup_modelled": answer_speedup, "speedup_modelled": token_speedup,
+            "length_adjusted_speedup": adjusted_speedup}
+"""Metric -> its statistic of the sums of `Priced`."""
 
 
 def answer_speeds(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
     """Seconds of autoregressive decoding over own, prefill included, sum over sum.
 
     answer_speedup            on the timed prompts, as the clock had it
-    answer_speedup_modelled   over all prompts: passes and prefills at their median times in the timed pass. One runaway
-                              answer among a dozen timed ones decides the direct number, but not this one
-    length_adjusted_speedup   speedup_modelled over length_ratio, without the prefill
+    …                         over all prompts, as `modelled_speeds` has them
+    token_ms, timed_cycle_ms  milliseconds of an autoregressive token and of a cycle, pooled over the timed prompts
     """
     rows = [pair.timed for pair in pairs if pair.timed is not None]
     own, base = (np.array([sum(run.prefill_s + run.decode_s for run in batch) for batch in arm])
                  for arm in runs_of(rows))
     direct = float(base.sum() / own.sum()) if own.sum() > 0 else None
-    interval = None if autoregressive else intervals.ratio_interval(base[own > 0], own[own > 0])
-    modelled = modelled_answers(pairs)
+    interval = None if autoregressive else clocked_interval(base[own > 0], own[own > 0])
+    modelled = modelled_speeds(pairs)
     if autoregressive:  # the same runs on both sides: 1 by definition
-        modelled = {name: None if name.endswith("_ci95") else value for name, value in modelled.items()}
-    return {"answer_speedup": direct, "answer_speedup_ci95": interval, **modelled}
+        modelled = {name: value if value is None else None if name.endswith("_ci95") else 1.0
+                    for name, value in modelled.items()}
+    return {"answer_speedup": direct, "answer_speedup_ci95": interval, **modelled, **_pass_times(pairs)}
 
 
-def modelled_answers(pairs: Sequence[Compared], settings: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """`answer_speedup_modelled` and `length_adjusted_speedup` with their intervals, from independent resamples of the
-    prompts of either pass; with `settings`, as `Priced` has them, `speedup_modelled` too. None without a clock."""
-    priced = Priced(pairs, settings)
-    statistics = {"answer_speedup_modelled": priced.answer_speedup, "length_adjusted_speedup": priced.adjusted_speedup}
-    statistics |= {"speedup_modelled": priced.speedup} if settings else {}
-    known = {name: priced.is_known and bool(np.isfinite(statistic(priced.everything())))
-             for name, statistic in statistics.items()} if priced.sizes[1] else {}
-    values: dict[str, Any] = {}
-    resampled = priced.resampled(list(statistics.values())) if any(known.values()) else [None] * len(statistics)
-    for (name, statistic), interval in zip(statistics.items(), resampled, strict=True):
-        is_known = known.get(name, False)
-        values[name] = float(statistic(priced.everything())) if is_known else None
-        values[f"{name}_ci95"] = interval if is_known else None
+def _pass_times(pairs: Sequence[Compared]) -> dict[str, Any]:
+    rated = [pair.timed.runs for pair in pairs if pair.timed is not None and is_rated(pair.timed)]
+    times = {}
+    for name, runs in zip(("timed_cycle_ms", "token_ms"), zip(*rated, strict=True) if rated else ((), ()), strict=True):
+        times[name] = 1e3 * sum(run.decode_s for run in runs) / sum(run.cycles for run in runs) if runs else None
+    return times
+
+
+def modelled_speeds(pairs: Sequence[Compared], settings: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The metrics of `MODELLED` with their intervals: passes and prefills of all prompts, at the pooled seconds of the
+    timed ones. One runaway answer among a dozen timed ones decides a direct number, but none of these. `settings`: as
+    `Priced` has them. None without a clock."""
+    priced, values = Priced(pairs, settings), dict[str, Any]()
+    for name, statistic in MODELLED.items():
+        found = priced.estimate(statistic)
+        values[name] = None if found is None else found.value
+        values[f"{name}_ci95"] = None if found is None else found.interval()
     return values
 
 
-def _quantiles(values: Floats) -> Interval:
-    low, high = np.quantile(values[np.isfinite(values)], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
-
-
-def _median_of(seconds: Floats, chosen: NDArray[np.bool_], drawn: Indices) -> Floats:
-    """Median seconds of the chosen among those drawn; of all chosen where none was drawn."""
-    if not chosen.any():
-        return np.zeros(())
-    of_drawn = np.asarray(chosen[drawn])
-    values = np.where(of_drawn, seconds[drawn], np.nan)
-    values = np.where(of_drawn.any(-1, keepdims=True), values, np.median(seconds[chosen]))
-    return np.asarray(np.nanmedian(values, axis=-1))
+def modelled_value(pairs: Sequence[Compared]) -> float | None:
+    """`answer_speedup_modelled` alone; None without a clock or a cycle."""
+    found = Priced(pairs).estimate(answer_speedup)
+    return None if found is None else found.value

@@ -2,85 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from results.metrics.metric import Metric
 
-from results.store.summary import Interval, Summary
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric of a summary.
-
-    name        the field of `Summary`
-    label       column or axis title
-    unit        unit in print; "%" for a value stored as a fraction, "pp" (percentage points) for a difference of such
-    digits      decimals in print
-    better      the better direction, or None
-    definition  what it measures, in one or two sentences
-    signed      print a plus sign
-    """
-
-    name: str
-    label: str
-    unit: Literal["", "×", "%", "pp", "tok/s", "ms"]
-    digits: int
-    better: Literal["higher", "lower"] | None
-    definition: str
-    signed: bool = False
-
-    def interval_kind(self, proportion: bool) -> str:
-        """How the interval is made, in a few words; `proportion`: whether the task's scores are 0 or 1."""
-        if self.name in _SCORES and not proportion:
-            return _BOOTSTRAP
-        return next((kind for kind, names in _INTERVALS.items() if self.name in names), _BOOTSTRAP)
-
-    @property
-    def axis(self) -> str:
-        """Label of a figure's axis, with the unit."""
-        unit = "tokens a cycle" if self.name in _LENGTHS else self.unit
-        return f"{self.label} ({unit})" if unit else self.label
-
-    @property
-    def sign(self) -> str:
-        """The unit printed after a number in a table; empty for tokens/s and milliseconds."""
-        return {"×": "×", "%": "%", "pp": " pp"}.get(self.unit, "")
-
-    def shown(self, value: float) -> float:
-        """Convert a stored value to the printed unit."""
-        return 100 * value if self.unit in ("%", "pp") else value
-
-    def value(self, summary: Summary) -> float | None:
-        """This metric of a cell as stored; None if it was not measured."""
-        stored: float | None = getattr(summary, self.name)
-        return stored
-
-    def interval(self, summary: Summary) -> Interval | None:
-        """The 95% interval of this metric as stored, or None."""
-        stored: Interval | None = getattr(summary, f"{self.name}_ci95", None)
-        return stored
-
-
-_BOOTSTRAP, _SCORES = "bootstrap over prompts", ("accuracy", "baseline_accuracy")
-_INTERVALS = {
-    "Wilson": (*_SCORES, "precision", "cap_hit_share", "loop_share", "no_answer_share",
-               "coverage", "coverage_differing", "coverage_emb", "coverage_logit"),
-    "Learned-Miller and Thomas": ("accuracy_change", "cap_hit_change", "loop_change", "no_answer_change",
-                                  "quality_loss", "over_best_accuracy"),
-}
-"""How intervals are made where it is not a bootstrap over prompts."""
 _SPEED = (
     Metric("speedup", "Speedup", "×", 2, "higher",
            "Pooled tokens/s over that of autoregressive decoding of the same prompts in the same process, engine and "
-           "numeric type, alternating prompt by prompt in the timed pass. Interval: paired bootstrap over the timed "
-           "prompts."),
+           "numeric type, alternating prompt by prompt in the timed pass. Interval: Student's t on the logarithm, over "
+           "the timed prompts."),
     Metric("speedup_modelled", "Modelled speedup", "×", 2, "higher",
            "τ over all prompts times the time of an autoregressive token, over the time of a cycle; both times are "
-           "medians over the timed prompts. Interval: bootstrap over the prompts of both passes."),
+           "pooled over the timed prompts. Interval: delta method on the logarithm, with what a timed prompt adds to "
+           "both; Welch and Satterthwaite's degrees of freedom."),
     Metric("token_ms", "Autoregressive token", "ms", 2, None,
-           "Decode time of the baseline per token, median over the timed prompts."),
+           "Decode time of the baseline per token, pooled over the timed prompts."),
     Metric("timed_cycle_ms", "Timed cycle", "ms", 2, "lower",
-           "Decode time per draft–verify cycle, median over the timed prompts."),
+           "Decode time per draft–verify cycle, pooled over the timed prompts."),
     Metric("repeatable", "Repeatable", "%", 0, None,
            "Timed prompts whose tokens equal those of the quality pass."),
     Metric("speedup_mean_of_ratios", "Speedup, mean of ratios", "×", 2, "higher",
@@ -94,7 +30,9 @@ _SPEED = (
     Metric("speedup_ideal", "Ideal speedup", "×", 2, "higher",
            "τ times the time of an autoregressive token, over the time of drafting and verifying: the speedup if all "
            "other work were free. Times are those of a profiling pass."),
-    Metric("efficiency", "Efficiency", "%", 0, "higher", "Speedup over ideal speedup."),
+    Metric("efficiency", "Efficiency", "%", 0, "higher",
+           "Time of drafting and verifying over that of the whole cycle, in the profiling pass: the share of the ideal "
+           "speedup that its cycles reach."),
     Metric("roofline", "Baseline's bandwidth", "%", 0, None,
            "Bytes that a token of autoregressive decoding must read, weights and cache, times its tokens/s, over the "
            "bandwidth of a plain copy on the same machine."),
@@ -122,6 +60,7 @@ _SPEED = (
 _ACCEPTANCE = (
     Metric("tau", "τ", "", 2, "higher",
            "Tokens committed per draft–verify cycle, pooled, the correction or bonus token included; 1 ≤ τ ≤ K + 1."),
+    Metric("timed_tau", "τ, timed prompts", "", 2, None, "τ of the timed prompts alone."),
     Metric("accept_len", "Accepted length", "", 2, "higher",
            "Accepted draft tokens per cycle, without the correction or bonus token."),
     Metric("draft_share", "From the draft", "%", 1, None, "Emitted tokens that came from the draft, over all emitted."),
@@ -197,16 +136,17 @@ _QUALITY = (
            "prompts."),
 )
 _ANSWER = (
-    Metric("answer_speedup", "Answer speedup", "×", 2, "higher",
-           "Seconds of autoregressive decoding of the timed prompts over own, prefill included, sum over sum: what a "
-           "user waits for."),
-    Metric("answer_speedup_modelled", "Answer speedup, modelled", "×", 2, "higher",
-           "The same over all prompts: target passes and prefills at their median times in the timed pass. A single "
-           "runaway among few timed answers decides the direct number. Interval: bootstrap over the prompts of both "
-           "passes."),
+    Metric("answer_speedup", "Answer speedup, timed prompts", "×", 2, "higher",
+           "Seconds of autoregressive decoding of the timed prompts over own, prefill included, sum over sum. It "
+           "checks the modelled one, and is marked where their intervals do not meet."),
+    Metric("answer_speedup_modelled", "Answer speedup", "×", 2, "higher",
+           "Seconds of autoregressive decoding over own, prefill included, over all prompts: what a user waits for. It "
+           "decides. Passes and prefills are priced at their pooled times in the timed pass: a runaway among a dozen "
+           "timed answers moves the direct number, not this one. Interval as for the modelled speedup. A gain is "
+           "faster than the best lossless method and plain decoding, and not worse than it by more than the margin."),
     Metric("length_adjusted_speedup", "Length-adjusted speedup", "×", 2, "higher",
            "Modelled speedup over length ratio: speed per answer without the prefill, as arXiv 2607.08690 defines it, "
-           "but with measured cycles. Interval as for the modelled answer speedup."),
+           "but with measured cycles. Interval as for the modelled speedup."),
     Metric("length_ratio", "Length ratio", "×", 2, None,
            "Emitted tokens over those of autoregressive decoding of the same prompts, sum over sum: above 1, faster "
            "tokens are spent on longer answers. Interval: paired bootstrap over prompts, as for all ratios here."),
@@ -255,7 +195,8 @@ _OVER_BEST = (
     Metric("over_best_length", "Length", "×", 2, None,
            "Emitted tokens over those of the best lossless row, sum over sum."),
     Metric("over_best_answer", "Answer speedup", "×", 2, "higher",
-           "Modelled answer speedup over that of the best lossless row. Interval: both resampled together."),
+           "Modelled answer speedup over that of the best lossless row, prompt by prompt. Interval as for the modelled "
+           "speedup. Verdict as for the answer speedup."),
     Metric("over_best_accuracy", "Δ accuracy", "pp", 1, "higher",
            "Accuracy minus that of the best lossless row, items paired. Interval and verdict as for Δ accuracy over "
            "autoregressive decoding.", True),
@@ -283,8 +224,6 @@ _TRACED = (
 METRICS: dict[str, Metric] = {
     metric.name: metric for metric in (*_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_ANSWER, *_OVER_BEST, *_TRACED)}
 
-_LENGTHS = ("tau", "accept_len")
-"""Metrics whose unit only axes name: tables print them without."""
 JUDGED = ("judge_score", "win_rate")
 """The metrics that an LLM judge gives."""
 TIMED = frozenset({*(metric.name for metric in _SPEED), "greedy_speedup", "other_q_speedup", "over_best_answer"})

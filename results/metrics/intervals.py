@@ -11,41 +11,10 @@ from rapidfuzz.distance import Levenshtein
 
 Interval = tuple[float, float]
 LEVEL = 0.95
-NORMAL_95 = NormalDist().inv_cdf((1 + LEVEL) / 2)
+NORMAL = NormalDist()
+NORMAL_95 = NORMAL.inv_cdf((1 + LEVEL) / 2)
 RESAMPLES = 9999
 SEED = 0
-
-
-def speedup_interval(
-    tokens: ArrayLike, seconds: ArrayLike, base_tokens: ArrayLike, base_seconds: ArrayLike
-) -> Interval | None:
-    """95% interval of the ratio of pooled tokens/s, method over baseline, by resampling prompts.
-
-    Each argument holds one number per prompt, all in the same order; a resampled prompt brings its method run and its
-    baseline run. None for fewer than two prompts, which have no spread."""
-    return paired_interval((tokens, seconds, base_tokens, base_seconds), _pooled_ratio)
-
-
-def modelled_interval(
-    committed: ArrayLike, cycles: ArrayLike, token_s: ArrayLike, cycle_s: ArrayLike
-) -> Interval | None:
-    """95% interval of τ × median(token_s) ÷ median(cycle_s), where τ = sum(committed) / sum(cycles), by resampling the
-    prompts of each pass: `committed` and `cycles` hold one number per prompt of the quality pass, `token_s` and
-    `cycle_s` one per prompt of the timed pass. None where a pass has fewer than two prompts.
-
-    The passes are resampled independently: τ and the time of a cycle vary from prompt to prompt for different
-    reasons, its tokens and the length of its context."""
-    tokens, rounds, token, cycle = (np.asarray(array, float) for array in (committed, cycles, token_s, cycle_s))
-    if min(len(tokens), len(token)) < 2:
-        return None
-    rng, ratios = np.random.default_rng(SEED), []
-    for _ in range(10):  # a tenth of the resamples at a time bounds the memory
-        of_all = rng.integers(len(tokens), size=(RESAMPLES // 10, len(tokens)))
-        of_timed = rng.integers(len(token), size=(RESAMPLES // 10, len(token)))
-        tau = tokens[of_all].sum(1) / rounds[of_all].sum(1)
-        ratios.append(tau * np.median(token[of_timed], axis=1) / np.median(cycle[of_timed], axis=1))
-    low, high = np.quantile(np.concatenate(ratios), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
 
 
 def ratio_interval(numerators: ArrayLike, denominators: ArrayLike, level: float = LEVEL) -> Interval | None:
@@ -91,11 +60,6 @@ def edit_similarity(a: Sequence[int], b: Sequence[int]) -> float:
     return float(Levenshtein.normalized_similarity(a, b))
 
 
-def _pooled_ratio(tokens: NDArray[np.float64], seconds: NDArray[np.float64], base_tokens: NDArray[np.float64],
-                  base_seconds: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    return np.asarray((tokens.sum(axis) / seconds.sum(axis)) / (base_tokens.sum(axis) / base_seconds.sum(axis)))
-
-
 def paired_interval(arrays: Sequence[ArrayLike], statistic: Callable[..., NDArray[np.float64]],
                     level: float = LEVEL) -> Interval | None:
     """Percentile interval of any statistic of several numbers per prompt, all in the same order, by resampling
@@ -132,33 +96,6 @@ def together(tried: int) -> float:
     return 1 - (1 - LEVEL) / max(1, tried)
 
 
-def speedup_t_interval(
-    tokens: ArrayLike, seconds: ArrayLike, base_tokens: ArrayLike, base_seconds: ArrayLike,
-    level: float = LEVEL,
-) -> Interval | None:
-    """Interval of the ratio of pooled tokens/s at any `level`; arguments and None as in `speedup_interval`.
-
-    Resampling a few prompts gives intervals that are too narrow in the far tails. Instead, log(ratio) has Student's t
-    distribution with n − 1 degrees of freedom, and by the delta method its standard error is sd(u) / √n with
-    u = tokens / mean(tokens) − seconds / mean(seconds) − the same of the baseline."""
-    arms = [np.asarray(arm, float) for arm in (tokens, seconds, base_tokens, base_seconds)]
-    n = len(arms[0])
-    if n < 2:
-        return None
-    rate, took, base_rate, base_took = (arm / arm.mean() for arm in arms)
-    error = float(np.std(rate - took - base_rate + base_took, ddof=1) / np.sqrt(n))
-    return log_t_interval(float(_pooled_ratio(arms[0], arms[1], arms[2], arms[3], axis=0)), error, n - 1, level)
-
-
-def log_t_interval(ratio: float, error: float, freedom: int, level: float = LEVEL) -> Interval:
-    """Interval of a ratio whose logarithm has Student's t distribution with this standard error and so many degrees of
-    freedom."""
-    from scipy.stats import t  # takes half a second, which a dry run should not cost
-
-    factor = float(np.exp(t.ppf((1 + level) / 2, freedom) * error))
-    return ratio / factor, ratio * factor
-
-
 def loss_intervals(reference: Sequence[float], own: Sequence[float], levels: Sequence[float],
                    best: tuple[float, float] = (0.0, 1.0)) -> list[Interval]:
     """Intervals of 1 − mean(own) ÷ mean(reference), one per level. `reference` and `own` hold one number in [0, 1] per
@@ -172,7 +109,7 @@ def loss_intervals(reference: Sequence[float], own: Sequence[float], levels: Seq
     for sums, extra in _weighted_sums(reference, own):
         upper.append(1 - sums[:, 1] / (sums[:, 0] + extra))
         lower.append(1 - (sums[:, 1] + best[1] * extra) / (sums[:, 0] + best[0] * extra))
-    return [_ends(lower, upper, level) for level in levels]
+    return [ends(np.concatenate(lower), np.concatenate(upper), level) for level in levels]
 
 
 def difference_interval(reference: ArrayLike, own: ArrayLike, level: float = LEVEL) -> Interval | None:
@@ -184,13 +121,19 @@ def difference_interval(reference: ArrayLike, own: ArrayLike, level: float = LEV
     prompts is no proof of equality, which a bootstrap would claim."""
     if not len(np.atleast_1d(reference)):
         return None
+    return ends(*difference_draws(reference, own), level)
+
+
+def difference_draws(reference: ArrayLike, own: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The draws whose quantiles are the lower and the upper end of `difference_interval`: a share of the first below a
+    value is the one-sided p-value of "the truth is at most this"."""
     lower, upper = [], []
     for sums, extra in _weighted_sums(reference, own):
         total = sums[:, 2] + extra
         gained = sums[:, 1] - sums[:, 0]
         lower.append((gained - extra) / total)
         upper.append((gained + extra) / total)
-    return _ends(lower, upper, level)
+    return np.concatenate(lower), np.concatenate(upper)
 
 
 def _weighted_sums(reference: ArrayLike, own: ArrayLike) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
@@ -204,7 +147,8 @@ def _weighted_sums(reference: ArrayLike, own: ArrayLike) -> Iterator[tuple[NDArr
         yield weights @ distinct, rng.standard_exponential(1000)
 
 
-def _ends(lower: Sequence[NDArray[np.float64]], upper: Sequence[NDArray[np.float64]], level: float) -> Interval:
+def ends(lower: NDArray[np.float64], upper: NDArray[np.float64], level: float = LEVEL) -> Interval:
+    """The interval from draws of its lower and its upper end."""
     return float(np.quantile(lower, (1 - level) / 2)), float(np.quantile(upper, (1 + level) / 2))
 
 

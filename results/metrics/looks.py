@@ -1,9 +1,9 @@
 """n=auto: prompts are added until an interval is narrow enough, at a few fixed looks, with intervals widened for them.
 
-Looks are at 32, 64, 128, … prompts, and at all prompts of the task. With L looks, each takes intervals at the level
-1 − 0.05 ÷ L (Bonferroni), so that all of them hold at once with 95%: the interval of the look at which a cell stops
-covers the truth at least that often, however the look was chosen. The first look at which the interval is narrow
-enough ends the cell. It depends on the samples alone."""
+Looks are at 32, 64, 128, … prompts, and at all prompts of the task, or the most that are asked for. With L looks, each
+takes intervals at the level 1 − 0.05 ÷ L (Bonferroni), so that all of them hold at once with 95%: the interval of the
+look at which a cell stops covers the truth at least that often, however the look was chosen. The first look at which
+the interval is narrow enough ends the cell. It depends on the samples alone."""
 
 from __future__ import annotations
 
@@ -26,16 +26,23 @@ class StoppingRule:
     """Where a cell stops.
 
     tau, accuracy  largest relative half-width of the metric's interval, a fraction; None where it does not matter
+    most           the most prompts; None: as many as the task gives
     """
 
     tau: float | None = None
     accuracy: float | None = None
+    most: int | None = None
+
+    @property
+    def limits(self) -> dict[str, float | None]:
+        """Metric -> its largest half-width."""
+        return {"tau": self.tau, "accuracy": self.accuracy}
 
     @property
     def text(self) -> str:
         """`τ ±2%, accuracy ±5%`."""
-        limits = {"τ": self.tau, "accuracy": self.accuracy}
-        return ", ".join(f"{name} ±{100 * limit:g}%" for name, limit in limits.items() if limit is not None)
+        return ", ".join(f"{'τ' if name == 'tau' else name} ±{100 * limit:g}%" for name, limit in self.limits.items()
+                         if limit is not None)
 
 
 def looks(size: int) -> list[int]:
@@ -73,9 +80,8 @@ def stop(samples: Sequence[Sample | None], rule: StoppingRule, proportion: bool)
 
 def is_narrow(samples: Sequence[Sample], rule: StoppingRule, proportion: bool, wanted: float) -> bool:
     """Whether every interval that the rule names is as narrow as it asks for."""
-    limits = {"tau": rule.tau, "accuracy": rule.accuracy}
     for name, (value, interval) in widened(samples, proportion, wanted).items():
-        limit = limits[name]
+        limit = rule.limits[name]
         if limit is not None and (interval is None or not value or (interval[1] - interval[0]) / 2 > limit * value):
             return False
     return True

@@ -10,8 +10,8 @@ from typing import Literal
 from results.metrics import intervals
 from results.metrics.intervals import Interval
 
-MARGIN = 0.02
-"""Loss of score that counts as none, unless a report states another: two points."""
+MARGIN = 0.05
+"""Loss of score that counts as none, unless a report states another: five points."""
 Kind = Literal["better", "not worse", "worse", "undecided"]
 MOST = 100_000
 """More prompts than these are not asked for."""

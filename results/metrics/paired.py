@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics.answer_cost import is_capped, loops, passes_of
+from results.metrics.answer_speed import COMMON, MODELLED, addends, unit_names
+from results.metrics.delta import estimate
 from results.metrics.intervals import LEVEL, SEED, Interval, edit_similarity, paired_interval
 from results.store.compared import Compared
 from results.store.sample import Sample
-from results.store.timed import TimedRun, batches
+from results.store.timed import TimedRun
 
 Floats = NDArray[np.float64]
 DRAWS = 1999
@@ -30,11 +32,17 @@ class Paired(NamedTuple):
     of         the addends of one prompt; None where it has none
     statistic  sums [..., k] -> metric [...]
     clocked    it is what the clock said
+    timed      index of the addend that timed prompts alone have, where others add to the metric too
     """
 
     of: Callable[[Compared], Addends]
     statistic: Callable[[Floats], Floats]
     clocked: bool = False
+    timed: int | None = None
+
+    def strata(self, sums: Floats) -> list[bool]:
+        """Whether each item [items, k] has a clock."""
+        return [True] * len(sums) if self.timed is None else (sums[:, self.timed] > 0).tolist()
 
 
 def _ratio(sums: Floats) -> Floats:
@@ -66,6 +74,9 @@ PAIRED: Mapping[str, Paired] = {
     "e2e_tokens_per_s": _clocks(lambda own, base: (own.tokens, own.prefill_s + own.decode_s), _ratio),
     "speedup": _clocks(lambda own, base: (own.tokens, own.decode_s, base.tokens, base.decode_s)
                        if own.decode_s and base.decode_s else None, _double_ratio),
+    "answer_speedup": _clocks(lambda own, base: (base.prefill_s + base.decode_s, own.prefill_s + own.decode_s), _ratio),
+    **{name: Paired(lambda pair: tuple(addends(pair, [""], "")), statistic, True, COMMON.index("timed"))
+       for name, statistic in MODELLED.items()},
     "accuracy": _answers(lambda own, base: None if own.score is None else (own.score, 1.0)),
     "accuracy_change": _answers(lambda own, base: None if own.score is None or base.score is None else
                                 (own.score - base.score, 1.0)),
@@ -84,40 +95,39 @@ def by_item(name: str, pairs: Sequence[Compared]) -> ByItem:
     the clock said, prompts that were timed at once are one item."""
     if name not in PAIRED:
         return {}
-    items = {pair.id: pair.sample.item for pair in pairs}
-    if PAIRED[name].clocked:
-        for batch in batches(pair.timed for pair in pairs if pair.timed is not None):
-            if len(batch) > 1:
-                items |= dict.fromkeys((row.id for row in batch), " + ".join(row.id for row in batch))
+    items = unit_names(pairs) if PAIRED[name].clocked else [pair.sample.item for pair in pairs]
     sums: dict[str, tuple[float, ...]] = {}
-    for pair in pairs:
-        addends = PAIRED[name].of(pair)
-        if addends is not None:
-            held = sums.get(items[pair.id], (0.0,) * len(addends))
-            sums[items[pair.id]] = tuple(a + b for a, b in zip(held, addends, strict=True))
+    for pair, item in zip(pairs, items, strict=True):
+        added = PAIRED[name].of(pair)
+        if added is not None:
+            held = sums.get(item, (0.0,) * len(added))
+            sums[item] = tuple(a + b for a, b in zip(held, added, strict=True))
     return sums
 
 
 def relative(name: str, relation: str, own: ByItem, other: ByItem) -> tuple[float | None, Interval | None]:
     """A metric of one cell over (relation "over"), or minus, that of another, over their common items, with its 95%
-    interval, a paired bootstrap over these. `own` and `other` as `by_item` gives them. (None, None) without common
-    items and for a ratio to 0."""
-    ids, statistic = sorted(own.keys() & other.keys()), PAIRED[name].statistic
+    interval: a paired bootstrap over these, and Student's t for what the clock said of a few. `own` and `other` as
+    `by_item` gives them. (None, None) without common items and for a ratio to 0."""
+    ids, paired = sorted(own.keys() & other.keys()), PAIRED[name]
     if not ids:
         return None, None
-    sums = np.array([[*own[i], *other[i]] for i in ids], float)
+    statistic, sums = paired.statistic, np.array([[*own[i], *other[i]] for i in ids], float)
     size = sums.shape[1] // 2
 
-    def compare(*parts: Floats, axis: int) -> Floats:
-        pooled = np.stack([part.sum(axis) for part in parts], axis=-1)
+    def compared(both: Floats) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
-            here, there = statistic(pooled[..., :size]), statistic(pooled[..., size:])
+            here, there = statistic(both[..., :size]), statistic(both[..., size:])
             return np.asarray(here / there if relation == "over" else here - there)
 
-    value = float(compare(*sums.T, axis=-1))
+    if paired.clocked:
+        found = estimate(sums, compared, paired.strata(sums), log=relation == "over")
+        return (None, None) if found is None else (found.value, found.interval())
+    value = float(compared(sums.sum(0)))
     if not np.isfinite(value):
         return None, None
-    interval = paired_interval(tuple(sums.T), compare)
+    interval = paired_interval(tuple(sums.T), lambda *parts, axis: compared(
+        np.stack([part.sum(axis) for part in parts], axis=-1)))
     return value, interval if interval is not None and np.isfinite(interval).all() else None
 
 
@@ -139,7 +149,7 @@ def best_of(name: str, values: Sequence[float | None], items: Sequence[Sequence[
     sign = 1.0 if better == "higher" else -1.0
     leader = max(range(len(rows)), key=lambda i: sign * float(values[rows[i]] or 0.0))
     pairs = list(combinations(range(len(rows)), 2))
-    p_values = paired_p_values(pairs, [items[i] for i in rows], PAIRED[name].statistic)
+    p_values = paired_p_values(pairs, [items[i] for i in rows], PAIRED[name])
     apart = holm(p_values) <= 1 - LEVEL
     behind = {rows[i] for pair, is_apart in zip(pairs, apart, strict=True) if is_apart and leader in pair
               for i in pair if i != leader}
@@ -156,21 +166,25 @@ def holm(p_values: Sequence[float]) -> Floats:
 
 
 def paired_p_values(pairs: Sequence[tuple[int, int]], rows: Sequence[Sequence[ByItem]],
-                    statistic: Callable[[Floats], Floats]) -> list[float]:
+                    paired: Paired) -> list[float]:
     """Two-sided p-value of the difference of each pair of rows, mean over columns: Student's t with the standard error
-    of a bootstrap over their n common items, n − 1 degrees of freedom. None is below that of a sign test in which all
+    of a bootstrap over their common items, n − 1 degrees of freedom for n of them (of those with a clock, where it has
+    a part in the metric). None is below that of a sign test in which all
     agree, 2 ÷ 2ⁿ: a handful of prompts knows too little of its spread."""
     means, resampled, count = np.zeros(len(rows)), np.zeros((len(rows), DRAWS)), 0
     for column in zip(*rows, strict=True):
         ids = sorted(set.intersection(*(set(items) for items in column)))
         if len(ids) < 2:
             return [1.0] * len(pairs)
-        count += len(ids)
         sums = np.array([[items[i] for i in ids] for items in column], float)  # [rows, items, k]
+        clocks = min(sum(paired.strata(row)) for row in sums)
+        if clocks < 2:
+            return [1.0] * len(pairs)
+        count += clocks
         drawn = np.random.default_rng(SEED).multinomial(len(ids), np.full(len(ids), 1 / len(ids)), DRAWS).astype(float)
         with np.errstate(divide="ignore", invalid="ignore"):
-            means += statistic(sums.sum(axis=1))
-            resampled += statistic(drawn @ sums) * np.sqrt(len(ids) / (len(ids) - 1))
+            means += paired.statistic(sums.sum(axis=1))
+            resampled += paired.statistic(drawn @ sums) * np.sqrt(clocks / (clocks - 1))
     from scipy.stats import t  # takes half a second, which a dry run should not cost
 
     least = 2.0 ** (1 - count)

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from results.metrics import intervals
-from results.metrics.answer_speed import Priced, modelled_answers
+from results.metrics.answer_speed import Priced, answer_speedup
+from results.metrics.delta import clocked_interval
 from results.metrics.intervals import Interval
 from results.store.compared import Compared
 from results.store.sample import Sample
@@ -129,29 +130,18 @@ def speedup_estimate(pairs: Sequence[Compared], pooled: float | None, tried: int
     rated = [arms for arms in sums if (arms > 0).all()]
     if len(rated) < 2:
         return Estimate(pooled), len(items)
-    tokens, seconds, base_tokens, base_seconds = np.array(rated).T
-    together = intervals.speedup_t_interval(tokens, seconds, base_tokens, base_seconds, intervals.together(tried))
-    alone = intervals.speedup_interval(tokens, seconds, base_tokens, base_seconds)
+    columns = np.array(rated).T
+    together, alone = (clocked_interval(*columns, level=level)
+                       for level in (intervals.together(tried), intervals.LEVEL))
     return Estimate(pooled, together, alone), len(items)
 
 
 def answer_speed_estimate(pairs: Sequence[Compared], tried: int) -> Estimate:
-    """How much sooner answers are complete (`answer_speedup_modelled`), as one of `tried` settings.
-
-    The logarithm has Student's t distribution: its standard error is that of resampled prompts of either pass, its
-    degrees of freedom are the timed items less one. Samples of one item count as one, as if they were equal."""
-    answered = _two_cells(pairs)
-    value = modelled_answers(answered)["answer_speedup_modelled"]
-    items, timed = ({pair.sample.item for pair in some} for some in
-                    (answered, [pair for pair in answered if pair.timed is not None]))
-    if value is None or len(timed) < 2:
-        return Estimate(value)
-    priced = Priced(answered)
-    spread = float(np.std(np.log(np.concatenate([priced.answer_speedup(drawn) for drawn in priced.resamples()]))))
-    error = spread * math.sqrt(len(answered) / len(items) * len(timed) / (len(timed) - 1))
-    together, alone = (intervals.log_t_interval(value, error, len(timed) - 1, level)
-                       for level in (intervals.together(tried), intervals.LEVEL))
-    return Estimate(value, together, alone)
+    """How much sooner answers are complete (`answer_speedup_modelled`), as one of `tried` settings."""
+    found = Priced(_two_cells(pairs)).estimate(answer_speedup)
+    if found is None:
+        return Estimate()
+    return Estimate(found.value, found.interval(intervals.together(tried)), found.interval())
 
 
 def _means(values: Iterable[tuple[Sample, float, float]]) -> Pairs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from results.metrics.speed import modelled_value
+from results.metrics.answer_speed import modelled_value
 from results.store.compared import Compared
 from results.store.sample import FailedSample
 
@@ -30,12 +30,12 @@ def choose(candidates: Mapping[str, Records], ids: Sequence[str], prompts: int |
     """Which setting each part of the prompts is reported with.
 
     candidates   setting -> its prompts beside their baseline.
-    ids          all prompts in the order of the task, of which the first ones are timed.
+    ids          all prompts in the order in which they are timed (`results.store.timed.timing_order`).
     prompts      None: the items take turns in two halves, each of which selects for the other; else so many items,
                  spread evenly, select for the others.
 
-    The fastest is the one of the largest `speedup_modelled` on the selection prompts; of equals the first. Samples of
-    one item stay together. Raises ValueError, one line, where no prompt is left to report, and where no setting has a
+    The fastest has the largest `answer_speedup_modelled` on the selection prompts; of equals the first. Samples of one
+    item stay together. Raises ValueError, one line, where no prompt is left to report, and where no setting has a
     speed on its selection prompts."""
     items = {record.id: record.sample.item for records in candidates.values() for record in records
              if isinstance(record, Compared)}

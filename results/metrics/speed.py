@@ -1,4 +1,4 @@
-"""Speeds of a cell from its timed pass: the direct ratio on the timed prompts, the modelled one over all prompts."""
+"""What the clock said of the timed prompts of a cell. Speeds over all prompts: `results.metrics.answer_speed`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from results.metrics import intervals
+from results.metrics.delta import clocked_interval
 from results.store.compared import Compared
 from results.store.timed import Timed, TimedRun, batches
 
@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 
 def speeds(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
     """What the clock said of the timed prompts: pooled tokens/s of both arms, their ratio with a paired interval, the
-    share of timed prompts whose tokens equal those of the quality pass, and how many the machine stalled. Intervals
-    resample what was timed at once, prompts or whole batches."""
+    share of timed prompts whose tokens equal those of the quality pass, and how many the machine stalled. Intervals are
+    over what was timed at once, prompts or whole batches."""
     rows = [pair.timed for pair in pairs if pair.timed is not None]
     own, base = (_timing(runs) for runs in runs_of(rows))
     (tokens, seconds, prefill), (base_tokens, base_seconds, _) = own, base
@@ -29,63 +29,30 @@ def speeds(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
     speedup = None if rate is None or base_rate is None else rate / base_rate
     interval, ratios, mean_of_ratios = None, np.array([]), speedup
     if not autoregressive:
-        interval = intervals.speedup_interval(*arms)
+        interval = clocked_interval(*arms)
         ratios = (arms[0] / arms[1]) / (arms[2] / arms[3])
         mean_of_ratios = float(np.mean(ratios)) if len(ratios) else None
     lasting = prefill + seconds > 0
+    drafted = [pair.sample.committed for pair in pairs if pair.timed is not None]
     return {
         "timed": len(rows),
+        "timed_tau": _ratio(sum(map(sum, drafted)), sum(map(len, drafted))),
         "retimed": sum(any(run.repeated for run in row.runs) for row in rows),
         "stalled": sum(any(run.stalled for run in row.runs) for row in rows),
         "repeatable": float(np.mean([row.own.parted is None for row in rows])) if rows else None,
         "tokens_per_s": rate,
-        "tokens_per_s_ci95": intervals.ratio_interval(arms[0], arms[1]),
+        "tokens_per_s_ci95": clocked_interval(arms[0], arms[1]),
         "baseline_tokens_per_s": base_rate,
-        "baseline_tokens_per_s_ci95": intervals.ratio_interval(arms[2], arms[3]),
+        "baseline_tokens_per_s_ci95": clocked_interval(arms[2], arms[3]),
         "speedup": speedup,
         "speedup_ci95": interval,
         "speedup_mean_of_ratios": mean_of_ratios,
-        "speedup_mean_of_ratios_ci95": intervals.mean_interval(ratios),
+        "speedup_mean_of_ratios_ci95": clocked_interval(ratios, np.ones_like(ratios)) if len(ratios) else None,
         "e2e_tokens_per_s": _ratio(tokens.sum(), (prefill + seconds).sum()),
-        "e2e_tokens_per_s_ci95": intervals.ratio_interval(tokens[lasting], (prefill + seconds)[lasting]),
+        "e2e_tokens_per_s_ci95": clocked_interval(tokens[lasting], (prefill + seconds)[lasting]),
         "prefill_s": float(prefill.sum()),
         "decode_s": float(seconds.sum()),
     }
-
-
-def modelled_speedup(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
-    """τ over all prompts × the time of an autoregressive token ÷ the time of a cycle, both medians over the timed
-    prompts of seconds per cycle; the interval carries the uncertainty of both passes."""
-    cycle_s, token_s = cycle_seconds([pair.timed for pair in pairs if pair.timed is not None])
-    drafted = [pair.sample for pair in pairs if pair.sample.committed]
-    committed, cycles = [sum(sample.committed) for sample in drafted], [len(sample.committed) for sample in drafted]
-    value = modelled_value(pairs)
-    known = value is not None
-    return {
-        "token_ms": 1e3 * float(np.median(token_s)) if known else None,
-        "timed_cycle_ms": 1e3 * float(np.median(cycle_s)) if known else None,
-        "speedup_modelled": 1.0 if known and autoregressive else value,
-        "speedup_modelled_ci95": None if autoregressive or not known else intervals.modelled_interval(
-            committed, cycles, token_s, cycle_s),
-    }
-
-
-def modelled_value(pairs: Sequence[Compared]) -> float | None:
-    """`speedup_modelled` alone; None without a clock or a cycle."""
-    cycle_s, token_s = cycle_seconds([pair.timed for pair in pairs if pair.timed is not None])
-    drafted = [pair.sample for pair in pairs if pair.sample.committed]
-    if not len(cycle_s) or not drafted:
-        return None
-    tau = sum(sum(sample.committed) for sample in drafted) / sum(len(sample.committed) for sample in drafted)
-    return float(tau * np.median(token_s) / np.median(cycle_s))
-
-
-def cycle_seconds(rows: Sequence[Timed]) -> tuple[Floats, Floats]:
-    """Seconds of a cycle of the cell and of the baseline (of an autoregressive token), each [prompts], for the timed
-    prompts on which both took a cycle; of a batch, one number each, over the cycles of all of its prompts."""
-    own, base = ([sum(run.decode_s for run in batch) / sum(run.cycles for run in batch) for batch in arm]
-                 for arm in runs_of(rated(rows)))
-    return np.array(own), np.array(base)
 
 
 def runs_of(rows: Sequence[Timed]) -> tuple[list[list[TimedRun]], list[list[TimedRun]]]:
@@ -95,9 +62,9 @@ def runs_of(rows: Sequence[Timed]) -> tuple[list[list[TimedRun]], list[list[Time
     return own, base
 
 
-def rated(rows: Sequence[Timed]) -> list[Timed]:
-    """The timed prompts on which both took a cycle."""
-    return [row for row in rows if all(run.cycles and run.decode_s > 0 for run in row.runs)]
+def is_rated(row: Timed) -> bool:
+    """Whether both took a cycle on a timed prompt."""
+    return all(run.cycles and run.decode_s > 0 for run in row.runs)
 
 
 def _timing(runs: Sequence[Sequence[TimedRun]]) -> tuple[Floats, Floats, Floats]:

@@ -23,7 +23,7 @@ from results.metrics.intervals import Interval
 from results.metrics.phases import time_shares
 from results.metrics.quality_loss import score_change, score_pairs
 from results.metrics.roofline import roofline
-from results.metrics.speed import modelled_speedup, speeds
+from results.metrics.speed import speeds
 from results.store.compared import Compared
 from results.store.sample import FailedSample, Sample
 from results.store.summary import Summary
@@ -61,8 +61,7 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
         **cycles,
         **_rule_events(samples),
         **speed,
-        **modelled_speedup(pairs, autoregressive),
-        **_ideal_speedup(cycles["tau"], speed["speedup"], phases, baseline_phases),
+        **_ideal_speedup(cycles["tau"], phases, baseline_phases),
         roofline=roofline(base, speed["baseline_tokens_per_s"], reads),
         **time_shares([pair.timed.own for pair in pairs if pair.timed is not None], phases, prompt_phases),
         **_quality(pairs, metric, proportion, autoregressive),
@@ -120,13 +119,15 @@ def _rule_events(samples: Sequence[Sample]) -> dict[str, Any]:
     return {**(share if any(drafted) else {}), **({"events": dict(flags)} if flags else {})}
 
 
-def _ideal_speedup(tau: float | None, speedup: float | None, phases: Mapping[str, float] | None,
+def _ideal_speedup(tau: float | None, phases: Mapping[str, float] | None,
                    baseline_phases: Mapping[str, float] | None) -> dict[str, Any]:
-    """τ · t_ar ÷ (t_draft + t_verify): the speedup if a cycle cost its two model calls alone; and the share reached."""
+    """τ · t_ar ÷ (t_draft + t_verify): the speedup if a cycle cost its two model calls alone; and the share of a cycle
+    that these take, of the same pass: the share of the ideal speedup that its cycles reach."""
     if phases is None or baseline_phases is None or tau is None:
         return {"speedup_ideal": None, "efficiency": None, "phases": None}
-    ideal = tau * baseline_phases["cycle"] / (phases["draft"] + phases["verify"])
-    return {"speedup_ideal": ideal, "efficiency": _optional_ratio(speedup, ideal), "phases": dict(phases)}
+    calls = phases["draft"] + phases["verify"]
+    return {"speedup_ideal": tau * baseline_phases["cycle"] / calls, "efficiency": calls / phases["cycle"],
+            "phases": dict(phases)}
 
 
 def _quality(compared: Sequence[Compared], metric: str, proportion: bool, autoregressive: bool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from results.metrics.quality_loss import Estimate
 NOT_WORTH, WORTH = 2.0, 3.0
 """τ below and above which the overview article calls speculative decoding not worth it and worth it."""
 
-Kind = Literal["gain", "gain above the limit", "no gain", "undecided"]
+Kind = Literal["gain", "gain at a price", "no gain", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Candidate:
 class Advice:
     """The advice in words.
 
-    kind            gain, gain above the limit, no gain, or undecided.
+    kind            gain, gain at a price, no gain, or undecided.
     headline        the answer.
     reasons         further sentences.
     best            label of the setting that the headline names, if any.
@@ -132,7 +132,7 @@ def _decided(timed: Sequence[Candidate], limit: float, min_prompts: int) -> Advi
     else:
         head = (f"No: every setting loses more than the limit of {limit:.0%}, and none is shown to be faster. "
                 f"{best.label} answers at {times(best.speedup)} and loses {share(best.loss)}.")
-    kind: Kind = "gain above the limit" if costly else "no gain"
+    kind: Kind = "gain at a price" if costly else "no gain"
     return Advice(kind, head, _thumb(best, False), best.label, None, thumb(best.tau))
 
 

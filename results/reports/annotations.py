@@ -7,15 +7,22 @@ from dataclasses import replace
 
 from results.metrics.answer_cost import CENSORED, censoring
 from results.metrics.catalog import CLOCKED, JUDGED
+from results.metrics.gain import verdicts
 from results.metrics.non_inferiority import verdict
 from results.reports.conditions import Conditions, TimingSession, counted, drifts
-from results.reports.grid import Grid, Outcome, conditions
-from results.reports.spec import TableSpec
+from results.reports.grid import Grid, Outcome, conditions, outcome
+from results.reports.spec import Coords, TableSpec
 from results.reports.table import Number
 from results.store.summary import Summary
 
 ABSOLUTE = ("tok/s", "ms")
 """Units of the clock: such numbers of different sessions do not compare."""
+
+
+GAIN_AT = ("answer_speedup_modelled", "over_best_answer")
+"""The numbers beside which the verdict on a row stands."""
+CHECKED = {"answer_speedup": "answer_speedup_modelled", "speedup": "speedup_modelled"}
+"""A directly timed speed -> the modelled one that it checks."""
 
 
 class Annotator:
@@ -29,12 +36,14 @@ class Annotator:
 
     def __init__(self, spec: TableSpec, grid: Grid, note: Callable[[str], int]) -> None:
         self.margin, self.note = spec.margin, note
-        self.sessions = sorted({session for condition in conditions(grid) for session in condition.sessions})
+        self.decided = {name: one for rows in rivals(spec, grid).values() for name, one in verdicts(
+            {coords: summary.over_best_tests for coords, summary in rows.items() if summary.over_best_tests}).items()}
+        self.sessions = sorted({session for one in conditions(grid) for session in one.sessions})
         self.drifts = drifts([(held.conditions, held.summary.baseline_tokens_per_s) for held in grid.values()
                               if held.conditions is not None and held.summary is not None])
 
-    def annotated(self, number: Number, result: Outcome) -> Number:
-        """The number of a measured cell with all of these."""
+    def annotated(self, number: Number, result: Outcome, coords: Coords) -> Number:
+        """The number of a measured cell with all of these; `coords`: of its cell."""
         name, summary = number.column.metric.name, result.summary
         if summary is None or number.value is None:
             return number
@@ -46,9 +55,12 @@ class Annotator:
             notes += stalls(summary)
         if name in JUDGED and summary.judge is not None:
             notes.append(summary.judge.told)
+        notes += disagreements(summary, name)
         decided = ""
         if name in ("accuracy_change", "over_best_accuracy") and number.interval is not None:
             decided = verdict(number.value, number.interval, summary.n, self.margin).text
+        if name in GAIN_AT and coords in self.decided:
+            decided = self.decided[coords].text
         items = {} if number.column.reference else result.items.get(name, {})  # rows may have different references
         return replace(number, verdict=decided, items=(items,),
                        notes=(*number.notes, *(self.note(text) for text in notes if text)))
@@ -74,6 +86,38 @@ class Annotator:
     def _drift(self, held: Conditions | None) -> str:
         change = None if held is None else self.drifts.get(held.baseline)
         return "" if change is None else f"the speed of the baseline drifted by {change:.0%} within the session"
+
+
+def rivals(spec: TableSpec, grid: Grid) -> dict[Coords, dict[Coords, Summary]]:
+    """The measured rows of one model, task and temperature together, by coordinates, without baselines; the key holds
+    the labels that vary, and the temperature where it does."""
+    held = {point.coords: outcome(grid, point.coords) for point in spec.points()}
+    temperatures = {coords: f"T = {one.conditions.temperature:g}" for coords, one in held.items() if one.conditions}
+    groups: dict[Coords, dict[Coords, Summary]] = {}
+    for coords, one in held.items():
+        labels, entries = spec.labels(coords), spec.entries(coords)
+        if one.summary is None or any(entry.baseline for entry in entries.values()):
+            continue
+        key = [label for axis, label in labels.items() if axis != spec.rows[-1] and len(spec.axes[axis]) > 1]
+        key += [temperatures[coords]] if coords in temperatures and len({*temperatures.values()}) > 1 else []
+        groups.setdefault(tuple(key), {})[coords] = one.summary
+    return groups
+
+
+def disagreements(summary: Summary, name: str) -> list[str]:
+    """Where a directly timed speed and the modelled one that it checks do not meet, and where its prompts are unlike
+    the rest."""
+    if name not in CHECKED:
+        return []
+    notes, all_tau, model = [], summary.tau_ci95, CHECKED[name]
+    direct, modelled = getattr(summary, f"{name}_ci95"), getattr(summary, f"{model}_ci95")
+    if direct and modelled and (direct[1] < modelled[0] or modelled[1] < direct[0]):
+        notes.append(f"does not meet the modelled speed over all {summary.n} prompts, {getattr(summary, model):.2f}× "
+                     f"[{modelled[0]:.2f}, {modelled[1]:.2f}]")
+    if summary.timed_tau is not None and all_tau and not all_tau[0] <= summary.timed_tau <= all_tau[1]:
+        notes.append(f"its {summary.timed} timed prompts have τ {summary.timed_tau:.2f}, outside the interval of all "
+                     f"{summary.n}, [{all_tau[0]:.2f}, {all_tau[1]:.2f}]")
+    return notes
 
 
 def shared(held: Conditions | None) -> str:

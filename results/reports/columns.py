@@ -9,7 +9,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from results.metrics.catalog import Metric, metric
+from results.metrics.catalog import metric
+from results.metrics.metric import Metric
 from results.metrics.paired import PAIRED
 from results.reports.axes import Axes, Frozen, check_labels
 

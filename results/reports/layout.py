@@ -11,7 +11,7 @@ from results.metrics.catalog import JUDGED
 from results.metrics.intervals import NORMAL_95
 from results.metrics.paired import relative
 from results.metrics.tau_gain import findings
-from results.reports.annotations import Annotator
+from results.reports.annotations import Annotator, rivals
 from results.reports.arrange import blocks, in_lines, stacked
 from results.reports.best import mark_best
 from results.reports.captions import caption
@@ -135,7 +135,8 @@ class _Layout:
         if summary is None:
             note = self._note(f"{result.state}: {result.reason}")
             return Cell(result.state, labels, blanks, reason=result.reason, notes=(note,))
-        numbers = tuple(blank if blank.absent else self.annotator.annotated(self._measured(blank, coords), result)
+        annotated = self.annotator.annotated
+        numbers = tuple(blank if blank.absent else annotated(self._measured(blank, coords), result, coords)
                         for blank in blanks)
         notes = tuple(self._note(text) for text in (
             *result.notes, *remarks(summary, "speedup" in {column.metric.name for column in columns})))
@@ -210,17 +211,12 @@ class _Layout:
         shown = {column.metric.name for column in self.spec.values}
         if not shown & {"tau_gain", "over_best_tau"}:
             return []
-        groups: dict[Coords, list[tuple[str, Summary]]] = {}
-        axes = (*self.spec.rows[:-1], *self.spec.columns)
-        for (row, column), coords in self.coords.items():
-            summary = outcome(self.grid, coords).summary
-            if summary is not None and not any(entry.baseline for entry in self.spec.entries(coords).values()):
-                labels = zip(axes, (*row[:-1], *column), strict=True)
-                varying = tuple(label for axis, label in labels if len(self.spec.axes[axis]) > 1)
-                groups.setdefault(varying, []).append((row[-1], summary))
-        return [": ".join([*([", ".join(labels)] if labels else []), sentence])
-                for labels, points in groups.items() for sentence in (
-                    findings(points) if "tau_gain" in shown else over_best.findings(points, self.spec.margin))]
+        row, sentences = self.spec.rows[-1], []
+        for labels, cells in rivals(self.spec, self.grid).items():
+            points = [(self.spec.labels(coords)[row], summary) for coords, summary in cells.items()]
+            told = findings(points) if "tau_gain" in shown else over_best.findings(points, self.spec.margin)
+            sentences += [": ".join([*([", ".join(labels)] if labels else []), sentence]) for sentence in told]
+        return sentences
 
 
 def remarks(summary: Summary, with_speed: bool) -> list[str]:
@@ -231,10 +227,6 @@ def remarks(summary: Summary, with_speed: bool) -> list[str]:
     if with_speed and summary.repeatable is not None and summary.repeatable < 1:
         texts.append(f"{1 - summary.repeatable:.0%} of {summary.timed} timed prompts have other tokens than in the "
                      "quality pass")
-    direct, modelled = summary.speedup_ci95, summary.speedup_modelled_ci95
-    if with_speed and direct and modelled and (direct[1] < modelled[0] or modelled[1] < direct[0]):
-        texts.append(f"τ of all {n} prompts and the times of the {summary.timed} timed ones give a speedup of "
-                     f"{summary.speedup_modelled:.2f}× [{modelled[0]:.2f}, {modelled[1]:.2f}]")
     return texts
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
 
-from results.metrics.catalog import Metric, metric
-from results.metrics.non_inferiority import MARGIN, Verdict, verdict
-from results.metrics.over_best import Answered, Kind, answers_over_best, by_chance, remains
+from results.metrics.catalog import metric
+from results.metrics.gain import Verdict as Gain
+from results.metrics.gain import verdicts
+from results.metrics.metric import Metric
+from results.metrics.non_inferiority import MARGIN
+from results.metrics.over_best import Answered, answers_over_best
 from results.reports.conditions import machine
 from results.reports.formats import TEMPLATES
 from results.reports.viewer.groups import Group, Viewed
@@ -32,27 +35,18 @@ class Standing:
     summary  its metrics, `answers_over_best` among them
     best     the metrics of the lossless one
     task     name of the task
+    gain     the verdict on it, by the rule of every table; None where nothing can judge
     """
 
     cell: Viewed
     summary: Summary
     best: Summary
     task: str
-
-    @property
-    def kind(self) -> Kind | None:
-        """Whether its gain over the lossless one remains, by the rule of every table."""
-        return remains(self.summary, MARGIN)
+    gain: Gain | None = None
 
     @property
     def name(self) -> str:
         return f"{self.cell.method} on {self.task}"
-
-    @property
-    def accuracy(self) -> Verdict | None:
-        """Whether its score is worse than the baseline's; None without scores."""
-        change, interval = self.summary.accuracy_change, self.summary.accuracy_change_ci95
-        return None if change is None or interval is None else verdict(change, interval, self.summary.n)
 
 
 def speed(summary: Summary) -> tuple[Metric, float, Interval | None] | None:
@@ -77,17 +71,19 @@ def best_lossless(group: Group) -> tuple[Viewed, Summary] | None:
 
 def standings(groups: Sequence[Group]) -> list[Standing]:
     """Every relaxed cell that can be compared with a lossless one, the fastest first."""
-    ranked = []
+    known: list[Standing] = []
     for group in groups:
         found = best_lossless(group)
         if found is None:
             continue
-        best = row_of(group, found[0])
+        best, mine = row_of(group, found[0]), []
         for cell, summary in measured(group):
             if not cell.lossless and speed(summary) is not None:
-                over = answers_over_best(row_of(group, cell), best)
-                ranked.append(Standing(cell, summary.with_values(**over), found[1], group.task))
-    return sorted(ranked, key=lambda standing: -_value(standing.summary))
+                over = answers_over_best(row_of(group, cell), best, MARGIN)
+                mine.append(Standing(cell, summary.with_values(**over), found[1], group.task))
+        decided = verdicts({one.cell.key: one.summary.over_best_tests for one in mine if one.summary.over_best_tests})
+        known += [replace(one, gain=decided.get(one.cell.key)) for one in mine]
+    return sorted(known, key=lambda one: -_value(one.summary))
 
 
 def row_of(group: Group, cell: Viewed) -> Answered:
@@ -99,25 +95,22 @@ def row_of(group: Group, cell: Viewed) -> Answered:
 
 
 def sentences(groups: Sequence[Group]) -> list[str]:
-    """What the numbers show: for which relaxed methods a gain over every lossless one remains, as
-    `results.metrics.over_best.remains` judges it; which gain at a price, or at a quality that no score judges; which
-    gain tokens a cycle or a second but no time; which lose accuracy; what is undecided, and the prompts it would take.
-    Empty where no relaxed method was timed beside a lossless one."""
-    every = standings(groups)
-    if not every:
+    """What the numbers show: which relaxed methods are a gain (`results.metrics.gain`) and which at a price; which gain
+    tokens a cycle or a second but no time; what is undecided, and the prompts it would take. Empty where no relaxed
+    method was timed beside a lossless one."""
+    known = standings(groups)
+    if not known:
         return []
-    ahead = [standing for standing in every if standing.kind == "gain"]
-    priced = [standing for standing in every if standing.kind == "gain at a price"]
-    unjudged = [standing for standing in every if standing.kind == "unjudged"]
-    others = [standing for standing in every if standing.kind in ("no gain", "undecided", None)]
-    longer = [other for other in others if _is_above(_per_token(other.summary), _per_token(other.best))
-              and (other.summary.length_ratio_ci95 or (0, 0))[0] > 1]
-    greedier = [standing for standing in every if _is_greedier(standing.summary)]
-    worse = [standing for standing in every if standing.accuracy is not None and standing.accuracy.kind == "worse"]
-    undecided = [standing for standing in every
-                 if standing.accuracy is not None and standing.accuracy.kind == "undecided"]
-    return [text for text in (_ahead(ahead, len(every)), _priced(priced), _unjudged(unjudged), _longer(longer),
-                              _greedier(greedier), _worse(worse), _undecided(undecided)) if text]
+    of: dict[str, list[Standing]] = {}
+    for one in known:
+        of.setdefault("" if one.gain is None else one.gain.kind, []).append(one)
+    longer = [one for one in known if one not in of.get("gain", []) and _is_above(_per_token(one.summary),
+                                                                                 _per_token(one.best))
+              and (one.summary.length_ratio_ci95 or (0, 0))[0] > 1]
+    greedier = [one for one in known if _is_greedier(one.summary)]
+    return [text for text in (_ahead(of.get("gain", []), len(known)), _priced(of.get("gain at a price", [])),
+                              _longer(longer), _greedier(greedier), _none(of.get("no gain", [])),
+                              _undecided(of.get("undecided", []))) if text]
 
 
 def _value(summary: Summary) -> float:
@@ -147,30 +140,26 @@ def _is_greedier(summary: Summary) -> bool:
 
 def _ahead(ahead: Sequence[Standing], of: int) -> str:
     if not ahead:
-        return (f"None of {_count(of, 'relaxed cell')} is shown to complete answers sooner than {BEST}, at no worse "
-                "score.")
-    verb = "complete" if len(ahead) > 1 else "completes"
-    sentence = (f"{len(ahead)} of {_count(of, 'relaxed cell')} {verb} answers sooner than {BEST}: "
-                f"{_listed([_over(standing) for standing in ahead])}.")
-    return f"{sentence} {by_chance(of, 'cells')}" if of > 1 else sentence
+        return (f"None of {_count(of, 'relaxed cell')} is shown to be a gain: to complete answers sooner than {BEST} "
+                f"and than plain decoding, without losing more than {100 * MARGIN:g} points of its score.")
+    verb = "are gains" if len(ahead) > 1 else "is a gain"
+    return f"{len(ahead)} of {_count(of, 'relaxed cell')} {verb} over {BEST}: {_listed([_over(one) for one in ahead])}."
 
 
-def _over(standing: Standing) -> str:
-    """`mars on gsm (1.25× [1.10, 1.40] as fast, accuracy not worse)`: beside the best lossless cell."""
-    summary, interval = standing.summary, standing.summary.over_best_answer_ci95
-    change, bounds = summary.over_best_accuracy, summary.over_best_accuracy_ci95
+def _over(one: Standing) -> str:
+    """`mars on gsm (1.25× [1.10, 1.40] as fast, accuracy −1.0 pp)`: speed beside the best lossless cell, score beside
+    plain decoding."""
+    summary, interval = one.summary, one.summary.over_best_answer_ci95
     ends = "" if interval is None else f" [{', '.join(f'{end:.2f}' for end in interval)}]"
-    score = "" if change is None or bounds is None else f", accuracy {verdict(change, bounds, summary.n).text}"
-    return f"{standing.name} ({summary.over_best_answer or 0:.2f}×{ends} as fast{score})"
+    change = summary.accuracy_change
+    score = "" if change is None else f", accuracy {100 * change:+.1f} pp".replace("-", "−")
+    return f"{one.name} ({summary.over_best_answer or 0:.2f}×{ends} as fast{score})"
 
 
 def _priced(cells: Sequence[Standing]) -> str:
-    return f"Sooner, but less accurate than {BEST}: {_listed([_over(cell) for cell in cells])}." if cells else ""
-
-
-def _unjudged(cells: Sequence[Standing]) -> str:
-    parts = [_over(cell) for cell in cells]
-    return f"Sooner than {BEST}, at a quality that no score judges: {_listed(parts)}." if parts else ""
+    """Those that are faster and worse by more than the margin."""
+    parts = [_over(one) for one in cells]
+    return f"Sooner than {BEST}, but worse by more than the margin: {_listed(parts)}." if parts else ""
 
 
 def _longer(cells: Sequence[Standing]) -> str:
@@ -183,18 +172,16 @@ def _greedier(cells: Sequence[Standing]) -> str:
     return f"More of the gain in τ is greedier decoding than relaxation: {_listed(parts)}." if parts else ""
 
 
-def _worse(cells: Sequence[Standing]) -> str:
-    parts = [f"{cell.name} ({100 * (cell.summary.accuracy_change or 0):+.1f} pp)".replace("-", "−") for cell in cells]
-    return f"Less accurate than the target alone: {_listed(parts)}." if parts else ""
+def _none(cells: Sequence[Standing]) -> str:
+    return f"Shown to be no gain: {_listed([one.name for one in cells])}." if cells else ""
 
 
 def _undecided(cells: Sequence[Standing]) -> str:
     if not cells:
         return ""
-    needed = sorted(cell.accuracy.needed for cell in cells if cell.accuracy is not None and cell.accuracy.needed)
+    needed = sorted(one.gain.needed for one in cells if one.gain is not None and one.gain.needed)
     takes = f"; deciding takes about {_span(needed)} prompts a cell" if needed else ""
-    return (f"Whether accuracy falls by more than {100 * MARGIN:g} points is undecided for {_count(len(cells), 'cell')}"
-            f"{takes}.")
+    return f"Undecided: {_count(len(cells), 'cell')}{takes}."
 
 
 def _span(ordered: Sequence[int | str]) -> str:

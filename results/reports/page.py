@@ -10,7 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from results.metrics.catalog import METRICS, Metric
+from results.metrics.catalog import METRICS
+from results.metrics.metric import Metric
 from results.reports import formats
 from results.reports.advice import Advice
 from results.reports.grid import Grid, Outcome, unmeasured

@@ -73,7 +73,7 @@ class Workload(Frozen):
     def table(self, scored: bool = False) -> TableSpec:
         """All settings as a table; `scored`: the task scores answers."""
         score = ["accuracy"] if scored else []
-        values = ["answer_speedup_modelled", "speedup", "length_ratio", "tau", "quality_loss", "precision",
+        values = ["answer_speedup_modelled", "answer_speedup", "length_ratio", "tau", "quality_loss", "precision",
                   *score, "nll", "baseline_nll", "tokens_per_s"]
         return TableSpec.model_validate(self._common() | {
             "kind": "table", "rows": ["Method", "K"], "columns": ["Workload"], "values": values})

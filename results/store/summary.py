@@ -6,10 +6,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from results.store.gain import GainTests
 from results.store.judge_summary import JudgeSummary
 
 Interval = tuple[float, float]
 """(low, high), at 95% unless stated otherwise."""
+
+
+DEFINITIONS = 1
+"""Counts changes of how stored metrics are computed: a summary of earlier ones is computed anew from the samples."""
 
 
 class SamplesDigest(BaseModel):
@@ -33,9 +38,10 @@ class Summary(BaseModel):
     accuracies and losses are fractions of 1. Fields without an entry in the catalog:
 
     asked                prompts that the command asked for; None: all of the task
+    definitions          `DEFINITIONS` of the version that computed it
     samples              the samples file that it is about; set when it is written
     n, failed            prompts measured, prompts that failed and are left out
-    timed                prompts timed
+    timed, timed_tau     prompts timed, and τ of these
     retimed, stalled     of these, prompts timed again after a stall of the machine, in the cell or its baseline; those
                          whose last repeat was stalled too
     metric               name of the task's score
@@ -56,10 +62,12 @@ class Summary(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     asked: int | None = None
+    definitions: int = 0
     samples: SamplesDigest | None = None
     n: int
     failed: int
     timed: int
+    timed_tau: float | None = None
     retimed: int = 0
     stalled: int = 0
     metric: str
@@ -215,7 +223,7 @@ class Summary(BaseModel):
     over_best_answer_ci95: Interval | None = None
     over_best_accuracy: float | None = None
     over_best_accuracy_ci95: Interval | None = None
-    over_best_judged: bool | None = None
+    over_best_tests: GainTests | None = None
     quality_loss: float | None = None
     quality_loss_ci95: Interval | None = None
     out_of_head_1k: float | None = None

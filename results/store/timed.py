@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
 
@@ -101,6 +102,12 @@ class Timed:
 
 
 _TIMED = TypeAdapter(Timed)
+
+
+def timing_order(ids: Iterable[str]) -> list[str]:
+    """Prompts in the order in which they are timed: by the SHA-256 of their ids, so that the first few are a random
+    sample, the same one for every method. The first prompts of a task may be unlike the rest."""
+    return sorted(ids, key=lambda name: sha256(name.encode()).digest())
 
 
 def batches(rows: Iterable[Timed]) -> list[list[Timed]]:

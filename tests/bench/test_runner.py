@@ -26,6 +26,7 @@ from bench.run.quality_pass import worker as runner
 from bench.run.timed_pass import rotate as rotation
 from methods.engine.loading import load_model
 from results.store.cells import Store
+from results.store.timed import timing_order
 
 DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "greedier", "finish", "score", "turn_tokens")
 
@@ -63,8 +64,9 @@ def test_a_cell_on_disk(command) -> None:
         assert len(sample.output_ids) == 1 + sum(sample.committed) <= 12
         assert len(sample.committed) == len(sample.accepted)
     rows = cell.timed()
-    assert [row.id for row in rows] == [sample.id for sample in samples] and len({row.started for row in rows}) == 1
-    for row, sample in zip(rows, samples, strict=True):
+    assert [row.id for row in rows] == timing_order(sample.id for sample in samples)
+    assert len({row.started for row in rows}) == 1
+    for row, sample in zip(sorted(rows, key=lambda row: row.id), samples, strict=True):
         assert (row.own.tokens, row.own.cycles) == (len(sample.output_ids), len(sample.committed))
         assert all(run.decode_s > 0 < run.prefill_s and run.parted is None for run in row.runs)
         assert row.baseline.tokens == 1 + row.baseline.cycles and row.host and row.boot
@@ -78,6 +80,23 @@ def test_a_cell_on_disk(command) -> None:
     assert environment["packages"]["torch"] and environment["cpu"]["threads"] >= 1
     assert environment["models"].keys() == {"target", "draft"}
     assert "rule.theta=0.5" in environment["argv"]
+
+
+def test_timings_of_other_prompts_stay_unused(command) -> None:
+    """A store timed before the order was random: its rows stay, the chosen prompts are timed beside them."""
+    first = command("method=mars", "n=6", "timed=6")
+    summary = first.cell.summary()
+    chosen = timing_order(sample.id for sample in first.cell.samples())[:2]
+    rows = first.cell.timed()
+    others = [row for row in rows if row.id not in chosen][:2]
+    with first.cell.lock():
+        first.cell.forget_times()
+        for row in others:
+            first.cell.append_timed(row)
+        first.cell.write_summary(summary)
+    again = command("method=mars", "n=6", "timed=2", "summary=json")
+    assert {row.id for row in again.cell.timed()} == {*chosen, *(row.id for row in others)}
+    assert again.last_line["timed"] == 2 and [row for row in again.cell.timed() if row in others] == others
 
 
 def test_a_whole_cell_is_not_run_again(command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def test_a_relaxed_gain_within_the_limit_names_the_lossless_one_too() -> None:
 
 def test_a_gain_only_above_the_limit() -> None:
     found = advise([one("SpS", 0.8, 0.9), one("MARS", 1.5, 1.7, loss=(0.1, 0.3))], LIMIT, MIN)
-    assert (found.kind, found.best, found.exact) == ("gain above the limit", "MARS", None)
+    assert (found.kind, found.best, found.exact) == ("gain at a price", "MARS", None)
     assert "Only at a price" in found.headline and "20.0% [10.0%, 30.0%]" in found.headline
     assert advise([one("SpS", 0.8, 0.9), one("MARS", 1.5, 1.7, loss=(0.1, 0.3))], 0.5, MIN).kind == "gain"
 
@@ -138,4 +138,4 @@ def test_what_is_recommended_is_shown(settings, limit) -> None:
         assert best.speedup.interval[0] > 1 and (best.exact or best.loss.interval[1] <= limit)
     elif advice.kind != "undecided":
         assert all(x.speedup.interval[1] <= 1 and x.n >= MIN for x in allowed)
-        assert (best.speedup.interval[0] > 1) == (advice.kind == "gain above the limit")
+        assert (best.speedup.interval[0] > 1) == (advice.kind == "gain at a price")

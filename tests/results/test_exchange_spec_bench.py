@@ -16,6 +16,7 @@ from results.exchange.imported_cells import MOST_RESAMPLED, grouped
 from results.exchange.measured import measured_sources
 from results.exchange.spec_bench import speed_script
 from results.metrics import intervals
+from results.metrics.delta import clocked_interval
 from results.store.cells import Store
 from results.store.errors import StoreError
 from results.store.timed import Timed, TimedRun
@@ -70,7 +71,7 @@ def test_cells_with_intervals(tmp_path: Path) -> None:
     assert (overall.tokens_per_s, overall.baseline_tokens_per_s) == pytest.approx((39 / 10.5, 26 / 15))
     assert overall.speedup == pytest.approx(15 / 7)
     assert overall.tau_ci95 == list(intervals.ratio_interval([20, 9, 10], [5, 3, 2]))
-    assert overall.speedup_ci95 == list(intervals.speedup_interval([20, 9, 10], [5, 1.5, 4], [12, 9, 5], [10, 3, 2]))
+    assert overall.speedup_ci95 == list(clocked_interval([20, 9, 10], [5, 1.5, 4], [12, 9, 5], [10, 3, 2]))
     assert qa.tau_ci95 is None, "one prompt has no spread"
     assert overall.speed_script["speedup"] == pytest.approx(2.5) and qa.speed_script["speedup"] == pytest.approx(1.25)
     assert mt_bench.speed_script["speedup"] == pytest.approx(10 / 3)

@@ -66,9 +66,9 @@ def test_what_cannot_be_compared_is_not_bold():
 
 
 def test_a_handful_of_prompts_is_never_apart():
-    statistic = PAIRED["accuracy"].statistic
+    accuracy = PAIRED["accuracy"]
     for n in range(1, 9):
-        [found] = paired_p_values([(0, 1)], [[column(np.ones(n))], [column(np.zeros(n))]], statistic)
+        [found] = paired_p_values([(0, 1)], [[column(np.ones(n))], [column(np.zeros(n))]], accuracy)
         assert found == pytest.approx(2.0 ** (1 - n)), "all signs agree: a sign test gives no less"
     assert best(np.ones(5), np.zeros(5)) == [False, False] and best(np.ones(8), np.zeros(8)) == [True, False]
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.answer_speed import answer_speeds
-from results.metrics.intervals import ratio_interval, speedup_interval
+from results.metrics.delta import clocked_interval
 from results.metrics.paired import by_item, relative
-from results.metrics.speed import cycle_seconds, speeds
+from results.metrics.speed import speeds
 from results.store.compared import Compared
 from results.store.timed import batches
 from tests.helpers.synthetic_cells import compared, sample
@@ -44,11 +44,11 @@ def test_speeds_resample_batches(given: list[Batch]) -> None:
     seconds, base_seconds = [own for _, own, _ in given], [base for _, _, base in given]
     assert values["speedup"] == pytest.approx(apart["speedup"])
     assert values["timed"] == apart["timed"] == sum(len(counts) for counts, _, _ in given)
-    assert values["speedup_ci95"] == pytest.approx(speedup_interval(tokens, seconds, tokens, base_seconds))
-    assert values["tokens_per_s_ci95"] == pytest.approx(ratio_interval(tokens, seconds))
+    assert values["speedup_ci95"] == pytest.approx(clocked_interval(tokens, seconds, tokens, base_seconds))
+    assert values["tokens_per_s_ci95"] == pytest.approx(clocked_interval(tokens, seconds))
     direct = answer_speeds(decoded(*given), False)["answer_speedup_ci95"]
     rows = [(0.5 * len(counts) + base, 0.5 * len(counts) + own) for counts, own, base in given]
-    assert direct == pytest.approx(ratio_interval(*zip(*rows, strict=True)))
+    assert direct == pytest.approx(clocked_interval(*zip(*rows, strict=True)))
 
 
 def test_one_batch_is_one_observation() -> None:
@@ -58,9 +58,10 @@ def test_one_batch_is_one_observation() -> None:
     assert len(batches(pair.timed for pair in whole)) == 1
 
 
-def test_a_cycle_of_a_batch_has_one_price() -> None:
-    own, base = cycle_seconds([pair.timed for pair in decoded(([8, 40], 6.0, 12.0), ([4], 1.0, 2.0))])
-    assert own.tolist() == [6.0 / (4 + 20), 1.0 / 2] and base.tolist() == [12.0 / (8 + 40), 2.0 / 4]
+def test_cycles_of_a_batch_share_its_seconds() -> None:
+    values = answer_speeds(decoded(([8, 40], 6.0, 12.0), ([4], 1.0, 2.0)), False)
+    assert values["timed_cycle_ms"] == pytest.approx(1e3 * 7.0 / (4 + 20 + 2))
+    assert values["token_ms"] == pytest.approx(1e3 * 14.0 / (8 + 40 + 4))
 
 
 def test_rows_are_compared_batch_by_batch() -> None:

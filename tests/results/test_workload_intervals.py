@@ -9,6 +9,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from results.metrics import intervals
+from results.metrics.delta import clocked_interval
 from results.metrics.quality_loss import Estimate, answer_speed_estimate, relative_loss
 from results.reports.advice import Candidate, advise
 from results.store.compared import Compared
@@ -53,10 +54,10 @@ def test_the_level_of_all_together() -> None:
 def test_the_speedup_interval_is_students_t_of_the_logarithm() -> None:
     """All answers of one length and one plain speed: the delta method leaves the spread of the seconds."""
     seconds, ones = np.array([1.0, 2.0, 3.0, 2.0]), np.ones(4)
-    low, high = intervals.speedup_t_interval(ones, seconds, ones, ones)
+    low, high = clocked_interval(ones, seconds, ones, ones)
     error = scipy_stats.t.ppf(0.975, 3) * np.std(seconds / 2, ddof=1) / 2
     assert (low, high) == pytest.approx((0.5 * np.exp(-error), 0.5 * np.exp(error)))
-    assert intervals.speedup_t_interval([1], [1], [1], [1]) is None
+    assert clocked_interval([1], [1], [1], [1]) is None
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.08])
@@ -72,7 +73,7 @@ def at_par(label: str, rng: np.random.Generator, n: int, easy: np.ndarray) -> Ca
     tokens = rng.integers(30, 97, n).astype(float)
     seconds, plain = (tokens * np.exp(0.1 * rng.standard_normal(n)) for _ in range(2))
     seconds = seconds * np.exp(-easy)
-    interval = intervals.speedup_t_interval(tokens, seconds, tokens, plain, intervals.together(TRIED))
+    interval = clocked_interval(tokens, seconds, tokens, plain, level=intervals.together(TRIED))
     return Candidate(label, True, 2.0, Estimate(float(plain.sum() / seconds.sum()), interval), Estimate(0.0), n)
 
 

@@ -18,7 +18,7 @@ from bench.run.threads import use_threads
 from bench.run.timed_pass.profiling import PROMPTS, profiles
 from bench.run.timed_pass.same_tokens import NotRepeatable, check_share, first_difference
 from bench.run.timed_pass.stalls import Attempt, StallWatch
-from results.store.timed import FirstDifference, Stalled, Timed, TimedRun
+from results.store.timed import FirstDifference, Stalled, Timed, TimedRun, timing_order
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -67,10 +67,10 @@ def rotations(claims: Iterable[Claim]) -> list[list[Claim]]:
 
 def untimed(claim: Claim, baseline: CellFolder) -> list[str]:
     """Ids of the prompts that the cell asks to be timed and that are not; of the prompts that both the cell and its
-    baseline have answered, the first ones in whole batches. Raises StoreError, TaskError."""
+    baseline have answered, the first ones of `timing_order` in whole batches. Raises StoreError, TaskError."""
     cell, good = claim.cell, {sample.id for sample in claim.folder.good_samples()}
     good &= {sample.id for sample in baseline.good_samples()}
-    ids = [prompt.id for prompt in cell.load_task().prompts(cell.n, cell.seed) if prompt.id in good]
+    ids = timing_order(prompt.id for prompt in cell.load_task().prompts(cell.n, cell.seed) if prompt.id in good)
     done = {row.id for row in claim.folder.timed()}
     return [prompt for prompt in ids[:claim.timed_prompts] if prompt not in done]
 
@@ -126,7 +126,8 @@ class Rotation:
         wanted = {prompt for entry in entries for prompt in entry.wanted}
         timed = {row.id for entry in entries for row in entry.claim.folder.timed()}
         self.rows: dict[str, Bar] = {}
-        asked = list(self.task.prompts(self.cell.n, self.cell.seed))
+        found = {prompt.id: prompt for prompt in self.task.prompts(self.cell.n, self.cell.seed)}
+        asked = [found[name] for name in timing_order(found)]
         prompts = [prompt for prompt in asked if prompt.id in wanted]
         self.chunks = [prompts[i:i + self.cell.batch] for i in range(0, len(prompts), self.cell.batch)]
         self.profiled = (prompts or [prompt for prompt in asked if prompt.id in timed])[:PROMPTS]
