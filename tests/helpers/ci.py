@@ -16,7 +16,7 @@ import pytest
 EXPECTED_SKIPS = re.compile("|".join((
     "no reference data at ", "no numbers recorded for ", "bubblewrap does not work here: ",
     "this kernel has no Landlock", "the sandbox is made of Linux system calls", "no GPU", "no LaTeX", "no scheduler",
-    "no network", "no browser",
+    "no network", "no browser", "no \\.venv-vllm",
     "no file system can be mounted here")))
 OUT_OF_TIME = "did not fit in the budget"
 ORDER = ("attack", "cluster", "latex", "slow")
