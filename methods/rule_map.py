@@ -28,6 +28,24 @@ matching. Always-accept is `ensemble` with `w=0`, and `random` with `rate=1` for
 
 """
 
+NOT_HERE = (
+    ("AdaptiveSpec's draft tree (arXiv 2609.02897)",
+     "its shape changes with the draft's confidence and a running acceptance rate, cycle by cycle; its verification "
+     "is `near_top`"),
+    ("CSD with a table that grows while it decodes (arXiv 2604.13634)",
+     "tokens would depend on the order of prompts, on batches, workers and restarts; `csd` has a frozen table"),
+    ("the trained weight of DIVERSED (arXiv 2604.07622)",
+     "a linear layer on both models' hidden states, trained by reinforcement on a task's reward; `ensemble` has a "
+     "schedule in its place"),
+    ("SecureSD on rules with a window or a rollback, and its `lossy_sd` (arXiv 2610.08678)",
+     "FLy and BiLD do not decide a token from its own context; min(1, p/q + epsilon) is no rule of its own here"),
+    ("suffix decoding from earlier answers of the same run, and its trees (arXiv 2411.04975)",
+     "drafts would depend on the order of prompts; `drafter=suffix` copies from the text and from recorded answers, in "
+     "chains"),
+    ("vLLM: `rejection_sample_method=synthetic`", "a load generator: its text means nothing"),
+)
+"""Method, reason: what was looked at and is not a rule or drafter of this project."""
+
 
 def entries(name: str) -> dict[str, str]:
     """Column -> text of one rule. Raises ValueError, one line, for a docstring without a complete block."""
@@ -44,7 +62,12 @@ def page() -> str:
     """The content of docs/rules.md."""
     rows = [["rule", *COLUMNS.values()], ["---"] * (1 + len(COLUMNS))]
     rows += [[f"`{name}`", *entries(name).values()] for name in registry.names("rules")]
-    return INTRODUCTION + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    left_out = [["method", "why"], ["---", "---"], *map(list, NOT_HERE)]
+    return INTRODUCTION + _table(rows) + "\n## Not here, and why\n\n" + _table(left_out)
+
+
+def _table(rows: list[list[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def main() -> int:

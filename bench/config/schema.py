@@ -52,7 +52,8 @@ class Pair(Section):
     target             the model that is measured.
     draft              a smaller language model with the target's vocabulary.
     eagle3 … medusa    trained heads of the target; a role may stay unset where no drafter needs it.
-    arc … judge        files measured on this pair, which conf/method hands to the rules of these names.
+    arc … judge        files measured on this pair, which conf/method hands to the rules of these names;
+    answers            of the target to training prompts, which reports hand to csd and suffix decoding.
     dtype              the default of engine.dtype,
     parallel           of engine.parallel,
     devices            and of engine.devices, for GPUs of 80 GB.
@@ -77,6 +78,7 @@ class Pair(Section):
     arc: Path | None = None
     autojudge: Path | None = None
     judge: Path | None = None
+    answers: Path | None = None
     dtype: DType = "float32"
     parallel: ParallelName = "none"
     devices: int = Field(1, ge=1)

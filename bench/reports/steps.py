@@ -1,4 +1,4 @@
-"""What a report's cells need measured on their pair first: ARC's constants, AutoJudge's classifier."""
+"""What a report's cells need measured on their pair first: ARC's constants, AutoJudge's classifier, answers."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ KINDS: Mapping[str, Kind] = {
     "autojudge": Kind("bench.train judge", "judge/{}_autojudge.json",
                       ("task=gsm8k_dropmatch", "task.split=train", "prompts=4000"),
                       {"livecodebench_v5": ("task=livecodebench", "prompts=175")}),
+    "answers": Kind("bench.train mismatches", "answers/{}.json",
+                    ("task=gsm8k_dropmatch", "task.split=train", "prompts=2000")),
 }
 """pair.KEY -> how its file is made. Judge decoding's classifier needs labels made by people."""
 

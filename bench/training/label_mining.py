@@ -86,3 +86,10 @@ def drafted(draft: LanguageModel, before: list[int], text: list[int]) -> list[in
     keep = torch.arange(len(before) - 1, len(ids) - 1, device=draft.device)
     out = draft.forward(torch.tensor([ids], device=draft.device), draft.new_cache(1, len(ids)), keep=keep)
     return out.logits[0].argmax(-1).tolist()
+
+
+def recorded(method: Method, draft: LanguageModel, prompt: Prompt, limits: Limits) -> dict[str, list[int]]:
+    """The target's greedy answer to a prompt's first turn, and what the draft would have put at each place of it."""
+    before = context(method.target, prompt, [])
+    [generation] = generate(method, [Request(before, "answers")], limits)
+    return {"answer": generation.output_ids, "drafted": drafted(draft, before, generation.output_ids)}

@@ -1,7 +1,8 @@
-"""Draft a chain with a causal LM, token by token: shared by the drafters that run a language model."""
+"""Draft a chain token by token: the steps, and the drafters that run a language model for them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,11 +17,41 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
     from methods.engine.language_model import LanguageModel
 
 
-class ChainProposer(Proposer):
-    """Drafts a chain of K tokens with `model`. Subclasses set `cache`.
+Read = Callable[[Tensor | None], Tensor]
+"""Feeds a token [B] to the draft model, or at first None: the root; returns the logits [B, V] behind it."""
+
+
+def draft_chain(root: Tensor, u: Tensor, read: Read, settings: DraftSettings, sampled: bool,
+                stop_below: float) -> tuple[Draft, Tensor, Tensor]:
+    """A chain of K tokens behind `root` [B], drawn with the uniforms `u` [B, K] or the likeliest; its logits
+    [B, K, V], and the last token [B], which is not read.
 
     With `stop_below` a row's draft ends before the first token for which the largest probability of the draft's raw
     softmax is below it. This depends only on the tokens before, so speculative sampling stays exact."""
+    path, contexts, token = [root], [], None
+    own_q = [torch.ones_like(root, dtype=torch.float32)]
+    valid = [torch.ones_like(root, dtype=torch.bool)]
+    for step in range(settings.length):
+        logits = read(token)
+        probs = settings.sampling.probs(logits) if sampled else None
+        token = logits.argmax(-1) if probs is None else draw(probs, u[:, step])
+        if settings.needs_q:
+            q = logits.softmax(-1) if probs is None else probs
+            own_q.append(q.gather(-1, token[:, None])[:, 0])
+        path.append(token)
+        contexts.append(logits)
+        if stop_below:
+            valid.append(valid[-1] & (logits.softmax(-1).amax(-1) >= stop_below))
+            if not valid[-1].any():  # waits for the device, to save the remaining draft steps
+                break
+    draft = Draft.of_chain(torch.stack(path, 1), sampled=sampled, valid=torch.stack(valid, 1) if stop_below else None)
+    if settings.needs_q:
+        draft.q = torch.stack(own_q, 1)
+    return draft, torch.stack(contexts, 1), path[-1]
+
+
+class ChainProposer(Proposer):
+    """Drafts a chain of K tokens with `model` (`draft_chain`). Subclasses set `cache`."""
 
     cache: SlotCache
 
@@ -33,30 +64,17 @@ class ChainProposer(Proposer):
     def draft(self, tokens: Tensor, u: Tensor) -> Draft:
         """Append `tokens` [B, n], the last of them the root, to the cache, then draft K tokens with the uniforms `u`
         [B, K]. The cache then holds all tokens fed."""
-        path = [tokens[:, -1]]
-        logits: list[Tensor] = []
-        q: list[Tensor] = []
         hidden: list[Tensor] = []
-        valid = [torch.ones_like(path[0], dtype=torch.bool)]
-        for step in range(self.settings.length):
-            out = self._read(tokens, hidden)
-            token = self._choose(out, u[:, step], q)
-            path.append(token)
-            logits.append(out)
-            tokens = token[:, None]
-            if self.stop_below:
-                valid.append(valid[-1] & (out.softmax(-1).amax(-1) >= self.stop_below))
-                if not valid[-1].any():  # waits for the device, to save the remaining draft steps
-                    break
-        draft = Draft.of_chain(torch.stack(path, 1), sampled=self.sampled,
-                               valid=torch.stack(valid, 1) if self.stop_below else None)
-        unread = torch.zeros_like(logits[0])
-        behind = self._read(tokens, hidden) if self.settings.needs_hidden or self.settings.bonus_q else unread
+
+        def read(token: Tensor | None) -> Tensor:
+            return self._read(tokens if token is None else token[:, None], hidden)
+
+        draft, logits, last = draft_chain(tokens[:, -1], u, read, self.settings, self.sampled, self.stop_below)
+        behind = read(last) if self.settings.needs_hidden or self.settings.bonus_q else torch.zeros_like(logits[:, 0])
         if self.settings.needs_hidden:
             draft.hidden = torch.stack(hidden, 1)
         if self.settings.needs_q:
-            logits.append(behind)
-            draft.logits, draft.q = torch.stack(logits, 1), torch.stack([torch.ones_like(q[0]), *q], 1)
+            draft.logits = torch.cat([logits, behind[:, None]], 1)
         return draft
 
     def _read(self, tokens: Tensor, hidden: list[Tensor]) -> Tensor:
@@ -66,15 +84,3 @@ class ChainProposer(Proposer):
         if out.hidden is not None:
             hidden.append(out.hidden[:, -1])
         return out.logits[:, 0]
-
-    def _choose(self, logits: Tensor, u: Tensor, q: list[Tensor]) -> Tensor:
-        """The next draft token [B] from `logits` [B, V]; appends its probability to `q` if the rule needs it."""
-        if self.sampled:
-            probs = self.settings.sampling.probs(logits)
-            token = draw(probs, u)
-        else:
-            token = logits.argmax(-1)
-        if self.settings.needs_q:
-            probs = probs if self.sampled else logits.softmax(-1)
-            q.append(probs.gather(-1, token[:, None])[:, 0])
-        return token

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.drafters.base import DraftSettings, Proposer, StopsEarly
 from methods.sampling import Sampling
 from methods.trees.dynamic import TreeShape
 from methods.trees.sampled import Branching, SampledTree
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
     from methods.heads.head import Head
 
 
-class DynamicDrafter(Drafter):
+class DynamicDrafter(StopsEarly):
     """Options of a dynamic tree; see methods/trees/dynamic.py.
 
     tree         dynamic; chain: one beam, draft.length tokens; sampled: siblings drawn at T > 0, draft.length deep.
@@ -60,8 +60,11 @@ class DynamicDrafter(Drafter):
     def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
         from methods.drafters._eagle_proposer import DynamicProposer
+        from methods.drafters._head_chain import HeadChain
         from methods.drafters._sampled_proposer import SampledProposer
 
+        if self.stop_below:
+            return HeadChain(model, settings, rows, slots, self.samples(settings.sampling), self.stop_below)
         if self.tree == "sampled":
             tree = SampledTree(regular(tuple(self.branching), settings.length), settings.sampling,
                                self.samples(settings.sampling), self.replacement)

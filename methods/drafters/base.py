@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from methods.sampling import Sampling
@@ -131,3 +131,20 @@ class Drafter(BaseModel, ABC):
               slots: int) -> Proposer:
         """Start on the prompts `rows`; a row never exceeds `slots` tokens. `model` is the drafter's: a LanguageModel,
         the head that `load` returned, or None without a `model_role`."""
+
+
+class StopsEarly(Drafter):
+    """A drafter whose chains may end before draft.length tokens.
+
+    stop_below  a chain ends before the first token for which the largest probability of the draft's raw softmax is
+                below this; 0: never. llama.cpp's --spec-draft-p-min (there of the ten likeliest tokens), 0.75 by
+                default until 2026 and 0 since; BiLD's fallback policy (Kim et al. 2023) uses 0.6.
+    """
+
+    stop_below: float = Field(0.0, ge=0, le=1, exclude_if=lambda share: not share)  # unused: a cell's identity lacks it
+
+    @model_validator(mode="after")
+    def _check_stop(self) -> Self:
+        if self.stop_below and not self.chain:
+            raise ValueError("stop_below applies only to chains; leave out the tree or stop_below")
+        return self

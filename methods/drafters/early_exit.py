@@ -16,7 +16,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from methods.drafters._chain import ChainProposer
-from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.drafters.base import DraftSettings, Proposer, StopsEarly
 from methods.engine.upload import upload
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
     from methods.engine.language_model import LanguageModel
 
 
-class EarlyExit(Drafter):
+class EarlyExit(StopsEarly):
     """Options of early exit.
 
     exit_layer  E, the number of layers that draft.
@@ -57,7 +57,8 @@ class EarlyExit(Drafter):
 
     def start(self, target: LanguageModel, model: None, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
-        return _FirstLayers(target.first_layers(self.exit_layer), settings, self.samples(settings.sampling))
+        return _FirstLayers(target.first_layers(self.exit_layer), settings, self.samples(settings.sampling),
+                            self.stop_below)
 
 
 class _FirstLayers(ChainProposer):

@@ -5,14 +5,14 @@ methods/trees/sampled.py."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from methods.drafters._chain import ChainProposer
 from methods.drafters._tree import TreeProposer
-from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.drafters.base import DraftSettings, Proposer, StopsEarly
 from methods.engine.upload import upload
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
@@ -23,14 +23,12 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
     from methods.engine.language_model import LanguageModel
 
 
-class ModelDrafter(Drafter):
+class ModelDrafter(StopsEarly):
     """Options of a draft model.
 
     sample       at T > 0 draw the candidates from the draft's processed distribution; false: always its likeliest.
     branching    siblings of each node, from the root's depth on; 1 behind the last. Empty: a chain.
     replacement  drawn siblings are independent; false: each is drawn without the tokens of those before it.
-    stop_below   a chain ends before the first token for which the largest probability of the draft's raw softmax is
-                 below this; 0: chains have draft.length tokens. BiLD's fallback policy (Kim et al. 2023) uses 0.6.
     """
 
     model_role = "draft"
@@ -39,13 +37,6 @@ class ModelDrafter(Drafter):
     sample: bool = True
     branching: Branching = Field([], exclude_if=lambda factors: not factors)  # unused: a cell's identity lacks it
     replacement: bool = Field(False, exclude_if=lambda given: not given)
-    stop_below: float = Field(0.0, ge=0, le=1, exclude_if=lambda share: not share)
-
-    @model_validator(mode="after")
-    def _check_stop(self) -> Self:
-        if self.stop_below and not self.chain:
-            raise ValueError("stop_below applies only to chains; leave out branching or stop_below")
-        return self
 
     @property
     def has_hidden(self) -> bool:  # type: ignore[override]  # only chains carry them

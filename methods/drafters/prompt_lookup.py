@@ -59,11 +59,15 @@ class _Lookup(Proposer):
         self.max_ngram, self.length, self.device = max_ngram, length, device
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
-        drafts = [lookup(row, self.max_ngram, self.length) for row in rows]
-        width = max(map(len, drafts))
-        padded = [row[-1:] + draft + [0] * (width - len(draft)) for row, draft in zip(rows, drafts, strict=True)]
-        tokens = upload(padded, self.device)
-        if len(rows) == 1:
-            return Draft.of_chain(tokens)
-        sizes = upload([len(draft) for draft in drafts], self.device)
-        return Draft.of_chain(tokens, valid=torch.arange(width + 1, device=self.device) <= sizes[:, None])
+        return padded_chain(rows, [lookup(row, self.max_ngram, self.length) for row in rows], self.device)
+
+
+def padded_chain(rows: list[list[int]], drafts: list[list[int]], device: torch.device) -> Draft:
+    """Chains of different lengths, each behind the last token of its row."""
+    width = max(map(len, drafts))
+    padded = [row[-1:] + draft + [0] * (width - len(draft)) for row, draft in zip(rows, drafts, strict=True)]
+    tokens = upload(padded, device)
+    if len(rows) == 1:
+        return Draft.of_chain(tokens)
+    sizes = upload([len(draft) for draft in drafts], device)
+    return Draft.of_chain(tokens, valid=torch.arange(width + 1, device=device) <= sizes[:, None])

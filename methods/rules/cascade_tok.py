@@ -4,7 +4,7 @@ variant
   blend          A = {v : z(v) >= max z + ln(1 - alpha)}, eta = sum of q outside A, pi = q on A, plus eta p everywhere:
                  accept x iff u < min(1, pi(x)/q(x));   rejected: norm(max(0, pi - q));   bonus: p
                  The emitted token has exactly the distribution pi. alpha = 0 keeps only the first argmax in A,
-                 alpha = 1 everything (pi = q).
+                 alpha = 1 everything that z leaves (all: pi = q).
   lossless_tail  accept x iff p(x) >= (1 - alpha) max_v p(v) (ties included, even at alpha = 0) or the lossless test
                  accepts it;   rejected: norm(max(0, p - q));   bonus: p
 
@@ -85,5 +85,6 @@ class CascadeTok(ChainRule):
             top = torch.zeros_like(z, dtype=torch.bool).scatter_(-1, z.argmax(-1, keepdim=True), True)
         else:
             top = z >= z.amax(-1, keepdim=True) + (math.log1p(-self.alpha) if self.alpha < 1.0 else -math.inf)
+            top &= z > -math.inf  # what top-k or top-p removed is in no set, at alpha = 1 either
         kept = torch.where(top, q, 0.0)
         return kept + (q - kept).sum(-1, keepdim=True) * p

@@ -26,6 +26,7 @@ from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 
 OWN_COMMANDS = {"answers.yaml", "calibrate.yaml", "dashboard.yaml", "exchange.yaml", "margins.yaml", "merge.yaml",
+                "mismatches.yaml",
                 "status.yaml", "train_heads.yaml", "train_judge.yaml", "train_pair.yaml", "view.yaml"}
 OWN_FOLDERS = {"recipe"}
 """Of commands beside bench."""
@@ -66,7 +67,7 @@ def stand_ins(pair_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> di
             "task.path=FILE.jsonl": prompts, "task.path=my_prompts.jsonl": prompts, "task.path=test.jsonl": questions,
             **{f"{key}=FILE": f"{key}={folder / 'prompts.jsonl'}"  # a file is there; it is read when work begins
                for key in ("rule.constants", "rule.classifier", "rule.second.classifier", "pair.arc", "pair.autojudge",
-                           "pair.judge")},
+                           "pair.judge", "rule.answers", "pair.answers")},
             "engine.device=cuda": "engine.device=cpu"}
 
 
@@ -92,7 +93,8 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
     if command.reports == (LIST,):
         return  # it names every report
     if command.reports:
-        measured = [*(stand_ins[f"pair.{file}=FILE"] for file in ("arc", "autojudge", "judge")), stand_ins["data=DIR"]]
+        files = ("arc", "autojudge", "judge", "answers")
+        measured = [*(stand_ins[f"pair.{file}=FILE"] for file in files), stand_ins["data=DIR"]]
         group = {ALL, EVERY} & set(command.reports)
         for name in set(hydra.options("report") if group else command.reports) - composed:
             spec = parse_report(hydra.section("report", name))
@@ -196,7 +198,7 @@ def test_command_line_wins_over_a_sweep(hydra, pair) -> None:
 ])
 def test_a_report_on_a_paper_pair(hydra, stand_ins, report: str, preset: str, rows: int, tasks: int) -> None:
     spec = parse_report(hydra.section("report", report))
-    measured = [stand_ins[f"pair.{file}=FILE"] for file in ("arc", "autojudge", "judge")]
+    measured = [stand_ins[f"pair.{file}=FILE"] for file in ("arc", "autojudge", "judge", "answers")]
     plan = plan_of(spec, hydra, [f"pair={preset}", "n=80", "engine.device=cpu", *measured])
     assert not plan.refused and len(plan.cells) == rows * tasks and plan.spec.name == f"{report}_{preset}"
     assert {cell.pair.name for cell in plan.cells.values()} == {preset}

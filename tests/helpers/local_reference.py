@@ -77,7 +77,7 @@ def cascade_tok(context: Context, children: list[Child], alpha: float, variant: 
     if alpha == 0:
         top = np.arange(len(z)) == z.argmax()
     elif alpha == 1:
-        top = np.ones(len(z), dtype=bool)
+        top = z > -np.inf
     else:
         top = z >= z.max() + np.log(1 - alpha)
     pi = np.where(top, q, 0.0) + q[~top].sum() * p
@@ -94,6 +94,56 @@ def r_fuzzy(context: Context, children: list[Child], threshold: float, divergenc
             return float(np.where(a > 0, a * np.log(a / b), 0.0).sum())
     nats = kl(p, q) if divergence == "kl" else (kl(p, (p + q) / 2) + kl(q, (p + q) / 2)) / 2
     return tested(context, children, 1.0 if nats <= threshold else min(1.0, ratio(context, child)), p - q)
+
+
+@chain
+def mentored(context: Context, children: list[Child], budget: float, tolerance: float = 0.2) -> Outcome:
+    [child] = children
+    pi = mentored_pi(context.p, context.q, budget, tolerance)
+    return tested(context, children, min(1.0, pi[child.token] / context.q[child.token]), pi - context.q)
+
+
+def divergence(p: np.ndarray, pi: np.ndarray) -> float:
+    """KL(p || pi)."""
+    with np.errstate(divide="ignore"):
+        return sum(x * (np.log(x) - np.log(y)) for x, y in zip(p, pi, strict=True) if x > 0)
+
+
+def mentored_pi(p: np.ndarray, q: np.ndarray, budget: float, tolerance: float) -> np.ndarray:
+    """The beta of each alpha by bisection on the sum of pi."""
+    def of(alpha: float) -> np.ndarray:
+        def total(beta: float) -> np.ndarray:
+            return np.minimum(np.maximum(q, p / beta), np.where(p > alpha * q, np.inf, p / alpha))
+        low, high = 1.0, 1e9
+        for _ in range(60):
+            middle = np.sqrt(low * high)
+            low, high = (middle, high) if total(middle).sum() > 1 else (low, middle)
+        return total(high)
+
+    if budget == 0:
+        return p
+    if divergence(p, q) <= budget * (1 + tolerance):
+        return q
+    low, high, best = 0.0, 1.0, 1.0
+    for _ in range(10):
+        alpha = (low + high) / 2
+        nats = divergence(p, of(alpha))
+        if nats > budget * (1 + tolerance):
+            low = alpha
+            continue
+        best = high = alpha
+        if nats >= budget * (1 - tolerance):
+            break
+    return of(best)
+
+
+def csd(context: Context, children: list[Child], pairs: list[tuple[int, int]], tau: float) -> Outcome:
+    best = int(context.z.argmax())
+    for child in children:
+        rescued = (child.token, best) in pairs and context.z[child.token] - context.z[best] >= np.log(tau)
+        if child.token == best or rescued:
+            return child, context.p
+    return None, np.eye(len(context.z))[best]
 
 
 def ensemble(context: Context, children: list[Child], w: float, variant: str = "graphcore") -> Outcome:

@@ -4,7 +4,7 @@ state them. Each returns how many tokens are kept, and the distribution of the t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -159,3 +159,58 @@ def block(chain: Chain, variant: str = "block") -> Kept:
             kept = i
     left = np.maximum((prefix[kept] if variant == "block" else 1.0) * chain.contexts[kept].p - q(kept), 0.0)
     return kept, left / left.sum()
+
+
+def near_top(chain: Chain, answered: int, thinking: bool = True, by: str = "ratio", threshold: float = 0.2,
+             top_n: int | None = None, from_position: int = 0, after_tokens: int = 0,
+             protected: tuple[int, ...] = ()) -> Kept:
+    """`answered`: tokens of the answer before the block. `thinking`: the request may relax."""
+    for i, token in enumerate(chain.tokens):
+        context, best = chain.contexts[i], chain.best(i)
+        p0 = softmax(context.z)
+        near = p0[token] >= threshold * (p0.max() if by == "ratio" else 1.0)
+        allowed = (thinking and i >= from_position and answered >= after_tokens
+                   and token not in protected and best not in protected
+                   and (top_n is None or token in np.argsort(-p0, kind="stable")[:top_n]))
+        accepted, emitted = lossless(context, [chain.children[i]])
+        if accepted is None and not (near and allowed):
+            return i, emitted / emitted.sum()
+    return len(chain.children), chain.contexts[-1].p
+
+
+def eta(t: int, schedule: str, start: float, end: float, tokens: int, gamma: float = 1.0) -> float:
+    if schedule == "step":
+        return start if t < tokens else end
+    share = min(1.0, t / tokens)
+    return start + (end - start) * share ** (gamma if schedule == "power" else 1.0)
+
+
+def secure_sd(chain: Chain, answered: int, relaxed, schedule: str, start: float, end: float, tokens: int,
+              gamma: float = 1.0) -> Kept:
+    """`relaxed`: (context, children) -> the child that a relaxed rule keeps or None, and the distribution it emits."""
+    for i in range(len(chain.contexts)):
+        context, share = chain.contexts[i], eta(answered + i, schedule, start, end, tokens, gamma)
+        children = [chain.children[i]] if i < len(chain.children) else []
+        kept = None
+        if children:
+            [child] = children
+            if child.u < share:
+                kept, _ = relaxed(context, [replace(child, u=child.u / share)])
+            else:
+                kept, _ = lossless(context, [replace(child, u=(child.u - share) / (1 - share))])
+        if kept is None:
+            never = [replace(child, u=1.0) for child in children]
+            parts = [(weight, rule(context, never)[1]) for weight, rule in ((share, relaxed), (1 - share, lossless))]
+            return i, sum(weight * emitted / emitted.sum() for weight, emitted in parts if weight > 0)
+    raise AssertionError("the last context has no child")
+
+
+def ensemble(chain: Chain, answered: int, w: float, w_first: float, tokens: int, schedule: str, local,
+             variant: str = "graphcore") -> Kept:
+    """`local`: the rule with one w."""
+    for i, context in enumerate(chain.contexts):
+        weight = eta(answered + i, schedule, w_first, w, tokens)
+        kept, emitted = local(context, chain.children[i:i + 1], w=weight, variant=variant)
+        if kept is None:
+            return i, emitted / emitted.sum()
+    raise AssertionError("the last context has no child")

@@ -52,6 +52,8 @@ GROUPS = {
     "overlapping": [[0, 1, 2], [2, 3, 4], [0, 4, 5, 6], [6, 7], [7, 8, 9, 10, 11], [2, 11], [9]],
 }
 
+CSD_PAIRS = [(drafted, best) for drafted in range(12) for best in range(12) if (drafted + best) % 2]
+
 TARGET_HIDDEN, DRAFT_HIDDEN = 7, 5
 
 
@@ -263,6 +265,14 @@ PAIRS = {
     "cascade_tok zero": _chain("cascade_tok", "never", alpha=0.0),
     "cascade_tok all": _chain("cascade_tok", alpha=1.0),
     "cascade_tok tail": _chain("cascade_tok", alpha=0.8, variant="lossless_tail"),
+    "cascade_tok all of the processed": _chain("cascade_tok", alpha=1.0, top_set="processed"),
+    "mentored": _chain("mentored", budget=0.2),
+    "mentored small": _chain("mentored", budget=0.01, tolerance=0.0),
+    "mentored strict": _chain("mentored", "never", budget=0.0),
+    "csd": _local(registry.rule("csd")(tau=0.02).with_pairs(CSD_PAIRS, "cpu", 12),
+                  partial(local_reference.csd, pairs=CSD_PAIRS, tau=0.02), "always"),
+    "csd strict": _local(registry.rule("csd")(tau=1.0).with_pairs(CSD_PAIRS, "cpu", 12),
+                         partial(local_reference.csd, pairs=CSD_PAIRS, tau=1.0), "never"),
     "r_fuzzy": _chain("r_fuzzy", threshold=0.1),
     "r_fuzzy kl": _chain("r_fuzzy", threshold=0.4, divergence="kl"),
     "ensemble": _chain("ensemble", w=0.8),

@@ -123,19 +123,33 @@ def test_results_do_not_depend_on_the_batch(drafter, temperature):
     assert [g.output_ids for g in run(method, token_rows, 7)] == alone
 
 
+STOPS = {"model": {}, "early_exit": {"exit_layer": 2}, "eagle3": {"tree": "chain"}, "eagle2": {"tree": "sampled"}}
+
+
+@pytest.mark.parametrize("drafter", STOPS)
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0)], ids=["T = 0", "T = 1"])
-def test_a_draft_that_stops_early_has_the_same_answers_in_any_batch(sampling):
+def test_a_draft_that_stops_early_has_the_same_answers_in_any_batch(sampling, drafter):
     """Rows that stop at different tokens share a batch; at T = 0 the answers are those of drafts that never stop."""
     token_rows, tau = prompts(6), {}
-    for stop in (0.0, 0.25, 1.0):
-        method = build_method(language_model("llama", layers=3), noisy_copy("llama"),
-                              registry.drafter("model")(stop_below=stop), registry.rule("lossless")(), sampling, 4)
+    for stop in (0.0, 1e-9, 0.25, 1.0):
+        options = STOPS[drafter] | {"stop_below": stop}
+        method = build_method(language_model("llama", layers=3), model_for(drafter, "llama"),
+                              registry.drafter(drafter)(**options), registry.rule("lossless")(), sampling, 4)
         one, five = (run(method, token_rows, batch) for batch in (1, 5))
         assert [(g.output_ids, g.committed) for g in one] == [(g.output_ids, g.committed) for g in five]
         tau[stop] = sum(len(g.output_ids) - 1 for g in one) / sum(len(g.committed) for g in one)
         if sampling.greedy:
             assert [g.output_ids for g in one] == [reference(method.target, ids) for ids in token_rows]
-    assert tau[0.0] > tau[0.25] > tau[1.0] == 1
+    assert tau[0.0] >= tau[0.25] >= tau[1.0] == 1 and tau[1e-9] > 1
+    if sampling.greedy or drafter == "model":  # a head's sampled chain that never stops draws as it did
+        assert tau[1e-9] == tau[0.0]
+    assert drafter != "model" or tau[0.0] > tau[0.25] > 1
+
+
+def test_stopping_needs_a_chain():
+    for drafter, options in (("model", {"branching": [2]}), ("eagle3", {}), ("eagle2", {"tree": "dynamic"})):
+        with pytest.raises(ValueError, match="stop_below applies only to chains"):
+            registry.drafter(drafter)(stop_below=0.5, **options)
 
 
 def test_streams_belong_to_the_prompt():

@@ -27,6 +27,12 @@ CASES = {
     "none": ("none", {}, "lossless", {}),
     "model, sampled": ("model", {}, "lossless", {}),
     "model, stops early": ("model", {"stop_below": 0.3}, "lossless", {}),
+    "early exit, stops early": ("early_exit", {"exit_layer": 1, "stop_below": 0.3}, "lossless", {}),
+    "eagle3, sampled chain, stops early": ("eagle3", {"tree": "sampled", "stop_below": 0.3}, "lossless", {}),
+    "eagle2, chain, stops early": ("eagle2", {"tree": "chain", "stop_below": 0.3}, "lossless", {}),
+    "suffix": ("suffix", {}, "lossless", {}),
+    "mentored, no budget": ("model", {}, "mentored", {"budget": 0.0}),
+    "secure_sd, strict": ("model", {}, "secure_sd", {"relaxed": {"name": "lossy", "alpha": 0.0}, "start_eta": 0.5}),
     "block, stops early": ("model", {"stop_below": 0.3}, "block", {}),
     "model, deterministic": ("model", {"sample": False}, "lossless", {}),
     "prompt lookup": ("prompt_lookup", {}, "lossless", {}),
@@ -58,6 +64,8 @@ CASES = {
 BIASED = {
     "q_mode draft": ("model", {"sample": False}, "lossless", {"q_mode": "draft"}),
     "eagle3, q_mode draft": ("eagle3", {"total": 5, "depth": 1, "top_k": 2}, "lossless", {"q_mode": "draft"}),
+    "mentored": ("model", {}, "mentored", {"budget": 0.5}),
+    "secure_sd": ("model", {}, "secure_sd", {"relaxed": {"name": "ensemble", "w": 0.0}, "tokens": 1}),
     "mars sampling, theta 0.5": ("model", {}, "mars", {"variant": "sampling", "theta": 0.5}),
 }
 

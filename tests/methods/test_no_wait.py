@@ -26,7 +26,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NEW = 12
 OPTIONS: dict[str, dict[str, Any]] = {
     "arc": {"constants": TINY / "arc.json"}, "autojudge": {"classifier": TINY / "autojudge.json"},
-    "judge": {"classifier": TINY / "autojudge.json"},
+    "judge": {"classifier": TINY / "autojudge.json"}, "csd": {"answers": TINY / "answers.json"},
     "either": {"second": {"name": "autojudge", "classifier": str(TINY / "autojudge.json")}}}
 TREES = ("eagle", "eagle2", "eagle3", "hass", "medusa", "lookahead")
 

@@ -315,4 +315,5 @@ def test_configured_defaults_are_the_classes(name: str) -> None:
         f"the first line of conf/rule/{name}.yaml must be a command that uses it: # python -m bench … rule={name} …")
     config = yaml.safe_load(text)
     assert config.pop("name") == name
-    assert config == registry.rule(name)().model_dump()
+    rule = registry.rule(name)()
+    assert config == {option: getattr(rule, option) for option in registry.rule(name).model_fields}

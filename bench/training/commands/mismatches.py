@@ -1,0 +1,60 @@
+"""`python -m bench.train mismatches`: record a target's answers to training prompts, and what its draft model would
+have put at each place (conf/mismatches.yaml)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import PositiveInt
+
+from bench.training.label_mining import recorded
+from bench.training.options import PairOptions
+from methods import registry
+from methods.decode import Limits
+from methods.method import build_method
+from methods.rules._answers import Answer, Answers
+from methods.sampling import Sampling
+from results.store.files import check_writable_file
+
+if TYPE_CHECKING:
+    from tasks.base import Prompt
+
+
+class Mismatches(PairOptions):
+    """conf/mismatches.yaml, which explains every field."""
+
+    prompts: PositiveInt
+    max_new_tokens: PositiveInt | None
+
+
+def collect(settings: Mismatches) -> Answers:
+    """Greedy answers to the first turns, prompt by prompt; those already in `work` are reused. Raises ModelError,
+    TaskError."""
+    task, target, draft = settings.load_task(), settings.load_model("target"), settings.load_model("draft")
+    limit = settings.max_new_tokens or settings.task.options.max_new_tokens
+    greedy = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
+    limits = Limits(limit, target.eos_ids, task.stop)
+
+    def answer(prompt: Prompt) -> list[dict[str, list[int]]]:
+        return [recorded(greedy, draft, prompt, limits)]
+
+    corpus = {"task": settings.task.model_dump(mode="json"), "version": task.version, "split": "train",
+              "prompts": settings.prompts, "limit": limit, "dtype": settings.engine.dtype}
+    identity = {"target": target.fingerprint, "draft": draft.fingerprint, **corpus}
+    rows = settings.map_prompts(identity, task.prompts_of("train", settings.prompts), answer, "answering")
+    return Answers(target=settings.provenance_name(target), fingerprint=target.fingerprint,
+                   draft=settings.provenance_name(draft), draft_fingerprint=draft.fingerprint, corpus=corpus,
+                   answers=[Answer.model_validate(row) for _, [row] in rows])
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Answer, write the file, say what is in it. Raises ValueError, ModelError, TaskError."""
+    settings = Mismatches.from_config(config)
+    check_writable_file(settings.out, "out")
+    answers = collect(settings)
+    settings.out.write_text(answers.model_dump_json() + "\n", encoding="utf-8")
+    pairs = answers.mismatches()
+    tokens, frequent = sum(len(one.answer) for one in answers.answers), sum(n >= 5 for n in pairs.values())
+    print(f"{settings.out}: {len(answers.answers)} answers, {tokens} tokens; the draft differs at {pairs.total()}, in "
+          f"{len(pairs)} pairs, {frequent} of them at least 5 times")
