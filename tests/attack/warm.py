@@ -40,7 +40,7 @@ def warm_up() -> None:
 
     torch.set_num_threads(1)
     for module in pkgutil.walk_packages(bench.__path__, "bench."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and not module.name.startswith("bench.run.vllm."):  # of another process
             import_module(module.name)
     from bench.run.timed_pass import machine_lock as machine
 
