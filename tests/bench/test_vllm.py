@@ -18,7 +18,7 @@ import torch
 from bench.config.compose import refusals
 from bench.config.errors import ConfigError
 from bench.config.vllm_here import PROJECT, PYTHON
-from bench.conformance import run_engine
+from bench.conformance import main, run_engine
 from bench.run.lab import Lab
 from bench.run.vllm.engine import Vllm
 from methods.engine.source import ModelError
@@ -117,6 +117,12 @@ def test_the_samplers_of_the_v2_runner_on_tensors_made_by_hand() -> None:
                           env={**os.environ, "PYTHONPATH": str(PROJECT), "VLLM_LOGGING_LEVEL": "ERROR"})
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {"same": True, "refused": True, "signatures": True}
+
+
+@pytest.mark.parametrize(("name", "status"), [("vllm_lossless", 0), ("vllm_own", 1)])
+def test_the_shipped_records_of_vllm(name: str, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(PROJECT / "results" / "measured" / "conformance" / f"{name}.jsonl.gz")]) == status
+    assert ("NOT Lossless" in capsys.readouterr().out) == bool(status)
 
 
 @pytest.mark.parametrize(("overrides", "words"), [
