@@ -103,7 +103,8 @@ class LeewayLM(TemplateLM):
 
     def _method(self, wanted: Mapping[str, Any]) -> Method:
         """The cell's method under one request's sampling settings."""
-        decoding = {key: wanted[key] for key in ("temperature", "top_p", "top_k") if wanted.get(key) is not None}
+        known = ("temperature", "top_p", "top_k", "min_p")
+        decoding = {key: wanted[key] for key in known if wanted.get(key) is not None}
         key = tuple(sorted(decoding.items()))
         if key not in self._methods:
             changed = self.cell.decoding.model_copy(update=decoding)

@@ -16,11 +16,15 @@ HEAD = 1024
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Temperature (0 is greedy), then top-k, then top-p: the order and the tie rules of the field's libraries."""
+    """Temperature (0 is greedy), then top-k, then top-p, then min-p: the order and the tie rules of transformers.
+
+    min_p   tokens of less than this share of the largest probability are left out (Nguyen et al. 2024,
+            arXiv:2407.01082); 0 = none."""
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
 
     @property
     def greedy(self) -> bool:
@@ -35,6 +39,9 @@ class Sampling:
         if self.top_p < 1.0:
             by_head = logits.device.type == "cpu" and logits.shape[-1] > 2 * HEAD  # on a GPU a sort does not wait
             logits = logits.masked_fill((_dropped_by_head if by_head else _dropped)(logits, self.top_p), -math.inf)
+        if self.min_p > 0.0:
+            least = logits.amax(-1, keepdim=True) + math.log(self.min_p)  # of tokens kept or not: the ratio is the same
+            logits = logits.masked_fill(logits < least, -math.inf)
         return logits
 
     def probs(self, logits: Tensor) -> Tensor:

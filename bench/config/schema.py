@@ -176,6 +176,7 @@ class Decoding(Section):
     temperature: float = Field(ge=0)
     top_p: float = Field(gt=0, le=1)
     top_k: int = Field(ge=0)
+    min_p: float = Field(default=0.0, ge=0, lt=1)
     max_new_tokens: int | None = Field(ge=1)
 
     @field_validator("temperature")
@@ -185,9 +186,14 @@ class Decoding(Section):
             raise ValueError(f"too small: logits overflow in float32; give 0 (greedy) or ≥ {LEAST_TEMPERATURE:g}")
         return temperature
 
+    @model_serializer(mode="wrap")
+    def _without_unused(self, plain: Callable[[Decoding], dict[str, Any]]) -> dict[str, Any]:
+        """min_p is left out at 0, so that cells of before it keep their names."""
+        return {name: value for name, value in plain(self).items() if name != "min_p" or value}
+
     @property
     def sampling(self) -> Sampling:
-        return Sampling(self.temperature, self.top_k, self.top_p)
+        return Sampling(self.temperature, self.top_k, self.top_p, self.min_p)
 
 
 class HalfWidth(Section):

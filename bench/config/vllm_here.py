@@ -53,6 +53,8 @@ def check_for_vllm(cell: Cell) -> None:
         raise ConfigError(f"engine=vllm verifies chains, not trees: give {chain[name]}, or take engine=lab")
     if name == "model" and bool(getattr(drafter, "stop_below", False)):
         raise ConfigError("engine=vllm drafts draft.length tokens: leave out drafter.stop_below, or take engine=lab")
+    if sampling.min_p:
+        raise ConfigError("engine=vllm does not pass decoding.min_p on: give decoding.min_p=0, or take engine=lab")
     sampled = drafter.samples(sampling)
     if sampled and (sampling.top_k or sampling.top_p < 1.0):
         raise ConfigError("engine=vllm draws drafts with the temperature alone: give drafter.sample=false, or "

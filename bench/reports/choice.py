@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from results.metrics import tau_gain
 from results.metrics.answer_speed import modelled_speeds
+from results.metrics.frontier import beside_frontier
 from results.metrics.over_best import Answered, over_best
 from results.metrics.paired import by_item
 from results.metrics.selection import Chosen, choose, reported
@@ -37,12 +39,26 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
     spec: TableSpec = plan.spec  # type: ignore[assignment]  # only tables have a choice
     points: dict[Coords, dict[str, Coords]] = {}
     for coords in grid:
-        row, setting = split(spec, choice, coords)
-        points.setdefault(row, {})[setting] = coords
+        place, setting = split(spec, choice, coords)
+        points.setdefault(place, {})[setting] = coords
     rows = {coords: ChosenRow(spec, choice, settings, plan.cells, grid, session)
             for coords, settings in points.items()}
-    return {coords: row.outcome(*(rows.get(reference(spec, coords, label)) if label else None
-                                  for label in compared_with(choice, row))) for coords, row in rows.items()}
+    for coords, row in rows.items():
+        if any(entry.frontier for entry in spec.chosen().entries(coords).values()):
+            row.clock = rows.get(reference(spec, coords, choice.lossless))
+    return {coords: row.outcome(rows.get(reference(spec, coords, compared_with(choice, row))),
+                                frontier_of(spec, choice, coords, rows)) for coords, row in rows.items()}
+
+
+def frontier_of(spec: TableSpec, choice: Choice, coords: Coords,
+                rows: Mapping[Coords, ChosenRow]) -> dict[float, Answered]:
+    """Temperature -> the lossless row there, that of the temperature asked for first; empty where one is missing."""
+    if not choice.frontier:
+        return {}
+    labels = [entry.label for axis in spec.axes.values() for entry in axis if entry.frontier]
+    found = [rows.get(reference(spec, coords, label)) for label in (choice.lossless, *dict.fromkeys(labels))]
+    known = [row for row in found if row is not None and row.row is not None]
+    return {row.temperature: row.row for row in known if row.row is not None} if len(known) == len(found) else {}
 
 
 def split(spec: TableSpec, choice: Choice, coords: Coords) -> tuple[Coords, str]:
@@ -52,12 +68,9 @@ def split(spec: TableSpec, choice: Choice, coords: Coords) -> tuple[Coords, str]
     return tuple(label for axis, label in labels.items() if axis not in choice.axes), ", ".join(setting)
 
 
-def compared_with(choice: Choice, row: ChosenRow) -> list[str]:
-    """Labels of the row that a row is compared with and of the one that shows what greedier decoding gains; "" for
-    none."""
-    if row.is_greedy and choice.lossless_greedy:
-        return [choice.lossless_greedy, ""]
-    return [choice.lossless, choice.lossless_greedy]
+def compared_with(choice: Choice, row: ChosenRow) -> str:
+    """Label of the row that a row is compared with."""
+    return choice.lossless_greedy if row.is_greedy and choice.lossless_greedy else choice.lossless
 
 
 def reference(spec: TableSpec, coords: Coords, label: str) -> Coords:
@@ -74,6 +87,7 @@ class ChosenRow:
     settings   setting in words -> coordinates of its point.
     cells      coordinates -> cell, of all points of the report.
     grid       the outcomes of all points.
+    clock      the row whose settings lend their clock to settings of the same names; None: the own clock.
     """
 
     spec: TableSpec
@@ -82,6 +96,7 @@ class ChosenRow:
     cells: Mapping[Coords, Cell]
     grid: Grid
     session: Session
+    clock: ChosenRow | None = None
 
     @cached_property
     def measured(self) -> dict[str, Cell]:
@@ -91,7 +106,13 @@ class ChosenRow:
 
     @cached_property
     def records(self) -> dict[str, list[Compared | FailedSample]]:
-        return {name: self.session.folder(cell).compared() for name, cell in self.measured.items()}
+        records = {name: self.session.folder(cell).compared() for name, cell in self.measured.items()}
+        if self.clock is None:
+            return records
+        lent = {name: {one.id: one.timed for one in held if isinstance(one, Compared)}
+                for name, held in self.clock.records.items()}
+        return {name: [replace(one, timed=lent.get(name, {}).get(one.id)) if isinstance(one, Compared) else one
+                       for one in held] for name, held in records.items()}
 
     @cached_property
     def chosen(self) -> list[Chosen]:
@@ -112,11 +133,15 @@ class ChosenRow:
                    all(cell.is_lossless for cell in self.measured.values()))
 
     @property
+    def temperature(self) -> float:
+        return next(iter(self.measured.values())).decoding.temperature
+
+    @property
     def is_greedy(self) -> bool:
         return all(cell.decoding.sampling.greedy for cell in self.measured.values())
 
-    def outcome(self, best: ChosenRow | None, greedy: ChosenRow | None) -> Outcome:
-        """The row beside the rows that it is compared with."""
+    def outcome(self, best: ChosenRow | None, frontier: Mapping[float, Answered]) -> Outcome:
+        """The row beside the one that it is compared with, and beside the frontier."""
         if not self.measured:
             return next(self.grid[coords] for coords in self.settings.values())
         try:
@@ -127,7 +152,9 @@ class ChosenRow:
         assert outcome.summary is not None
         values: dict[str, Any] = {}
         if best is not None and best is not self and best.row is not None and self.row is not None:
-            values = over_best(self.row, best.row, self.spec.margin, None if greedy is None else greedy.row)
+            values = over_best(self.row, best.row, self.spec.margin)
+        if frontier and self.row is not None:
+            values |= beside_frontier(self.row, frontier, next(iter(frontier.values())))
         return replace(outcome, summary=outcome.summary.with_values(**values), notes=self._notes(chosen))
 
     def _single(self, chosen: Sequence[Chosen]) -> Outcome | None:
@@ -144,7 +171,7 @@ class ChosenRow:
         summary = summarise(reported(self.records, chosen), metric=task.metric, proportion=task.proportion)
         if row.settings:
             summary = summary.with_values(**modelled_speeds(row.pairs, row.settings))
-        summary = summary.with_values(**self._diversity(chosen))
+        summary = summary.with_values(**self._diversity(chosen), **self._gains(chosen))
         items = {name: by_item(name, row.pairs) for name in self.spec.metrics()}
         if self.spec.trace:
             traces = [TraceFolder(self.session.folder(cells[fold.setting]), fold.reported) for fold in chosen]
@@ -156,6 +183,12 @@ class ChosenRow:
             known[0], sessions=tuple(sorted({session for held in known for session in held.sessions})),
             cell=" + ".join(dict.fromkeys(held.cell for held in known)))
         return Outcome.measured(summary, conditions=conditions, items=items)
+
+    def _gains(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
+        """What the row gains over the lossless rule, each prompt on the curve of its own setting."""
+        parts = [self.session.gain_runs(self.measured[fold.setting], frozenset(fold.reported)) for fold in chosen]
+        known = [part for part in parts if part is not None]
+        return tau_gain.split(tau_gain.joined(known), self.temperature) if known and len(known) == len(parts) else {}
 
     def _diversity(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
         """What the repeats show that all cells of the row have."""

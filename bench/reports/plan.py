@@ -14,8 +14,10 @@ from bench.reports.choice import chosen_rows
 from bench.reports.overrides import Selection, key_of, of_points
 from bench.reports.own_rule import lacking_rule, taken_by, takes_rule, with_rule
 from bench.reports.steps import Step, with_files
+from bench.run.session import Session
 from results.metrics.catalog import JUDGED, TIMED
 from results.metrics.paired import by_item
+from results.metrics.tau_gain import PARTS
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.conditions import Conditions, TimingSession, machine
 from results.reports.grid import Outcome
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.compose import Composer
     from bench.run.requested_cell import RequestedCell
-    from bench.run.session import Session
     from results.reports.spec import Coords, ReportSpec, TableSpec
 
 OLDER = ("measured under identity {} of its settings, before the present one: tokens may differ from those that a run "
@@ -62,14 +63,36 @@ class Plan:
         return list(groups.values())
 
     def all_cells(self) -> list[Cell]:
-        """The cells of all points, with their repeats, of which only the samples are needed."""
-        return [cell.replace(repeat=cell.repeat + i, timed=0) if i else cell
-                for i in range(self.spec.repeats) for cell in self.cells.values()]
+        """The cells of all points, with their repeats, of which only the samples are needed, and those that tell what
+        a rule gains over lossless decoding."""
+        repeated = [cell for coords, cell in self.cells.items() if not self.is_frontier(coords)]
+        repeats = [cell.replace(repeat=cell.repeat + i, timed=0)
+                   for i in range(1, self.spec.repeats) for cell in repeated]
+        own = {cell.name for cell in (*self.cells.values(), *repeats)}
+        return [*self.cells.values(), *repeats, *(cell for cell in self.gain_cells() if cell.name not in own)]
+
+    def gain_cells(self) -> list[Cell]:
+        """The cells that the parts of Δτ need, where the report shows them."""
+        shown = set(self.spec.metrics())
+        if not shown & set(PARTS):
+            return []
+        needed = [needs for coords, cell in self.cells.items() if not self.is_frontier(coords)
+                  and (needs := Session.gain_cells(cell, asked_of(self.spec, coords))) is not None]
+        every = {cell.name: cell for needs in needed for cell in needs.all(argmax="tau_gain_argmax" in shown)}
+        return [cell for cell in every.values() if cell.can_run]
+
+    def is_untimed(self, coords: Coords) -> bool:
+        """Whether the point needs no clock: it takes that of another, or is judged by τ and likelihood alone."""
+        return self.is_frontier(coords) or asked_of(self.spec, coords) is not None
+
+    def is_frontier(self, coords: Coords) -> bool:
+        return any(entry.frontier for entry in self.spec.entries(coords).values())
 
     def grid(self, session: Session) -> dict[Coords, Outcome]:
         """What the store holds for each point; where rows choose among settings, also for each row, at its coordinates
         without those of the settings."""
-        measured = {coords: outcome(cell, session, self.spec) for coords, cell in self.cells.items()}
+        measured = {coords: outcome(cell, session, self.spec, asked_of(self.spec, coords))
+                    for coords, cell in self.cells.items()}
         if models_of(self.spec):
             names = {cell.name: " / ".join(coords) for coords, cell in self.cells.items()}
             measured = {coords: replace(held, agreement=named(agreement_of(self.cells[coords], session), names))
@@ -111,7 +134,7 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
         if step is not None:
             plan.steps[point.coords] = step
         if found.cell is not None:
-            plan.cells[point.coords] = found.cell
+            plan.cells[point.coords] = found.cell.replace(timed=0) if plan.is_untimed(point.coords) else found.cell
         else:
             reasons, reason = (plan.absent, found.absent) if found.absent else (plan.refused, found.refused)
             reasons[point.coords] = reason
@@ -150,14 +173,22 @@ def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:
                              f"conf/report/{spec.name}.yaml, or run a cell without report=")
 
 
-def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec) -> Outcome:
+def asked_of(spec: ReportSpec, coords: Coords) -> float | None:
+    """The temperature that the row is judged at in place of its own."""
+    return next((entry.asked for entry in spec.entries(coords).values() if entry.asked is not None), None)
+
+
+def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec, asked: float | None = None) -> Outcome:
     """A cell as a report shows it: its summary (with those of its trace, if the report reads traces), how it was
-    measured and what its rows are compared by; or why it has none."""
+    measured and what its rows are compared by; or why it has none. `asked`: the temperature that it is judged at in
+    place of its own."""
     folder, summary, problem = session.folder(cell), session.compared(cell), session.problem(cell)
     notes: tuple[str, ...] = ()
     if summary is None and not folder.failure() and (older := session.older(cell)) is not None:
         folder, identity = older
         summary, notes = folder.summary(), (OLDER.format(identity),)
+    if summary is not None and asked is not None:
+        summary = session.judged_at(cell, summary, asked)
     if summary is not None and summary.n:
         traces = TraceFolder(folder, folder.selection())
         pairs = [pair for pair in folder.compared() if isinstance(pair, Compared)]

@@ -92,7 +92,11 @@ def write_page(folder: Path, items: Sequence[Item], environment: Mapping[str, An
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
     """Write one report's files into `folder` and return their paths."""
     if isinstance(spec, TableSpec):
-        return render_table(spec, grid, folder)
+        if spec.planes is None:
+            return render_table(spec, grid, folder)
+        from plots.planes import render_planes  # matplotlib, as below
+
+        return [*render_table(spec, grid, folder), *render_planes(spec.planes, spec.chosen(), grid, folder)]
     from plots.render import render  # matplotlib, which a dry run or a refused command should not cost
 
     return [*render(spec, grid, folder), *render_data(spec, grid, folder)]

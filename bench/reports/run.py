@@ -253,7 +253,8 @@ def distinct_cells(plans: Sequence[Plan]) -> list[Cell]:
 
 def traced_names(plans: Sequence[Plan]) -> set[str]:
     """Names of the cells that a report reads traces of."""
-    return {cell.name for plan in plans if plan.spec.trace for cell in plan.cells.values()}
+    return {cell.name for plan in plans if plan.spec.trace for coords, cell in plan.cells.items()
+            if not plan.is_frontier(coords)}
 
 
 def shown_names(plans: Sequence[Plan]) -> set[str]:

@@ -101,6 +101,7 @@ def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
     about = [f"pair {first.pair.name}", f"T = {decoding.temperature:g}",
              *([f"top-p {decoding.top_p:g}"] if decoding.top_p < 1 else []),
              *([f"top-k {decoding.top_k}"] if decoding.top_k else []),
+             *([f"min-p {decoding.min_p:g}"] if decoding.min_p else []),
              f"seed {first.seed}", f"≤ {first.max_new_tokens} tokens",
              *(["texts only: its tokenizer is not on this machine"] if texts is None else []),
              *([WITHOUT[changed]] if not prompts else [])]

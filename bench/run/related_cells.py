@@ -5,14 +5,18 @@ and the same method at temperature 0 and with the other q_mode, where those cell
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ValidationError
 
 from bench.run.requested_cell import requested_cell
+from methods import registry
 from results.metrics.answer_cost import lossless_pass_ratio
+from results.metrics.curve import TEMPERATURES, Counts
 from results.metrics.summary import diversity
-from results.metrics.tau_gain import gains
+from results.metrics.tau_gain import Runs, common, gain, split
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -21,6 +25,10 @@ if TYPE_CHECKING:
     from results.store.summary import Summary
 
 TWIN_METRICS = ("tau", "speedup", "accuracy")
+ARGMAX_ONLY = "argmax_only"
+"""The rule that keeps of another what the lossless test or the argmax keeps."""
+GAINS = "tau_gain"
+"""How the metrics begin that are computed anew with every comparison: the cells that they need may be gone."""
 
 
 def add_cross_cell_metrics(cells: Sequence[Cell], store: Store) -> None:
@@ -46,25 +54,24 @@ def compared_summary(cell: Cell, store: Store) -> Summary | None:
         other = requested_cell(control, store).summary()
         if other is not None:
             values |= {f"{name}_{metric}": getattr(other, metric) for metric in TWIN_METRICS}
-    return summary.with_values(**values, **_over_lossless(cell, store))
+    return summary.without(GAINS).with_values(**values, **over_lossless(cell, store))
 
 
-def _over_lossless(cell: Cell, store: Store) -> dict[str, Any]:
-    """What the cell gains over the lossless rule at the same point, in parts where their cells were measured too."""
-    lossless = cell.lossless()
+def over_lossless(cell: Cell, store: Store, asked: float | None = None) -> dict[str, Any]:
+    """What the cell gains over the lossless rule at the same point, in parts where their cells were measured too.
+    `asked`: the temperature of the point in place of the cell's own, for a control. Raises StoreError."""
+    point = cell if asked is None else at_temperature(cell, asked).replace(repeat=0)
+    lossless = point.replace(timed=0).lossless()  # τ and NLL need no clock
     if cell.is_autoregressive or lossless.name == cell.name:
         return {}
-    points = {"own": cell, "lossless": lossless}
-    if cell.decoding.temperature > 0:
-        points |= {"exact": _in_q_mode(cell, "exact"), "lossless_greedy": _greedy(lossless)}
-    untimed = {name: point.replace(timed=0) for name, point in points.items()}  # τ and NLL need no clock
-    folders = {name: requested_cell(point, store) for name, point in untimed.items()}
-    summaries = {name: found for name, folder in folders.items() if (found := folder.summary()) is not None}
-    if not {"own", "lossless"} <= set(summaries):
+    own, strict = samples_of(cell.replace(timed=0), store), samples_of(lossless, store)
+    if own is None or strict is None:
         return {}
-    runs = {name: folders[name].good_samples() for name in summaries}
-    saved = lossless_pass_ratio(runs["own"], runs["lossless"])
-    return gains(runs) | saved | {"lossless_accuracy": summaries["lossless"].accuracy}
+    runs = gain_runs(cell, store, asked)
+    gains = gain(own, strict) if runs is None else split(runs, point.decoding.temperature)
+    reference = requested_cell(lossless, store).summary()
+    return gains | lossless_pass_ratio(list(own.values()), list(strict.values())) | {
+        "lossless_accuracy": None if reference is None else reference.accuracy}
 
 
 def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:
@@ -83,28 +90,96 @@ def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:
 def control_cells(cell: Cell) -> Iterator[tuple[str, Cell]]:
     """The same point at temperature 0 ("greedy"), and with the other q_mode ("other_q"), where those can run."""
     if cell.decoding.temperature > 0:
-        yield from _possible("greedy", _greedy(cell))
-    exact, draft = _in_q_mode(cell, "exact"), _in_q_mode(cell, "draft")
+        yield from _possible("greedy", at_temperature(cell, 0.0))
+    exact, draft = in_q_mode(cell, "exact"), in_q_mode(cell, "draft")
     if exact.rule != draft.rule and not cell.is_autoregressive:
         yield from _possible("other_q", draft if cell.rule == exact.rule else exact)
 
 
-def _greedy(cell: Cell) -> Cell:
-    return cell.replace(decoding=cell.decoding.model_copy(update={"temperature": 0.0}))
+def _possible(name: str, control: Cell) -> Iterator[tuple[str, Cell]]:
+    if control.can_run:  # not a variant without q, or a rule that needs a temperature: there is no such control
+        yield name, control
 
 
-def _in_q_mode(cell: Cell, mode: str) -> Cell:
+class GainCells(NamedTuple):
+    """The cells of `results.metrics.tau_gain.Runs`, all untimed: tokens and likelihood need no clock."""
+
+    own: Cell
+    exact: Cell
+    lossless: Mapping[float, Cell]
+    argmax: Cell | None
+
+    def all(self, argmax: bool) -> Iterator[Cell]:
+        """`argmax`: with that of the mechanical split."""
+        yield from (self.own, self.exact, *self.lossless.values())
+        if argmax and self.argmax is not None:
+            yield self.argmax
+
+
+def at_temperature(cell: Cell, temperature: float) -> Cell:
+    return cell.replace(decoding=cell.decoding.model_copy(update={"temperature": temperature}))
+
+
+def gain_cells(cell: Cell, asked: float | None = None) -> GainCells | None:
+    """The cells that a split of the cell's Δτ needs; None where there is none: at temperature 0, for lossless rules and
+    for autoregressive decoding. `asked`: the temperature that the cell is judged at in place of its own, on the curve
+    of the first repeat: a control, which may be lossless itself."""
+    point = cell if asked is None else at_temperature(cell, asked).replace(repeat=0)
+    if cell.is_autoregressive or point.decoding.sampling.greedy or (asked is None and cell.is_lossless):
+        return None
+    lossless = point.replace(timed=0).lossless()
+    curve = {t: at_temperature(lossless, t) for t in sorted({*TEMPERATURES, point.decoding.temperature})}
+    argmax = _argmax_only(cell) if asked is None else None
+    return GainCells(cell.replace(timed=0), in_q_mode(cell, "exact").replace(timed=0), curve, argmax)
+
+
+def gain_runs(cell: Cell, store: Store, asked: float | None = None, ids: Collection[str] | None = None) -> Runs | None:
+    """What was measured of these cells, over the prompts that all of them answered, of `ids` where they are given; None
+    where one is missing. Raises StoreError."""
+    cells = gain_cells(cell, asked)
+    if cells is None:
+        return None
+    runs = {name: samples_of(one, store) for name, one in (("own", cells.own), ("exact", cells.exact))}
+    curve = {t: samples_of(one, store) for t, one in cells.lossless.items()}
+    plain = {t: samples_of(one.baseline(), store) for t, one in cells.lossless.items()}
+    argmax = None if cells.argmax is None else samples_of(cells.argmax, store)
+    known = [*runs.values(), *curve.values(), *plain.values()]
+    if any(run is None or any(one.nll is None for one in run.values()) for run in known):
+        return None
+    shared = common([run for run in (*known, argmax) if run is not None])
+    shared = shared if ids is None else [name for name in shared if name in ids]
+    counts = [Counts.of(run, shared) for run in known if run is not None]
+    size, temperatures = len(curve), list(curve)
+    strict = cells.lossless[cell.decoding.temperature if asked is None else asked]
+    return Runs(counts[0], counts[1], dict(zip(temperatures, counts[2:2 + size], strict=True)),
+                dict(zip(temperatures, counts[2 + size:], strict=True)),
+                None if argmax is None else Counts.of(argmax, shared), cells.exact.name == strict.name)
+
+
+def samples_of(cell: Cell, store: Store) -> dict[str, Sample] | None:
+    """Prompt id -> sample, of the prompts that the cell asks for; None while one is missing. Raises StoreError."""
+    folder = requested_cell(cell, store)
+    return None if folder.summary() is None else {sample.id: sample for sample in folder.good_samples()}
+
+
+def in_q_mode(cell: Cell, mode: str) -> Cell:
     """The cell with every q_mode of its rule, and of rules inside it, in that mode: itself where there is none."""
     options = cell.rule.options
     changed = type(options)(**_replaced(options.model_dump(), mode))
     return cell.replace(rule=cell.rule.model_copy(update={"options": changed}))
 
 
+def _argmax_only(cell: Cell) -> Cell | None:
+    """The cell whose rule keeps only what the lossless test or the argmax keeps; None where the rule cannot be inside
+    another."""
+    given = {"name": cell.rule.name, **cell.rule.options.model_dump()}
+    try:
+        options = registry.rule(ARGMAX_ONLY).model_validate({"of": given})
+    except ValidationError:  # it looks further than one node, or holds rules itself
+        return None
+    return cell.replace(rule=cell.rule.model_copy(update={"name": ARGMAX_ONLY, "options": options}), timed=0)
+
+
 def _replaced(options: Mapping[str, Any], mode: str) -> dict[str, Any]:
     return {name: _replaced(value, mode) if isinstance(value, Mapping) else mode if name == "q_mode" else value
             for name, value in options.items()}
-
-
-def _possible(name: str, control: Cell) -> Iterator[tuple[str, Cell]]:
-    if control.can_run:  # not a variant without q, or a rule that needs a temperature: there is no such control
-        yield name, control

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from bench.run.console import console
 from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
-from bench.run.related_cells import add_cross_cell_metrics, compared_summary, repeats_of
+from bench.run.related_cells import (
+    GAINS,
+    GainCells,
+    add_cross_cell_metrics,
+    compared_summary,
+    gain_cells,
+    gain_runs,
+    over_lossless,
+    repeats_of,
+)
 from bench.run.requested_cell import RequestedCell, requested_cell
 from bench.run.trackers.logbook import Logbook
 from results.store.cells import Store
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from bench.config.older import Older
     from bench.config.settings import Settings
     from bench.run.engine import Engines
+    from results.metrics.tau_gain import Runs
     from results.store.sample import Sample
     from results.store.summary import Summary
 
@@ -80,6 +90,20 @@ class Session:
     def repeats(self, cell: Cell) -> list[list[Sample]]:
         """The samples of the cell and of its repeats. Raises StoreError."""
         return repeats_of(cell, self.store)
+
+    @staticmethod
+    def gain_cells(cell: Cell, asked: float | None = None) -> GainCells | None:
+        """The cells that tell what a cell gains over lossless decoding (`bench.run.related_cells`)."""
+        return gain_cells(cell, asked)
+
+    def gain_runs(self, cell: Cell, ids: Collection[str]) -> Runs | None:
+        """What was measured of these cells on these prompts; None where one is missing. Raises StoreError."""
+        return gain_runs(cell, self.store, ids=ids)
+
+    def judged_at(self, cell: Cell, summary: Summary, temperature: float) -> Summary:
+        """The summary with what the cell gains over lossless decoding at another temperature than its own. Raises
+        StoreError."""
+        return summary.without(GAINS).with_values(**over_lossless(cell, self.store, temperature))
 
     def traces(self, cell: Cell) -> TraceFolder:
         """The traces of the prompts that the cell asks for. Raises StoreError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from results.metrics.control_metrics import CONTROLS, FRONTIER, OVER_BEST
 from results.metrics.metric import Metric
 
 _SPEED = (
@@ -71,38 +72,6 @@ _ACCEPTANCE = (
            "Accepted draft tokens that the lossless test rejects with the same random numbers although they are the "
            "target's argmax, over all emitted tokens: not relaxed, but greedier than the temperature implies."),
     Metric("pruned_share", "Pruned ρ", "%", 1, None, "Draft tokens dropped before verification, over all drafted."),
-)
-_CONTROLS = (
-    Metric("nll", "NLL", "", 3, None,
-           "Mean −log p(token) of the emitted tokens under the raw target, nats. A value below that of plain sampling "
-           "at the same temperature means that the output is greedier than the temperature implies."),
-    Metric("baseline_nll", "Baseline NLL", "", 3, None,
-           "Mean −log p(token) of the tokens of autoregressive decoding under the raw target, nats."),
-    Metric("distinct_2", "Distinct-2", "%", 1, None,
-           "Distinct pairs of neighbouring tokens over all such pairs in a prompt's answers, all repeats pooled; mean "
-           "over prompts. Comparable only at equal numbers of repeats."),
-    Metric("self_agreement", "Self-agreement", "%", 1, None,
-           "Edit similarity of two answers to one prompt with different random numbers, mean over pairs and prompts."),
-    Metric("greedy_tau", "τ at T = 0", "", 2, None, "τ of the same method on the same prompts at temperature 0."),
-    Metric("greedy_speedup", "Speedup at T = 0", "×", 2, None,
-           "Speedup of the same method on the same prompts at temperature 0."),
-    Metric("greedy_accuracy", "Accuracy at T = 0", "%", 1, None,
-           "Accuracy of the same method on the same prompts at temperature 0."),
-    Metric("other_q_tau", "τ, other q_mode", "", 2, None, "τ of the same cell with the other q_mode."),
-    Metric("other_q_speedup", "Speedup, other q_mode", "×", 2, None, "Speedup of the same cell with the other q_mode."),
-    Metric("other_q_accuracy", "Accuracy, other q_mode", "%", 1, None,
-           "Accuracy of the same cell with the other q_mode."),
-    Metric("tau_gain", "Δτ", "", 2, None,
-           "τ minus that of the lossless rule on the same drafter, settings and prompts; the sum of its three parts: "
-           "relaxation, greedier and q_mode. Intervals: paired bootstrap over prompts.", True),
-    Metric("tau_gain_relaxed", "relaxation", "", 2, None,
-           "Part of Δτ beyond the gain of a lossless decoder that is equally greedy.", True),
-    Metric("tau_gain_greedier", "greedier", "", 2, None,
-           "Part of Δτ due to greedier decoding: the gain of the lossless rule at temperature 0, times how far the "
-           "rule's NLL (with q_mode exact) has moved from the lossless rule's towards that at temperature 0, from 0 "
-           "to 1.", True),
-    Metric("tau_gain_q", "q_mode", "", 2, None,
-           "Part of Δτ due to q_mode: τ minus that of the same rule with q_mode exact.", True),
 )
 _QUALITY = (
     Metric("accuracy", "Accuracy", "%", 1, "higher",
@@ -185,22 +154,6 @@ _ANSWER = (
            "numbers and whose probability is below a fifth of the largest (processed; at temperature 0, at temperature "
            "1). Rules that lengthen answers commit these. Interval: bootstrap over prompts."),
 )
-_OVER_BEST = (
-    Metric("over_best_tau", "Δτ", "", 2, None,
-           "τ minus that of the best lossless row, over the common prompts; its two parts are as for Δτ over the "
-           "lossless rule. Interval: paired bootstrap over prompts.", True),
-    Metric("over_best_tau_relaxed", "relaxation", "", 2, None,
-           "Part of Δτ beyond the gain of an equally greedy lossless decoder.", True),
-    Metric("over_best_tau_greedier", "greedier", "", 2, None, "Part of Δτ due to greedier decoding.", True),
-    Metric("over_best_length", "Length", "×", 2, None,
-           "Emitted tokens over those of the best lossless row, sum over sum."),
-    Metric("over_best_answer", "Answer speedup", "×", 2, "higher",
-           "Modelled answer speedup over that of the best lossless row, prompt by prompt. Interval as for the modelled "
-           "speedup. Verdict as for the answer speedup."),
-    Metric("over_best_accuracy", "Δ accuracy", "pp", 1, "higher",
-           "Accuracy minus that of the best lossless row, items paired. Interval and verdict as for Δ accuracy over "
-           "autoregressive decoding.", True),
-)
 _TRACED = (
     Metric("coverage", "JS ≤ U_min", "%", 1, "higher",
            "Accepted draft tokens for which ARC-Decode's bound holds: the JS divergence between the target's next "
@@ -221,12 +174,13 @@ _TRACED = (
     *(Metric(f"js_{case}_share", f"{case}", "%", 1, None, f"Tested tokens that are {case}, see JS(c, ·), {case}.")
       for case in ("dispersed", "concentrated")),
 )
-METRICS: dict[str, Metric] = {
-    metric.name: metric for metric in (*_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_ANSWER, *_OVER_BEST, *_TRACED)}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in (
+    *_SPEED, *_ACCEPTANCE, *CONTROLS, *_QUALITY, *_ANSWER, *OVER_BEST, *FRONTIER, *_TRACED)}
 
 JUDGED = ("judge_score", "win_rate")
 """The metrics that an LLM judge gives."""
-TIMED = frozenset({*(metric.name for metric in _SPEED), "greedy_speedup", "other_q_speedup", "over_best_answer"})
+TIMED = frozenset({*(metric.name for metric in _SPEED), "greedy_speedup", "other_q_speedup", "over_best_answer",
+                   "frontier_speed", "frontier_answer"})
 """The metrics that need a timed pass."""
 CLOCKED = TIMED | {metric.name for metric in _ANSWER if "speedup" in metric.name}
 """The metrics that the clock has a part in: those of answers ask for no timed pass, but use one."""

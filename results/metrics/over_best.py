@@ -13,12 +13,11 @@ from results.metrics.answer_speed import Priced, answer_speedup
 from results.metrics.gain import NLL_MARGIN, Kind, Verdict, gain_tests, verdicts
 from results.metrics.quality_loss import score_change, score_pairs
 from results.metrics.speed import is_rated
-from results.metrics.tau_gain import gains
+from results.metrics.tau_gain import gain
 from results.store.compared import Compared
 from results.store.summary import Summary
 
-TAU_PARTS = {"tau_gain": "over_best_tau", "tau_gain_relaxed": "over_best_tau_relaxed",
-             "tau_gain_greedier": "over_best_tau_greedier"}
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """The reported prompts of a row.
@@ -33,27 +32,22 @@ class Answered:
     lossless: bool = False
 
 
-def over_best(own: Answered, best: Answered, margin: float, greedy: Answered | None = None) -> dict[str, Any]:
+def over_best(own: Answered, best: Answered, margin: float) -> dict[str, Any]:
     """The metrics `over_best_…` of a row, each with `_ci95`, over the prompts that both rows answered.
 
-        over_best_tau            difference of τ; its parts …_relaxed and …_greedier as in `tau_gain`
+        over_best_tau            difference of τ
         over_best_length         Σ own tokens ÷ Σ tokens of the best lossless row
         over_best_answer         ratio of `answer_speedup_modelled`, prompt by prompt
         over_best_accuracy       difference of the scores
         over_best_tests          whether it is a gain (`results.metrics.gain`); None for a lossless row
 
-    `greedy`: the best lossless row at temperature 0, with which the part of τ due to greedier decoding is
-    estimated. `margin`: loss of score that counts as none."""
+    `margin`: loss of score that counts as none."""
     values = answers_over_best(own, best, margin)
     if not values:
         return {}
     own, best = _common(own, best)
-    runs = {"own": own.pairs, "lossless": best.pairs}
-    if greedy is not None:
-        runs |= {"exact": own.pairs, "lossless_greedy": greedy.pairs}
-    parts = gains({name: [pair.sample for pair in pairs] for name, pairs in runs.items()})
-    values |= {f"{new}{end}": parts[f"{old}{end}"] for old, new in TAU_PARTS.items() if old in parts
-               for end in ("", "_ci95")}
+    parts = gain(*({pair.id: pair.sample for pair in row.pairs} for row in (own, best)))
+    values |= {name.replace("tau_gain", "over_best_tau"): value for name, value in parts.items()}
     lengths = [[len(run.output_ids) for run in (mine.sample, other.sample)]
                for mine, other in zip(own.pairs, best.pairs, strict=True)]
     mine, others = np.array(lengths, float).T

@@ -96,7 +96,7 @@ def rivals(spec: TableSpec, grid: Grid) -> dict[Coords, dict[Coords, Summary]]:
     groups: dict[Coords, dict[Coords, Summary]] = {}
     for coords, one in held.items():
         labels, entries = spec.labels(coords), spec.entries(coords)
-        if one.summary is None or any(entry.baseline for entry in entries.values()):
+        if one.summary is None or any(entry.baseline or entry.frontier for entry in entries.values()):
             continue
         key = [label for axis, label in labels.items() if axis != spec.rows[-1] and len(spec.axes[axis]) > 1]
         key += [temperatures[coords]] if coords in temperatures and len({*temperatures.values()}) > 1 else []

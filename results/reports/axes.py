@@ -50,6 +50,10 @@ class Entry(Frozen):
     only        limits the entry to some entries of other axes: {axis: labels}.
     scale       the editions that have the entry, one or several; all of them unless given.
     no_cell     why the project cannot run what the paper has here: the cell stays in the table with this reason.
+    asked       the temperature that the row is judged at in place of its own: a control, lossless decoding at another
+                temperature presented as a rule.
+    frontier    a row of lossless decoding at one temperature, made by `choice.frontier`; it takes the clock of its
+                settings at the temperature asked for.
     variants    forms of the entry, written like an axis; they make up the axis "Setting" (`spell_variants`).
     """
 
@@ -62,6 +66,8 @@ class Entry(Frozen):
     only: dict[str, tuple[str, ...]] = {}
     scale: Annotated[tuple[Scale, ...], BeforeValidator(_as_tuple)] = ()
     no_cell: str = ""
+    asked: float | None = Field(default=None, gt=0)
+    frontier: bool = False
     variants: Annotated[tuple[Entry, ...], BeforeValidator(_spell_out)] = ()
 
     @property
@@ -108,6 +114,11 @@ def without_axes(axes: Axes, names: Collection[str]) -> Axes:
     return {name: tuple(entry.model_copy(update={"only": {axis: labels for axis, labels in entry.only.items()
                                                           if axis not in names}}) for entry in axis)
             for name, axis in axes.items() if name not in names}
+
+
+def without_frontier(axes: Axes) -> Axes:
+    """The axes without the rows of lossless decoding that `choice.frontier` made."""
+    return {name: tuple(entry for entry in axis if not entry.frontier) for name, axis in axes.items()}
 
 
 def check_axes(axes: Axes) -> Axes:

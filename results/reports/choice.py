@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from pydantic import Field
 
+from results.metrics.curve import TEMPERATURES
 from results.reports.axes import SETTING, Frozen
+
+TEMPERATURE = "decoding.temperature="
 
 
 class Choice(Frozen):
@@ -16,6 +22,8 @@ class Choice(Frozen):
     prompts           prompts that select, spread evenly over the cell's; the others are reported. None: each half
                       selects for the other, and all are reported.
     lossless          label of the row over lossless methods, "best lossless".
+    frontier          every row is compared with the lossless ones at other temperatures, too: the settings of
+                      `lossless` are decoded there, without a clock.
     lossless_greedy   that row at temperature 0, with which rows at temperature 0 are compared; "": none.
     """
 
@@ -23,3 +31,24 @@ class Choice(Frozen):
     prompts: int | None = Field(default=None, ge=1)
     lossless: str
     lossless_greedy: str = ""
+    frontier: bool = False
+
+
+def with_frontier(axes: Mapping[str, Any], choice: Any, base: Sequence[str]) -> dict[str, Any]:
+    """The axes as YAML gives them, with a row of the settings of `choice.lossless` at each temperature of the curve but
+    that of `base`, if the choice asks for them."""
+    given = choice if isinstance(choice, Mapping) else {}
+    if not given.get("frontier"):
+        return dict(axes)
+    asked = next((float(line.partition("=")[2]) for line in base if line.startswith(TEMPERATURE)), 0.0)
+    found = dict(axes)
+    for name, axis in axes.items():
+        lossless = [entry for entry in axis if isinstance(entry, Mapping) and entry.get("label") == given["lossless"]]
+        found[name] = [*axis, *({**entry, "label": frontier_label(t), "frontier": True, "overrides": [
+            *entry.get("overrides", ()), f"{TEMPERATURE}{t:g}"]} for entry in lossless for t in TEMPERATURES
+            if t != asked)] if lossless else axis
+    return found
+
+
+def frontier_label(temperature: float) -> str:
+    return f"lossless, T = {temperature:g}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from results.metrics import over_best
+from results.metrics import frontier, over_best
 from results.metrics.catalog import JUDGED
 from results.metrics.intervals import NORMAL_95
 from results.metrics.paired import relative
@@ -209,13 +209,16 @@ class _Layout:
         """Sentences on what each rule gains, by groups of rows that share all labels but the last; none on baselines,
         and none in a table that shows no gain."""
         shown = {column.metric.name for column in self.spec.values}
-        if not shown & {"tau_gain", "over_best_tau"}:
+        told: dict[str, Callable[[Sequence[tuple[str, Summary]]], list[str]]] = {
+            "tau_gain": findings, "frontier_answer": frontier.findings,
+            "over_best_tau": lambda cells: over_best.findings(cells, self.spec.margin)}
+        tell = next((one for name, one in told.items() if name in shown), None)
+        if tell is None:
             return []
         row, sentences = self.spec.rows[-1], []
         for labels, cells in rivals(self.spec, self.grid).items():
             points = [(self.spec.labels(coords)[row], summary) for coords, summary in cells.items()]
-            told = findings(points) if "tau_gain" in shown else over_best.findings(points, self.spec.margin)
-            sentences += [": ".join([*([", ".join(labels)] if labels else []), sentence]) for sentence in told]
+            sentences += [": ".join([*([", ".join(labels)] if labels else []), one]) for one in tell(points)]
         return sentences
 
 

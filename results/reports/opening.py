@@ -131,11 +131,11 @@ def _per_token(summary: Summary) -> tuple[Metric, float, Interval | None] | None
 
 
 def _is_greedier(summary: Summary) -> bool:
-    """Whether more of a gain in τ over the lossless rule comes from greedier decoding than from others."""
-    greedier, relaxed, gain = summary.tau_gain_greedier, summary.tau_gain_relaxed, summary.tau_gain_ci95
-    if greedier is None or relaxed is None or gain is None or gain[0] <= 0:
+    """Whether a gain in τ over the lossless rule is shown to come from greedier decoding more than from relaxation."""
+    greedier, relaxed, gain = summary.tau_gain_greedier_ci95, summary.tau_gain_relaxed_ci95, summary.tau_gain_ci95
+    if greedier is None or relaxed is None or gain is None:
         return False
-    return greedier > max(relaxed, summary.tau_gain_q or 0.0)
+    return gain[0] > 0 and greedier[0] > relaxed[1]
 
 
 def _ahead(ahead: Sequence[Standing], of: int) -> str:

@@ -15,9 +15,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from results.metrics.non_inferiority import MARGIN
 from results.reports.axes import (
-    AS_GIVEN,
     SCALES,
-    SETTING,
     Axes,
     Entry,
     Frozen,
@@ -31,10 +29,11 @@ from results.reports.axes import (
     spell_variants,
     without_axes,
 )
-from results.reports.choice import Choice
+from results.reports.choice import Choice, with_frontier
 from results.reports.columns import Column
 from results.reports.figures import Figure
-from results.reports.further import ANSWER_COSTS, OVER_BEST, SETTINGS, TRACED_COSTS
+from results.reports.further import first_table, further_tables
+from results.reports.planes import Planes
 from results.reports.swept import Sweep
 from results.store.judge_summary import Opponent
 
@@ -184,6 +183,7 @@ class TableSpec(ReportSpec):
     margin      loss of score that counts as none in verdicts on Δ accuracy, a fraction.
     choice      axes that each row chooses from, in neither rows nor columns, and the row it is compared with.
     sweep       rows whose rule the command line names.
+    planes      a figure of the rows beside the table.
     """
 
     kind: Literal["table"]
@@ -197,6 +197,14 @@ class TableSpec(ReportSpec):
     margin: float = Field(default=MARGIN, gt=0, lt=1)
     choice: Choice | None = None
     sweep: Sweep | None = None
+    planes: Planes | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_frontier(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not isinstance(axes := given.get("axes"), Mapping):
+            return given
+        return given | {"axes": with_frontier(axes, given.get("choice"), given.get("base", ()))}
 
     @model_validator(mode="after")
     def _is_laid_out(self) -> Self:
@@ -207,6 +215,8 @@ class TableSpec(ReportSpec):
                 raise ValueError(f"choice: no row is labelled {', '.join(sorted(unknown))}")
         for column in self.values:
             column.check(self.axes)
+        if self.planes:
+            self.planes.check(self.axes, self.rows)
         if self.mean and any(column.only or column.reference for column in self.values):
             raise ValueError("mean: needs columns without 'only', 'over' and 'minus'")
         if self.published and self.published.pair not in self.rows:
@@ -227,41 +237,18 @@ class TableSpec(ReportSpec):
 
     def metrics(self) -> list[str]:
         """Names of the metrics that the report shows, its second table included."""
-        return [column.metric.name for table in self.tables() for column in table.values]
+        drawn = self.planes.metrics() if self.planes else []
+        return [*(column.metric.name for table in self.tables() for column in table.values), *drawn]
 
     def tables(self) -> list[TableSpec]:
-        """This table and, under one that shows accuracy, what an answer costs: a row for each cell. Rows that choose
-        are also compared with the best lossless one, and every setting is listed."""
-        first = self if self.choice is None else self.chosen()
-        shown, tables = {column.metric.name for column in self.values}, [first]
-        if "accuracy" in shown:
-            costs = [name for name in (*ANSWER_COSTS, *(TRACED_COSTS if self.trace else ())) if name not in shown]
-            tables.append(first._listed("answers", "cost of an answer", costs))
-        if self.choice is not None:
-            tables.append(first._listed("over_best", "over the best lossless method", OVER_BEST))
-            tables += [table for table in [self._every_setting(self.choice)] if table.points()]
-        return tables
+        """This table and those that follow it: what an answer costs, under one that shows accuracy; where rows choose,
+        also the rows beside the best lossless one and beside the frontier, and every setting."""
+        return [first_table(self), *further_tables(self)]
 
     def chosen(self) -> TableSpec:
         """The table with the axes that rows choose from left out."""
         axes = without_axes(self.axes, self.choice.axes if self.choice else ())
         return self.model_copy(update={"axes": axes})
-
-    def _every_setting(self, choice: Choice) -> TableSpec:
-        """A row for each setting of the rows that have several."""
-        axes = dict(self.axes)
-        if choice.axes == (SETTING,):
-            axes[SETTING] = tuple(entry for entry in axes[SETTING] if entry.label != AS_GIVEN)
-        full = self.model_copy(update={"axes": axes, "choice": None, "rows": (*self.rows, *choice.axes)})
-        return full._listed("settings", "every setting, on all prompts", SETTINGS)
-
-    def _listed(self, name: str, title: str, metrics: Sequence[str]) -> TableSpec:
-        """A further table of the report, with a row for each cell."""
-        layout: dict[str, Any] = {"rows": (*self.columns, *self.rows), "columns": (), "mean": None, "published": None,
-                                  "lines": {}, "stacked": False}
-        values = tuple(Column.model_validate(metric) for metric in metrics)
-        return self.model_copy(update={"name": f"{self.name}_{name}", "title": f"{self.title}: {title}",
-                                       "values": values, **layout})
 
 
 class FigureSpec(ReportSpec):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from results.store.gain import GainTests
 from results.store.judge_summary import JudgeSummary
+from results.store.samples_digest import SamplesDigest
 
 Interval = tuple[float, float]
 """(low, high), at 95% unless stated otherwise."""
@@ -15,20 +16,6 @@ Interval = tuple[float, float]
 
 DEFINITIONS = 1
 """Counts changes of how stored metrics are computed: a summary of earlier ones is computed anew from the samples."""
-
-
-class SamplesDigest(BaseModel):
-    """What samples.jsonl held when its cell was summarised. Samples that are appended later do not change it.
-
-    count   prompts
-    bytes   length of its whole lines
-    sha256  of these bytes
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    count: int
-    bytes: int
-    sha256: str
 
 
 class Summary(BaseModel):
@@ -57,6 +44,7 @@ class Summary(BaseModel):
     greedy_X             X of the same method at temperature 0
     other_q_X            X of the same cell with the other q_mode
     lossless_accuracy    accuracy of the lossless rule in the same cell
+    tau_gain_match       how the parts of `tau_gain` were told apart
     judge                scores of an LLM judge
     """
 
@@ -204,6 +192,15 @@ class Summary(BaseModel):
     tau_gain_greedier_ci95: Interval | None = None
     tau_gain_q: float | None = None
     tau_gain_q_ci95: Interval | None = None
+    tau_gain_match: str | None = None
+    tau_gain_temperature: float | None = None
+    tau_gain_temperature_ci95: Interval | None = None
+    tau_gain_greedier_by_score: float | None = None
+    tau_gain_greedier_by_score_ci95: Interval | None = None
+    tau_gain_relaxed_by_score: float | None = None
+    tau_gain_relaxed_by_score_ci95: Interval | None = None
+    tau_gain_argmax: float | None = None
+    tau_gain_argmax_ci95: Interval | None = None
     judge: JudgeSummary | None = None
 
     # Set by the reports that read traces, judge or compare settings; never in the file.
@@ -213,10 +210,6 @@ class Summary(BaseModel):
     win_rate_ci95: Interval | None = None
     over_best_tau: float | None = None
     over_best_tau_ci95: Interval | None = None
-    over_best_tau_relaxed: float | None = None
-    over_best_tau_relaxed_ci95: Interval | None = None
-    over_best_tau_greedier: float | None = None
-    over_best_tau_greedier_ci95: Interval | None = None
     over_best_length: float | None = None
     over_best_length_ci95: Interval | None = None
     over_best_answer: float | None = None
@@ -224,6 +217,18 @@ class Summary(BaseModel):
     over_best_accuracy: float | None = None
     over_best_accuracy_ci95: Interval | None = None
     over_best_tests: GainTests | None = None
+    frontier_speed: float | None = None
+    frontier_speed_ci95: Interval | None = None
+    frontier_answer: float | None = None
+    frontier_answer_ci95: Interval | None = None
+    frontier_tau: float | None = None
+    frontier_tau_ci95: Interval | None = None
+    frontier_temperature: float | None = None
+    frontier_temperature_ci95: Interval | None = None
+    frontier_same_speed: float | None = None
+    frontier_same_speed_ci95: Interval | None = None
+    frontier_nll: float | None = None
+    frontier_nll_ci95: Interval | None = None
     quality_loss: float | None = None
     quality_loss_ci95: Interval | None = None
     out_of_head_1k: float | None = None
@@ -269,6 +274,13 @@ class Summary(BaseModel):
     js_concentrated_share: float | None = None
     js_concentrated_share_ci95: Interval | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_curve(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Leave out parts of `tau_gain` of before they were matched on the curve of lossless decoding."""
+        old = ("tau_gain_r", "tau_gain_g", "tau_gain_q") if "tau_gain_match" not in given else ()
+        return {name: given[name] for name in given if not name.startswith(old)}
+
     def plain(self) -> dict[str, Any]:
         """The fields that were set, as JSON holds them."""
         return self.model_dump(mode="json", exclude_unset=True)
@@ -276,3 +288,8 @@ class Summary(BaseModel):
     def with_values(self, **values: Any) -> Summary:
         """This summary with further fields set. Raises ValueError for a name that is no field."""
         return Summary.model_validate({name: getattr(self, name) for name in self.model_fields_set} | values)
+
+    def without(self, prefix: str) -> Summary:
+        """This summary without the fields whose names begin so."""
+        return Summary.model_validate({name: getattr(self, name) for name in self.model_fields_set
+                                       if not name.startswith(prefix)})

@@ -62,7 +62,8 @@ def test_limit_counts_wherever_it_is_set(cell_of) -> None:
 @pytest.mark.parametrize("override", [
     "rule.theta=0.91", "rule.variant=sampling", "rule=lossless", "drafter.sample=false", "draft.length=6", "method=ar",
     "seed=1", "repeat=1", "batch=2", "task=mini_chat", "decoding.temperature=1", "decoding.top_p=0.9",
-    "decoding.top_k=5", "decoding.max_new_tokens=9", "engine.dtype=bfloat16", "engine.decoder=transformers",
+    "decoding.min_p=0.1", "decoding.top_k=5", "decoding.max_new_tokens=9", "engine.dtype=bfloat16",
+    "engine.decoder=transformers",
 ])
 def test_name_depends_on(cell_of, override: str) -> None:
     assert cell_of(override).name != cell_of().name

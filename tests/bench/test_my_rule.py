@@ -54,7 +54,7 @@ def test_the_rule_of_the_page(command, floor: list[str], tmp_path: Path) -> None
     assert "### floor beside the best lossless method" in text
     assert re.search(r"floor.* (remains a gain|is faster|is no gain|is undecided)", text), "the verdict in words"
     metrics = {row["value_name"] for row in rows}
-    assert {"over_best_tau", "over_best_tau_greedier", "over_best_answer", "over_best_length"} <= metrics
+    assert {"over_best_tau", "over_best_answer", "over_best_length"} <= metrics
 
 
 @pytest.mark.parametrize(("given", "complaint"), [

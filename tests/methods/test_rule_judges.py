@@ -15,6 +15,7 @@ from methods.decode import Limits, Request, generate
 from methods.drafters.base import DraftSettings
 from methods.method import build_method
 from methods.rules._classifier import Classifier, Linear
+from methods.rules.argmax_only import ArgmaxOnly
 from methods.rules.autojudge import Autojudge
 from methods.rules.either import Either
 from methods.rules.greedy import Greedy
@@ -67,6 +68,32 @@ def test_either_keeps_what_one_of_both_keeps(sampling: Sampling) -> None:
         more += int((kept.length > torch.maximum(*(walk(v, r.decide(v)).length for r in (first, second)))).sum())
     assert more > 0, "together they go further than each alone"
     assert not both.needs_hidden and Either(second={"name": "dropmatch"}).needs_hidden and judged.needs_hidden
+
+
+@pytest.mark.parametrize("sampling", SETTINGS[:2], ids=str)
+def test_argmax_only_keeps_what_the_lossless_test_or_the_argmax_keeps(sampling: Sampling) -> None:
+    """Child by child: the first that the rule accepts and that the lossless test accepts too or that is the argmax."""
+    only, argmax, less = ArgmaxOnly(of={"name": "random", "rate": 0.7}), 0, 0
+    for seed, tree in itertools.product(range(5), (False, True)):
+        v = random_states(random_case(seed, sampling, sampled=False, tree=tree))
+        kept = walk(v, only.decide(v))
+        for row in range(len(v.u)):
+            def local(context, children):
+                for i, child in enumerate(children):
+                    strict = rule_reference.strict_accepts(context, children[:i], child)
+                    if child.u < 0.7 and (strict or child.token == context.z.argmax()):
+                        return child, context.p
+                return None, context.p
+            path, expected, (relaxed, greedier) = rule_reference.walk(rule_reference.contexts(v, row), local)
+            assert kept.kept[row].nonzero().flatten().tolist() == path and relaxed == 0
+            weights = only.emit(v, kept.last)[row].double().numpy()
+            np.testing.assert_allclose(weights / weights.sum(), expected, atol=2e-6)
+            argmax += greedier
+        assert not kept.relaxed.any()
+        less += int((only.decide(v).accept != only._rules[0].decide(v).accept).sum())
+    assert less > 0 and (argmax > 0) == (not sampling.greedy)
+    with pytest.raises(ValueError, match="name=either cannot be combined"):
+        ArgmaxOnly(of={"name": "either"})
 
 
 def test_either_refuses_other_names_and_options() -> None:

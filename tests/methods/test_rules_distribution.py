@@ -23,7 +23,7 @@ from tests.helpers.rule_cases import first_token
 
 VOCAB = 5
 SHAPES = {"chain": [-1, 0, 1], "siblings": [-1, 0, 0, 0], "tree": [-1, 0, 0, 1, 1, 2, 0, 3]}
-SETTINGS = [Sampling(1.0), Sampling(0.7, top_k=4), Sampling(1.3, top_p=0.85)]
+SETTINGS = [Sampling(1.0), Sampling(0.7, top_k=4), Sampling(1.3, top_p=0.85), Sampling(1.0, min_p=0.1)]
 
 
 @dataclass

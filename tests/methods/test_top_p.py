@@ -44,3 +44,15 @@ def test_a_head_and_a_full_sort_keep_the_same(monkeypatch: pytest.MonkeyPatch, s
 def test_the_most_likely_token_is_always_kept() -> None:
     flat = torch.zeros(1, VOCABULARY)
     assert Sampling(1.0, top_p=1e-6).process(flat).isfinite().sum() == 1
+
+
+@pytest.mark.parametrize("min_p", [0.02, 0.1, 0.5])
+def test_min_p_is_that_of_transformers(min_p: float) -> None:
+    from transformers.generation.logits_process import MinPLogitsWarper, TopPLogitsWarper
+
+    logits = 2 * torch.randn(40, 50, generator=torch.Generator().manual_seed(1))
+    ids = torch.zeros(40, 1, dtype=torch.long)
+    stock = MinPLogitsWarper(min_p)(ids, TopPLogitsWarper(0.9)(ids, logits / 0.7))
+    own = Sampling(0.7, top_p=0.9, min_p=min_p).process(logits)
+    assert torch.equal(own.isfinite(), stock.isfinite()) and not torch.equal(own.isfinite(), logits.isfinite())
+    assert torch.equal(own[own.isfinite()], stock[stock.isfinite()])

@@ -2,90 +2,171 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
 
-from results.metrics.tau_gain import PARTS, RUNS, findings, gains
+from results.metrics.curve import TEMPERATURES, Counts, curve_of, interval, monotone, resamples
+from results.metrics.tau_gain import HOTTER, MATCHED, PARTS, UNDEFINED, Runs, findings, gain, joined, split
 from results.store.sample import Sample
 from results.store.summary import Summary
 from tests.helpers.synthetic_cells import full_grid, made_up, sample, table_spec
 
+N = 40
 
-def run(cycles: list[list[int]], nll: float = 0.1) -> list[Sample]:
+
+def answers(cycles: list[list[int]], nll: float = 0.1, score: float = 1.0) -> dict[str, Sample]:
     """One sample a prompt, of these committed tokens, `nll` nats each."""
-    return [sample(f"p{i}", [0] * (1 + sum(own)), committed=own, nll=nll * (1 + sum(own)))
-            for i, own in enumerate(cycles)]
+    return {f"p{i}": sample(f"p{i}", [0] * (1 + sum(own)), committed=own, nll=nll * (1 + sum(own)), score=score)
+            for i, own in enumerate(cycles)}
 
 
-def tau(samples: list[Sample]) -> float:
-    return sum(sum(s.committed) for s in samples) / sum(len(s.committed) for s in samples)
+def counts(tau: float, nll: float, score: float = 0.5, n: int = N, spread: float = 0.0, seed: int = 0) -> Counts:
+    """n prompts of ten cycles and 40 tokens; `spread`: of τ and NLL from prompt to prompt, relative."""
+    noise = 1 + spread * np.random.default_rng(seed).normal(size=(2, n))
+    return Counts(10 * tau * noise[0], np.full(n, 10.0), 40 * nll * noise[1], np.full(n, 40.0), np.full(n, score))
 
 
-one_run = st.tuples(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=6), min_size=4, max_size=4),
-                    st.floats(0.01, 2.0))
+def runs(tau: float, nll: float, exact: tuple[float, float] | None = None, score: float = 0.5, **more: float) -> Runs:
+    """A rule beside a curve of τ = 4 − T and NLL = T nats, with scores that fall by 0.2 T."""
+    own = counts(tau, nll, score, **more)
+    lossless = {t: counts(4 - t, 0.0) for t in TEMPERATURES}
+    plain = {t: counts(1.0, t, 0.8 - 0.2 * t) for t in TEMPERATURES}
+    return Runs(own, own if exact is None else counts(*exact, score), lossless, plain)
 
 
-@settings(deadline=None)
-@given(st.fixed_dictionaries({name: one_run for name in RUNS}))
-def test_the_parts_add_up(drawn: dict) -> None:
-    runs = {name: run(*given) for name, given in drawn.items()}
-    found = gains(runs)
-    room = tau(runs["lossless_greedy"]) - tau(runs["lossless"])
-    assert found["tau_gain"] == pytest.approx(tau(runs["own"]) - tau(runs["lossless"]))
-    assert found["tau_gain"] == pytest.approx(sum(found[part] for part in PARTS))
-    assert found["tau_gain_q"] == pytest.approx(tau(runs["own"]) - tau(runs["exact"]))
-    assert min(0, room) - 1e-9 <= found["tau_gain_greedier"] <= max(0, room) + 1e-9
-    assert all(found[f"{part}_ci95"][0] <= found[f"{part}_ci95"][1] for part in ("tau_gain", *PARTS))
+@given(st.integers(2, 9), st.integers(0, 10_000), st.booleans())
+def test_the_monotone_curve_is_that_of_scipy(size: int, seed: int, rising: bool) -> None:
+    rng = np.random.default_rng(seed)
+    given_values, weights = rng.normal(size=(3, size)), rng.uniform(0.1, 3, size=(3, size))
+    found = monotone(given_values, weights, np.full((3, 1), rising))
+    for own, row, weight in zip(found, given_values, weights, strict=True):
+        assert own == pytest.approx(isotonic_regression(row, weights=weight, increasing=rising).x)
 
 
-@pytest.mark.parametrize(("nll", "share"), [(0.30, 0.0), (0.40, 0.0), (0.25, 0.5), (0.20, 1.0), (0.10, 1.0)])
-def test_greediness_is_judged_by_the_likelihood(nll: float, share: float) -> None:
-    """Going to temperature 0 gains 2; a rule gains 1 that has gone none, half or all of the way there."""
-    point = {"lossless": run([[3] * 4] * 5, 0.30), "lossless_greedy": run([[5] * 4] * 5, 0.20)}
-    own = run([[4] * 4] * 5, nll)
-    found = gains({**point, "own": own, "exact": own})
-    assert [found[part] for part in PARTS] == pytest.approx([1 - 2 * share, 2 * share, 0])
+def test_a_temperature_is_found_between_points_and_in_the_middle_of_a_level_stretch() -> None:
+    level = {0.0: 0.1, 0.5: 0.2, 1.0: 0.2, 1.5: 0.6}
+    curve = curve_of({t: counts(4 - t, 0.0) for t in level}, {t: counts(1.0, nll) for t, nll in level.items()},
+                     np.ones((6, N)))
+    found, left = curve.matched(curve.nll, np.array([0.1, 0.15, 0.2, 0.4, 0.09, 0.61]))
+    assert found == pytest.approx([0.0, 0.25, 0.75, 1.25, 0.0, 1.5]) and left.tolist() == [False] * 4 + [True] * 2
+    assert curve.at(curve.tau, found) == pytest.approx(4 - found)
 
 
-def test_where_temperature_0_is_no_likelier_nothing_is_called_greedy() -> None:
-    own = run([[4] * 4] * 5, 0.1)
-    point = {"lossless": run([[3] * 4] * 5, 0.2), "lossless_greedy": run([[5] * 4] * 5, 0.2)}
-    found = gains({**point, "own": own, "exact": own})
-    assert found["tau_gain_greedier"] == 0 and found["tau_gain_relaxed"] == pytest.approx(1)
+@settings(deadline=None, max_examples=25)
+@given(st.floats(1, 8), st.floats(0.01, 1.4), st.floats(1, 8), st.floats(0.01, 1.4), st.sampled_from((0.4, 1.0)))
+def test_the_parts_add_up(tau: float, nll: float, exact: float, exact_nll: float, asked: float) -> None:
+    found = split(runs(tau, nll, (exact, exact_nll)), asked, resamples=50)
+    assert found["tau_gain"] == pytest.approx(tau - (4 - asked), abs=1e-9)
+    assert found["tau_gain"] == pytest.approx(sum(found[part] for part in PARTS), abs=1e-9)
+    assert found["tau_gain_q"] == pytest.approx(tau - exact, abs=1e-9)
+    assert found["tau_gain_greedier"] == pytest.approx(max(0.0, asked - exact_nll), abs=1e-9), "τ falls by 1 per 1 of T"
+    assert found["tau_gain_match"] == (HOTTER if exact_nll > asked + 1e-12 else MATCHED)
 
 
-def test_the_interval_is_paired() -> None:
+@pytest.mark.parametrize("other", [0.0, 0.3, 0.55, 0.92, 1.0])
+def test_lossless_decoding_at_another_temperature_is_greedier_and_no_more(other: float) -> None:
+    """The positive control: presented as a rule at T = 1, all of its gain is greedier decoding."""
+    found = split(runs(4 - other, other), 1.0)
+    assert found["tau_gain_greedier"] == pytest.approx(1 - other) == pytest.approx(found["tau_gain"])
+    assert found["tau_gain_relaxed"] == pytest.approx(0, abs=1e-9) == pytest.approx(found["tau_gain_q"], abs=1e-9)
+    assert found["tau_gain_temperature"] == pytest.approx(other)
+
+
+def test_q_mode_draft_alone_has_all_of_it_in_the_q_part() -> None:
+    point = runs(3.7, 0.8)
+    found = split(point._replace(exact=point.lossless[1.0], is_strict=True), 1.0)
+    assert [found[part] for part in PARTS] == pytest.approx([0, 0, 0.7]) and found["tau_gain_match"] == MATCHED
+    assert found["tau_gain_q_ci95"] == found["tau_gain_ci95"] and found["tau_gain_relaxed_ci95"] == (0.0, 0.0)
+
+
+def test_a_rule_hotter_than_asked_is_not_greedier() -> None:
+    found = split(runs(3.4, 1.2), 1.0)
+    assert found["tau_gain_match"] == HOTTER
+    assert (found["tau_gain_greedier"], found["tau_gain_relaxed"]) == pytest.approx((0.0, 0.4))
+    assert "tau_gain_match" in split(runs(3.4, 9.9), 1.0), "above the whole curve is hotter too, and still defined"
+
+
+def test_a_rule_likelier_than_greedy_decoding_has_no_split() -> None:
+    point = runs(3.4, -0.05)
+    found = split(point, 1.0)
+    assert found["tau_gain_match"] == UNDEFINED and found["tau_gain"] == pytest.approx(0.4)
+    assert not {"tau_gain_relaxed", "tau_gain_greedier", "tau_gain_temperature"} & set(found)
+    rarely = split(point._replace(exact=counts(3.4, 0.05, spread=0.5)), 1.0)
+    assert rarely["tau_gain_match"] == MATCHED, "a few resamples may leave the curve"
+
+
+def test_the_match_on_the_score_needs_scores_that_differ() -> None:
+    """Plain decoding scores 0.8 at T = 0 and 0.6 at T = 1; a rule with 0.7 is matched at T = 0.5."""
+    found = split(runs(3.6, 1.0, score=0.7), 1.0)
+    assert found["tau_gain_greedier_by_score"] == pytest.approx(0.5) and found["tau_gain_greedier"] == pytest.approx(0)
+    assert found["tau_gain_relaxed_by_score"] == pytest.approx(0.1)
+    worse = split(runs(3.6, 1.0, score=0.5), 1.0)
+    assert worse["tau_gain_greedier_by_score"] == pytest.approx(0), "a lower score than asked for is not greedier"
+    alike = runs(3.6, 1.0, score=0.7)
+    alike = alike._replace(plain={t: counts(1.0, t, 0.6) for t in TEMPERATURES})
+    assert "tau_gain_greedier_by_score" not in split(alike, 1.0)
+
+
+def test_argmax_tokens_are_a_second_definition() -> None:
+    found = split(runs(3.9, 0.5)._replace(argmax=counts(3.2, 0.6)), 1.0)
+    assert found["tau_gain_argmax"] == pytest.approx(0.2) and found["tau_gain_greedier"] == pytest.approx(0.5)
+
+
+def test_each_prompt_of_a_row_lies_on_the_curve_of_its_own_setting() -> None:
+    short, long = runs(3.5, 0.5), runs(5.5, 0.5)
+    long = long._replace(lossless={t: counts(6 - t, 0.0) for t in TEMPERATURES})
+    found = split(joined([short, long]), 1.0)
+    assert found["tau_gain_greedier"] == pytest.approx(0.5) and found["tau_gain_relaxed"] == pytest.approx(0, abs=1e-9)
+
+
+def test_the_match_is_part_of_the_interval() -> None:
+    """A rule whose NLL varies from prompt to prompt has an uncertain greedier part, though every τ is certain."""
+    found = split(runs(3.4, 0.5, spread=0.0)._replace(exact=counts(3.4, 0.5, spread=0.4)), 1.0)
+    low, high = found["tau_gain_greedier_ci95"]
+    assert low < 0.5 < high and high - low > 0.05
+
+
+def test_intervals_are_widened_for_few_prompts() -> None:
+    drawn = np.concatenate([np.zeros(1), np.random.default_rng(0).normal(size=9999)])
+    few, many = interval(drawn, 12), interval(drawn, 10_000)
+    assert many == pytest.approx((-1.96, 1.96), abs=0.06) and few == pytest.approx((-2.30, 2.30), abs=0.1)
+    assert interval(drawn, 1) is None and next(iter(resamples(5))).tolist() == [[1.0] * 5]
+
+
+def test_the_gain_alone_is_paired() -> None:
     """Prompts differ a lot, but the rule gains exactly 1 on each: its interval has no width, those of both τ have."""
-    lossless, own = (run([[length + more] * 10 for length in (1, 3, 5, 7)]) for more in (0, 1))
-    found = gains({"own": own, "lossless": lossless})
-    assert found["tau_gain"] == pytest.approx(1.0) and found["tau_gain_ci95"] == pytest.approx([1.0, 1.0])
-    assert set(found) == {"tau_gain", "tau_gain_ci95"}, "no parts without their cells"
+    lossless, own = (answers([[length + more] * 10 for length in (1, 3, 5, 7)]) for more in (0, 1))
+    found = gain(own, lossless)
+    assert found == {"tau_gain": pytest.approx(1.0), "tau_gain_ci95": pytest.approx((1.0, 1.0))}
+    assert gain(answers([[4], [2]]), answers([[2], [2], [9]]))["tau_gain"] == pytest.approx(1.0), "common prompts"
+    assert gain(answers([[]]), answers([[2]])) == {}
 
 
-def test_prompts_without_a_cycle_in_every_run_are_left_out() -> None:
-    own, lossless = run([[4], [2], [9]]), run([[2], [2], []])
-    assert gains({"own": own, "lossless": lossless})["tau_gain"] == pytest.approx(1.0)
-    assert gains({"own": own[2:], "lossless": lossless}) == {}
-
-
-def summary(relaxed: float, greedier: float, q: float, width: float) -> Summary:
-    gain = relaxed + greedier + q
+def summary(relaxed: float, greedier: float, q: float, width: float, match: str = MATCHED) -> Summary:
+    gained = relaxed + greedier + q
     return made_up(n=12, right=6).summary.with_values(
-        tau_gain=gain, tau_gain_ci95=(gain - width, gain + width), tau_gain_relaxed=relaxed,
-        tau_gain_greedier=greedier, tau_gain_q=q, lossless_accuracy=0.75)
+        tau_gain=gained, tau_gain_ci95=(gained - width, gained + width), tau_gain_relaxed=relaxed,
+        tau_gain_greedier=greedier, tau_gain_q=q, lossless_accuracy=0.75, tau_gain_match=match,
+        tau_gain_temperature=0.4)
 
 
-def test_findings_name_the_largest_part_only_where_there_is_a_gain() -> None:
+def test_findings_state_the_parts_and_the_match() -> None:
+    undefined = summary(0.1, 0.2, 0.1, 0.1, UNDEFINED).with_values(tau_gain_relaxed=None, tau_gain_greedier=None)
     said = findings([
         ("EAGLE-3", made_up().summary), ("A", summary(0.1, 0.2, 0.0, 0.1)), ("B", summary(0.1, 0.0, 0.0, 0.2)),
-        ("C", summary(-1.5, 0.0, 0.5, 0.5)), ("D", summary(0.0, -0.1, 0.05, 0.2)),
+        ("C", summary(-1.5, 0.0, 0.5, 0.5, HOTTER)), ("D", summary(0.0, -0.1, 0.05, 0.2)), ("E", undefined),
     ])
     assert said == [
-        "A gains τ over the lossless rule, +0.30 [+0.20, +0.40], most of it greedier decoding (relaxation +0.10, "
-        "greedier decoding +0.20, q_mode: draft +0.00); accuracy 50.0%, lossless 75.0%.",
-        "C loses τ over the lossless rule, −1.00 [−1.50, −0.50] (relaxation −1.50, greedier decoding +0.00, "
-        "q_mode: draft +0.50); accuracy 50.0%, lossless 75.0%.",
+        "A gains τ over the lossless rule, +0.30 [+0.20, +0.40]: relaxation +0.10, greedier decoding +0.20, "
+        "q_mode: draft +0.00; its NLL is that of lossless decoding at T = 0.40; accuracy 50.0%, lossless 75.0%.",
+        "C loses τ over the lossless rule, −1.00 [−1.50, −0.50]: relaxation −1.50, greedier decoding +0.00, "
+        "q_mode: draft +0.50; its text is less likely than plain decoding's at the same temperature; accuracy "
+        "50.0%, lossless 75.0%.",
+        "E gains τ over the lossless rule, +0.40 [+0.30, +0.50]: q_mode: draft +0.10; the rest is not split, its NLL "
+        "is not on the curve of lossless decoding; accuracy 50.0%, lossless 75.0%.",
         "12 prompts show no difference in τ from the lossless rule for B +0.10 [−0.10, +0.30]; D −0.05 [−0.25, +0.15].",
     ]
 
@@ -94,3 +175,11 @@ def test_no_finding_without_parts() -> None:
     points = [("x", held.summary) for held in full_grid(table_spec(mean=None)).values()]
     gained = made_up().summary.with_values(tau_gain=0.1, tau_gain_ci95=(0.05, 0.2))
     assert findings([*points, ("y", gained)]) == []
+
+
+def test_a_split_of_before_the_curve_is_not_read() -> None:
+    old = {**made_up().summary.plain(), "tau_gain": 0.5, "tau_gain_greedier": 0.4, "tau_gain_relaxed": 0.1,
+           "tau_gain_relaxed_ci95": [0.0, 0.2], "tau_gain_q": 0.0}
+    read = Summary.model_validate(old)
+    assert read.tau_gain == 0.5 and read.tau_gain_greedier is None and read.tau_gain_relaxed_ci95 is None
+    assert Summary.model_validate({**old, "tau_gain_match": MATCHED}).tau_gain_greedier == 0.4

@@ -76,7 +76,9 @@ def test_a_gain_at_a_price_is_no_gain() -> None:
 @pytest.mark.parametrize(("values", "wanted"), [
     ({"speedup": 3.0, "speedup_ci95": (2.9, 3.1), "length_ratio": 1.4, "length_ratio_ci95": (1.2, 1.6)},
      "Faster by the token, but longer answers use up the gain: mars on gsm (length 1.40×)."),
-    ({"tau_gain": 0.5, "tau_gain_ci95": (0.3, 0.7), "tau_gain_greedier": 0.4, "tau_gain_relaxed": 0.1},
+    ({"tau_gain": 0.5, "tau_gain_ci95": (0.3, 0.7), "tau_gain_greedier": 0.4,
+      "tau_gain_greedier_ci95": (0.3, 0.5), "tau_gain_relaxed": 0.1, "tau_gain_relaxed_ci95": (0.0, 0.2),
+      "tau_gain_match": "matched"},
      "More of the gain in τ is greedier decoding than relaxation: mars on gsm (0.40 of 0.50)."),
 ])
 def test_what_only_seems_a_gain(values: dict[str, Any], wanted: str) -> None:

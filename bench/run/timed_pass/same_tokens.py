@@ -73,7 +73,7 @@ def _is_exact(cell: Cell) -> bool:
     sampling = cell.decoding.sampling
     if sampling.greedy:
         return cell.rule.name in LOSSLESS
-    return cell.is_autoregressive and sampling.top_k == 0 and sampling.top_p == 1.0
+    return cell.is_autoregressive and sampling.top_k == 0 and sampling.top_p == 1.0 and sampling.min_p == 0.0
 
 
 def before(target: Text, run: Answer, sample: Sample, at: int) -> list[int]:

@@ -1,0 +1,43 @@
+"""Of what another rule keeps, only what the lossless test or the argmax keeps: a control that shows by mechanism how
+much of its gain argmax tokens bring.
+
+    accept x  iff  the rule accepts x  and  (the lossless test accepts x  or  x = argmax p);   emits as the rule
+
+The lossless test takes the rule's random numbers. τ of this rule minus that of the lossless one is the part of the
+rule's gain that argmax tokens bring; the rest is relaxation by mechanism. The parts by likelihood, which are matched on
+the curve of lossless decoding (`results.metrics.tau_gain`), are other numbers. Source: this project.
+
+In docs/rules.md
+  accepts  what another rule accepts, where the lossless test accepts it too or it is the argmax; a control
+  reads    what that rule reads
+  emits    that of the rule
+  strict   the rule at its strict limit
+  source   this project
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+from torch import Tensor
+
+from methods.rules._nested import Nested, Options, built
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision
+
+
+class ArgmaxOnly(Nested):
+    """of: `name` of the rule and its options."""
+
+    of: Options = Field({"name": "mars"})
+
+    def model_post_init(self, _: Any) -> None:
+        self._rules = (built(self.of),)
+
+    def decide(self, v: Verification) -> Decision:
+        decision = self._rules[0].decide(v)
+        return Decision(decision.accept & (decision.lossless | v.is_argmax), decision.lossless_accept, decision.flags)
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        return self._rules[0].emit(v, node)

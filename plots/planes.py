@@ -1,0 +1,60 @@
+"""The rows of a table in planes of two metrics each: what a dial trades."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from plots.data import GAP, measured, panels, summary
+from plots.render import save
+from plots.style import look, note, panel_grid, style
+from results.metrics.catalog import metric
+from results.reports.conditions import stated
+from results.reports.grid import Grid, conditions, sizes
+from results.reports.planes import Planes
+from results.reports.spec import TableSpec
+
+
+def render_planes(planes: Planes, spec: TableSpec, grid: Grid, folder: Path) -> list[Path]:
+    """Write <name>.png, .pdf and .svg into `folder` and return their paths."""
+    with style(salt=spec.name):
+        figure = draw(planes, spec, grid)
+        bars = "bars: 95% intervals" if conditions(grid) else ""
+        note(figure, "; ".join(part for part in (sizes(grid, True), bars, *stated(conditions(grid))) if part))
+        return save(figure, folder / spec.name)
+
+
+def draw(planes: Planes, spec: TableSpec, grid: Grid) -> Figure:
+    """A panel for each place of the other axes and each pair of metrics, x by x."""
+    line_axis = next(axis for axis in spec.rows if any(
+        entry.label in labels for labels in planes.lines.values() for entry in spec.axes[axis]))
+    others = tuple(axis for axis in spec.axes if axis != line_axis)
+    places = [(title, at, x, y) for title, at in panels(spec, others)
+              for y, x in product(planes.y, planes.x)]
+    figure, axes = panel_grid(len(places), columns=len(planes.x))
+    for ax, (title, at, x, y) in zip(axes, places, strict=True):
+        ax.set_title(title if len(panels(spec, others)) > 1 else "")
+        ax.set_xlabel(metric(x).axis)
+        ax.set_ylabel(metric(y).axis)
+        _panel(ax, planes, spec, grid, at | {"": line_axis}, (x, y))
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(6, len(labels)))
+    return figure
+
+
+def _panel(ax: Axes, planes: Planes, spec: TableSpec, grid: Grid, at: Mapping[str, str],
+           names: tuple[str, str]) -> None:
+    """`at`: {axis: label} of the panel, and the axis of the lines under ""."""
+    for i, (title, labels) in enumerate(planes.lines.items()):
+        cells = [summary(spec, grid, {**at, at[""]: label}) for label in labels]
+        points = [tuple(measured(cell, name) or GAP for name in names) for cell in cells]
+        shape, wide = look(i), 2.2 if i == 0 else 1.0
+        ax.errorbar([x.value for x, _ in points], [y.value for _, y in points],
+                    xerr=list(zip(*(x.below_above for x, _ in points), strict=True)),
+                    yerr=list(zip(*(y.below_above for _, y in points), strict=True)),
+                    color=shape.colour, marker=shape.marker, ls=shape.dash, lw=wide, elinewidth=0.5, markersize=4.5,
+                    label=title, zorder=3 if i == 0 else 2)
