@@ -57,6 +57,12 @@ class DynamicDrafter(StopsEarly):
     def num_uniforms(self, length: int) -> int:
         return self.nodes(length) - 1 if self.tree == "sampled" else 0
 
+    def forwards(self, length: int, levels: int) -> tuple[int, ...]:
+        if self.tree == "sampled":
+            return regular(tuple(self.branching), length).inner
+        shape = self.shape(length)
+        return (1, *[shape.top_k] * shape.depth)
+
     def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
         from methods.drafters._eagle_proposer import DynamicProposer

@@ -120,6 +120,12 @@ class Drafter(BaseModel, ABC):
         """Uniform random numbers needed for drafting per cycle."""
         return 0
 
+    def forwards(self, length: int, levels: int) -> tuple[int, ...]:
+        """What a cycle runs of the drafter's own model for draft.length K and a draft of so many levels: the tokens of
+        each forward, in order, for one row. Empty without a model. A cost model needs it (results/metrics/cost.py);
+        the first forward, which reads what the last cycle committed, counts as one token."""
+        return ()
+
     def check_target(self, target: LanguageModel) -> None:
         """Raise ModelError, one line, if this drafter cannot run on the target."""
 

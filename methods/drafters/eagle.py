@@ -21,6 +21,9 @@ class Eagle(FeatureLevel):
     def nodes(self, length: int) -> int:
         return static.load(self.tree).nodes
 
+    def forwards(self, length: int, levels: int) -> tuple[int, ...]:
+        return static.load(self.tree).inner
+
     def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
         from methods.drafters._eagle_proposer import StaticProposer

@@ -48,6 +48,9 @@ class EarlyExit(StopsEarly):
     def num_uniforms(self, length: int) -> int:
         return length
 
+    def forwards(self, length: int, levels: int) -> tuple[int, ...]:
+        return (1,) * length
+
     def check_target(self, target: LanguageModel) -> None:
         if self.exit_layer >= target.layers:
             from methods.engine.source import ModelError

@@ -45,6 +45,9 @@ class MedusaDrafter(Drafter):
     def nodes(self, length: int) -> int:
         return static.load(self.tree).nodes
 
+    def forwards(self, length: int, levels: int) -> tuple[int, ...]:
+        return (1,)
+
     def check_model(self, model: Medusa) -> None:
         tree = static.load(self.tree)
         if tree.max_depth > len(model.model):

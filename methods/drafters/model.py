@@ -5,6 +5,7 @@ methods/trees/sampled.py."""
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -54,6 +55,11 @@ class ModelDrafter(StopsEarly):
 
     def num_uniforms(self, length: int) -> int:
         return self.nodes(length) - 1
+
+    def forwards(self, length: int, levels: int) -> tuple[int, ...]:
+        if self.chain:  # a draft that ends early has read the token that it then leaves out
+            return (1,) * min(length, levels + 1 if self.stop_below else length)
+        return (1, *accumulate(regular(tuple(self.branching), length).inner[1:]))
 
     def start(self, target: LanguageModel, model: LanguageModel, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:

@@ -85,6 +85,11 @@ class StaticTree:
         """Depth of each node, 0 for the root; non-decreasing."""
         return tuple(map(len, self.paths))
 
+    @cached_property
+    def inner(self) -> tuple[int, ...]:
+        """Nodes with children at each depth, the root first: what a head reads, level by level."""
+        return tuple(sum(self.depth[node] == d for node in set(self.parents) - {-1}) for d in range(self.max_depth))
+
     @property
     def max_depth(self) -> int:
         """Draft tokens on the longest path."""

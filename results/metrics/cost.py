@@ -1,0 +1,189 @@
+"""What recorded cycles would cost on another machine: a clock that is computed from a profile instead of measured.
+
+A cycle costs draft + verification + acceptance + the rest. With n draft tokens verified, f forwards of the drafter's
+model over t_1 … t_f tokens, and B rows decoded together, its seconds are
+
+    [drafting.cycle + Σ (drafting.forward + drafting.token · t_i) + target(1 + n) + accept.cycle + rest.cycle] ÷ B
+    + (accept.node + rest.node) · n
+
+with the drafting and the target of batch B. `target` is linear between the numbers of tokens that the profile has, and
+goes on as between the last two. An autoregressive token is a cycle without a draft under the lossless rule. A prefill
+is one forward of the target over the prompt and one of the drafter's model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from results.store.compared import Compared
+from results.store.errors import StoreError
+from results.store.sample import Sample
+from results.store.timed import Timed, TimedRun
+
+Forwards = Callable[[int], Sequence[int]]
+"""Levels of a draft -> tokens of each forward of the drafter's model (`methods.drafters.base.Drafter.forwards`)."""
+ANY = "any"
+"""In `drafts` and `accept`: what is not named."""
+LOSSLESS = "lossless"
+
+
+class Frozen(BaseModel):
+    """A part of a profile: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Linear(Frozen):
+    """Seconds of a cycle, and of each draft token verified in it."""
+
+    cycle: NonNegativeFloat
+    node: NonNegativeFloat = 0.0
+
+
+class Drafting(Frozen):
+    """Seconds of drafting: of a cycle, of each forward of the drafter's model, of each token of a forward."""
+
+    cycle: NonNegativeFloat
+    forward: NonNegativeFloat = 0.0
+    token: NonNegativeFloat = 0.0
+
+    def seconds(self, forwards: Sequence[int]) -> float:
+        """Seconds of one cycle with these forwards, in tokens."""
+        return self.cycle + self.forward * len(forwards) + self.token * sum(forwards)
+
+
+class Check(Frozen):
+    """Predicted ÷ measured answer speedup of timed cells on the machine itself: their number, the median, and the
+    interval that holds 90% of them."""
+
+    cells: PositiveInt
+    median: PositiveFloat
+    low: PositiveFloat
+    high: PositiveFloat
+
+    @property
+    def misses(self) -> bool:
+        """Whether more than 5% of the cells are off by more than 10% on one side, or the median is."""
+        return not 0.9 <= self.low <= self.median <= self.high <= 1.1
+
+
+class Costs(Frozen):
+    """What depends on the method, in seconds.
+
+    drafts  drafter (or any) -> batch -> its cost.
+    accept  rule (or any) -> decision, walk and correction token.
+    """
+
+    drafts: dict[str, dict[PositiveInt, Drafting]]
+    accept: dict[str, Linear]
+
+
+class Profile(Frozen):
+    """What the parts of a cycle cost on a machine, in seconds.
+
+    title     machine, engine and model, for captions.
+    obtained  measured on the machine, or roofline: computed from bytes, operations and the shares of `sources`.
+    sources   where each constant comes from, or the command that measured.
+    target    batch -> tokens of a row -> seconds of one forward of the target.
+    rest      of a cycle: what lies between the other parts.
+    sampled   drafting and acceptance above temperature 0.
+    greedy    the same at temperature 0; None: as `sampled`.
+    check     how well the profile predicts its own machine; None where it has not been tried.
+    """
+
+    title: str
+    obtained: Literal["measured", "roofline"]
+    sources: list[str] = Field(min_length=1)
+    target: dict[PositiveInt, dict[PositiveInt, PositiveFloat]]
+    rest: Linear
+    sampled: Costs
+    greedy: Costs | None = None
+    check: Check | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Profile:
+        for batch, seconds in self.target.items():
+            if len(seconds) < 2 or 1 not in seconds:
+                raise ValueError(f"target.{batch}: give the seconds of one token and of at least one more number")
+            if any(late < early for (_, early), (_, late) in pairwise(sorted(seconds.items()))):
+                raise ValueError(f"target.{batch}: more tokens take less time; give numbers that do not fall")
+        return self
+
+    def forward(self, tokens: NDArray[np.int64], batch: int) -> NDArray[np.float64]:
+        """Seconds of one forward of the target over so many tokens of each of `batch` rows."""
+        if batch not in self.target:
+            raise StoreError(f"batch={batch}: {self.title} has no such batch, but {', '.join(map(str, self.target))}")
+        grid, seconds = map(np.array, zip(*sorted(self.target[batch].items()), strict=True))
+        slope = (seconds[-1] - seconds[-2]) / (grid[-1] - grid[-2])
+        return np.asarray(np.interp(tokens, grid, seconds) + slope * np.maximum(tokens - grid[-1], 0))
+
+    def costs(self, greedy: bool) -> Costs:
+        """What depends on the method, at temperature 0 or above."""
+        return self.sampled if self.greedy is None or not greedy else self.greedy
+
+    def drafting(self, drafter: str, batch: int, greedy: bool) -> Drafting:
+        """What drafting costs. Raises StoreError, one line, for a drafter or batch that the profile does not have."""
+        drafts = self.costs(greedy).drafts
+        found = drafts.get(drafter, drafts.get(ANY))
+        if found is None or batch not in found:
+            raise StoreError(f"drafter={drafter} at batch={batch}: {self.title} does not price it; it has "
+                             f"{', '.join(f'{name} at {sorted(sizes)}' for name, sizes in drafts.items())}")
+        return found[batch]
+
+    def accepting(self, rule: str, greedy: bool) -> Linear:
+        """What a rule's decision costs. Raises StoreError, one line, for a rule that the profile does not have."""
+        accept = self.costs(greedy).accept
+        found = accept.get(rule, accept.get(ANY))
+        if found is None:
+            raise StoreError(f"rule={rule}: {self.title} does not price it; it has {', '.join(accept)}")
+        return found
+
+
+class Clock:
+    """The clock of a method on the machine of a profile."""
+
+    def __init__(self, profile: Profile, drafter: str, rule: str, greedy: bool, batch: int, forwards: Forwards) -> None:
+        """Raises StoreError for a drafter, rule or batch that the profile does not price."""
+        self.profile, self.batch, self._forwards = profile, batch, forwards
+        self._drafting = profile.drafting(drafter, batch, greedy) if drafter != "none" else Drafting(cycle=0)
+        self._accept = profile.accepting(rule, greedy)
+        profile.forward(np.ones(1, int), batch)
+
+    def cycles(self, sample: Sample) -> NDArray[np.float64]:
+        """Seconds of each cycle of an answer. Raises StoreError for an answer whose nodes were not recorded."""
+        if len(sample.nodes) != len(sample.committed):
+            raise StoreError(f"prompt {sample.id}: recorded before cycles had their number of nodes, which a cost "
+                             "profile needs; decode the cell anew into another store (store.dir=FOLDER)")
+        nodes, rest = np.array(sample.nodes, dtype=int), self.profile.rest
+        drafting = {levels: self._drafting.seconds(self._forwards(levels)) for levels in set(sample.levels)}
+        shared = (self.profile.forward(nodes + 1, self.batch) + self._accept.cycle + rest.cycle
+                  + np.array([drafting[levels] for levels in sample.levels]))
+        return np.asarray(shared / self.batch + (self._accept.node + rest.node) * nodes)
+
+    def prefill(self, sample: Sample) -> float:
+        """Seconds of reading the prompt."""
+        tokens = np.array([sample.prompt_tokens])
+        forward = self._drafting.forward + self._drafting.token * sample.prompt_tokens
+        return float(self.profile.forward(tokens, self.batch)[0] + forward) / self.batch
+
+    def run(self, sample: Sample) -> TimedRun:
+        """What the clock would have said of an answer."""
+        return TimedRun(len(sample.output_ids), len(sample.committed), self.prefill(sample),
+                        float(self.cycles(sample).sum()))
+
+
+def plain_clock(profile: Profile, greedy: bool, batch: int) -> Clock:
+    """The clock of autoregressive decoding. Raises StoreError."""
+    return Clock(profile, "none", LOSSLESS, greedy, batch, lambda levels: ())
+
+
+def modelled(own: Clock, base: Clock, pair: Compared) -> Timed:
+    """The prompt as if it had been timed on the machine of the clocks' profile, its baseline beside it."""
+    alone, profile = pair.sample is pair.baseline, own.profile
+    return Timed(pair.id, own.run(pair.sample), None if alone else base.run(pair.baseline), profile.title,
+                 profile.title, profile.obtained)

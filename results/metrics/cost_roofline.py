@@ -1,0 +1,80 @@
+"""A cost profile computed from a data sheet: bytes ÷ bandwidth or operations ÷ peak, whichever takes longer.
+
+A forward over t tokens of each of B rows reads the weights once and every row's cached context, and computes t · B
+tokens:
+
+    max((weights + B · context · cached) ÷ (bandwidth · share), t · B · operations ÷ (peak · share)) ÷ devices
+
+What devices send one another is not in it. What speculation costs beside the forwards is a constant of its own."""
+
+from __future__ import annotations
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+from results.metrics.cost import ANY, Costs, Drafting, Frozen, Linear, Profile
+
+TOKENS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64)
+
+
+class Shape(Frozen):
+    """A model as its forward meets the machine.
+
+    weights     bytes that a forward reads, the input embedding left out.
+    operations  floating-point operations of one token: two a weight.
+    cached      bytes of keys and values of one token of context.
+    """
+
+    weights: PositiveFloat
+    operations: PositiveFloat
+    cached: NonNegativeFloat = 0.0
+
+
+class Roofline(Frozen):
+    """A machine and the models on it.
+
+    title, sources    as `Profile` has them.
+    bandwidth         bytes per second of one device, and the share of it that decoding reaches.
+    peak              operations per second of one device, and the share that large products reach.
+    devices           that divide each model among them.
+    context           tokens of the cached context.
+    target, drafts    the models; a drafter without a model of its own costs nothing.
+    logits            bytes of one row of logits.
+    passes            how often acceptance reads a row.
+    speculation       seconds that a draft adds to a cycle beside the forwards: launches, the host, waiting.
+    """
+
+    title: str
+    sources: list[str] = Field(min_length=1)
+    bandwidth: PositiveFloat
+    bandwidth_share: float = Field(gt=0, le=1)
+    peak: PositiveFloat
+    peak_share: float = Field(gt=0, le=1)
+    devices: PositiveInt = 1
+    context: PositiveInt
+    target: Shape
+    drafts: dict[str, Shape]
+    logits: PositiveFloat
+    passes: PositiveFloat
+    speculation: NonNegativeFloat
+
+    def profile(self) -> Profile:
+        """The profile at every batch."""
+        node = Linear(cycle=0.0, node=self.passes * self.logits / (self.bandwidth * self.bandwidth_share))
+        free = {batch: Drafting(cycle=self.speculation) for batch in BATCHES}
+        drafts = {name: {batch: Drafting(cycle=self.speculation, forward=self._seconds(shape, 1, batch),
+                                         token=self._computing(shape, batch)) for batch in BATCHES}
+                  for name, shape in self.drafts.items()}
+        return Profile(
+            title=self.title, obtained="roofline", sources=self.sources, rest=Linear(cycle=0.0),
+            target={batch: {tokens: self._seconds(self.target, tokens, batch) for tokens in TOKENS}
+                    for batch in BATCHES},
+            sampled=Costs(drafts={**drafts, "prompt_lookup": free, "lookahead": free}, accept={ANY: node}))
+
+    def _seconds(self, shape: Shape, tokens: int, batch: int) -> float:
+        bytes_read = shape.weights + batch * self.context * shape.cached
+        reading = bytes_read / (self.bandwidth * self.bandwidth_share * self.devices)
+        return max(reading, tokens * self._computing(shape, batch))
+
+    def _computing(self, shape: Shape, batch: int) -> float:
+        """Seconds of one more token of every row."""
+        return batch * shape.operations / (self.peak * self.peak_share * self.devices)
