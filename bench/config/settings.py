@@ -15,6 +15,8 @@ from bench.config.launchers import LAUNCHERS, Launcher
 from bench.config.schema import SECTIONS
 from bench.config.section import Named, Section, choose, parse, validated
 from bench.config.similarity_options import Similarity
+from results.metrics.cost import Profile
+from results.metrics.cost_roofline import Roofline
 
 
 class Folder(Section):
@@ -34,6 +36,19 @@ class Output(Folder):
     keep: Path | None = None
 
 
+def profile_of(config: Mapping[str, Any]) -> Profile | None:
+    """`cost=NAME`: what the parts of a cycle cost on another machine; None where none is named. Raises ConfigError."""
+    given = config.get("cost")
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"cost={given}: must be a file of conf/cost; python -m bench.microbench to=FILE.yaml makes "
+                          "one")
+    if "roofline" in given:
+        return validated(Roofline, given["roofline"], "cost.roofline").profile()
+    return validated(Profile, given, "cost")
+
+
 class Settings(Section):
     output: Output
     store: Folder
@@ -49,6 +64,7 @@ class Settings(Section):
     similarity: Similarity
     tracker: Named[tracking.Tracker]
     launch: Named[Launcher]
+    cost: Profile | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -66,6 +82,7 @@ class Settings(Section):
             "similarity": parse(Similarity, config, "similarity"),
             "tracker": choose(config, "tracker", tracking.TRACKERS.__getitem__, tracking.TRACKERS),
             "launch": choose(config, "launch", LAUNCHERS.__getitem__, LAUNCHERS),
+            "cost": profile_of(config),
         }
         settings = validated(cls, found, "")
         settings.judge.check()

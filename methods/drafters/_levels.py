@@ -23,7 +23,8 @@ def pick(x: Tensor, index: Tensor) -> Tensor:
 @cache
 def _level_of(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """[sum of sizes] the level of each node; kept, for recordings read it where it is."""
-    return torch.arange(len(sizes), device=device).repeat_interleave(torch.tensor(sizes, dtype=torch.long, device=device))
+    counts = torch.tensor(sizes, dtype=torch.long, device=device)
+    return torch.arange(len(sizes), device=device).repeat_interleave(counts)
 
 
 class Levels:

@@ -12,6 +12,7 @@ is one forward of the target over the prompt and one of the drafter's model."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -30,6 +31,10 @@ Forwards = Callable[[int], Sequence[int]]
 ANY = "any"
 """In `drafts` and `accept`: what is not named."""
 LOSSLESS = "lossless"
+
+
+VERIFIED = 8
+"""Tokens of the verification by which machines are compared."""
 
 
 class Frozen(BaseModel):
@@ -187,3 +192,35 @@ def modelled(own: Clock, base: Clock, pair: Compared) -> Timed:
     alone, profile = pair.sample is pair.baseline, own.profile
     return Timed(pair.id, own.run(pair.sample), None if alone else base.run(pair.baseline), profile.title,
                  profile.title, profile.obtained)
+
+
+def cycle_sizes(samples: Sequence[Sample], forwards: Forwards) -> dict[str, float | None]:
+    """Means over the cycles of all samples: draft tokens verified, and forwards of the drafter's model. None where the
+    nodes were not recorded, or without a cycle."""
+    cycles = sum(len(sample.committed) for sample in samples)
+    if not cycles or any(len(sample.nodes) != len(sample.committed) for sample in samples):
+        return {"nodes_per_cycle": None, "forwards_per_cycle": None}
+    levels = Counter(level for sample in samples for level in sample.levels)
+    return {"nodes_per_cycle": sum(sum(sample.nodes) for sample in samples) / cycles,
+            "forwards_per_cycle": sum(len(forwards(level)) * count for level, count in levels.items()) / cycles}
+
+
+def answer_cost(passes: float, nodes: float, forwards: float, draft: NDArray[np.float64],
+                verify: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds of an answer ÷ those of plain decoding where only forwards cost.
+
+    passes            cycles of an answer ÷ passes of plain decoding.
+    nodes, forwards   draft tokens verified and forwards of the drafter's model in a cycle.
+    draft, verify     a forward of that model, and of the target over `VERIFIED` tokens, each ÷ one of the target over
+                      one token; between, the target is linear in the tokens.
+    """
+    return np.asarray(passes * (1 + (verify - 1) / (VERIFIED - 1) * nodes + draft * forwards))
+
+
+def ratios(profile: Profile, drafter: str) -> tuple[float, float] | None:
+    """`draft` and `verify` of `answer_cost` on the machine of a profile; None where it does not price the drafter."""
+    cost = profile.sampled.drafts.get(drafter, {}).get(1)
+    if cost is None:
+        return None
+    one, several = profile.forward(np.array([1, VERIFIED]), 1)
+    return (cost.forward + cost.token) / float(one), float(several / one)

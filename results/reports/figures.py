@@ -238,4 +238,39 @@ class Agreement(_Figure):
         return []
 
 
-Figure = Annotated[Sweep | Pareto | Bars | Histogram | Traced | Matrices | Agreement, Field(discriminator="kind")]
+class Machine(Frozen):
+    """A machine in the plane of `When`: what drafting and verifying cost on it, as `results.metrics.cost.ratios`."""
+
+    title: str
+    draft: float
+    verify: float
+
+
+class When(_Figure):
+    """Where each rule gains over the best lossless setting, over what drafting and verifying cost.
+
+    series     the axis of the rules and of the lossless settings.
+    lossless   the entries among which the best is taken.
+    machines   marked; filled with the shipped profiles that price `drafter`.
+    drafter    whose forwards the horizontal axis counts.
+    """
+
+    kind: Literal["when"]
+    series: str
+    lossless: tuple[str, ...] = Field(min_length=1)
+    drafter: str
+    machines: tuple[Machine, ...] = ()
+
+    def axes(self) -> list[str]:
+        return [self.series, *self.panels]
+
+    def metrics(self) -> list[str]:
+        return ["pass_ratio", "nodes_per_cycle", "forwards_per_cycle"]
+
+    def check(self, axes: Axes) -> None:
+        if unknown := sorted(set(self.lossless) - {entry.label for entry in axes.get(self.series, ())}):
+            raise ValueError(f"figure.lossless names {unknown}, which are no entries of {self.series!r}")
+
+
+Figure = Annotated[Sweep | Pareto | Bars | Histogram | Traced | Matrices | Agreement | When,
+                   Field(discriminator="kind")]

@@ -1,0 +1,59 @@
+"""Where a rule gains: answer speedup over the best lossless setting, over what drafting and verifying cost."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+from numpy.typing import NDArray
+
+from plots.data import panels, summary
+from plots.style import BLUE, INK, SOFT, VERMILLION, panel_grid
+from results.metrics.cost import VERIFIED, answer_cost
+from results.reports.figures import When
+from results.reports.grid import Grid
+from results.reports.spec import FigureSpec
+from results.store.summary import Summary
+
+DRAFT, VERIFY = np.geomspace(0.005, 1, 60), np.linspace(1, 4, 61)
+"""A forward of the drafter's model over one token, and one of the target over VERIFIED tokens, each ÷ one of the target
+over one token."""
+LEVELS = (0.8, 0.9, 1.0, 1.1, 1.2, 1.3)
+
+
+def draw(when: When, spec: FigureSpec, grid: Grid) -> Figure:
+    """A panel for each entry of `series` that is not lossless, at each entry of `panels`: contours of the answer
+    speedup of its rule ÷ that of the best of the lossless entries at the same costs; machines are marked."""
+    ruled = [entry.label for entry in spec.axes[when.series] if entry.label not in when.lossless]
+    rules = list(dict.fromkeys(ruled))
+    places = [(title, at, rule) for title, at in panels(spec, when.panels, len(rules)) for rule in rules]
+    figure, axes = panel_grid(len(places))
+    for ax, (title, at, rule) in zip(axes, places, strict=True):
+        ax.set_title(", ".join(filter(None, (title, rule))))
+        ax.set(xscale="log", xlabel="draft forward ÷ target forward", ylabel=f"verifying {VERIFIED} tokens ÷ 1")
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.grid(False)
+        own = _costs(summary(spec, grid, {**at, when.series: rule}))
+        lossless = [_costs(summary(spec, grid, {**at, when.series: label})) for label in when.lossless]
+        known = [cost for cost in lossless if cost is not None]
+        if own is None or not known:
+            continue
+        ratio = np.minimum.reduce(known) / own
+        ax.contourf(DRAFT, VERIFY, ratio, levels=[0, 1, 99], colors=[VERMILLION, BLUE], alpha=0.16)
+        lines = ax.contour(DRAFT, VERIFY, ratio, levels=LEVELS, colors=INK,
+                           linewidths=[1.8 if level == 1 else 0.7 for level in LEVELS])
+        ax.clabel(lines, fmt=lambda level: f"{level:g}×", fontsize=8)
+        for number, mark in enumerate(when.machines, start=1):
+            at_edge = np.clip(mark.draft, DRAFT[0], DRAFT[-1]), np.clip(mark.verify, VERIFY[0], VERIFY[-1])
+            ax.plot(*at_edge, "o", color="white", markeredgecolor=INK, markersize=11, clip_on=False)
+            ax.annotate(str(number), at_edge, ha="center", va="center", fontsize=8, annotation_clip=False)
+    names = [f"{number}  {mark.title}" for number, mark in enumerate(when.machines, start=1)]
+    figure.text(0.01, -0.01, "\n".join(names), ha="left", va="top", fontsize=8, color=SOFT)
+    return figure
+
+
+def _costs(cell: Summary | None) -> NDArray[np.float64] | None:
+    """Seconds of an answer ÷ those of plain decoding, [VERIFY, DRAFT]; None where the cell was not measured."""
+    if cell is None or cell.pass_ratio is None or cell.nodes_per_cycle is None or cell.forwards_per_cycle is None:
+        return None
+    return answer_cost(1 / cell.pass_ratio, cell.nodes_per_cycle, cell.forwards_per_cycle, DRAFT[None], VERIFY[:, None])

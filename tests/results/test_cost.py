@@ -1,0 +1,156 @@
+"""A clock computed from a profile, against plain loops; profiles from data sheets; what a profile refuses."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from bench.config.errors import ConfigError
+from bench.config.paths import CONF
+from bench.config.settings import profile_of
+from results.metrics.cost import (
+    Clock,
+    Costs,
+    Drafting,
+    Linear,
+    Profile,
+    answer_cost,
+    cycle_sizes,
+    modelled,
+    plain_clock,
+    ratios,
+)
+from results.metrics.cost_check import check_of, stated
+from results.store.compared import Compared
+from results.store.errors import StoreError
+from results.store.sample import Sample
+from tests.helpers import synthetic_cells
+
+TARGET = {1: {1: 1.0, 2: 1.1, 8: 1.7, 32: 5.0}, 4: {1: 1.6, 8: 4.4}}
+PROFILE = Profile(
+    title="a machine", obtained="measured", sources=["made up"], target=TARGET, rest=Linear(cycle=0.02, node=0.001),
+    sampled=Costs(drafts={"model": {1: Drafting(cycle=0.1, forward=0.2, token=0.01), 4: Drafting(cycle=0.3)}},
+                  accept={"lossless": Linear(cycle=0.03), "mars": Linear(cycle=0.05, node=0.002)}))
+
+
+def sample(nodes: list[int], levels: list[int] | None = None, prompt_tokens: int = 3) -> Sample:
+    ones = [1] * len(nodes)
+    return synthetic_cells.sample("a", [0] * (len(nodes) + 1), committed=ones, accepted=ones, nodes=nodes,
+                                  levels=nodes if levels is None else levels, prompt_tokens=prompt_tokens)
+
+
+def forward(tokens: int, points: dict[int, float]) -> float:
+    """Linear between the points, and on as between the last two."""
+    grid = sorted(points)
+    for low, high in pairwise(grid):
+        if tokens <= high or high == grid[-1]:
+            return points[low] + (points[high] - points[low]) * (tokens - low) / (high - low)
+    raise AssertionError
+
+
+@given(st.lists(st.integers(0, 80), min_size=1, max_size=20), st.sampled_from([1, 4]), st.integers(1, 500))
+def test_seconds_of_an_answer(nodes: list[int], batch: int, prompt_tokens: int) -> None:
+    clock = Clock(PROFILE, "model", "mars", False, batch, lambda levels: [1] * levels)
+    run = clock.run(sample(nodes, prompt_tokens=prompt_tokens))
+    cost = {1: (0.1, 0.2, 0.01), 4: (0.3, 0.0, 0.0)}[batch]
+    decode = sum((cost[0] + (cost[1] + cost[2]) * n + forward(1 + n, TARGET[batch]) + 0.05 + 0.02) / batch
+                 + (0.002 + 0.001) * n for n in nodes)
+    assert run.decode_s == pytest.approx(decode) and run.cycles == len(nodes)
+    assert run.prefill_s == pytest.approx(
+        (forward(prompt_tokens, TARGET[batch]) + cost[1] + cost[2] * prompt_tokens) / batch)
+
+
+def test_the_baseline_is_cycles_without_a_draft() -> None:
+    pair = Compared(sample([4, 4]), sample([0] * 6))
+    clock = Clock(PROFILE, "model", "mars", False, 1, lambda levels: [1] * levels)
+    timed = modelled(clock, plain_clock(PROFILE, False, 1), pair)
+    assert timed.baseline is not None
+    assert timed.baseline.decode_s == pytest.approx(6 * (1.0 + 0.03 + 0.02))
+    assert timed.own.decode_s == pytest.approx(2 * (0.1 + 4 * 0.21 + forward(5, TARGET[1]) + 0.05 + 0.02 + 4 * 0.003))
+    plain = plain_clock(PROFILE, False, 1)
+    alone = modelled(plain, plain, Compared(pair.baseline, pair.baseline))
+    assert alone.baseline is None and alone.own == timed.baseline
+
+
+@pytest.mark.parametrize(("drafter", "rule", "batch", "said"), [
+    ("medusa", "mars", 1, "drafter=medusa at batch=1: a machine does not price it; it has model at [1, 4]"),
+    ("model", "fsd", 1, "rule=fsd: a machine does not price it; it has lossless, mars"),
+    ("model", "mars", 2, "drafter=model at batch=2"),
+    ("none", "lossless", 16, "batch=16: a machine has no such batch")])
+def test_what_a_profile_does_not_price(drafter: str, rule: str, batch: int, said: str) -> None:
+    with pytest.raises(StoreError) as refused:
+        Clock(PROFILE, drafter, rule, False, batch, lambda levels: ())
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_an_answer_without_recorded_nodes() -> None:
+    old = sample([1, 1])
+    object.__setattr__(old, "nodes", [])
+    with pytest.raises(StoreError, match="prompt a: recorded before cycles had their number of nodes"):
+        Clock(PROFILE, "model", "mars", False, 1, lambda levels: ()).run(old)
+    assert cycle_sizes([old], lambda levels: ()) == {"nodes_per_cycle": None, "forwards_per_cycle": None}
+
+
+def test_ratios_and_sums_agree_with_the_clock() -> None:
+    """`answer_cost` is the clock of a machine on which only forwards cost, without the prefill."""
+    own, plain, draft, verify = sample([3, 5, 2]), sample([0] * 9), 0.1, 2.4
+    profile = Profile(title="", obtained="roofline", sources=[""], target={1: {1: 1.0, 8: verify}},
+                      rest=Linear(cycle=0), sampled=Costs(drafts={"model": {1: Drafting(cycle=0, forward=draft)}},
+                                                          accept={"any": Linear(cycle=0)}))
+    clock = Clock(profile, "model", "mars", False, 1, lambda levels: [1] * levels)
+    sizes = cycle_sizes([own], lambda levels: [1] * levels)
+    assert sizes == {"nodes_per_cycle": pytest.approx(10 / 3), "forwards_per_cycle": pytest.approx(10 / 3)}
+    cost = answer_cost(3 / 9, 10 / 3, 10 / 3, np.array(draft), np.array(verify))
+    assert cost == pytest.approx(clock.cycles(own).sum() / plain_clock(profile, False, 1).cycles(plain).sum())
+    assert ratios(profile, "model") == (pytest.approx(draft), pytest.approx(verify))
+    assert ratios(profile, "medusa") is None
+
+
+@pytest.mark.parametrize(("target", "said"), [
+    ({1: {2: 1.0, 8: 2.0}}, "give the seconds of one token"), ({1: {1: 1.0}}, "at least one more"),
+    ({1: {1: 2.0, 8: 1.0}}, "more tokens take less time"), ({0: {1: 1.0, 8: 1.0}}, "greater than 0")])
+def test_impossible_profiles(target: dict, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Profile.model_validate(PROFILE.model_dump() | {"target": target})
+
+
+@pytest.mark.parametrize("file", sorted((CONF / "cost").glob("*.yaml")), ids=lambda file: file.stem)
+def test_shipped_profiles(file) -> None:
+    text = file.read_text()
+    assert text.startswith(f"# python -m bench.cost cost={file.stem}\n"), "a file starts with the command that runs it"
+    profile = profile_of({"cost": yaml.safe_load(text)})
+    assert profile is not None and profile.sources and 1 in profile.target
+    assert "not that one's" in stated(profile) and profile.title in stated(profile)
+
+
+def test_the_roofline_meets_what_vllm_reports() -> None:
+    """4.05 ms a token at 3.08 tokens a cycle, four draft tokens, against 7.07 ms without: the two numbers that the
+    constants of the profile were set by."""
+    profile = profile_of({"cost": yaml.safe_load((CONF / "cost" / "h100_llama31_8b.yaml").read_text())})
+    assert profile is not None
+    cycle = profile.drafting("eagle3", 1, False).seconds((1, 1, 1, 1)) + float(profile.forward(np.array([5]), 1)[0])
+    assert profile.target[1][1] == pytest.approx(7.07e-3, rel=0.02) and cycle / 3.08 == pytest.approx(4.05e-3, rel=0.02)
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"cost": "h100"}, "cost=h100: must be a file of conf/cost"),
+    ({"cost": {"roofline": {"title": 3}}}, "cost.roofline"), ({"cost": {"title": "a"}}, "cost.")])
+def test_refused_profiles(given: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        profile_of(given)
+
+
+def test_predicted_over_measured() -> None:
+    check = check_of([(1.1, 1.0), (0.9, 1.0), (2.0, 2.0), (None, 1.0), (1.0, None)])
+    assert check is not None and check.cells == 3 and check.median == 1.0 and check.misses is False
+    assert check_of([(None, 1.0)]) is None
+    far = check_of([(1.3, 1.0), (1.0, 1.0)])
+    assert far is not None and far.misses
+    assert "misses by more than 10%" in stated(PROFILE.model_copy(update={"check": far}))
+    assert "misses" not in stated(PROFILE.model_copy(update={"check": check}))
