@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from plots import agreement, bars, histogram, pareto, sweep, traced
+from plots import agreement, bars, histogram, pareto, sweep, traced, when
 from plots.style import SOFT, note, style
 from results.metrics.catalog import CLOCKED
 from results.reports.conditions import stated
@@ -18,7 +18,8 @@ from results.reports.spec import FigureSpec
 
 _DRAW: dict[str, Callable[..., Figure]] = {
     "sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw, "traced": traced.draw,
-    "matrices": agreement.draw_matrices, "agreement": agreement.draw_agreement}
+    "matrices": agreement.draw_matrices, "agreement": agreement.draw_agreement,
+    "when": when.draw}
 """kind of a figure -> draw(figure, report, grid)"""
 
 
@@ -55,7 +56,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 
 def _caption(spec: FigureSpec, grid: Grid) -> str:
     """Prompts, conditions and bands; then what was not measured."""
-    bands = "bands and bars: 95% interval" if spec.figure.metrics() and conditions(grid) else ""
+    bands = "bands and bars: 95% interval" if spec.figure.intervals and conditions(grid) else ""
     size = sizes(grid, bool(CLOCKED & set(spec.figure.metrics())))
     parts, absent = [size, bands, *stated(conditions(grid))], unmeasured(spec, grid)
     if absent:

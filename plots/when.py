@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
@@ -10,12 +12,12 @@ from numpy.typing import NDArray
 from plots.data import panels, summary
 from plots.style import BLUE, INK, SOFT, VERMILLION, panel_grid
 from results.metrics.cost import VERIFIED, answer_cost
-from results.reports.figures import When
+from results.reports.figures import Machine, When
 from results.reports.grid import Grid
 from results.reports.spec import FigureSpec
 from results.store.summary import Summary
 
-DRAFT, VERIFY = np.geomspace(0.005, 1, 60), np.linspace(1, 4, 61)
+DRAFT, VERIFY = np.geomspace(0.01, 1, 60), np.linspace(1, 3, 61)
 """A forward of the drafter's model over one token, and one of the target over VERIFIED tokens, each ÷ one of the target
 over one token."""
 LEVELS = (0.8, 0.9, 1.0, 1.1, 1.2, 1.3)
@@ -40,16 +42,28 @@ def draw(when: When, spec: FigureSpec, grid: Grid) -> Figure:
             continue
         ratio = np.minimum.reduce(known) / own
         ax.contourf(DRAFT, VERIFY, ratio, levels=[0, 1, 99], colors=[VERMILLION, BLUE], alpha=0.16)
+        ax.set_ylim(VERIFY[0], VERIFY[-1])
         lines = ax.contour(DRAFT, VERIFY, ratio, levels=LEVELS, colors=INK,
                            linewidths=[1.8 if level == 1 else 0.7 for level in LEVELS])
         ax.clabel(lines, fmt=lambda level: f"{level:g}×", fontsize=8)
-        for number, mark in enumerate(when.machines, start=1):
-            at_edge = np.clip(mark.draft, DRAFT[0], DRAFT[-1]), np.clip(mark.verify, VERIFY[0], VERIFY[-1])
-            ax.plot(*at_edge, "o", color="white", markeredgecolor=INK, markersize=11, clip_on=False)
-            ax.annotate(str(number), at_edge, ha="center", va="center", fontsize=8, annotation_clip=False)
-    names = [f"{number}  {mark.title}" for number, mark in enumerate(when.machines, start=1)]
-    figure.text(0.01, -0.01, "\n".join(names), ha="left", va="top", fontsize=8, color=SOFT)
+        for (x, y), numbers in places_of(when.machines).items():
+            ax.plot(x, y, "o", color=INK, markersize=4.5, clip_on=False, zorder=3)
+            ax.annotate(numbers, (x, y), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=9,
+                        fontweight="bold", annotation_clip=False)
+    names = [f"{number}: {mark.title}" for number, mark in enumerate(when.machines, start=1)]
+    figure.suptitle("   ".join(names), x=0.01, ha="left", fontsize=8.5, color=SOFT, wrap=True)
     return figure
+
+
+def places_of(machines: Sequence[Machine]) -> dict[tuple[float, float], str]:
+    """Place in the plane, at its edge where a machine lies outside -> the numbers of the machines there, from 1."""
+    places: dict[tuple[float, float], list[str]] = {}
+    for number, machine in enumerate(machines, start=1):
+        x, y = (float(np.clip(at, grid[0], grid[-1]))
+                for at, grid in ((machine.draft, DRAFT), (machine.verify, VERIFY)))
+        near = next((place for place in places if abs(np.log(x / place[0])) < 0.1 and abs(y - place[1]) < 0.05), (x, y))
+        places.setdefault(near, []).append(str(number))
+    return {place: ", ".join(numbers) for place, numbers in places.items()}
 
 
 def _costs(cell: Summary | None) -> NDArray[np.float64] | None:

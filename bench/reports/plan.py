@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from bench.reports.analyses import COVERAGE
 from bench.reports.analyses.meanings import agreement_of
 from bench.reports.choice import chosen_rows
+from bench.reports.machines import FORWARDS, on_machines, sizes_of
 from bench.reports.overrides import Selection, key_of, of_points
 from bench.reports.own_rule import lacking_rule, taken_by, takes_rule, with_rule
 from bench.reports.steps import Step, with_files
 from bench.run.session import Session
 from results.metrics.catalog import JUDGED, TIMED
+from results.metrics.cost_check import stated
 from results.metrics.paired import by_item
 from results.metrics.tau_gain import PARTS
 from results.metrics.trace_metrics import trace_metrics
@@ -121,7 +123,10 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
     overrides = of_points(overrides)
     check_overrides(spec, overrides)
     lacking = lacking_models(spec, hydra, overrides) or lacking_rule(spec, overrides)
-    plan, untimed = Plan(spec, {}, {}), [] if TIMED & set(spec.metrics()) else ["timed=0"]
+    cost = next((line for line in overrides if key_of(line) == "cost"), None)
+    spec = on_machines(spec, hydra, cost)
+    overrides = [line for line in overrides if line != cost]
+    plan, untimed = Plan(spec, {}, {}), [] if TIMED & set(spec.metrics()) and cost is None else ["timed=0"]
     for point in spec.points():
         no_cell = next((entry.no_cell for entry in spec.entries(point.coords).values() if entry.no_cell), "")
         if reason := no_cell or lacking:
@@ -198,9 +203,14 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec, asked: f
             audited = {name: value for name, value in (folder.record(COVERAGE) or {}).items()
                        if name in Summary.model_fields and name != "asked"}
             summary = summary.with_values(**trace_metrics([traces], tokens, cell.decoding.temperature), **audited)
+        if set(FORWARDS) & set(spec.metrics()):
+            summary = summary.with_values(**sizes_of(cell, [pair.sample for pair in pairs]))
         if summary.judge is not None:
             summary = summary.with_values(**summary.judge.metrics())
-        measured = Outcome.measured(summary, traces if spec.trace else None, conditions_of(cell, summary, folder),
+        conditions = conditions_of(cell, summary, folder)
+        if session.settings.cost is not None:
+            conditions = replace(conditions, machine=stated(session.settings.cost), sessions=())
+        measured = Outcome.measured(summary, traces if spec.trace else None, conditions,
                                     items, unjudged(cell, spec, session))
         return replace(measured, notes=notes)
     if summary is not None or folder.failure():

@@ -1,4 +1,4 @@
-"""The clocks of a cell on the machine of a cost profile, its own and that of plain decoding."""
+"""Cells on the machine of a cost profile: their clocks, and their folders as if they had been timed there."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bench.run.requested_cell import RequestedCell
 from methods import registry
 from results.metrics.cost import Clock, Forwards, Profile, modelled, plain_clock
+from results.metrics.summary import summarise
 from results.store.compared import Compared
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from results.store.cells import Store
     from results.store.sample import FailedSample
+    from results.store.summary import Summary
+    from results.store.timed import Timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +51,28 @@ def forwards_of(config: Mapping[str, Any]) -> Forwards:
     options = {name: value for name, value in config["drafter"].items() if name != "name"}
     drafter = registry.drafter(config["drafter"]["name"])(**options)
     return partial(drafter.forwards, config["draft"]["length"])
+
+
+class PricedCell(RequestedCell):
+    """Reads as if all prompts had been timed on the machine of a cost profile, and none on this one."""
+
+    def __init__(self, cell: Cell, store: Store, profile: Profile) -> None:
+        super().__init__(cell, store, cell.name)
+        self._profile = profile
+
+    def compared(self) -> list[Compared | FailedSample]:
+        """As `RequestedCell.compared`, with the modelled clock. Raises StoreError also for what cannot be priced."""
+        untimed = self.untimed()
+        return Clocks.of(self._profile, self.cell.model_dump(mode="json")).modelled(untimed)
+
+    def timed(self) -> list[Timed]:
+        """The modelled clock of every answered prompt. Raises StoreError."""
+        return [pair.timed for pair in self.compared() if isinstance(pair, Compared) and pair.timed is not None]
+
+    def summary(self) -> Summary | None:
+        """The metrics of the prompts asked for, their speeds on that machine; None while one is missing. What was
+        timed here, phases among it, is left out. Raises StoreError."""
+        if self.stored_summary() is None or len(records := self.compared()) < len(self.ids):
+            return None
+        task = self.cell.load_task()
+        return summarise(records, metric=task.metric, proportion=task.proportion).with_values(asked=self.cell.n)

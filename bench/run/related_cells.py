@@ -5,13 +5,14 @@ and the same method at temperature 0 and with the other q_mode, where those cell
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from bench.run.requested_cell import requested_cell
+from bench.run.requested_cell import RequestedCell, requested_cell
 from methods import registry
 from results.metrics.answer_cost import lossless_pass_ratio
 from results.metrics.curve import TEMPERATURES, Counts
@@ -33,17 +34,19 @@ GAINS = "tau_gain"
 
 def add_cross_cell_metrics(cells: Sequence[Cell], store: Store) -> None:
     """Add to the summaries of measured cells the metrics that compare them with other cells of the store."""
+    folder_of = partial(requested_cell, store=store)
     for asked in {cell.name: cell for cell in cells}.values():
-        cell = requested_cell(asked, store).cell
-        folder = requested_cell(cell, store)
-        if (summary := compared_summary(cell, store)) is not None and summary != folder.stored_summary():
+        cell = folder_of(asked).cell
+        folder, summary = folder_of(cell), compared_summary(cell, store, folder_of)
+        if summary is not None and summary != folder.stored_summary():
             folder.write_summary(summary)
 
 
-def compared_summary(cell: Cell, store: Store) -> Summary | None:
+def compared_summary(cell: Cell, store: Store, folder_of: Callable[[Cell], RequestedCell]) -> Summary | None:
     """The summary of the prompts that the cell asks for, with the metrics that compare it with its repeats, with its
-    control cells and with the lossless rule. None while prompts are missing. Raises StoreError."""
-    summary = requested_cell(cell, store).summary()
+    control cells and with the lossless rule; speeds are those that the folders of `folder_of` have. None while prompts
+    are missing. Raises StoreError."""
+    summary = folder_of(cell).summary()
     if summary is None:
         return None
     values: dict[str, Any] = {}
@@ -51,7 +54,7 @@ def compared_summary(cell: Cell, store: Store) -> Summary | None:
     if len(runs) > 1:
         values |= diversity([sample for run in runs for sample in run])
     for name, control in control_cells(cell):
-        other = requested_cell(control, store).summary()
+        other = folder_of(control).summary()
         if other is not None:
             values |= {f"{name}_{metric}": getattr(other, metric) for metric in TWIN_METRICS}
     return summary.without(GAINS).with_values(**values, **over_lossless(cell, store))

@@ -6,6 +6,7 @@ order of timing, without a gap: a random sample of the n, whatever else was time
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -96,8 +97,14 @@ class RequestedCell(CellFolder):
     def compared(self) -> list[Compared | FailedSample]:
         """The requested prompts beside their baseline, without those that either has not tried yet; what
         failed in either has failed. Raises StoreError."""
-        baselines = {record.id: record for record in self.baseline.samples()}
-        return compare(self.samples(), baselines, {row.id: row for row in self.timed()})
+        return self._beside({row.id: row for row in self.timed()})
+
+    def untimed(self) -> list[Compared | FailedSample]:
+        """As `compared`, without what any clock said."""
+        return self._beside({})
+
+    def _beside(self, timed: Mapping[str, Timed]) -> list[Compared | FailedSample]:
+        return compare(self.samples(), {record.id: record for record in self.baseline.samples()}, timed)
 
     def summary(self) -> Summary | None:
         """The metrics of the prompts asked for; None while one of them is missing. Raises StoreError.

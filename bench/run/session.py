@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bench.run.console import console
+from bench.run.cost_clock import PricedCell
 from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
 from bench.run.related_cells import (
     GAINS,
@@ -84,8 +85,9 @@ class Session:
                 self.logbook.log_cell(self.folder(cell), summary)
 
     def folder(self, cell: Cell) -> RequestedCell:
-        """The cell's folder, restricted to the prompts that the cell asks for."""
-        return requested_cell(cell, self.store)
+        """The cell's folder, restricted to the prompts that the cell asks for; with `cost`, on that machine."""
+        cost = self.settings.cost
+        return requested_cell(cell, self.store) if cost is None else PricedCell(cell, self.store, cost)
 
     def repeats(self, cell: Cell) -> list[list[Sample]]:
         """The samples of the cell and of its repeats. Raises StoreError."""
@@ -132,8 +134,8 @@ class Session:
         """The summary of the prompts asked for, with the metrics that compare cells. Raises StoreError."""
         folder = self.folder(cell)
         summary = folder.summary()
-        if summary is not None and summary != folder.stored_summary():
-            summary = compared_summary(cell, self.store)  # another command asked for another n since
+        if summary is not None and summary != folder.stored_summary():  # another n since, or another machine
+            summary = compared_summary(cell, self.store, self.folder)
         return None if summary is None else folder.shown(summary)
 
     def problem(self, cell: Cell) -> str | None:

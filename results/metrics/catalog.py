@@ -128,6 +128,9 @@ _ANSWER = (
            "Median over prompts of the passes saved in each."),
     Metric("pass_ratio_strict", "Passes saved over lossless", "×", 2, "higher",
            "Target passes of the lossless rule on the same drafter over own, sum over sum."),
+    Metric("nodes_per_cycle", "Nodes", "", 1, None, "Draft tokens that the target verifies in a cycle, on average."),
+    Metric("forwards_per_cycle", "Draft forwards", "", 1, None,
+           "Forwards of the drafter's own model in a cycle, on average."),
     Metric("cap_hit_share", "Cap hits", "%", 1, "lower",
            "Answers of which a turn ended at the length limit, over all. A limit hides length, and an unfinished "
            "answer counts as wrong. Interval: Wilson."),

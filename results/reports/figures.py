@@ -35,6 +35,11 @@ class _Figure(Frozen, ABC):
     models: ClassVar[tuple[str, ...]] = ()
     panels: tuple[str, ...] = ()
 
+    @property
+    def intervals(self) -> bool:
+        """Whether intervals are drawn."""
+        return bool(self.metrics())
+
     @abstractmethod
     def axes(self) -> list[str]:
         """The axes that play a part, each as often as it is used."""
@@ -266,6 +271,10 @@ class When(_Figure):
 
     def metrics(self) -> list[str]:
         return ["pass_ratio", "nodes_per_cycle", "forwards_per_cycle"]
+
+    @property
+    def intervals(self) -> bool:
+        return False
 
     def check(self, axes: Axes) -> None:
         if unknown := sorted(set(self.lossless) - {entry.label for entry in axes.get(self.series, ())}):

@@ -144,6 +144,8 @@ class Summary(BaseModel):
     length_ratio_ci95: Interval | None = None
     length_ratio_median: float | None = None
     length_ratio_median_ci95: Interval | None = None
+    nodes_per_cycle: float | None = None
+    forwards_per_cycle: float | None = None
     pass_ratio: float | None = None
     pass_ratio_ci95: Interval | None = None
     pass_ratio_median: float | None = None
