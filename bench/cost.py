@@ -7,12 +7,16 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import yaml
 from rich.table import Table
 
 from bench.config.command import run_yaml_command
+from bench.config.compose import composer
+from bench.config.paths import CONF
 from bench.config.section import Section, validated
 from bench.config.settings import Folder, profile_of
 from bench.run.console import console
@@ -21,6 +25,7 @@ from results.metrics.cost_check import Seconds, check_of, speedup, stated
 from results.store.cells import Store
 from results.store.compared import Compared, compare
 from results.store.errors import StoreError
+from results.store.files import check_writable, replace_text
 
 if TYPE_CHECKING:
     from results.metrics.cost import Profile
@@ -81,6 +86,29 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
         yield Row(folder.key, group, config["rule"]["name"] in LOSSLESS_RULES, content.summary.tau, value, interval,
                   speedup(Seconds.of([pair for pair in there if pair.id in timed]))[0] if here else None,
                   speedup(Seconds.of(here))[0] if here else None)
+
+
+def write_profile(to: Path, overrides: Sequence[str], prompts: int, batches: Sequence[int],
+                  check: Path | None) -> None:
+    """Measure the profile of a pair on this machine and write it; with `check`, also how well it predicts the timed
+    cells of that store. A path that is not absolute lies in conf. Raises ValueError, ModelError, StoreError."""
+    from bench.run.cost_profile import measure
+
+    file = CONF / to
+    if file.suffix != ".yaml":
+        raise ValueError(f"to={to}: must be a YAML file, such as to=cost/mine.yaml")
+    check_writable(file.parent, "to")
+    if check is not None and not check.is_dir():
+        raise ValueError(f"--check {check}: no such folder; give the store of a run on this machine")
+    with composer() as hydra:
+        profile = measure(hydra, overrides, prompts, batches, lambda text: print(text, flush=True))
+    if check is not None:
+        pair = next(iter(profile.sources)).partition("pair=")[2].split(" ")[0] or "tiny"
+        found = [row for row in rows(Store(check), profile, "") if row.group.startswith(f"{pair},")]
+        profile = profile.model_copy(update={"check": check_of([(row.predicted, row.measured) for row in found])})
+    plain = yaml.safe_dump(profile.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120)
+    replace_text(file, f"# python -m bench.cost cost={file.stem}\n{plain}")
+    print(f"written: {file}; {stated(profile)}")
 
 
 def run(config: Mapping[str, Any]) -> int:

@@ -9,7 +9,9 @@ The overrides are those of `python -m bench`; the default is pair=synthetic_8b m
   serving     time to the first token, p50 and p95 of the time between cycles, the peak memory
   batch       tokens/s of both on the task's prompts, 1, 2, 4 … --batch rows, and the first batch without a gain
 The table, its environment and the roofline of the target (tokens/s against tokens of one forward, beside what copies
-and matrix products allow) are written to results/measured/engine_<pair>."""
+and matrix products allow) are written to results/measured/engine_<pair>.
+
+With to=cost/NAME.yaml it measures a cost profile of the pair instead, and writes it there in conf (docs/cost.md)."""
 
 from __future__ import annotations
 
@@ -57,6 +59,8 @@ class Microbench(Options):
     repeats  runs behind each median.
     batch    the largest batch.
     out      folder of the table; None: results/measured/engine_<pair>.
+    to       file of a cost profile, which is then measured instead.
+    prompts, batches, check  of the profile: prompts of each method, batches, a store whose timed cells check it.
     """
 
     context: PositiveInt
@@ -64,6 +68,10 @@ class Microbench(Options):
     repeats: PositiveInt
     batch: PositiveInt
     out: Path | None
+    to: Path | None
+    prompts: PositiveInt
+    batches: tuple[PositiveInt, ...]
+    check: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +269,12 @@ def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, override
 
 
 def run(options: Microbench, overrides: Sequence[str]) -> None:
-    """Measure, write and print the table. Raises ValueError, ModelError."""
+    """Measure, write and print the table, or a cost profile. Raises ValueError, ModelError."""
+    if options.to is not None:
+        from bench.cost import write_profile
+
+        write_profile(options.to, overrides, options.prompts, options.batches, options.check)
+        return
     opened = composed(overrides)
     folder = options.out or Path("results", "measured", f"engine_{opened.cell.pair.name}")
     check_writable(folder, "--out")
@@ -291,8 +304,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", default=20, help="runs behind each median")
     parser.add_argument("--batch", default=128, help="the largest batch")
     parser.add_argument("--out", help="folder of the table (results/measured/engine_<pair>)")
+    parser.add_argument("--prompts", default=6, help="to=: prompts of each method")
+    parser.add_argument("--batches", default="1", help="to=: batches, such as 1,4,16")
+    parser.add_argument("--check", help="to=: a store of timed cells of this machine, which the profile then predicts")
     given = vars(parser.parse_intermixed_args(argv))
-    overrides = given.pop("overrides")
+    overrides = [line for line in given.pop("overrides") if not line.startswith("to=")]
+    given |= {"to": next((line[3:] for line in argv or sys.argv[1:] if line.startswith("to=")), None),
+              "batches": given["batches"].split(",")}
     return run_command(lambda: run(Microbench.from_args(given), overrides))
 
 
