@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import yaml
+from pydantic import PositiveInt
+from rich.console import Console
 from rich.table import Table
 
-from bench.config.command import run_yaml_command
-from bench.config.compose import composer
-from bench.config.paths import CONF
-from bench.config.section import Section, validated
-from bench.config.settings import Folder, profile_of
-from bench.run.console import console
+from bench.config.command import Options, StoreOptions, run_command, run_yaml_command
+from bench.config.settings import profile_of
 from bench.run.cost_clock import Clocks
 from results.metrics.cost_check import Seconds, check_of, speedup, stated
 from results.store.cells import Store
 from results.store.compared import Compared, compare
 from results.store.errors import StoreError
 from results.store.files import check_writable, replace_text
+from results.store.reasons import Arguments
 
 if TYPE_CHECKING:
     from results.metrics.cost import Profile
@@ -35,10 +34,9 @@ if TYPE_CHECKING:
 LOSSLESS_RULES = ("lossless", "block", "traversal")
 
 
-class Cost(Section):
+class Cost(StoreOptions):
     """conf/cost.yaml, which explains every field."""
 
-    store: Folder
     cells: str
     summary: Literal["table", "json"]
 
@@ -88,23 +86,48 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
                   speedup(Seconds.of(here))[0] if here else None)
 
 
-def write_profile(to: Path, overrides: Sequence[str], prompts: int, batches: Sequence[int],
-                  check: Path | None) -> None:
-    """Measure the profile of a pair on this machine and write it; with `check`, also how well it predicts the timed
-    cells of that store. A path that is not absolute lies in conf. Raises ValueError, ModelError, StoreError."""
+class Measuring(Options):
+    """Options of `python -m bench.microbench to=FILE`.
+
+    to       file of the profile, in conf unless its path is absolute.
+    prompts  of each method.
+    batches  rows that decode together.
+    check    a store of timed cells of this machine, which the profile then predicts.
+    """
+
+    to: Path
+    prompts: PositiveInt
+    batches: tuple[PositiveInt, ...]
+    check: Path | None
+
+
+def measure_profile(argv: Sequence[str] | None = None) -> int:
+    """Measure the profile of a pair on this machine and write it. Exit status: 0 done, 2 the command is wrong."""
+    parser = Arguments(prog="python -m bench.microbench", description=__doc__)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--prompts", default=6)
+    parser.add_argument("--batches", default="1")
+    parser.add_argument("--check")
+    given = vars(parser.parse_intermixed_args(argv))
+    overrides = given.pop("overrides")
+    given |= {"batches": given["batches"].split(","), "to": next(line[3:] for line in overrides if line[:3] == "to=")}
+    own = [line for line in overrides if not line.startswith("to=")]
+    return run_command(lambda: write_profile(Measuring.from_args(given), own))
+
+
+def write_profile(options: Measuring, overrides: Sequence[str]) -> None:
+    """Raises ValueError, ModelError, StoreError."""
     from bench.run.cost_profile import measure
 
-    file = CONF / to
+    file = Path("conf") / options.to
     if file.suffix != ".yaml":
-        raise ValueError(f"to={to}: must be a YAML file, such as to=cost/mine.yaml")
+        raise ValueError(f"to={options.to}: must be a YAML file, such as to=cost/mine.yaml")
     check_writable(file.parent, "to")
-    if check is not None and not check.is_dir():
-        raise ValueError(f"--check {check}: no such folder; give the store of a run on this machine")
-    with composer() as hydra:
-        profile = measure(hydra, overrides, prompts, batches, lambda text: print(text, flush=True))
-    if check is not None:
-        pair = next(iter(profile.sources)).partition("pair=")[2].split(" ")[0] or "tiny"
-        found = [row for row in rows(Store(check), profile, "") if row.group.startswith(f"{pair},")]
+    if options.check is not None and not options.check.is_dir():
+        raise ValueError(f"--check {options.check}: no such folder; give the store of a run on this machine")
+    pair, profile = measure(overrides, options.prompts, options.batches, lambda text: print(text, flush=True))
+    if options.check is not None:
+        found = [row for row in rows(Store(options.check), profile, "") if row.group.startswith(f"{pair},")]
         profile = profile.model_copy(update={"check": check_of([(row.predicted, row.measured) for row in found])})
     plain = yaml.safe_dump(profile.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120)
     replace_text(file, f"# python -m bench.cost cost={file.stem}\n{plain}")
@@ -113,24 +136,23 @@ def write_profile(to: Path, overrides: Sequence[str], prompts: int, batches: Seq
 
 def run(config: Mapping[str, Any]) -> int:
     """Print the table. Raises ValueError, StoreError, one line."""
-    settings = validated(Cost, {name: config[name] for name in Cost.model_fields if name in config}, "")
-    if not settings.store.dir.is_dir():
-        raise ValueError(f"store.dir={settings.store.dir}: no such folder; give the store of a run")
-    profile = profile_of(config)
+    settings, profile = Cost.from_args({name: config[name] for name in config if name != "cost"}), profile_of(config)
+    store = settings.opened()
     if profile is None:
         raise ValueError("cost=null: names no machine; give cost=NAME, a file of conf/cost")
-    found = list(rows(Store(settings.store.dir), profile, settings.cells))
+    found = list(rows(store, profile, settings.cells))
     if not found:
-        raise ValueError(f"store.dir={settings.store.dir}: no complete cell with a draft"
+        raise ValueError(f"store.dir={store.root}: no complete cell with a draft"
                          + (f" whose name contains {settings.cells!r}" if settings.cells else ""))
     if settings.summary == "json":
         for row in found:
             print(json.dumps(asdict(row)))
         return 0
-    console().print(table(found), highlight=False)
-    console().print(stated(profile), highlight=False, markup=False, soft_wrap=True)
+    console = Console()
+    console.print(table(found), highlight=False)
+    console.print(stated(profile), highlight=False, markup=False, soft_wrap=True)
     if check := check_of([(row.predicted, row.measured) for row in found]):
-        console().print(f"predicted ÷ measured on the timed prompts of {check.cells} cells: median {check.median:.3f}, "
+        console.print(f"predicted ÷ measured on the timed prompts of {check.cells} cells: median {check.median:.3f}, "
                         f"90% of them {check.low:.3f} to {check.high:.3f}", highlight=False, soft_wrap=True)
     return 0
 

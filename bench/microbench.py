@@ -9,9 +9,8 @@ The overrides are those of `python -m bench`; the default is pair=synthetic_8b m
   serving     time to the first token, p50 and p95 of the time between cycles, the peak memory
   batch       tokens/s of both on the task's prompts, 1, 2, 4 … --batch rows, and the first batch without a gain
 The table, its environment and the roofline of the target (tokens/s against tokens of one forward, beside what copies
-and matrix products allow) are written to results/measured/engine_<pair>.
-
-With to=cost/NAME.yaml it measures a cost profile of the pair instead, and writes it there in conf (docs/cost.md)."""
+and matrix products allow) are written to results/measured/engine_<pair>. With to=cost/NAME.yaml a cost profile of the
+pair is measured instead and written there, in conf (docs/cost.md; --prompts, --batches and --check are its options)."""
 
 from __future__ import annotations
 
@@ -59,8 +58,6 @@ class Microbench(Options):
     repeats  runs behind each median.
     batch    the largest batch.
     out      folder of the table; None: results/measured/engine_<pair>.
-    to       file of a cost profile, which is then measured instead.
-    prompts, batches, check  of the profile: prompts of each method, batches, a store whose timed cells check it.
     """
 
     context: PositiveInt
@@ -68,21 +65,11 @@ class Microbench(Options):
     repeats: PositiveInt
     batch: PositiveInt
     out: Path | None
-    to: Path | None
-    prompts: PositiveInt
-    batches: tuple[PositiveInt, ...]
-    check: Path | None
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One measured quantity.
-
-    what      its name.
-    value     in `unit`.
-    unit      of the value.
-    relative  the value relative to another, in words.
-    """
+    """One measured quantity: its name, its value in `unit`, and the value relative to another, in words."""
 
     what: str
     value: float
@@ -269,12 +256,7 @@ def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, override
 
 
 def run(options: Microbench, overrides: Sequence[str]) -> None:
-    """Measure, write and print the table, or a cost profile. Raises ValueError, ModelError."""
-    if options.to is not None:
-        from bench.cost import write_profile
-
-        write_profile(options.to, overrides, options.prompts, options.batches, options.check)
-        return
+    """Measure, write and print the table. Raises ValueError, ModelError."""
     opened = composed(overrides)
     folder = options.out or Path("results", "measured", f"engine_{opened.cell.pair.name}")
     check_writable(folder, "--out")
@@ -296,6 +278,10 @@ def run(options: Microbench, overrides: Sequence[str]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
+    if any(line.startswith("to=") for line in (sys.argv[1:] if argv is None else argv)):
+        from bench.cost import measure_profile
+
+        return measure_profile(argv)
     parser = Arguments(prog="python -m bench.microbench", description=__doc__,
                        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
@@ -304,13 +290,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", default=20, help="runs behind each median")
     parser.add_argument("--batch", default=128, help="the largest batch")
     parser.add_argument("--out", help="folder of the table (results/measured/engine_<pair>)")
-    parser.add_argument("--prompts", default=6, help="to=: prompts of each method")
-    parser.add_argument("--batches", default="1", help="to=: batches, such as 1,4,16")
-    parser.add_argument("--check", help="to=: a store of timed cells of this machine, which the profile then predicts")
     given = vars(parser.parse_intermixed_args(argv))
-    overrides = [line for line in given.pop("overrides") if not line.startswith("to=")]
-    given |= {"to": next((line[3:] for line in argv or sys.argv[1:] if line.startswith("to=")), None),
-              "batches": given["batches"].split(",")}
+    overrides = given.pop("overrides")
     return run_command(lambda: run(Microbench.from_args(given), overrides))
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from scipy.optimize import isotonic_regression, nnls
 
+from bench.config.compose import composer
 from bench.run.answer import context, limits_of, stream_name
 from bench.run.models import ModelPool
 from bench.run.threads import use_threads
@@ -55,13 +56,14 @@ class Size:
     forwards: tuple[int, ...]
 
 
-def measure(hydra: Composer, overrides: Sequence[str], prompts: int, batches: Sequence[int],
-            say: Callable[[str], None]) -> Profile:
-    """The profile of a pair on this machine. Raises ConfigError, ModelError, TaskError."""
+def measure(overrides: Sequence[str], prompts: int, batches: Sequence[int],
+            say: Callable[[str], None]) -> tuple[str, Profile]:
+    """The name of a pair, and its profile on this machine. Raises ConfigError, ModelError, TaskError."""
     pool = ModelPool()
     times: dict[tuple[bool, int], dict[Size, dict[str, float]]] = {}
     for temperature in (1, 0):
-        methods = list(_methods(hydra, [*overrides, f"decoding.temperature={temperature}"], pool))
+        with composer() as hydra:
+            methods = list(_methods(hydra, [*overrides, f"decoding.temperature={temperature}"], pool))
         use_threads(methods[0][0].engine)
         for batch in sorted({1, *batches}):
             turns = [(cell, method) for cell, method in methods if batch == 1 or (
@@ -70,7 +72,7 @@ def measure(hydra: Composer, overrides: Sequence[str], prompts: int, batches: Se
             times[not temperature, batch] = _times(turns, prompts, batch)
     cell, threads = methods[0][0], torch.get_num_threads()
     together = {batch: [*times[False, batch].items(), *times[True, batch].items()] for _, batch in times}
-    return Profile(
+    return cell.pair.name, Profile(
         title=f"{cell.environment([])['cpu']['model']}, {threads} threads, {cell.pair.name} in {cell.engine.dtype}",
         obtained="measured", sources=[f"python -m bench.microbench {' '.join(overrides)}"],
         target={batch: _verification(spent) for batch, spent in together.items()},
