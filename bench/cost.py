@@ -130,7 +130,7 @@ def write_profile(options: Measuring, overrides: Sequence[str]) -> None:
         found = [row for row in rows(Store(options.check), profile, "") if row.group.startswith(f"{pair},")]
         profile = profile.model_copy(update={"check": check_of([(row.predicted, row.measured) for row in found])})
     plain = yaml.safe_dump(profile.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120)
-    replace_text(file, f"# python -m bench.cost cost={file.stem}\n{plain}")
+    replace_text(file, f"# python -m bench report=controls cost={file.stem}\n{plain}")
     print(f"written: {file}; {stated(profile)}")
 
 

@@ -25,9 +25,9 @@ from results.reports.workload import Workload
 from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 
-OWN_COMMANDS = {"answers.yaml", "calibrate.yaml", "dashboard.yaml", "exchange.yaml", "margins.yaml", "merge.yaml",
-                "mismatches.yaml",
-                "status.yaml", "train_heads.yaml", "train_judge.yaml", "train_pair.yaml", "view.yaml"}
+OWN_COMMANDS = {"answers.yaml", "calibrate.yaml", "cost.yaml", "dashboard.yaml", "exchange.yaml", "margins.yaml",
+                "merge.yaml", "mismatches.yaml", "status.yaml", "train_heads.yaml", "train_judge.yaml",
+                "train_pair.yaml", "view.yaml"}
 OWN_FOLDERS = {"recipe"}
 """Of commands beside bench."""
 FILES = sorted(path for path in CONF.rglob("*.yaml")
