@@ -35,7 +35,7 @@ TREES = tuple((f"drafter.total={total}", f"drafter.depth={depth}", f"drafter.top
               for total, depth, width in ((16, 3, 4), (32, 5, 8), (64, 6, 10)))
 SHAPES: Mapping[str, Sequence[Sequence[str]]] = {
     "model": [[length] for length in CHAINS], "early_exit": [[length] for length in CHAINS],
-    "prompt_lookup": [[length] for length in CHAINS], "medusa": [[]], "eagle": [[]], "lookahead": [[]],
+    **{name: [[length] for length in CHAINS] for name in ("prompt_lookup", "suffix")}, "medusa": [[]], "eagle": [[]], "lookahead": [[]],
     **{name: [*(["drafter.tree=chain", length] for length in CHAINS), *TREES] for name in ("eagle3", "eagle2", "hass")}}
 """Drafter -> overrides of the drafts whose cycles are timed."""
 JUDGED = ("drafter=eagle3 drafter.tree=chain draft.length=3", f"drafter=eagle3 {' '.join(TREES[1])}",

@@ -58,6 +58,8 @@ class DynamicDrafter(StopsEarly):
         return self.nodes(length) - 1 if self.tree == "sampled" else 0
 
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
+        if self.chain:
+            return self.chain_forwards(length, levels)
         if self.tree == "sampled":
             return regular(tuple(self.branching), length).inner
         shape = self.shape(length)

@@ -154,3 +154,7 @@ class StopsEarly(Drafter):
         if self.stop_below and not self.chain:
             raise ValueError("stop_below applies only to chains; leave out the tree or stop_below")
         return self
+
+    def chain_forwards(self, length: int, levels: int) -> tuple[int, ...]:
+        """`forwards` of a chain: a draft that ends early has read the context of the token that it leaves out."""
+        return (1,) * (min(length, levels + 1) if self.stop_below else length)

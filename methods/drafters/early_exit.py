@@ -49,7 +49,7 @@ class EarlyExit(StopsEarly):
         return length
 
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
-        return (1,) * length
+        return self.chain_forwards(length, levels)
 
     def check_target(self, target: LanguageModel) -> None:
         if self.exit_layer >= target.layers:

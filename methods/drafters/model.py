@@ -57,8 +57,8 @@ class ModelDrafter(StopsEarly):
         return self.nodes(length) - 1
 
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
-        if self.chain:  # a draft that ends early has read the token that it then leaves out
-            return (1,) * min(length, levels + 1 if self.stop_below else length)
+        if self.chain:
+            return self.chain_forwards(length, levels)
         return (1, *accumulate(regular(tuple(self.branching), length).inner[1:]))
 
     def start(self, target: LanguageModel, model: LanguageModel, settings: DraftSettings,

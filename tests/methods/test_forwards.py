@@ -19,6 +19,7 @@ from tests.helpers.tiny_models import language_model
 
 CASES = [
     ("model", {}, 4), ("model", {"branching": [2, 2]}, 3), ("model", {"stop_below": 0.3}, 4), ("early_exit", {}, 3),
+    ("early_exit", {"stop_below": 0.02}, 4), ("eagle3", {"tree": "chain", "stop_below": 0.03}, 4), ("suffix", {}, 3),
     ("eagle3", SMALL, 3), ("eagle3", {"tree": "chain"}, 1), ("eagle3", {"tree": "chain"}, 4),
     ("eagle2", {"tree": "sampled", "branching": [3, 2]}, 4), ("hass", SMALL, 3), ("eagle", OPTIONS["eagle"], 3),
     ("medusa", OPTIONS["medusa"], 3), ("prompt_lookup", {}, 3), ("none", {}, 3), ("lookahead", OPTIONS["lookahead"], 3)]
