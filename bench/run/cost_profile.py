@@ -34,8 +34,8 @@ CHAINS = ("draft.length=1", "draft.length=3", "draft.length=7")
 TREES = tuple((f"drafter.total={total}", f"drafter.depth={depth}", f"drafter.top_k={width}")
               for total, depth, width in ((16, 3, 4), (32, 5, 8), (64, 6, 10)))
 SHAPES: Mapping[str, Sequence[Sequence[str]]] = {
-    "model": [[length] for length in CHAINS], "early_exit": [[length] for length in CHAINS],
-    **{name: [[length] for length in CHAINS] for name in ("prompt_lookup", "suffix")}, "medusa": [[]], "eagle": [[]], "lookahead": [[]],
+    **{name: [[length] for length in CHAINS] for name in ("model", "early_exit", "prompt_lookup", "suffix")},
+    "medusa": [[]], "eagle": [[]], "lookahead": [[]],
     **{name: [*(["drafter.tree=chain", length] for length in CHAINS), *TREES] for name in ("eagle3", "eagle2", "hass")}}
 """Drafter -> overrides of the drafts whose cycles are timed."""
 JUDGED = ("drafter=eagle3 drafter.tree=chain draft.length=3", f"drafter=eagle3 {' '.join(TREES[1])}",

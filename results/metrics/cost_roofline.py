@@ -68,7 +68,8 @@ class Roofline(Frozen):
             title=self.title, obtained="roofline", sources=self.sources, rest=Linear(cycle=0.0),
             target={batch: {tokens: self._seconds(self.target, tokens, batch) for tokens in TOKENS}
                     for batch in BATCHES},
-            sampled=Costs(drafts={**drafts, "prompt_lookup": free, "suffix": free, "lookahead": free}, accept={ANY: node}))
+            sampled=Costs(drafts={**drafts, **dict.fromkeys(("prompt_lookup", "suffix", "lookahead"), free)},
+                          accept={ANY: node}))
 
     def _seconds(self, shape: Shape, tokens: int, batch: int) -> float:
         bytes_read = shape.weights + batch * self.context * shape.cached
