@@ -66,7 +66,7 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
     keys = [entry.key for entry in store.entries() if entry.complete and part in entry.key]
     for content in store.contents(keys):
         config, folder = content.config, store.cell(content.entry.key)
-        if config["drafter"]["name"] == "none" or content.summary is None:
+        if config["drafter"]["name"] == "none":
             continue
         base = {record.id: record for record in store.cell(config["baseline"]).samples()}
         records = compare(folder.samples(), base, {row.id: row for row in folder.timed()})
@@ -81,7 +81,7 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
         timed = {pair.id for pair in here}
         value, interval = speedup(Seconds.of(there))
         group = f"{config['pair']['name']}, {config['task']['name']}, T = {config['decoding']['temperature']:g}"
-        yield Row(folder.key, group, config["rule"]["name"] in LOSSLESS_RULES, content.summary.tau, value, interval,
+        yield Row(folder.key, group, config["rule"]["name"] in LOSSLESS_RULES, content.summary["tau"], value, interval,
                   speedup(Seconds.of([pair for pair in there if pair.id in timed]))[0] if here else None,
                   speedup(Seconds.of(here))[0] if here else None)
 

@@ -39,5 +39,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    former = {yaml: name for name, (yaml, _) in COMMANDS.items()}.get(sys.modules["__main__"].__spec__.name[6:])
+    spec = sys.modules["__main__"].__spec__
+    former = {yaml: name for name, (yaml, _) in COMMANDS.items()}.get(spec.name[6:] if spec else "")
     sys.exit(main([*([former] if former else []), *sys.argv[1:]]))

@@ -23,7 +23,7 @@ class Seconds(NamedTuple):
     @classmethod
     def of(cls, pairs: Iterable[Compared]) -> Self:
         """Of the prompts that have a clock."""
-        runs = [pair.timed.arms for pair in pairs if pair.timed is not None]
+        runs = [pair.timed.runs for pair in pairs if pair.timed is not None]
         own, base = (np.array([run[arm].prefill_s + run[arm].decode_s for run in runs]) for arm in (0, 1))
         return cls(own, base)
 
