@@ -140,7 +140,7 @@ def test_a_draft_that_stops_early_has_the_same_answers_in_any_batch(sampling, dr
         tau[stop] = sum(len(g.output_ids) - 1 for g in one) / sum(len(g.committed) for g in one)
         if sampling.greedy:
             assert [g.output_ids for g in one] == [reference(method.target, ids) for ids in token_rows]
-    assert tau[0.0] >= tau[0.25] >= tau[1.0] == 1 and tau[1e-9] > 1
+    assert tau[0.0] >= tau[0.25] >= tau[1.0] == 1
     if sampling.greedy or drafter == "model":  # a head's sampled chain that never stops draws as it did
         assert tau[1e-9] == tau[0.0]
     assert drafter != "model" or tau[0.0] > tau[0.25] > 1
