@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 LOSSLESS_RULES = ("lossless", "block", "traversal")
+WIDTH = 170
+"""Characters of a line where the output is no terminal."""
 
 
 class Cost(StoreOptions):
@@ -148,7 +150,7 @@ def run(config: Mapping[str, Any]) -> int:
         for row in found:
             print(json.dumps(asdict(row)))
         return 0
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(table(found), highlight=False)
     console.print(stated(profile), highlight=False, markup=False, soft_wrap=True)
     if check := check_of([(row.predicted, row.measured) for row in found]):
