@@ -74,7 +74,7 @@ def test_answer_speedup_by_hand():
             timed("d", 105, 31)]
     found = answer_speeds(runs, False)
     assert found["answer_speedup"] == pytest.approx((70 + 1.5) / (20 + 1.5)), "of the timed prompts"
-    modelled = (60 * 2.0 + 4 * 0.5) / (120 * 1.0 + 4 * 0.5)
+    modelled = (60 * 70 / 30 + 4 * 0.5) / (120 * 20 / 15 + 4 * 0.5)
     assert found["answer_speedup_modelled"] == pytest.approx(modelled), "the runaway among all prompts counts"
     low, high = found["answer_speedup_modelled_ci95"]
     assert low < modelled < high
@@ -148,7 +148,7 @@ def test_agreement_is_clopper_pearson_and_coverage_holds():
     ((0.01, 0.05), "better"), ((-0.019, 0.05), "not worse"), ((-0.019, -0.001), "not worse"),
     ((-0.02, -0.001), "worse"), ((-0.2, -0.1), "worse"), ((-0.02, 0.0), "undecided"), ((-0.5, 0.5), "undecided")])
 def test_verdicts(interval, kind):
-    assert verdict(sum(interval) / 2, interval, 40).kind == kind
+    assert verdict(sum(interval) / 2, interval, 40, 0.02).kind == kind
 
 
 @settings(deadline=None, max_examples=15)
@@ -170,7 +170,7 @@ def test_so_many_prompts_decide(same, lost, gained):
 def test_a_verdict_that_no_prompts_reach():
     assert verdict(0.0, (-0.3, 0.3), 10, 1e-5).text == f"undecided, n > {MOST:,}"
     bound = 1 - 0.025 ** (1 / 10)
-    assert verdict(0.0, (-bound, bound), 10).text == "undecided, n ≈ 185", "all ten agree: 3.7 ÷ 0.02"
+    assert verdict(0.0, (-bound, bound), 10, 0.02).text == "undecided, n ≈ 185", "all ten agree: 3.7 ÷ 0.02"
     with pytest.raises(ValueError, match="margin=0"):
         verdict(0.0, (-0.3, 0.3), 10, 0.0)
 

@@ -77,7 +77,7 @@ def test_it_says_what_is_missing_and_where_it_ran(page):
 
 def test_it_defines_the_metrics_it_shows(page):
     metrics = page[page.index('id="metrics"'):page.index('id="environment"')]
-    assert "Speedup (×)" in metrics and "paired bootstrap" in metrics and "1 ≤ τ ≤ K + 1" in metrics
+    assert "Speedup (×)" in metrics and "Student" in metrics and "1 ≤ τ ≤ K + 1" in metrics
     assert "McNemar" not in metrics
 
 
