@@ -8,7 +8,7 @@ from functools import cache
 
 from results.exchange.base import Converter
 
-HELPERS = {"acceptance", "base", "cells", "imported", "lines", "measured", "plausible", "registry"}
+HELPERS = {"acceptance", "base", "imported", "imported_cells", "lines", "measured", "plausible", "registry"}
 """Modules of this folder that define no converter."""
 
 
