@@ -84,16 +84,15 @@ def test_a_cell_on_disk(command) -> None:
 
 def test_timings_of_other_prompts_stay_unused(command) -> None:
     """A store timed before the order was random: its rows stay, the chosen prompts are timed beside them."""
-    first = command("method=mars", "n=6", "timed=6")
-    summary = first.cell.summary()
-    chosen = timing_order(sample.id for sample in first.cell.samples())[:2]
-    rows = first.cell.timed()
-    others = [row for row in rows if row.id not in chosen][:2]
-    with first.cell.lock():
-        first.cell.forget_times()
+    cell = command("method=mars", "n=6", "timed=6").cell
+    summary, rows = cell.summary(), cell.timed()
+    chosen = timing_order(sample.id for sample in cell.samples())[:2]
+    others = rows[-2:]  # the last in that order: a gap stands before them
+    with cell.lock():
+        cell.forget_times()
         for row in others:
-            first.cell.append_timed(row)
-        first.cell.write_summary(summary)
+            cell.append_timed(row)
+        cell.write_summary(summary)
     again = command("method=mars", "n=6", "timed=2", "summary=json")
     assert {row.id for row in again.cell.timed()} == {*chosen, *(row.id for row in others)}
     assert again.last_line["timed"] == 2 and [row for row in again.cell.timed() if row in others] == others
@@ -320,7 +319,7 @@ def test_a_cell_that_another_process_writes_comes_last(command, caplog: pytest.L
     real = rotation.Rotation.run
 
     def run(rotating):
-        ended.extend(method_run.cell.name for method_run in rotating.method_runs)
+        ended.extend(method_run.cell.name for method_run in rotating.entries)
         real(rotating)
         threading.Timer(1, other.kill).start()
 
