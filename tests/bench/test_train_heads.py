@@ -9,11 +9,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from bench import train_heads
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF
-from bench.training.commands.train_heads import embedded, parsed, run
+from bench.training.commands.train_heads import CALIBRATION, EMBEDDED, embedded, parsed, run
 from bench.training.commands.train_pair import TrainPair
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.loading import load_model
@@ -104,10 +103,10 @@ def test_own_answers_are_the_targets_and_are_kept(pair_folder, tmp_path, monkeyp
 
 def test_calibration_prompts_are_held_out():
     source = embedded(0, {"mini_gsm": 1.0})
-    assert isinstance(source, ConversationSource) and train_heads.EMBEDDED == "embedded"
+    assert isinstance(source, ConversationSource) and EMBEDDED == "embedded"
     held = {c[0][1] for c, _ in zip(source.held_out(0, 0.0), range(200), strict=False)}
     trained = {c[0][1] for c, _ in zip(source.train(0, 0.0), range(400), strict=False)}
-    assert 20 < len(held) <= train_heads.CALIBRATION and not held & trained
+    assert 20 < len(held) <= CALIBRATION and not held & trained
 
 
 def test_the_file_explains_every_key():

@@ -18,7 +18,7 @@ from results.store.json_text import from_json, json_text
 from results.store.sample import Sample, to_plain
 from results.store.seals import sealed, sealed_line
 from results.store.summary import Summary
-from results.store.timed import Timed
+from results.store.timed import Timed, timing_order
 from tests.helpers.synthetic_cells import run, sample
 
 if TYPE_CHECKING:
@@ -65,8 +65,9 @@ class Writer:
                  asked: int | None = None) -> None:
         self.root = root
         self.samples = {alone: answers(ids, alone) for alone in (False, True)}
-        self.timed = {alone: clocks(self.samples[alone][:timed], self.samples[True][:timed], alone)
-                      for alone in (False, True)}
+        first = {alone: [sample for sample in own if sample.id in timing_order(ids)[:timed]]
+                 for alone, own in self.samples.items()}
+        self.timed = {alone: clocks(first[alone], first[True], alone) for alone in (False, True)}
         self._made: dict[bool, tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]] = {}
         self.summaries = {alone: self._summary(alone, metric).with_values(asked=asked) for alone in (False, True)}
 

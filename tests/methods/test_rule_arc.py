@@ -46,7 +46,7 @@ def test_constants_of_another_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"measured for test \(abc\), the target is other \(xyz\); run"):
         Arc(constants=file).bind(SimpleNamespace(embedding=ARC_EMBEDDING, fingerprint="xyz", source="other"), None)
     file.write_text('{"target": "x"}')
-    with pytest.raises(ValueError, match=r"not constants of bench\.calibrate: fingerprint: Field required"):
+    with pytest.raises(ValueError, match=r"not constants of bench\.train calibrate: fingerprint: Field required"):
         Arc(constants=file).bind(TARGET, None)
     file.write_text(ARC_THREE.model_copy(update={"edges": [0.5]}).model_dump_json())
     with pytest.raises(ValueError, match="1 edges cannot separate 3 buckets"):
