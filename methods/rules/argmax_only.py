@@ -30,7 +30,8 @@ from methods.rules.walk import Decision
 class ArgmaxOnly(Nested):
     """of: `name` of the rule and its options."""
 
-    of: Options = Field({"name": "mars"})
+    of: Options = Field({"name": "mars", "variant": "algorithm1", "indicator": "logit_ratio", "theta": 0.9,
+                         "q_mode": "exact"})
 
     def model_post_init(self, _: Any) -> None:
         self._rules = (built(self.of),)

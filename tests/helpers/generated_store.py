@@ -17,7 +17,7 @@ from results.store.compared import Compared, compare
 from results.store.json_text import from_json, json_text
 from results.store.sample import Sample, to_plain
 from results.store.seals import sealed, sealed_line
-from results.store.summary import Summary
+from results.store.summary import DEFINITIONS, Summary
 from results.store.timed import Timed, timing_order
 from tests.helpers.synthetic_cells import run, sample
 
@@ -69,7 +69,8 @@ class Writer:
                  for alone, own in self.samples.items()}
         self.timed = {alone: clocks(first[alone], first[True], alone) for alone in (False, True)}
         self._made: dict[bool, tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]] = {}
-        self.summaries = {alone: self._summary(alone, metric).with_values(asked=asked) for alone in (False, True)}
+        self.summaries = {alone: self._summary(alone, metric).with_values(asked=asked, definitions=DEFINITIONS)
+                          for alone in (False, True)}
 
     def _summary(self, alone: bool, metric: str) -> Summary:
         rows = {row.id: row for row in self.timed[alone]}
