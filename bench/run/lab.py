@@ -14,7 +14,6 @@ from bench.run.timed_pass.profiling import Phases
 from methods.decode import Limits, Request, check_fit, generate
 from methods.engine import roofline
 from methods.engine.margin import next_logits
-from methods.engine.source import ModelError
 from methods.likelihood import generate_with_nll
 from methods.trace import Traced, traced
 
@@ -88,6 +87,6 @@ class Lab:
         """Choose the kernels for models of these cells that were not yet loaded on this machine."""
         pool = ModelPool()
         for cell in cells:
-            with suppress(ModelError):  # whoever loads it to decode records why it cannot be loaded
+            with suppress(Exception):  # whoever loads it to decode records why it cannot be loaded
                 if None in cell.engine.kernels(cell.fingerprints()).values():
                     pool.method(cell)

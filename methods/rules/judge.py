@@ -47,8 +47,8 @@ class Judge(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.classifier is None:
-            raise FileMissing("judge", "rule=judge needs a head for its target: train one with `python -m bench."
-                                       "train_judge kind=judge labels=FILE pair=...` and give rule.classifier=FILE")
+            raise FileMissing("judge", "rule=judge needs a head for its target: train one with `python -m bench.train "
+                                       "judge kind=judge labels=FILE pair=...` and give rule.classifier=FILE")
 
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Judge:
         assert self.classifier is not None, "check() refuses a rule without a classifier"
