@@ -32,7 +32,7 @@ vllm: $(VLLM_READY)  ## create .venv-vllm, with vLLM for a CPU, for engine=vllm 
 demo: $(READY)  ## one figure and one answer with coloured tokens, in two minutes
 	$(RUN) -m bench.demo
 
-tables: $(READY)  ## write six tables and figures to outputs/report/ in 20 minutes; an interrupted run resumes
+tables: $(READY)  ## write six tables and figures to outputs/report/; an interrupted run resumes
 	$(RUN) -m bench report=all
 
 every: $(READY)  ## write every table and figure, the long ones too (hours); an interrupted run resumes
