@@ -83,7 +83,8 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
         timed = {pair.id for pair in here}
         value, interval = speedup(Seconds.of(there))
         group = f"{config['pair']['name']}, {config['task']['name']}, T = {config['decoding']['temperature']:g}"
-        yield Row(folder.key, group, config["rule"]["name"] in LOSSLESS_RULES, content.summary["tau"], value, interval,
+        lossless = config["rule"]["name"] in LOSSLESS_RULES and config["rule"].get("q_mode", "exact") == "exact"
+        yield Row(folder.key, group, lossless, content.summary["tau"], value, interval,
                   speedup(Seconds.of([pair for pair in there if pair.id in timed]))[0] if here else None,
                   speedup(Seconds.of(here))[0] if here else None)
 
