@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -120,7 +120,7 @@ def examine(rule: Rule, cycles: Iterable[Cycle], tolerance: float = 1e-3) -> lis
 
     Raises ValueError, one line, for a rule that does not decide token by token, or a cycle that cannot have happened.
     """
-    if not rule.local or rule.needs_hidden or rule.needs_draft_hidden:
+    if not rule.is_memoryless() or rule.needs_hidden or rule.needs_draft_hidden:
         raise ValueError(f"rule={rule.name} does not decide each token from the probabilities of its context: take "
                          "rule=lossless and read the part `emitted` alone")
     tested, bonus = _places(cycles)
@@ -137,7 +137,10 @@ def examine(rule: Rule, cycles: Iterable[Cycle], tolerance: float = 1e-3) -> lis
               _tokens("corrected", [(row, place.q or {}, place.token) for place, row in zip(tested, after, strict=True)
                                     if not place.kept], tolerance)]
     if not rule.bonus_needs_q(PLAIN):
-        checks.append(_tokens("bonus", [(place.p, {}, place.token) for place in bonus], tolerance))
+        kept = [replace(place, q=place.p if sampled else None, drafted=max(place.p, key=place.p.__getitem__))
+                for place in bonus]  # behind any token that was kept
+        checks.append(_tokens("bonus", [(row, {}, place.token) for place, row in zip(
+            kept, _outcomes(rule, kept, last=1)[1], strict=True)], tolerance))
     checks.append(_emitted([*tested, *bonus], tolerance))
     numbered = [(place, a) for place, a in zip(tested, accept, strict=True) if place.u is not None]
     return checks + (_numbers(numbered, tolerance) if numbered else [])
@@ -164,18 +167,20 @@ def _places(cycles: Iterable[Cycle]) -> tuple[list[_Place], list[_Place]]:
     return tested, bonus
 
 
-def _outcomes(rule: Rule, places: Sequence[_Place], rows: int = 1024) -> tuple[Array, list[Distribution]]:
-    """[M] the rule's acceptance probability of each drafted token, and its distributions after a rejection."""
+def _outcomes(rule: Rule, places: Sequence[_Place], last: int = 0,
+              rows: int = 1024) -> tuple[Array, list[Distribution]]:
+    """[M] the rule's acceptance probability of each drafted token, and its distributions after a rejection (`last` = 0)
+    or behind the kept token (1), whose context is taken to be the place's own too."""
     accepts, after = [], []
     for start in range(0, len(places), rows):
         batch = places[start:start + rows]
-        a, emit, tokens = _batch(rule, batch)
+        a, emit, tokens = _batch(rule, batch, last)
         accepts.append(a)
         after += [dict(zip(ids, row[:len(ids)].tolist(), strict=True)) for ids, row in zip(tokens, emit, strict=True)]
     return np.concatenate(accepts) if accepts else np.zeros(0), after
 
 
-def _batch(rule: Rule, places: Sequence[_Place]) -> tuple[Array, Array, list[list[int]]]:
+def _batch(rule: Rule, places: Sequence[_Place], last: int) -> tuple[Array, Array, list[list[int]]]:
     """Over the tokens that either model allows in each context, padded to one width."""
     tokens = [sorted({*place.p, *(place.q or ()), place.drafted}) for place in places]
     width = max(2, *map(len, tokens))
@@ -189,7 +194,7 @@ def _batch(rule: Rule, places: Sequence[_Place]) -> tuple[Array, Array, list[lis
     logits, draft_logits = (x.log()[:, None].expand(-1, 2, -1) for x in (p, q))
     draft = Draft.of_chain(own, sampled=sampled, logits=draft_logits if sampled else None, q=own_q if sampled else None)
     v = Verification(draft, logits, PLAIN, torch.zeros(own.shape))
-    emit = rule.emit(v, torch.zeros(len(places), dtype=torch.long)).double()
+    emit = rule.emit(v, torch.full((len(places),), last)).double()
     return acceptance(rule, v)[:, 1].numpy(), (emit / emit.sum(-1, keepdim=True)).numpy(), tokens
 
 

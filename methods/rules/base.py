@@ -99,6 +99,10 @@ class Rule(BaseModel, ABC):
         """The rule's name on the command line: that of its file."""
         return type(self).__module__.rpartition(".")[2]
 
+    def is_memoryless(self) -> bool:
+        """Does the decision on a token depend on its context alone, with the options as they are?"""
+        return self.local
+
     def is_lossless(self, sampling: Sampling) -> bool:
         """Do the emitted tokens follow the target's processed distribution exactly? Default: no."""
         return False

@@ -65,6 +65,9 @@ class NearTop(ThinkingRule):
     after_tokens: NonNegativeInt = 0
     protected: list[NonNegativeInt] = Field([])
 
+    def is_memoryless(self) -> bool:
+        return not (self.from_position or self.after_tokens or self.span == "thinking")
+
     def is_lossless(self, sampling: Sampling) -> bool:
         return sampling.greedy and self.top_n == 1
 
@@ -91,7 +94,9 @@ class NearTop(ThinkingRule):
 
     def _may_relax(self, v: Verification) -> Tensor:
         """[B, N] bool: whatever is asked of x but its nearness."""
-        may = (v.draft.depth > self.from_position) & (v.state["answered"] >= self.after_tokens)[:, None]
+        may = v.draft.depth > self.from_position
+        if self.after_tokens:
+            may = may & (v.state["answered"] >= self.after_tokens)[:, None]
         if self.span == "thinking":
             may = may & v.state["thinking"][:, None]
         if self.top_n is not None:

@@ -10,6 +10,7 @@ import pytest
 
 from methods import registry
 from methods.conformance import Cycle, chi_square, examine
+from tests.helpers.local_reference import mentored_pi
 from tests.helpers.one_token import contexts
 
 LENGTH, CYCLES, VOCAB = 3, 1500, 10
@@ -39,6 +40,9 @@ class Engine:
     def number(self, noise: float) -> float:
         return self.rng.random()
 
+    def keeps(self, p: np.ndarray, q: np.ndarray, x: int, u: float) -> bool:
+        return self.accepts(p[x], q[x], u)
+
     def accepts(self, p: float, q: float, u: float) -> bool:
         return u < p / q
 
@@ -57,7 +61,7 @@ class Engine:
         u = [self.number(noise) for noise in noises]
         out = []
         for i, x in enumerate(draft):
-            if not self.accepts(p[i, x], q[i, x], u[i]):
+            if not self.keeps(p[i], q[i], x, u[i]):
                 out.append(self.after(p[i], q[i]))
                 break
             out.append(x)
@@ -113,6 +117,32 @@ class Ensemble(Engine):
         return u < 0.3 + 0.7 * p / q
 
 
+class NearTop(Engine):
+    def keeps(self, p, q, x, u):
+        return (p[x] >= 0.3 * p.max() and x in np.argsort(-p)[:3]) or super().keeps(p, q, x, u)
+
+
+class Mentored(Engine):
+    def keeps(self, p, q, x, u):
+        return u < mentored_pi(p, q, 0.1, 0.2)[x] / q[x]
+
+    def after(self, p, q):
+        return self.draw(np.maximum(mentored_pi(p, q, 0.1, 0.2) - q, 0))
+
+
+class Typical(Engine):
+    """Whose correction and bonus are the argmax."""
+
+    def keeps(self, p, q, x, u):
+        return p[x] > min(0.3, 0.55 * np.exp(np.sum(p * np.log(p))))
+
+    def after(self, p, q):
+        return int(p.argmax())
+
+    def bonus(self, p):
+        return int(p.argmax())
+
+
 WRONG = {Argmax: "corrected", ArgmaxBonus: "bonus", ArgmaxDraft: "drafted", WrongQ: "accepted",
          OtherResidual: "corrected", SharedNoise: "accepted", Ensemble: "accepted"}
 
@@ -132,6 +162,18 @@ def test_a_right_engine_passes(seed: int) -> None:
     assert min(found.values()) > 1e-3
     relaxed = parts(Ensemble(seed), "ensemble", w=0.7)
     assert min(p for part, p in relaxed.items() if part != "emitted") > 1e-3 > relaxed["emitted"]
+
+
+@pytest.mark.parametrize(("engine", "rule", "options", "other"), [
+    (NearTop, "near_top", {"threshold": 0.3, "top_n": 3}, {"threshold": 0.6, "top_n": 3}),
+    (Mentored, "mentored", {"budget": 0.1}, {"budget": 0.4}),
+    (Typical, "typical", {"epsilon": 0.3, "delta": 0.55, "correction": "greedy"},
+     {"epsilon": 0.3, "delta": 0.55, "correction": "sample"})])
+def test_an_engine_of_a_relaxed_rule(engine: type[Engine], rule: str, options: Any, other: Any) -> None:
+    """passes as that rule, and not with another option."""
+    right, wrong = parts(engine(), rule, **options), parts(engine(), rule, **other)
+    assert min(p for part, p in right.items() if part != "emitted") > 1e-3, right
+    assert min(p for part, p in wrong.items() if part != "emitted") < 1e-6, wrong
 
 
 @pytest.mark.parametrize("engine", WRONG)
@@ -187,6 +229,8 @@ def test_cycles_that_cannot_have_happened(change: dict[str, Any], message: str) 
 def test_rules_that_cannot_be_examined() -> None:
     with pytest.raises(ValueError, match="take rule=lossless"):
         examine(registry.rule("block")(), [Engine().cycle()])
+    with pytest.raises(ValueError, match="take rule=lossless"):
+        examine(registry.rule("near_top")(after_tokens=5), [Engine().cycle()])
 
 
 FOLDER = Path(__file__).parents[2] / "results" / "measured" / "conformance"

@@ -67,7 +67,8 @@ CASES: list[tuple[str, Rule, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "rule", "options", "sampling"), [
-    (*case, sampling) for case in CASES for sampling in (COLD, WARM, NARROW) if sampling.greedy or not case[1].greedy_only])
+    (*case, sampling) for case in CASES for sampling in (COLD, WARM, NARROW)
+    if sampling.greedy or not case[1].greedy_only])
 def test_an_oracle_in_float64_on_many_contexts(name: str, rule: Rule, options: Any, sampling: Sampling) -> None:
     """The same tokens are kept, and the token behind them has the same distribution."""
     v = many_contexts(sampling, sampled=not sampling.greedy)
