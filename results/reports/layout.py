@@ -206,8 +206,8 @@ class _Layout:
         return self.notes.index(text)
 
     def _findings(self) -> list[str]:
-        """Sentences on what each rule gains, by groups of rows that share all labels but the last; none on baselines,
-        and none in a table that shows no gain."""
+        """Sentences on what each rule gains, by groups of rows that share all labels but the last; none on baselines and
+        on the rows that others are compared with, and none in a table that shows no gain."""
         shown = {column.metric.name for column in self.spec.values}
         told: dict[str, Callable[[Sequence[tuple[str, Summary]]], list[str]]] = {
             "tau_gain": findings, "frontier_answer": frontier.findings,
@@ -215,9 +215,11 @@ class _Layout:
         tell = next((one for name, one in told.items() if name in shown), None)
         if tell is None:
             return []
-        row, sentences = self.spec.rows[-1], []
+        row, sentences, choice = self.spec.rows[-1], [], self.spec.choice
+        compared = {choice.lossless, choice.lossless_greedy} if choice is not None else set()
         for labels, cells in rivals(self.spec, self.grid).items():
-            points = [(self.spec.labels(coords)[row], summary) for coords, summary in cells.items()]
+            points = [(label, summary) for coords, summary in cells.items()
+                      if (label := self.spec.labels(coords)[row]) not in compared]
             sentences += [": ".join([*([", ".join(labels)] if labels else []), one]) for one in tell(points)]
         return sentences
 
