@@ -56,11 +56,23 @@ class Size:
     forwards: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What was timed at one temperature and batch, in seconds.
+
+    cycles    size of a cycle -> median of each of its phases.
+    prefills  drafter -> prompt tokens and median, of each prompt.
+    """
+
+    cycles: Mapping[Size, Mapping[str, float]]
+    prefills: Mapping[str, Sequence[tuple[int, float]]]
+
+
 def measure(overrides: Sequence[str], prompts: int, batches: Sequence[int],
             say: Callable[[str], None]) -> tuple[str, Profile]:
     """The name of a pair, and its profile on this machine. Raises ConfigError, ModelError, TaskError."""
     pool = ModelPool()
-    times: dict[tuple[bool, int], dict[Size, dict[str, float]]] = {}
+    times: dict[tuple[bool, int], Times] = {}
     for temperature in (1, 0):
         with composer() as hydra:
             methods = list(_methods(hydra, [*overrides, f"decoding.temperature={temperature}"], pool))
@@ -71,12 +83,13 @@ def measure(overrides: Sequence[str], prompts: int, batches: Sequence[int],
             say(f"temperature {temperature}, batch {batch}: {len(turns)} methods take turns over {prompts} prompts")
             times[not temperature, batch] = _times(turns, prompts, batch)
     cell, threads = methods[0][0], torch.get_num_threads()
-    together = {batch: [*times[False, batch].items(), *times[True, batch].items()] for _, batch in times}
+    together = {batch: [*times[False, batch].cycles.items(), *times[True, batch].cycles.items()] for _, batch in times}
     return cell.pair.name, Profile(
         title=f"{cell.environment([])['cpu']['model']}, {threads} threads, {cell.pair.name} in {cell.engine.dtype}",
         obtained="measured", sources=[f"python -m bench.microbench {' '.join(overrides)}"],
         target={batch: _verification(spent) for batch, spent in together.items()},
         rest=_fit([(size.nodes, spent["rest"]) for size, spent in together[1]]),
+        prefill=_fit([*times[False, 1].prefills["none"], *times[True, 1].prefills["none"]]),
         sampled=_costs({batch: spent for (greedy, batch), spent in times.items() if not greedy}),
         greedy=_costs({batch: spent for (greedy, batch), spent in times.items() if greedy}))
 
@@ -107,13 +120,14 @@ def _possible(hydra: Composer, overrides: Sequence[str], pool: ModelPool) -> lis
         return []
 
 
-def _times(methods: Sequence[tuple[Cell, Method]], prompts: int, batch: int) -> dict[Size, dict[str, float]]:
-    """Size of a cycle -> median seconds of draft, verify, accept and rest, of `batch` rows with one prompt."""
+def _times(methods: Sequence[tuple[Cell, Method]], prompts: int, batch: int) -> Times:
+    """Of `batch` rows with one prompt."""
     first, target = methods[0][0], methods[0][1].target
     task = first.load_task()
     asked = task.prompts(prompts, first.seed)
     limits = Limits(NEW_TOKENS, limits_of(first, target, task).eos_ids)
     cycles: dict[Size, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    prefills: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for number, prompt in enumerate([asked[0], *asked]):  # the first turn warms up
         ids, stream = context(target, prompt, []), stream_name(first, task, prompt, 0)
         requests = [Request(ids, f"{stream}/{row}") for row in range(batch)]
@@ -122,6 +136,7 @@ def _times(methods: Sequence[tuple[Cell, Method]], prompts: int, batch: int) -> 
             answer, *_ = sorted(generate(method, requests, limits, phases), key=lambda each: -len(each.committed))
             if not number or not answer.committed:
                 continue
+            prefills[cell.drafter.name][len(ids)].append(answer.prefill_s)
             timed = [phases.times[name] for name in ("draft", "verify", "accept", "commit")]
             outside = max(0.0, batch * answer.decode_s - sum(map(sum, timed))) / len(answer.committed)
             for nodes, levels, draft, verify, accept, commit in zip(answer.nodes, answer.levels, *timed, strict=True):
@@ -130,8 +145,10 @@ def _times(methods: Sequence[tuple[Cell, Method]], prompts: int, batch: int) -> 
                 for name, value in (("draft", draft), ("verify", verify), ("accept", accept),
                                     ("rest", commit + outside)):
                     spent[name].append(value)
-    return {size: {name: statistics.median(values) for name, values in spent.items()}
-            for size, spent in cycles.items() if len(spent["draft"]) >= min(3, prompts)}
+    return Times({size: {name: statistics.median(values) for name, values in spent.items()}
+                  for size, spent in cycles.items() if len(spent["draft"]) >= min(3, prompts)},
+                 {name: [(tokens, statistics.median(values)) for tokens, values in spent.items()]
+                  for name, spent in prefills.items()})
 
 
 def _verification(times: Sequence[tuple[Size, Mapping[str, float]]]) -> dict[int, float]:
@@ -148,28 +165,33 @@ def rising(seconds: Mapping[int, float]) -> dict[int, float]:
     return dict(zip(tokens, map(float, isotonic_regression([seconds[each] for each in tokens]).x), strict=True))
 
 
-def _costs(times: Mapping[int, Mapping[Size, Mapping[str, float]]]) -> Costs:
+def _costs(times: Mapping[int, Times]) -> Costs:
     """What depends on the method, from the cycles of each batch."""
     drafts: dict[str, dict[int, Drafting]] = defaultdict(dict)
-    for batch, of_batch in times.items():
+    plain = dict(times[1].prefills["none"])
+    for batch, of_batch in ((batch, each.cycles) for batch, each in times.items()):
         for name in {size.drafter for size in of_batch} - {"none"}:
             own = [(size.forwards, spent["draft"]) for size, spent in of_batch.items() if size.drafter == name]
             rows = [(1.0, float(len(forwards)), float(sum(forwards))) for forwards, _ in own]
             cycle, forward, token = _least_squares(rows, [seconds for _, seconds in own])
-            drafts[name][batch] = Drafting(cycle=cycle, forward=forward, token=token)
-    rules = sorted({size.rule for size in times[1]})
+            reading = _fit([(tokens, max(seconds - plain[tokens], 0.0)) for tokens, seconds in times[1].prefills[name]],
+                           [plain[tokens] for tokens, _ in times[1].prefills[name]])
+            drafts[name][batch] = Drafting(cycle=cycle, forward=forward, token=token, prefill=reading)
+    rules = sorted({size.rule for size in times[1].cycles})
     return Costs(drafts=dict(drafts), accept={
-        rule: _fit([(size.nodes, spent["accept"]) for size, spent in times[1].items() if size.rule == rule])
+        rule: _fit([(size.nodes, spent["accept"]) for size, spent in times[1].cycles.items() if size.rule == rule])
         for rule in rules})
 
 
-def _fit(points: Sequence[tuple[int, float]]) -> Linear:
+def _fit(points: Sequence[tuple[int, float]], beside: Sequence[float] | None = None) -> Linear:
     """Seconds of a cycle and of a node, from (nodes, seconds)."""
-    cycle, node = _least_squares([(1.0, float(nodes)) for nodes, _ in points], [seconds for _, seconds in points])
+    rows = [(1.0, float(nodes)) for nodes, _ in points]
+    cycle, node = _least_squares(rows, [seconds for _, seconds in points], beside)
     return Linear(cycle=cycle, node=node)
 
 
-def _least_squares(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
-    """Coefficients, none below 0, of the smallest squared relative error."""
-    weight = 1 / np.maximum(np.array(seconds), 1e-9)
+def _least_squares(rows: Sequence[Sequence[float]], seconds: Sequence[float],
+                   beside: Sequence[float] | None = None) -> list[float]:
+    """Coefficients, none below 0, of the smallest squared error in relation to the seconds, or to those `beside`."""
+    weight = 1 / np.maximum(np.array(seconds if beside is None else beside), 1e-9)
     return [float(value) for value in nnls(np.array(rows) * weight[:, None], np.array(seconds) * weight)[0]]

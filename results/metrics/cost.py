@@ -8,7 +8,7 @@ model over t_1 … t_f tokens, and B rows decoded together, its seconds are
 
 with the drafting and the target of batch B. `target` is linear between the numbers of tokens that the profile has, and
 goes on as between the last two. An autoregressive token is a cycle without a draft under the lossless rule. A prefill
-is one forward of the target over the prompt and one of the drafter's model."""
+costs `prefill` and the drafter's share of it, or, where they are not given, one forward over the prompt of each."""
 
 from __future__ import annotations
 
@@ -49,13 +49,23 @@ class Linear(Frozen):
     cycle: NonNegativeFloat
     node: NonNegativeFloat = 0.0
 
+    def seconds(self, nodes: int) -> float:
+        """Seconds of a cycle with so many nodes, or of a prompt with so many tokens."""
+        return self.cycle + self.node * nodes
+
 
 class Drafting(Frozen):
-    """Seconds of drafting: of a cycle, of each forward of the drafter's model, of each token of a forward."""
+    """Seconds of drafting: of a cycle, of each forward of the drafter's model, of each token of a forward; and of
+    reading a prompt, None: those of a forward over it."""
 
     cycle: NonNegativeFloat
     forward: NonNegativeFloat = 0.0
     token: NonNegativeFloat = 0.0
+    prefill: Linear | None = None
+
+    def reading(self, tokens: int) -> float:
+        """Seconds of reading a prompt of so many tokens."""
+        return self.forward + self.token * tokens if self.prefill is None else self.prefill.seconds(tokens)
 
     def seconds(self, forwards: Sequence[int]) -> float:
         """Seconds of one cycle with these forwards, in tokens."""
@@ -96,6 +106,7 @@ class Profile(Frozen):
     sources   where each constant comes from, or the command that measured.
     target    batch -> tokens of a row -> seconds of one forward of the target.
     rest      of a cycle: what lies between the other parts.
+    prefill   of a prompt, and each of its tokens; None: one forward over it.
     sampled   drafting and acceptance above temperature 0.
     greedy    the same at temperature 0; None: as `sampled`.
     check     how well the profile predicts its own machine; None where it has not been tried.
@@ -106,6 +117,7 @@ class Profile(Frozen):
     sources: list[str] = Field(min_length=1)
     target: dict[PositiveInt, dict[PositiveInt, PositiveFloat]]
     rest: Linear
+    prefill: Linear | None = None
     sampled: Costs
     greedy: Costs | None = None
     check: Check | None = None
@@ -126,6 +138,11 @@ class Profile(Frozen):
         grid, seconds = map(np.array, zip(*sorted(self.target[batch].items()), strict=True))
         slope = (seconds[-1] - seconds[-2]) / (grid[-1] - grid[-2])
         return np.asarray(np.interp(tokens, grid, seconds) + slope * np.maximum(tokens - grid[-1], 0))
+
+    def reading(self, tokens: int, batch: int) -> float:
+        """Seconds of a prompt of so many tokens in the target, one of `batch` rows."""
+        return (float(self.forward(np.array([tokens]), batch)[0]) / batch if self.prefill is None
+                else self.prefill.seconds(tokens))
 
     def costs(self, greedy: bool) -> Costs:
         """What depends on the method, at temperature 0 or above."""
@@ -172,9 +189,8 @@ class Clock:
 
     def prefill(self, sample: Sample) -> float:
         """Seconds of reading the prompt."""
-        tokens = np.array([sample.prompt_tokens])
-        forward = self._drafting.forward + self._drafting.token * sample.prompt_tokens
-        return float(self.profile.forward(tokens, self.batch)[0] + forward) / self.batch
+        tokens = sample.prompt_tokens
+        return self.profile.reading(tokens, self.batch) + self._drafting.reading(tokens) / self.batch
 
     def run(self, sample: Sample) -> TimedRun:
         """What the clock would have said of an answer."""

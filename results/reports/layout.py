@@ -206,8 +206,8 @@ class _Layout:
         return self.notes.index(text)
 
     def _findings(self) -> list[str]:
-        """Sentences on what each rule gains, by groups of rows that share all labels but the last; none on baselines and
-        on the rows that others are compared with, and none in a table that shows no gain."""
+        """Sentences on what each rule gains, by groups of rows that share all labels but the last; none on baselines
+        and on the rows that others are compared with, and none in a table that shows no gain."""
         shown = {column.metric.name for column in self.spec.values}
         told: dict[str, Callable[[Sequence[tuple[str, Summary]]], list[str]]] = {
             "tau_gain": findings, "frontier_answer": frontier.findings,
