@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from bench.config.command import run_command
+from bench.commands.command import run_command
 from bench.config.compose import compose_command
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def run_points(command: Command) -> int:
         from bench.reports.replay import replay_cells
 
         return replay_cells(cells, labels, session)
-    from bench.judging.grading import judge_cells
     from bench.reports.sweep import plans_of, render_sweep
+    from bench.run.judging.grading import judge_cells
 
     plans = plans_of(command) if command.sweep is not None else []
     session.check(cells, "sweep" if plans else None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.config.command import FAILED, run_command
+from bench.commands.command import FAILED, run_command
 from results.metrics.comparison import METRICS, Change, Comparison, compare_stores
 from results.store.cells import Store
 from results.store.reasons import Arguments

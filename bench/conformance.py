@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bench.config.command import run_command
+from bench.commands.command import run_command
 from methods.conformance import FEWEST, Check, Cycle, Distribution, examine
 from methods.registry import rule_of
 from methods.sampling import Sampling

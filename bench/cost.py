@@ -16,7 +16,7 @@ from pydantic import PositiveInt
 from rich.console import Console
 from rich.table import Table
 
-from bench.config.command import Options, StoreOptions, run_command, run_yaml_command
+from bench.commands.command import Options, StoreOptions, run_command, run_yaml_command
 from bench.config.settings import profile_of
 from bench.run.cost_clock import Clocks
 from results.metrics.cost_check import Seconds, check_of, speedup, stated

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from bench.config.command import run_command
-from bench.run.open_cell import OpenCell
+from bench.commands.command import run_command
+from bench.commands.open_cell import OpenCell
 from methods.decode import Limits, Request, generate
 from methods.observer import Observer
 from methods.rules import clause as rules_clause

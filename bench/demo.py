@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from bench.__main__ import main as run_bench
-from bench.config.command import run_command
+from bench.commands.command import run_command
+from bench.commands.open_cell import OpenCell
 from bench.cycle import CycleRecorder
 from bench.run.console import console
-from bench.run.open_cell import OpenCell
 from methods.decode import generate
 from results.store.clauses import KEPT, Clause
 

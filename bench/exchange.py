@@ -13,7 +13,7 @@ from pydantic import Field
 from rich.table import Table
 from rich.text import Text
 
-from bench.config.command import StoreOptions, run_yaml_command
+from bench.commands.command import StoreOptions, run_yaml_command
 from bench.run.console import console
 from results.exchange.imported import bring_in, imported_folders
 from results.exchange.measured import measured_sources

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt
 
-from bench.config.command import Options, run_command
+from bench.commands.command import Options, run_command
+from bench.commands.open_cell import OpenCell
 from bench.cycle import record
-from bench.run.open_cell import OpenCell
 from methods.decode import Limits, Request
 from methods.trees.static import StaticTree, best_tree, expected_length
 from results.store.files import check_writable

@@ -22,8 +22,8 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
 from tqdm import tqdm
 
-from bench.config.command import run_command
-from bench.run.open_cell import OpenCell
+from bench.commands.command import run_command
+from bench.commands.open_cell import OpenCell
 from methods.decode import Limits, Request, generate, text_of
 from methods.method import Method
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import Field
 
-from bench.config.command import FAILED, StoreOptions, run_yaml_command
+from bench.commands.command import FAILED, StoreOptions, run_yaml_command
 from results.store.archive import UNPACKED, unpacked
 from results.store.cells import Store
 from results.store.files import check_writable, remove_leftovers

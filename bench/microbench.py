@@ -32,8 +32,8 @@ import pandas as pd
 import torch
 from pydantic import PositiveInt
 
-from bench.config.command import Options, run_command
-from bench.run.open_cell import OpenCell
+from bench.commands.command import Options, run_command
+from bench.commands.open_cell import OpenCell
 from bench.run.timed_pass.profiling import Phases
 from methods.decode import Limits, Request, generate
 from methods.engine.clock import now

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from bench.config.command import run_command, run_yaml_command
+from bench.commands.command import run_command, run_yaml_command
 from bench.reports.run import report_grid
 from bench.training import margin_page
 from bench.training.cards import render

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from bench.config.command import run_command
+from bench.commands.command import run_command
 from results.reports.published import load_published
 from results.reports.published_across import WITHIN, labels
 from results.reports.published_findings import all_findings, notes, paper_tables

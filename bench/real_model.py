@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bench.config.command import run_command
+from bench.commands.command import run_command
 from bench.config.compose import composer
 from methods.engine import gguf
 from methods.engine.source import Source

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from bench.config.command import FAILED, StoreOptions, run_yaml_command
+from bench.commands.command import FAILED, StoreOptions, run_yaml_command
 from bench.config.identity import staleness
 from results.store.errors import StoreError
 from results.store.orphans import orphans, remove

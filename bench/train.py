@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from bench.config.command import run_yaml_command
+from bench.commands.command import run_yaml_command
 
 COMMANDS = {
     "pair": ("train_pair", "train the embedded pair on its own benchmarks"),

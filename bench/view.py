@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from bench.config.command import StoreOptions, run_yaml_command
+from bench.commands.command import StoreOptions, run_yaml_command
 from bench.reports.site import serve, write_site
 from results.store.files import check_writable
 

@@ -29,9 +29,9 @@ from rich.table import Table
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
-from bench.config.command import Options, run_command
+from bench.commands.checkout import Checkout
+from bench.commands.command import Options, run_command
 from bench.config.environment import environment
-from bench.run.checkout import Checkout
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.engine.loading import load_model

@@ -18,13 +18,13 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[1]
 TOPS = ("bench", "methods", "tasks", "results", "plots")
 FILE_LINES, FUNCTION_LINES, BENCH_ENTRIES = 300, 50, 26
-ROOM_PAIRS, FOLDER_PAIRS = 91, 123
+ROOM_PAIRS, FOLDER_PAIRS = 69, 101
 
 # The order of the folders (rooms, below), top first. A file may import its own room, a room of its own line, and the
 # lines below.
 ORDER = (
     ("bench/commands",),
-    ("bench/reports", "bench/dry_run", "bench/judging", "bench/training"),
+    ("bench/reports", "bench/dry_run", "bench/training"),
     ("bench/run",),
     ("bench/config",),
     ("plots",),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from bench.config.compose import composer
 from bench.config.section import checked
 from bench.dry_run.downloads import ask_hub
-from bench.judging.grading import judge_cells
 from bench.reports.analyses.meanings import audit, compare_meanings
 from bench.reports.keep import KeptFolder, keep_reports
 from bench.reports.outlook import reachable, show_cells, show_reports
@@ -21,6 +20,7 @@ from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.render import log_items, render_plans
 from bench.reports.steps import run_steps, show_steps
 from bench.reports.workload import run_workload
+from bench.run.judging.grading import judge_cells
 from bench.run.session import Session
 from results.reports.kinds import parse_report, report_keys
 from results.reports.workload import Workload

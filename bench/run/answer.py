@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Answer:
-    """What one method emitted for one prompt: a generation and a text for each turn.
+    """What one method emitted for one prompt: a generation and a text for each turn, and the token ids before it.
 
     `error` is the one-line reason why the prompt could not be answered; turns are then missing."""
 
     prompt: Prompt
     generations: list[Generation] = field(default_factory=list)
+    contexts: list[list[int]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     error: str | None = None
 
@@ -92,7 +93,8 @@ def answer(method: LoadedMethod, prompts: Sequence[Prompt], limits: Limits, stre
             for reply in batch:
                 reply.error = format_exception(error)
             continue
-        for reply, generation in zip(batch, generations, strict=True):
+        for reply, request, generation in zip(batch, requests, generations, strict=True):
+            reply.contexts.append(request.input_ids)
             reply.generations.append(generation)
             reply.texts.append(text_of(generation, limits.stop, method.target))
     return answers

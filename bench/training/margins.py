@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.run.answer import Answer, context
 from bench.training import self_distillation
 from methods.decode import Limits, Request, generate, text_of
 from results.metrics.intervals import proportion_interval, ratio_interval
 from tasks.base import Prompt, Task
 
 if TYPE_CHECKING:
+    from bench.run.answer import Answer
     from methods.method import Method
 
 BATCH = 16
@@ -81,8 +81,7 @@ def answers(method: Method, prompts: Sequence[Prompt], limits: Limits) -> list[A
 def margins(method: Method, answered: Answer) -> list[TokenMargin]:
     """Every position of the answer's last turn, by one forward over context and answer."""
     target = method.target
-    before = context(target, answered.prompt, answered.texts[:-1])
-    ids = _last_turn(answered)
+    before, ids = answered.contexts[-1], _last_turn(answered)
     cache = target.new_cache(1, len(before) + len(ids))
     keep = torch.arange(len(before) - 1, len(before) + len(ids) - 1, device=target.device)
     logits = target.forward(torch.tensor([before + ids], device=target.device), cache, keep=keep).logits[0]
@@ -99,8 +98,7 @@ def substituted(method: Method, task: Task, positions: Sequence[TokenMargin], li
     for at in range(0, len(positions), BATCH):
         batch = positions[at:at + BATCH]
         starts = [[*_last_turn(p.answer)[:p.index], p.runner_up] for p in batch]
-        requests = [Request(context(target, p.answer.prompt, p.answer.texts[:-1]) + start, "margins")
-                    for p, start in zip(batch, starts, strict=True)]
+        requests = [Request(p.answer.contexts[-1] + start, "margins") for p, start in zip(batch, starts, strict=True)]
         for p, start, generation in zip(batch, starts, generate(method, requests, limits), strict=True):
             generation.output_ids = start if p.runner_up in limits.eos_ids else start + generation.output_ids
             text = text_of(generation, limits.stop, target)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from rich.console import Console
+from rich.progress import track
 
 from bench.config.engine import Engine
 from bench.config.identity import digest
@@ -15,7 +19,6 @@ from bench.config.schema import Pair
 from bench.config.section import Named, Section, choose, parse, validated
 from bench.run.models import load_language_model
 from bench.run.threads import use_threads
-from bench.training.resumable import map_resumable
 from tasks import registry
 from tasks.base import Prompt, Task, TaskOptions
 
@@ -54,9 +57,22 @@ class PairOptions(Section):
 
     def map_prompts(self, identity: dict[str, Any], prompts: Sequence[Prompt],
                     function: Callable[[Prompt], list[Any]], title: str) -> list[tuple[str, list[Any]]]:
-        """(prompt id, result of `function`) in order; results in `work` that have this identity are reused. Raises
-        ValueError."""
-        return map_resumable(self.work, identity, prompts, function, title)
+        """(prompt id, result of `function`) in order. Results of earlier runs are reused.
+
+        They are kept in `work`/<digest of identity>.jsonl: `identity` on the first line, then one result (plain JSON
+        data) a line. Raises ValueError where the file holds another identity."""
+        file = self.work / f"{digest(identity)}.jsonl"
+        results = _read(file, identity)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as out:
+            if out.tell() == 0:
+                out.write(json.dumps(identity) + "\n")
+            missing = [prompt for prompt in prompts if prompt.id not in results]
+            for prompt in track(missing, title, console=Console(stderr=True), disable=not sys.stderr.isatty()):
+                results[prompt.id] = function(prompt)
+                out.write(json.dumps({"id": prompt.id, "found": results[prompt.id]}) + "\n")
+                out.flush()
+        return [(prompt.id, results[prompt.id]) for prompt in prompts]
 
     def prompt_rng(self, prompt: Prompt, seed: int) -> np.random.Generator:
         """Random numbers that depend on the prompt's id and the seed alone."""
@@ -74,3 +90,26 @@ class PairOptions(Section):
         """The pair's model in a role, target or draft. Raises ValueError, ModelError."""
         use_threads(self.engine)
         return load_language_model(self.pair, self.engine, role)
+
+
+def _read(file: Path, settings: dict[str, Any]) -> dict[str, list[Any]]:
+    """Prompt id -> result of what `file` holds; the torn last line of a killed process is cut off."""
+    if not file.exists():
+        return {}
+    lines = file.read_bytes().splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith(b"\n")]
+    if len(whole) < len(lines):
+        file.write_bytes(b"".join(whole))
+    rows = [json.loads(line) for line in whole]
+    if rows and rows[0] != settings:
+        raise ValueError(f"{file}: written under other settings: {_differences(rows[0], settings)}; remove it, or give "
+                         "another work=DIR")
+    return {row["id"]: row["found"] for row in rows[1:]}
+
+
+def _differences(before: Any, now: dict[str, Any]) -> str:
+    """The settings that differ, each with both values."""
+    if not isinstance(before, dict):
+        return "its first line holds none"
+    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    return ", ".join(f"{key} was {json.dumps(before.get(key))} and is {json.dumps(now.get(key))}" for key in keys)

@@ -11,12 +11,12 @@ from functools import cache
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
-from bench.config.paths import PROJECT
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import build_method
 from methods.sampling import Sampling
 from tasks.mini import BENCHMARKS, examples
+from tasks.sources import DATA
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
@@ -48,7 +48,7 @@ def instructions(target: LanguageModel, most: int, key: str) -> list[str]:
 
 def gsm8k_problems(seed: int) -> list[str]:
     """The training problems of GSM8K, shuffled."""
-    with gzip.open(PROJECT / "tasks" / "data" / "gsm8k" / "train.jsonl.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(DATA / "gsm8k" / "train.jsonl.gz", "rt", encoding="utf-8") as file:
         problems = [json.loads(line)["question"] for line in file]
     random.Random(seed).shuffle(problems)
     return problems
@@ -64,7 +64,7 @@ def word_runs(text: str) -> set[tuple[str, ...]]:
 def runs_of_tests() -> frozenset[tuple[str, ...]]:
     """The word runs of every shipped test prompt."""
     runs: set[tuple[str, ...]] = set()
-    for file in sorted((PROJECT / "tasks" / "data").glob("*/*.jsonl.gz")):
+    for file in sorted(DATA.glob("*/*.jsonl.gz")):
         if file.name != "train.jsonl.gz":
             with gzip.open(file, "rt", encoding="utf-8") as lines:
                 rows = [json.loads(line) for line in lines]

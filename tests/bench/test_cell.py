@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 
 import pytest
 
+from bench.commands.open_cell import OpenCell
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.identity import digest
-from bench.run.open_cell import OpenCell
 from bench.run.progress import display_names
 from methods.engine import fingerprints, user_cache
 from methods.engine.fingerprints import fingerprint, unhashed

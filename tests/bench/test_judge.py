@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bench.config.errors import ConfigError
-from bench.judging.client import JudgeError, ask
-from bench.judging.scores import Verdict, format_judge_summary, judge_summary
+from bench.run.judging.client import JudgeError, ask
+from bench.run.judging.scores import Verdict, format_judge_summary, judge_summary
 from results.store.errors import StoreError
 from results.store.judge_replies import JudgeReplies, question_key
 from tasks.base import Prompt, TaskError

@@ -176,7 +176,7 @@ def test_a_wrong_number_of_devices_is_one_line(command, overrides: list[str], wo
 def test_torchrun_and_the_command_name_one_number(command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    monkeypatch.setattr("bench.config.command.ranks.dismiss_at_exit", lambda: None)
+    monkeypatch.setattr("bench.commands.command.ranks.dismiss_at_exit", lambda: None)
     for overrides in ([], TWO):
         result = command("pair=tiny", "method=pld", *overrides)
         [line] = result.err.splitlines()

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from bench.commands.open_cell import OpenCell
 from bench.run.engine import Engines
-from bench.run.open_cell import OpenCell
 from bench.run.quality_pass.worker import Job, JobRunner
 from methods.engine.language_model import LanguageModel
 from methods.engine.prefills import Prefills

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.commands.open_cell import OpenCell
 from bench.run.answer import Answer, answer, stream_name
 from bench.run.lab import LabMethod
-from bench.run.open_cell import OpenCell
 from bench.run.quality_pass.worker import scored
 from bench.run.timed_pass.same_tokens import NotRepeatable, before, check_share, first_difference
 from methods.batch import Generation

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import wandb
 
+from bench import dashboard
 from bench.config.tracking import Wandb
 from bench.dashboard import main
-from bench.reports import dashboard
 from bench.run.trackers import follower
 from bench.run.trackers.base import About, Results
 from bench.run.trackers.wandb_runs import WandbRun

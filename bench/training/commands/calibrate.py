@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from bench.run.answer import context
 from bench.training.options import PairOptions
 from bench.training.self_distillation import answers
 from methods import registry
@@ -88,7 +87,7 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
             raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {reply.error}")
         if len(reply.output_ids) < settings.min_new_tokens:
             return []
-        samples = measure(target, context(target, prompt, []), reply.output_ids, settings.sampling,
+        samples = measure(target, reply.contexts[0], reply.output_ids, settings.sampling,
                           count=settings.positions, top=settings.top, alternative=settings.alternative,
                           rng=settings.prompt_rng(prompt, settings.seed))
         return [list(astuple(sample)) for sample in samples]

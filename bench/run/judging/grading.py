@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from bench.judging.client import JudgeError, ask
-from bench.judging.scores import Verdict, format_judge_summary, judge_summary
+from bench.run.judging.client import JudgeError, ask
+from bench.run.judging.scores import Verdict, format_judge_summary, judge_summary
 from results.store.errors import StoreError
 from results.store.judge_replies import JudgeReplies, question_key
 from results.store.reasons import one_line
