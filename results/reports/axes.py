@@ -177,6 +177,9 @@ def _limit(entry: Entry, labels: Mapping[str, set[str]]) -> Entry:
 
 
 def replaced(overrides: Sequence[str], by: Sequence[str]) -> tuple[str, ...]:
-    """The overrides, those with a key of `by` left out, and `by`."""
-    keys = {line.partition("=")[0] for line in by}
-    return (*(line for line in overrides if line.partition("=")[0] not in keys), *by)
+    """The overrides, those with a key of `by` left out, and `by`. Where `by` chooses another option (`drafter=none` in
+    place of `drafter=eagle3`), keys of the former one (`drafter.total`) are left out too."""
+    given, chosen = [line.partition("=")[::2] for line in overrides], dict(line.partition("=")[::2] for line in by)
+    others = {key for key, value in given if chosen.get(key, value) != value}
+    return (*(line for line, (key, _) in zip(overrides, given, strict=True)
+              if key not in chosen and key.partition(".")[0] not in others), *by)

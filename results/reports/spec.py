@@ -67,7 +67,7 @@ class ReportSpec(Frozen):
     title        its heading.
     about        a paragraph under the heading.
     not_printed  what the paper leaves out and what is taken here, for editions on its pairs.
-    base         overrides that all points share.
+    base         overrides that all points share, but for those that an entry replaces (`replaced`).
     base_at      edition -> overrides of its own, in place of those of `base` with the same keys.
     axes         axis name -> entries.
     on_request   left out of report=all.
@@ -150,7 +150,7 @@ class ReportSpec(Frozen):
             if all(entry.allows(labels) for entry in entries):
                 base = replaced(self.base, [line for entry in entries for line in entry.settings])
                 fixed = tuple(line for entry in entries for line in entry.overrides)
-                points.append(Point(coords, (*base, *fixed), fixed))
+                points.append(Point(coords, replaced(base, fixed), fixed))
         return points
 
     def labels(self, coords: Coords) -> dict[str, str]:

@@ -28,6 +28,16 @@ def test_points_are_the_product_with_the_overrides_in_axis_order():
     assert points[3].overrides == ("n=4", "pair=alpha", "method=sps", "draft.length=7", "task=mini_code")
 
 
+def test_an_entry_of_another_drafter_takes_no_option_of_the_one_in_base():
+    entries = [{"label": "same", "overrides": ["drafter.depth=3"]}, {"label": "other", "overrides": ["drafter=none"]},
+               {"label": "also", "settings": ["drafter=model"], "overrides": ["drafter.branching=[2]"]}]
+    report = table_spec(base=["n=4", "drafter=eagle3", "drafter.total=8"], rows=["Method"], columns=[],
+                        axes={"Method": entries})
+    assert [point.overrides for point in report.points()] == [
+        ("n=4", "drafter=eagle3", "drafter.total=8", "drafter.depth=3"), ("n=4", "drafter=none"),
+        ("n=4", "drafter=model", "drafter.branching=[2]")]
+
+
 def test_only_keeps_an_entry_to_some_entries_of_another_axis():
     axes = table_spec().model_dump()["axes"]
     axes["Model"] = [{"label": "Alpha"}, {"label": "Beta", "only": {"Method": ["AR"]}}]
