@@ -20,7 +20,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-long test-cluster slurm attack lint structure golden engine-speed models heads derived real-model measured-real lock clean
+.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-long test-cluster slurm attack sandbox-table store-cost pictures lint structure golden engine-speed models heads derived real-model measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,15 @@ slurm:  ## install Slurm's daemons for make test-cluster (Debian or Ubuntu, as r
 
 attack: $(READY)  ## attack command line, store and sandbox for up to 45 minutes; write docs/attack.md
 	$(RUN) -m tests.attack
+
+sandbox-table: $(READY)  ## run every attack on the sandbox; write the table of docs/sandbox.md
+	$(RUN) -m tests.helpers.sandbox_table
+
+store-cost: $(READY)  ## what a store of CELLS=100000 cells costs, generated in FOLDER (docs/scale.md)
+	$(RUN) -m tests.helpers.store_cost $(or $(FOLDER),outputs/store_cost) --cells $(or $(CELLS),100000)
+
+pictures: $(READY)  ## after report=controls pair=smollm2: take the pictures of docs/page.md
+	$(RUN) -m tests.helpers.pictures outputs/report/index.html --group gsm8k_mars --mars mars
 
 lint: $(READY)  ## ruff and mypy
 	$(RUN) -m ruff check .

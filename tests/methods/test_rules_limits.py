@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods import registry
 from methods.rules import fsd
 from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.fsd import Divergence, Fsd, divergence, divergences
@@ -305,15 +302,3 @@ def test_reduced_vocabulary_is_no_obstacle_to_bounded_divergences() -> None:
     smoothed = Fsd(divergence="js_released", threshold=1.0, processed=True)
     smoothed.check(HEAD, WARM)
     assert accepted(smoothed, v) == [True]
-
-
-@pytest.mark.parametrize("name", registry.names("rules"))
-def test_configured_defaults_are_the_classes(name: str) -> None:
-    """conf/rule/<name>.yaml states every option with the value it has anyway, below a command that runs it."""
-    text = (Path(__file__).parents[2] / "conf" / "rule" / f"{name}.yaml").read_text()
-    assert text.startswith("# python -m bench ") and f"rule={name} " in text.splitlines()[0], (
-        f"the first line of conf/rule/{name}.yaml must be a command that uses it: # python -m bench … rule={name} …")
-    config = yaml.safe_load(text)
-    assert config.pop("name") == name
-    rule = registry.rule(name)()
-    assert config == {option: getattr(rule, option) for option in registry.rule(name).model_fields}

@@ -123,6 +123,17 @@ def test_merging_keeps_what_differs_where_it_can_be_compared(tmp_path: Path,
     assert "first p03 at token 24" in capsys.readouterr().err
 
 
+def test_another_prompt_of_one_id_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = (write(tmp_path / name, lambda one, name=name: replace(one, prompt_sha256=64 * (
+        name if one.id == "p03" else "0"))) for name in "ab")
+    held = {file: file.read_bytes() for file in tmp_path.rglob("*.jsonl")}
+    assert (compare.main([str(before), str(after)]), merge.main([f"store.dir={before}", f"from={after}"])) == (1, 1)
+    reason = (f"{CELL}: 1 of 16 prompts differ, first prompt p03 is another one than before: SHA-256 {'a' * 16}… then, "
+              f"{'b' * 16}… now")
+    assert capsys.readouterr().err.splitlines() == [f"worse: {reason}", f"kept apart: {reason}"]
+    assert held == {file: file.read_bytes() for file in held}, "nothing is overwritten"
+
+
 def test_a_store_is_merged_from_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other, into, file = write(tmp_path / "b"), tmp_path / "a", tmp_path / "kept.tar.xz"
     with tarfile.open(file, "w:xz") as archive:
