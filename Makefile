@@ -86,8 +86,9 @@ structure: $(READY)  ## check sizes of files and functions, import order, import
 golden: $(READY)  ## recompute tests/golden from the float64 references
 	$(RUN) -m tests.golden.make
 
-engine-speed: $(READY)  ## compare with transformers, and with the checkout BEFORE=FOLDER, in one interleaved run
+engine-speed: $(READY)  ## compare with transformers and the checkout BEFORE=FOLDER; SmolLM2 (make real-model) also with llama.cpp
 	$(RUN) -m bench.vs_transformers $(if $(BEFORE),--before $(BEFORE))
+	$(RUN) -m bench.vs_transformers pair=smollm2
 
 models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours on two cores, minutes on a GPU)
 	$(RUN) -m bench.train pair

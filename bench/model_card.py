@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from bench.commands.arms import assisted, stock_generate
 from bench.commands.command import run_command, run_yaml_command
 from bench.reports.run import report_grid
 from bench.training import margin_page
 from bench.training.cards import render
 from bench.training.margins import Margins, answers, certainty, margins, substitution_table
-from bench.vs_transformers import assisted, load_stock_model, stock_generate
+from bench.vs_transformers import load_stock_model
 from methods import registry
 from methods.decode import Limits
 from methods.engine.loading import load_model

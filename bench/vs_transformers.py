@@ -7,13 +7,13 @@ Every number is a ratio or a share, so a slow or busy machine does not bias it:
                   autoregressive decoding, SpS and EAGLE-3 with trees of 24 nodes
   overhead        share of the wall time outside the models' forwards, for SpS and for EAGLE-3 with trees of 24 and of
                   60 nodes (the pair's own head, or one of its shape with random weights where it has none)
-With --out FOLDER the comparison and its environment are also written to README.md and environment.json there."""
+With --out FOLDER the comparison and its environment are also written to README.md and environment.json there. With
+pair=NAME a real model is compared instead (bench/commands/vs_engines.py; its options by pair=NAME --help)."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,13 +25,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from pydantic import NonNegativeInt, PositiveInt
 from rich.console import Console
-from rich.table import Table
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
+from bench.commands.arms import Arm, assisted, ours, print_rates, print_ratios, stock_generate, take_turns, write
 from bench.commands.checkout import Checkout
 from bench.commands.command import Options, run_command
-from bench.config.environment import environment
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.engine.loading import load_model
@@ -41,17 +40,12 @@ from methods.heads.head import Head, load_eagle3
 from methods.heads.layer import KNOWN, head_config
 from methods.method import Method, build_method
 from methods.sampling import Sampling
-from results.metrics.delta import clocked_interval
 from results.store.files import check_writable
 from results.store.reasons import Arguments
 from tasks.mini import MiniTask
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
-
-Arm = Callable[[list[int]], tuple[int, float]]
-"""Prompt ids -> (new tokens, seconds)."""
-
 
 SMALL_TREE = {"total": 24, "depth": 4, "top_k": 6}
 """The tree of EAGLE-3 that is compared: 24 nodes."""
@@ -119,34 +113,6 @@ def load_stock_model(folder: str, dtype: str, device: str) -> Any:
     return model.to(device).eval()
 
 
-def stock_generate(model: Any, eos: list[int], new: int, **extra: Any) -> Arm:
-    """Greedy `model.generate` of at most `new` tokens."""
-    def run(ids: list[int]) -> tuple[int, float]:
-        tokens = torch.tensor([ids], device=model.device)
-        began = time.perf_counter()
-        out = model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new, do_sample=False,
-                             eos_token_id=eos, pad_token_id=0, **extra)
-        return out.shape[1] - len(ids), time.perf_counter() - began
-    return run
-
-
-def assisted(target: Any, draft: Any, eos: list[int], new: int, length: int) -> Arm:
-    """Assisted generation at a fixed draft length: constant schedule, no confidence threshold."""
-    draft.generation_config.update(num_assistant_tokens=length, num_assistant_tokens_schedule="constant",
-                                   assistant_confidence_threshold=0.0)
-    return stock_generate(target, eos, new, assistant_model=draft)
-
-
-def ours(method: Method, new: int) -> Arm:
-    """This engine's decoding, prefill included as in `transformers.generate`."""
-    limits = Limits(new, method.target.eos_ids)
-
-    def run(ids: list[int]) -> tuple[int, float]:
-        g = generate(method, [Request(ids, "speed")], limits)[0]
-        return len(g.output_ids), g.prefill_s + g.decode_s
-    return run
-
-
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
@@ -156,7 +122,7 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def measure(options: VsTransformers) -> None:
-    """Time all arms prompt by prompt, their order rotating, and print the comparison. Raises ModelError, StoreError."""
+    """Time all arms and print the comparison. Raises ModelError, StoreError."""
     if options.out is not None:
         check_writable(options.out, "--out")
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -173,13 +139,7 @@ def measure(options: VsTransformers) -> None:
             before = stack.enter_context(Checkout(options.before, before_settings(options, device)))
             arms |= {f"before, {name}": before.arm(drafter) for name, drafter in BEFORE.items()
                      if drafter != "eagle3" or options.eagle3.is_dir()}
-        runs: dict[str, list[tuple[int, float]]] = {name: [] for name in arms}
-        for index, ids in enumerate([prompts[0], *prompts]):  # the first round warms up
-            order = list(arms)[index % len(arms):] + list(arms)[:index % len(arms)]
-            for name in order:
-                result = arms[name](ids)
-                if index:
-                    runs[name].append(result)
+        runs = take_turns(arms, prompts)
         large = build_method(target, head, registry.drafter("eagle3")(), rule, greedy, options.length)
         drafting = (head, "step"), (head.model, "fuse"), (head, "logits")
         some, fewer = prompts[:max(8, options.n // 4)], prompts[:max(4, options.n // 6)]
@@ -189,7 +149,8 @@ def measure(options: VsTransformers) -> None:
     console = Console(record=True, width=100)
     report(console, runs, shares, options)
     if options.out is not None:
-        write(options.out, console.export_text(), device, {"target": target.fingerprint, "draft": draft.fingerprint})
+        write(options.out, console.export_text(), "bench.vs_transformers", device,
+              {"target": target.fingerprint, "draft": draft.fingerprint})
 
 
 def build_arms(options: VsTransformers, target: LanguageModel, sps: Method, device: str) -> dict[str, Arm]:
@@ -245,37 +206,20 @@ def overhead(method: Method, prompts: list[list[int]], new: int, drafting: Seque
 def report(console: Console, runs: Mapping[str, Sequence[tuple[int, float]]], shares: Mapping[str, float],
            options: VsTransformers) -> None:
     """Print tokens/s of each arm, the ratios with their 95% intervals, and the shares outside the forwards."""
-    table = Table(title=f"{options.target}, {options.n} prompts, K = {options.length}, T = 0, {options.dtype}, "
-                        "one interleaved run")
-    for column in ("arm", "tokens/s", "tokens"):
-        table.add_column(column, justify="left" if column == "arm" else "right")
-    for name, pairs in runs.items():
-        tokens, seconds = map(sum, zip(*pairs, strict=True))
-        table.add_row(name, f"{tokens / seconds:.1f}", str(tokens))
-    console.print(table)
-    compared = [*RATIOS, *((f"{name} ÷ before", f"this engine, {name}", f"before, {name}") for name in BEFORE)]
-    for title, mine, theirs in compared:
-        if theirs not in runs:
-            continue
-        (mt, ms), (tt, ts) = (list(zip(*runs[name], strict=True)) for name in (mine, theirs))
-        interval = clocked_interval(mt, ms, tt, ts)
-        shown = "" if interval is None else "  [{:.2f}, {:.2f}]".format(*interval)
-        console.print(f"{title}: {sum(mt) / sum(ms) / (sum(tt) / sum(ts)):.2f}{shown}")
+    print_rates(console, runs, f"{options.target}, {options.n} prompts, K = {options.length}, T = 0, {options.dtype}, "
+                               "one interleaved run")
+    before = [(f"{name} ÷ before", f"this engine, {name}", f"before, {name}") for name in BEFORE]
+    print_ratios(console, runs, [each for each in (*RATIOS, *before) if each[2] in runs])
     for name, share in shares.items():
         console.print(f"outside the models' forwards, {name}: {share:.1%} of the wall time")
 
 
-def write(folder: Path, comparison: str, device: str, models: Mapping[str, str]) -> None:
-    """Write README.md with the comparison as it was printed, and environment.json. `models`: role -> fingerprint."""
-    found = environment(sys.argv, device, {"mode": "none", "devices": 1}, models, {})
-    (folder / "environment.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    command = shlex.join(["python", "-m", "bench.vs_transformers", *sys.argv[1:]])
-    (folder / "README.md").write_text(f"# This engine beside transformers\n\n`{command}`\n\n```\n{comparison}```\n",
-                                      encoding="utf-8")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
+    if any(line.startswith("pair=") for line in (sys.argv[1:] if argv is None else argv)):
+        from bench.commands import vs_engines
+
+        return vs_engines.main(argv)
     parser = Arguments(prog="python -m bench.vs_transformers", description=__doc__,
                        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="models/tiny/target")

@@ -54,6 +54,11 @@ class OpenCell:
         use_threads(cell.engine)
         return self._pool.method(cell)
 
+    def composed(self, overrides: Sequence[str]) -> Method:
+        """The method of another command line, which shares the models. Raises ConfigError, ModelError."""
+        with composer() as hydra:
+            return self.method_of(hydra.point(overrides).cell)
+
     @property
     def limits(self) -> Limits:
         """Where an answer ends."""

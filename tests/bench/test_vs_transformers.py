@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,15 @@ def test_the_command_on_a_checkout_against_itself(pair_folder: Path, tmp_path: P
         assert words in printed, words
     kept = (tmp_path / "kept" / "README.md").read_text(encoding="utf-8")
     assert printed in " ".join(kept.split()) and (tmp_path / "kept" / "environment.json").is_file()
+
+
+def test_a_pair_beside_other_engines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["pair=tiny", "task=mini_gsm", "engine.threads=1", "--n", "2", "--new", str(NEW), "--repeats", "1",
+                 "--out", str(tmp_path / "kept")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for words in ("÷ one token", "transformers, assisted", "autoregressive ÷ transformers.generate: ",
+                  "SpS, K = 3 ÷ transformers, assisted: ", "EAGLE-3, tree ÷ autoregressive: "):
+        assert words in printed, words
+    rows = re.findall(r"│ ([^│]+) │ [\d.]+ │ (\d+) │", printed)
+    assert len(rows) == 6 and len({tokens for _, tokens in rows}) == 1, "greedy decoding gives every arm one answer"
+    assert printed in " ".join((tmp_path / "kept" / "README.md").read_text(encoding="utf-8").split())
