@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ class Cost(StoreOptions):
 
     cells: str
     summary: Literal["table", "json"]
+    plot: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +145,14 @@ def run(config: Mapping[str, Any]) -> int:
     store = settings.opened()
     if profile is None:
         raise ValueError("cost=null: names no machine; give cost=NAME, a file of conf/cost")
+    if settings.plot is not None:
+        check_writable(settings.plot.parent, "plot")
     found = list(rows(store, profile, settings.cells))
     if not found:
         raise ValueError(f"store.dir={store.root}: no complete cell with a draft"
                          + (f" whose name contains {settings.cells!r}" if settings.cells else ""))
+    if settings.plot is not None:
+        draw_check(found, profile, settings.plot)
     if settings.summary == "json":
         for row in found:
             print(json.dumps(asdict(row)))
@@ -158,6 +164,24 @@ def run(config: Mapping[str, Any]) -> int:
         console.print(f"predicted ÷ measured on the timed prompts of {check.cells} cells: median {check.median:.3f}, "
                         f"90% of them {check.low:.3f} to {check.high:.3f}", highlight=False, soft_wrap=True)
     return 0
+
+
+def draw_check(found: Sequence[Row], profile: Profile, file: Path) -> None:
+    """Draw predicted against measured as PNG, PDF and SVG. Raises ValueError where no cell has both."""
+    from plots.predicted import draw  # matplotlib, which a table should not cost
+    from plots.render import save
+    from plots.style import note, style
+
+    points: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in found:
+        if row.predicted is not None and row.measured is not None:
+            points[row.group].append((row.predicted, row.measured))
+    if not points:
+        raise ValueError(f"plot={file}: no cell of the store was timed; run it with timed=24")
+    with style(salt="cost"):
+        figure = draw(points, ("answer speedup, predicted", "measured on the same prompts"))
+        note(figure, profile.title)
+        save(figure, file.with_suffix(""))
 
 
 def table(found: Sequence[Row]) -> Table:

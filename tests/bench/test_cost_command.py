@@ -20,7 +20,9 @@ def test_a_cell_on_another_machine(command: Command, pair: list[str], capsys: py
     result = command(*pair, *CELL, "rule=lossless")
     store = f"store.dir={result.store.root}"
     capsys.readouterr()
-    assert cost.main(["cost=h100_llama31_8b", store, "summary=json"]) == 0
+    plot = result.store.root / "predicted.png"
+    assert cost.main(["cost=h100_llama31_8b", store, "summary=json", f"plot={plot}"]) == 0
+    assert all(plot.with_suffix(suffix).stat().st_size > 2000 for suffix in (".png", ".pdf", ".svg"))
     [row] = map(json.loads, capsys.readouterr().out.splitlines())
     assert row["lossless"] and row["tau"] == result.cell.summary().tau
     assert row["predicted"] is not None and row["measured"] == pytest.approx(result.cell.summary().answer_speedup)
