@@ -20,6 +20,8 @@ from rich.table import Table
 from bench.commands.command import Options, StoreOptions, run_command, run_yaml_command
 from bench.config.settings import profile_of
 from bench.run.cost_clock import Clocks
+from methods import registry
+from methods.sampling import Sampling
 from results.metrics.cost_check import Seconds, check_of, speedup, stated
 from results.store.cells import Store
 from results.store.compared import Compared, compare
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from results.store.summary import Interval
 
 
-LOSSLESS_RULES = ("lossless", "block", "traversal")
 WIDTH = 170
 """Characters of a line where the output is no terminal."""
 
@@ -85,10 +86,16 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
         timed = {pair.id for pair in here}
         value, interval = speedup(Seconds.of(there))
         group = f"{config['pair']['name']}, {config['task']['name']}, T = {config['decoding']['temperature']:g}"
-        lossless = config["rule"]["name"] in LOSSLESS_RULES and config["rule"].get("q_mode", "exact") == "exact"
-        yield Row(folder.key, group, lossless, content.summary["tau"], value, interval,
+        yield Row(folder.key, group, is_lossless(config), content.summary["tau"], value, interval,
                   speedup(Seconds.of([pair for pair in there if pair.id in timed]))[0] if here else None,
                   speedup(Seconds.of(here))[0] if here else None)
+
+
+def is_lossless(config: Mapping[str, Any]) -> bool:
+    """Whether a cell with this configuration has the target's distribution (`Cell.is_lossless`)."""
+    sampling, options = Sampling(config["decoding"]["temperature"]), dict(config["rule"])
+    rule = registry.rule(options.pop("name"))(**options)
+    return rule.is_lossless(sampling) and (sampling.greedy or config.get("pruning") is None)
 
 
 class Measuring(Options):

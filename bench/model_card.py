@@ -23,11 +23,9 @@ from bench.training import margin_page
 from bench.training.cards import render
 from bench.training.margins import Margins, answers, certainty, margins, substitution_table
 from bench.vs_transformers import load_stock_model
-from methods import registry
 from methods.decode import Limits
 from methods.engine.loading import load_model
-from methods.method import Method, build_method
-from methods.sampling import Sampling
+from methods.method import Method, autoregressive
 from plots import training_curves
 from results.metrics.delta import clocked_interval
 from results.store.reasons import Arguments
@@ -41,12 +39,6 @@ NEW = 176
 """New tokens of an answer at most."""
 DRAFT_LENGTH = 5
 PROMPTS, ASSISTED_PROMPTS, SUBSTITUTIONS = 60, 50, 300
-
-
-def greedy_method(folder: Path) -> Method:
-    """Autoregressive greedy decoding of a checkpoint."""
-    target = load_model(str(folder))
-    return build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
 
 
 def measured_margins(method: Method, n: int, limits: Limits) -> Margins:
@@ -93,7 +85,7 @@ def parts() -> dict[str, dict[str, Any]]:
 
 def measure(n: int, scores: dict[str, Any]) -> dict[str, Any]:
     """All numbers of the card; draws its figures into models/tiny/."""
-    method = greedy_method(TINY / "target")
+    method = autoregressive(load_model(str(TINY / "target")))
     limits = Limits(NEW, method.target.eos_ids)
     measured = measured_margins(method, n, limits)
     every = [position for _, positions in measured.values() for position in positions]

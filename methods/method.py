@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.drafters.none import NoDrafter
 from methods.pruning import PrunedProposer, Pruning
 from methods.rules.base import DraftCapabilities, Rule
+from methods.rules.greedy import Greedy
+from methods.rules.lossless import Lossless
 from methods.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -42,6 +45,12 @@ class Method:
         a row will ever be held."""
         proposer = self.drafter.start(self.target, self.model, self.draft, rows, slots)
         return proposer if self.pruning is None else PrunedProposer(proposer, self.pruning)
+
+
+def autoregressive(target: LanguageModel, sampling: Sampling | None = None) -> Method:
+    """Decoding with the target alone; greedy unless `sampling` is given."""
+    sampling = sampling or Sampling(0.0)
+    return build_method(target, None, NoDrafter(), Greedy() if sampling.greedy else Lossless(), sampling, 1)
 
 
 def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling, pruning: Pruning | None = None) -> None:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from bench.run.console import console
 from results.metrics.so_far import SoFar
+from results.store.index import flattened
 from results.store.reasons import printable
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Bars:
 def display_names(cells: Sequence[Cell]) -> list[str]:
     """Short names for cells of one rotation: task, method, and the options in which methods of one name differ. The
     options of a pruning are left out where its name already tells the cells apart."""
-    rows = [_flat(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
+    rows = [flattened(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
     names = []
     for cell, row in zip(cells, rows, strict=True):
         alike = [other for peer, other in zip(cells, rows, strict=True) if peer.label == cell.label]
@@ -94,11 +95,3 @@ def _tells(key: str, row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two cells differ in this option. Those with prunings of different names differ in the name alone."""
     name = f"{key.partition('.')[0]}.name"
     return other.get(key) != row[key] and (key == name or other.get(name) == row.get(name))
-
-
-def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings -> one mapping with dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in plain.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found

@@ -12,10 +12,8 @@ from pydantic import Field, PositiveInt
 from bench.training.cards import render
 from bench.training.margins import answers, certainty, margins, substitution_table, thresholds
 from bench.training.options import PairOptions
-from methods import registry
 from methods.decode import Limits
-from methods.method import build_method
-from methods.sampling import Sampling
+from methods.method import autoregressive
 from results.reports.spec import OWN_MODELS
 from results.store.files import check_writable_file
 
@@ -49,7 +47,7 @@ class MarginPage(PairOptions):
     def measure(self, target: LanguageModel) -> dict[str, Any]:
         """All numbers of the page, as plain data."""
         task = self.load_task()
-        method = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
+        method = autoregressive(target)
         limits = Limits(self.max_new_tokens, target.eos_ids, task.stop)
         positions = [position for answer in answers(method, task.prompts(self.prompts), limits)
                      for position in margins(method, answer)]

@@ -11,9 +11,8 @@ from functools import cache
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
-from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.method import build_method
+from methods.method import autoregressive
 from methods.sampling import Sampling
 from tasks.mini import BENCHMARKS, examples
 from tasks.sources import DATA
@@ -38,8 +37,7 @@ def instructions(target: LanguageModel, most: int, key: str) -> list[str]:
     top-p 0.9; Xu et al. 2024, "Magpie"); unusable ones are left out. A function of the target and `key`."""
     text = target.tokenizer.decode(target.encode([{"role": "user", "content": _MARK}]))
     prefix = target.encode_text(text[:text.index(_MARK)])
-    method = build_method(target, None, registry.drafter("none")(), registry.rule("lossless")(),
-                          Sampling(1.0, 0, 0.9), 1)
+    method = autoregressive(target, Sampling(1.0, 0, 0.9))
     requests = [Request(list(prefix), f"{key}/{number}") for number in range(most)]
     generations = generate(method, requests, Limits(LONGEST_INSTRUCTION, target.eos_ids))
     texts = [target.decode(g.output_ids).strip() for g in generations if g.finish == "eos"]

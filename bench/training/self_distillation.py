@@ -16,9 +16,8 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from bench.config.section import Section
 from bench.run.answer import Answer, answer
 from bench.run.lab import LabMethod
-from methods import registry
 from methods.decode import Limits
-from methods.method import Method, build_method
+from methods.method import Method, autoregressive
 from methods.sampling import Sampling
 from methods.training.heads.loop import ConversationSource
 from tasks.base import Prompt
@@ -84,9 +83,7 @@ def answers(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: C
 def answered_by(target: LanguageModel, prompts: Sequence[Prompt], temperature: float, max_new_tokens: int,
                 key: str) -> list[Answer]:
     """The target's own answers, decoded as one batch; `key` and a prompt's id name its random stream."""
-    rule = registry.rule("greedy" if temperature == 0 else "lossless")()
-    method = build_method(target, None, registry.drafter("none")(), rule, Sampling(temperature), 1)
-    return answers(method, prompts, Limits(max_new_tokens, target.eos_ids),
+    return answers(autoregressive(target, Sampling(temperature)), prompts, Limits(max_new_tokens, target.eos_ids),
                    lambda prompt, turn: f"{key}/{prompt.id}/{turn}")
 
 

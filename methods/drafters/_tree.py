@@ -48,13 +48,7 @@ class TreeProposer(Proposer):
         return self.tree.assemble(root, drawn, logits if self.settings.needs_q else None)
 
     def _catch_up(self, rows: list[list[int]]) -> Tensor:
-        """Feed the tokens committed since the last draft, the root included; returns the logits [B, V] behind it.
-
-        All rows feed the same number of tokens: a row with fewer new tokens rewrites some cached ones in place."""
-        known = [min(len(row) - 1, n) for row, n in zip(rows, self.cache.lengths, strict=True)]
-        missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
-        self.cache.lengths = [len(row) - missing for row in rows]
-        tokens = upload([row[-missing:] for row in rows], self.model.device)
-        out = self.model.forward(tokens, self.cache, keep=1)
+        """Feed the tokens committed since the last draft, the root included; returns the logits [B, V] behind it."""
+        out = self.model.forward(self.cache.unread(rows), self.cache, keep=1)
         self.cache.lengths = [len(row) for row in rows]
         return out.logits[:, 0]

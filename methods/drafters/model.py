@@ -14,7 +14,6 @@ from torch import Tensor
 from methods.drafters._chain import ChainProposer
 from methods.drafters._tree import TreeProposer
 from methods.drafters.base import DraftSettings, Proposer, StopsEarly
-from methods.engine.upload import upload
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from methods.trees.sampled import Branching, SampledTree
@@ -79,11 +78,6 @@ class _Chain(ChainProposer):
         model.prefill(rows, self.cache)
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
-        """Feed the tokens committed since the last draft, then draft token by token.
-
-        All rows feed the same number of tokens: a row with fewer new tokens rewrites some cached ones in place."""
-        # Valid cache entries: committed tokens, accepted drafts included (the last draft token may not have been fed).
-        known = [min(len(row) - 1, n) for row, n in zip(rows, self.cache.lengths, strict=True)]
-        missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
-        self.cache.lengths = [len(row) - missing for row in rows]
-        return self.draft(upload([row[-missing:] for row in rows], self.model.device), u)
+        """Feed the tokens committed since the last draft, an accepted last draft token too, then draft token by
+        token."""
+        return self.draft(self.cache.unread(rows), u)

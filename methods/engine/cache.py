@@ -94,6 +94,14 @@ class SlotCache(Cache):
         self._lengths = lengths
         self.starts.copy_(upload(lengths, self.device), non_blocking=True)
 
+    def unread(self, rows: list[list[int]]) -> Tensor:
+        """[B, m] the tokens of each row behind those that the cache holds, as the next forward takes them. All rows
+        have the same number: a row with fewer new tokens rewrites some cached ones in place."""
+        known = [min(len(row) - 1, n) for row, n in zip(rows, self.lengths, strict=True)]
+        missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
+        self.lengths = [len(row) - missing for row in rows]
+        return upload([row[-missing:] for row in rows], self.device)
+
     def advance(self, nodes: int) -> None:
         """Commit the last forward's first `nodes` nodes of every row."""
         self._lengths = [length + nodes for length in self._lengths]

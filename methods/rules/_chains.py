@@ -53,8 +53,7 @@ class ThresholdChain(ChainRule):
         """`threshold_view` above temperature 0; `lossless` [B, N] is the decision of the lossless test."""
 
     def accept(self, v: Verification, lossless: Tensor) -> Tensor:
-        view = self.view(v, lossless)
-        return torch.where(view.holds, view.inside, view.outside)
+        return self.view(v, lossless).kept
 
     def threshold_view(self, v: Verification) -> ThresholdView | None:
         return None if v.sampling.greedy else self.view(v, lossless_test(v))

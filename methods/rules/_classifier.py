@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules._files import read_json
+from methods.rules._files import FileMissing, made_by, read_json
+from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.verification import Verification
+from methods.sampling import Sampling
 
 if TYPE_CHECKING:  # transformers is slow to import
     from methods.engine.language_model import LanguageModel
@@ -93,3 +95,33 @@ class Linear:
             assert v.draft.hidden is not None, "the drafter gave no hidden states"
             hidden = torch.cat([v.draft.hidden, hidden], -1)
         return (hidden.float() @ self.weight + self.bias).sigmoid()
+
+
+class ClassifierRule(Rule):
+    """A rule that a classifier decides, which `python -m bench.train judge` trains."""
+
+    needs_hidden: ClassVar[bool] = True
+    training: ClassVar[str] = "bench.train judge pair=..."
+    """The command that makes the rule's file."""
+    classifier: Annotated[Path, made_by("bench.train judge")] | None = None
+    _linear: Linear | None = PrivateAttr(None)
+
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
+        super().check(candidates, sampling)
+        if self.classifier is None:
+            raise FileMissing(self.name, f"rule={self.name} needs a classifier for its pair: train one with `python -m "
+                                         f"{self.training}` and give rule.classifier=FILE")
+
+    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Self:
+        assert self.classifier is not None, "check() refuses a rule without a classifier"
+        return self.with_classifier(Linear.load(self.classifier, self.name, target, model))
+
+    def with_classifier(self, linear: Linear) -> Self:
+        bound = self.model_copy()
+        bound._linear = linear
+        return bound
+
+    def important(self, v: Verification) -> Tensor:
+        """[B, N] the classifier's probability for each node."""
+        assert self._linear is not None, "the rule is not bound to a pair"
+        return self._linear.important(v)

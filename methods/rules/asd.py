@@ -70,8 +70,7 @@ class Asd(Rule):
         return {"spent": v.state["spent"] + torch.where(mismatch, v.regret, 0.0).sum(1)}
 
     def decide(self, v: Verification) -> Decision:
-        view = self.threshold_view(v)
-        return Decision(torch.where(view.holds, view.inside, view.outside), v.is_argmax)
+        return Decision(self.threshold_view(v).kept, v.is_argmax)
 
     def threshold_view(self, v: Verification) -> ThresholdView:
         """By regret_per_value: in a replay the budget is what the traced run had spent."""

@@ -18,32 +18,21 @@ In docs/rules.md
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
-
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 from torch import Tensor
 
-from methods.rules._classifier import Linear
-from methods.rules._files import FileMissing, made_by
-from methods.rules.base import DraftCapabilities, Rule, ThresholdView
+from methods.rules._classifier import ClassifierRule
+from methods.rules.base import ThresholdView
 from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
-if TYPE_CHECKING:  # transformers is slow to import
-    from methods.engine.language_model import LanguageModel
-    from methods.heads.head import Head
 
-
-class Autojudge(Rule):
+class Autojudge(ClassifierRule):
     """threshold: probability of being important below which a token is kept."""
 
-    needs_hidden: ClassVar[bool] = True
-    classifier: Annotated[Path, made_by("bench.train judge")] | None = None
     threshold: float = Field(0.5, ge=0.0, le=1.0)
-    _linear: Linear | None = PrivateAttr(None)
 
     @property
     def needs_draft_hidden(self) -> bool:  # type: ignore[override]  # known once bound
@@ -51,26 +40,6 @@ class Autojudge(Rule):
 
     def emits_argmax(self, sampling: Sampling) -> bool:
         return True
-
-    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
-        super().check(candidates, sampling)
-        if self.classifier is None:
-            raise FileMissing("autojudge", "rule=autojudge needs a classifier for its pair: train one with `python -m "
-                                           "bench.train judge pair=...` and give rule.classifier=FILE")
-
-    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Autojudge:
-        assert self.classifier is not None, "check() refuses a rule without a classifier"
-        return self.with_classifier(Linear.load(self.classifier, "autojudge", target, model))
-
-    def with_classifier(self, linear: Linear) -> Autojudge:
-        bound = self.model_copy()
-        bound._linear = linear
-        return bound
-
-    def important(self, v: Verification) -> Tensor:
-        """[B, N] the classifier's probability for each node."""
-        assert self._linear is not None, "the rule is not bound to a pair"
-        return self._linear.important(v)
 
     def decide(self, v: Verification) -> Decision:
         harmless = self.important(v) < self.threshold

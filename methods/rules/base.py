@@ -51,6 +51,11 @@ class ThresholdView:
         """[B, N] bool: `score relation value`."""
         return _COMPARE[self.relation](self.score, self.value)
 
+    @property
+    def kept(self) -> Tensor:
+        """[B, N] bool: the decision."""
+        return torch.where(self.holds, self.inside, self.outside)
+
 
 @dataclass(frozen=True, slots=True)
 class DraftCapabilities:

@@ -72,8 +72,7 @@ class Csd(Rule):
         return bound
 
     def decide(self, v: Verification) -> Decision:
-        view = self.threshold_view(v)
-        return Decision(torch.where(view.holds, view.inside, view.outside), v.is_argmax)
+        return Decision(self.threshold_view(v).kept, v.is_argmax)
 
     def threshold_view(self, v: Verification) -> ThresholdView:
         assert self._pairs is not None, "the rule is not bound to a pair"

@@ -55,8 +55,7 @@ class Fly(Rule):
     no_window: bool = False
 
     def decide(self, v: Verification) -> Decision:
-        view = self.threshold_view(v)
-        return Decision(torch.where(view.holds, view.inside, view.outside), v.is_argmax)
+        return Decision(self.threshold_view(v).kept, v.is_argmax)
 
     def threshold_view(self, v: Verification) -> ThresholdView:
         confirmed = torch.ones_like(v.is_argmax) if self.no_window else self._confirmed(v)

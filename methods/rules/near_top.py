@@ -85,7 +85,7 @@ class NearTop(ThinkingRule):
 
     def decide(self, v: Verification) -> Decision:
         view = self.threshold_view(v)
-        return Decision(torch.where(view.holds, view.inside, view.outside), view.outside)
+        return Decision(view.kept, view.outside)
 
     def threshold_view(self, v: Verification) -> ThresholdView:
         strict = lossless_test(v)

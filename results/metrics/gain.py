@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from results.metrics import intervals
 from results.metrics.delta import Estimate, estimate
-from results.metrics.non_inferiority import ALPHA, MOST
+from results.metrics.non_inferiority import ALPHA, MOST, Verdict
 from results.metrics.paired import holm
 from results.metrics.quality_loss import score_pairs, shows_loss
 from results.store.compared import Compared
@@ -20,29 +19,6 @@ from results.store.gain import Evidence, GainTests
 NLL_MARGIN = 0.05
 """Nats a token that count as no loss where no score can judge."""
 Name = TypeVar("Name", bound=Hashable)
-Kind = Literal["gain", "gain at a price", "no gain", "undecided"]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The verdict on a row.
-
-    kind    gain: faster than the best lossless method, faster than plain decoding and not worse than it by more than
-            the margin, each one-sided at 2.5%, with the largest of the three p-values corrected by Holm's method.
-            gain at a price: faster than both, and worse by more than the margin, likewise. no gain: one of the three
-            is shown to be false, at 2.5% for itself. undecided: anything else.
-    needed  undecided: about how many prompts, timed in proportion, would decide; None for more than 100,000
-    """
-
-    kind: Kind
-    needed: int | None = None
-
-    @property
-    def text(self) -> str:
-        """`gain`; `undecided, n ≈ 1,200`."""
-        if self.kind != "undecided":
-            return self.kind
-        return f"undecided, n ≈ {self.needed:,}" if self.needed else f"undecided, n > {MOST:,}"
 
 
 def gain_tests(over_best: Estimate, over_plain: Estimate, pairs: Sequence[Compared], margin: float) -> GainTests | None:
@@ -71,7 +47,13 @@ def nll_change(pairs: Sequence[Compared]) -> Estimate | None:
 
 
 def verdicts(rows: Mapping[Name, GainTests]) -> dict[Name, Verdict]:
-    """The verdict of each row of one table, task and temperature; Holm's correction is over all of them."""
+    """The verdict of each row of one table, task and temperature; Holm's correction is over all of them.
+
+    gain             faster than the best lossless method, faster than plain decoding and not worse than it by more than
+                     the margin, each one-sided at 2.5%, with the largest of the three p-values corrected
+    gain at a price  faster than both, and worse by more than the margin, likewise
+    no gain          one of the three is shown to be false, at 2.5% for itself
+    undecided        anything else; the prompts that would about decide are timed in proportion"""
     names = list(rows)
     gain = dict(zip(names, holm([max(one.for_p for one in rows[name].all) for name in names]), strict=True))
     price = dict(zip(names, holm([max(rows[name].best.for_p, rows[name].plain.for_p, rows[name].quality.against_p)

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from results.metrics import intervals
 from results.metrics.intervals import Interval
 
 MARGIN = 0.05
 """Loss of score that counts as none, unless a report states another: five points."""
-Kind = Literal["better", "not worse", "worse", "undecided"]
 MOST = 100_000
 """More prompts than these are not asked for."""
 ALPHA = (1 - intervals.LEVEL) / 2
@@ -21,15 +19,14 @@ BOUND = -math.log(ALPHA)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a paired interval of a score's change shows.
+    """A decision.
 
-    kind     better: the whole interval is above 0. not worse: it is above −margin. worse: it is below 0 and reaches
-             −margin. undecided: anything else.
+    kind     in words; those of `verdict` and of `results.metrics.gain.verdicts`.
     needed   undecided: about how many prompts would decide at this change and spread; None where none of up to
              100,000 would.
     """
 
-    kind: Kind
+    kind: str
     needed: int | None = None
 
     @property
@@ -41,8 +38,11 @@ class Verdict:
 
 
 def verdict(change: float, interval: Interval, n: int, margin: float = MARGIN) -> Verdict:
-    """The verdict on a change of a score over `n` prompts with its paired 95% interval; all in fractions of 1. Raises
-    ValueError for a margin that is not positive: no number of prompts shows that nothing at all is lost."""
+    """The verdict on a change of a score over `n` prompts with its paired 95% interval; all in fractions of 1.
+
+    better: the whole interval is above 0. not worse: it is above −margin. worse: it is below 0 and reaches −margin.
+    undecided: anything else. Raises ValueError for a margin that is not positive: no number of prompts shows that
+    nothing at all is lost."""
     if not margin > 0:
         raise ValueError(f"margin={margin:g}: give a loss above 0 that counts as none, such as {MARGIN}")
     low, high = interval

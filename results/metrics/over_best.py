@@ -10,7 +10,8 @@ import numpy as np
 
 from results.metrics import intervals
 from results.metrics.answer_speed import Priced, answer_speedup
-from results.metrics.gain import NLL_MARGIN, Kind, Verdict, gain_tests, verdicts
+from results.metrics.gain import NLL_MARGIN, gain_tests, verdicts
+from results.metrics.non_inferiority import Verdict
 from results.metrics.quality_loss import score_change, score_pairs
 from results.metrics.speed import is_rated
 from results.metrics.tau_gain import gain
@@ -98,7 +99,7 @@ def findings(cells: Sequence[tuple[str, Summary]], margin: float) -> list[str]:
 
 def _on_all(decided: Mapping[str, Verdict]) -> str:
     """Which rows are a gain, and how many are what else."""
-    of: dict[Kind, list[str]] = {}
+    of: dict[str, list[str]] = {}
     for name, one in decided.items():
         of.setdefault(one.kind, []).append(name)
     ahead = of.pop("gain", [])

@@ -44,9 +44,9 @@ class _Figure(Frozen, ABC):
     def axes(self) -> list[str]:
         """The axes that play a part, each as often as it is used."""
 
-    @abstractmethod
     def metrics(self) -> list[str]:
         """Names of the metrics that are drawn."""
+        return []
 
     def check(self, axes: Axes) -> None:
         """Raise ValueError, one line, for axes that cannot play their part."""
@@ -173,9 +173,6 @@ class Histogram(_Figure):
     def axes(self) -> list[str]:
         return [self.series, *self.panels]
 
-    def metrics(self) -> list[str]:
-        return []
-
 
 class View(Frozen):
     """One panel of traced positions.
@@ -208,9 +205,6 @@ class Traced(_Figure):
     def axes(self) -> list[str]:
         return list(self.panels)
 
-    def metrics(self) -> list[str]:
-        return []
-
 
 class Matrices(_Figure):
     """How alike the cells of an axis answer: a matrix for each measure and entry of `panels`, the mean over prompts.
@@ -225,9 +219,6 @@ class Matrices(_Figure):
     def axes(self) -> list[str]:
         return [self.paths, *self.panels]
 
-    def metrics(self) -> list[str]:
-        return []
-
 
 class Agreement(_Figure):
     """How alike an answer goes on after a rejected token: a distribution for each measure and entry of `panels`. The
@@ -238,9 +229,6 @@ class Agreement(_Figure):
 
     def axes(self) -> list[str]:
         return list(self.panels)
-
-    def metrics(self) -> list[str]:
-        return []
 
 
 class Machine(Frozen):

@@ -9,10 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from results.metrics.catalog import metric
-from results.metrics.gain import Verdict as Gain
 from results.metrics.gain import verdicts
 from results.metrics.metric import Metric
-from results.metrics.non_inferiority import MARGIN
+from results.metrics.non_inferiority import MARGIN, Verdict
 from results.metrics.over_best import Answered, answers_over_best
 from results.reports.conditions import machine
 from results.reports.formats import TEMPLATES
@@ -42,7 +41,7 @@ class Standing:
     summary: Summary
     best: Summary
     task: str
-    gain: Gain | None = None
+    gain: Verdict | None = None
 
     @property
     def name(self) -> str:

@@ -191,15 +191,15 @@ def frame(contents: Iterable[Content]) -> pd.DataFrame:
         if content.entry.damage:
             raise StoreError(content.entry.damage)
         keys.append(content.entry.key)
-        rows.append(_flat({**content.config, "summary": content.summary}) | {"failure": content.entry.failure})
+        rows.append(flattened({**content.config, "summary": content.summary}) | {"failure": content.entry.failure})
     return pd.DataFrame.from_records(rows, index=pd.Index(keys, name="key"))
 
 
-def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one, keys joined by dots."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        flat |= flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
 
 

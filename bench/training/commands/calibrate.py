@@ -13,9 +13,8 @@ from pydantic import Field, PositiveInt
 
 from bench.training.options import PairOptions
 from bench.training.self_distillation import answers
-from methods import registry
 from methods.decode import Limits
-from methods.method import build_method
+from methods.method import autoregressive
 from methods.rules._arc_constants import VACUOUS, Constants
 from methods.sampling import Sampling
 from methods.training.rules.arc import Alternative, Bound, BoundSample, fit_buckets, inverse_std, measure
@@ -73,8 +72,7 @@ class Calibrate(PairOptions):
 def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
     """Positions of the target's own answers, prompt by prompt; those already in `work` are reused."""
     task = settings.load_task()
-    none, lossless = registry.drafter("none")(), registry.rule("lossless")()
-    method = build_method(target, None, none, lossless, settings.sampling, 1)
+    method = autoregressive(target, settings.sampling)
     limits = Limits(settings.max_new_tokens, target.eos_ids)
     own = ("positions", "min_new_tokens", "max_new_tokens", "temperature", "top_p", "top_k", "alternative", "top",
            "seed")

@@ -10,11 +10,9 @@ from pydantic import PositiveInt
 
 from bench.training.label_mining import recorded
 from bench.training.options import PairOptions
-from methods import registry
 from methods.decode import Limits
-from methods.method import build_method
+from methods.method import autoregressive
 from methods.rules._answers import Answer, Answers
-from methods.sampling import Sampling
 from results.store.files import check_writable_file
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ def collect(settings: Mismatches) -> Answers:
     TaskError."""
     task, target, draft = settings.load_task(), settings.load_model("target"), settings.load_model("draft")
     limit = settings.max_new_tokens or settings.task.options.max_new_tokens
-    greedy = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
+    greedy = autoregressive(target)
     limits = Limits(limit, target.eos_ids, task.stop)
 
     def answer(prompt: Prompt) -> list[dict[str, list[int]]]:

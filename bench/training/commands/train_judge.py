@@ -16,11 +16,9 @@ from rich.progress import track
 
 from bench.training.label_mining import Miner
 from bench.training.options import PairOptions
-from methods import registry
 from methods.decode import Limits
-from methods.method import build_method
+from methods.method import autoregressive
 from methods.rules._classifier import Classifier, Features
-from methods.sampling import Sampling
 from methods.training.rules.judge import Labelled, features, train
 from results.store.files import check_writable_file
 
@@ -87,7 +85,7 @@ def mined_labels(settings: TrainJudge, target: LanguageModel, draft: LanguageMod
     """Labels mined from the pair's own answers, prompt by prompt; those already in `work` are reused."""
     task = settings.load_task()
     limit = settings.max_new_tokens or settings.task.options.max_new_tokens
-    greedy = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
+    greedy = autoregressive(target)
     miner = Miner(greedy, draft, task, Limits(limit, target.eos_ids, task.stop), settings.most)
     identity = {"target": target.fingerprint, "draft": draft.fingerprint, "limit": limit, "most": settings.most,
                 "task": settings.task.model_dump(mode="json"), "version": task.version}
