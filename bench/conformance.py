@@ -102,8 +102,8 @@ def report(title: str, rule: Rule, cycles: Sequence[Cycle], level: float) -> int
     failed = verdict(rule, checks, level)
     print(f"{title}: {len(cycles)} cycles, compared with {rule!r}")
     for check in checks:
-        found = "too few" if check.p_value is None else f"p = {check.p_value:.2g}"
-        print(f"  {check.part:14} n = {check.n:6}   {found}")
+        shown = "too few" if check.p_value is None else f"p = {check.p_value:.2g}"
+        print(f"  {check.part:14} n = {check.n:6}   {shown}")
     first = next(check for check in checks if check.part == "emitted")
     if first.p_value is not None and not rule.is_lossless(Sampling(1.0)):
         print(f"  the first tokens are {'consistent with' if first.p_value >= level else 'not those of'} the target's "

@@ -41,4 +41,4 @@ class Counts:
 
     def plain(self) -> dict[str, Any]:
         """Name of a count -> its value, without what a subclass adds."""
-        return {one.name: getattr(self, one.name) for one in fields(Counts)}
+        return {each.name: getattr(self, each.name) for each in fields(Counts)}

@@ -137,13 +137,13 @@ class Verifier:
     def _cycle(self, setting: Setting, served: list[Served], places: list[int], rows: Rows) -> Tensor:
         """[G, n + 1] the tokens that the rule keeps of each draft and the one behind them, then -1."""
         u = self._uniforms(served)
-        v = self.verification(setting.sampling, [one.last for one in served if one.last is not None], places, rows,
-                              u[:, :self.nodes], self._state(setting, served))
+        roots = [request.last for request in served if request.last is not None]
+        v = self.verification(setting.sampling, roots, places, rows, u[:, :self.nodes], self._state(setting, served))
         _, path, token, state = accept(setting.rule, v, u[:, self.nodes])
-        for place, (one, last) in enumerate(zip(served, token.split(1), strict=True)):
-            one.last, one.state = last, {name: value[place:place + 1] for name, value in state.items()}
+        for place, (request, last) in enumerate(zip(served, token.split(1), strict=True)):
+            request.last, request.state = last, {name: value[place:place + 1] for name, value in state.items()}
         if self.record:
-            self._pending.append(([one.key for one in served], pack_outcomes(v, path, token), list(path.flags)))
+            self._pending.append(([request.key for request in served], pack_outcomes(v, path, token), list(path.flags)))
         if self.watch is not None:
             self.watch(v, path, token)
         kept = path.length.sum()
@@ -175,7 +175,7 @@ class Verifier:
         return Verification(draft, logits, sampling, u[:, :nodes], hidden, state)
 
     def _uniforms(self, served: Sequence[Served]) -> Tensor:
-        return torch.cat([one.rng.cycle() for one in served])
+        return torch.cat([request.rng.cycle() for request in served])
 
     def _state(self, setting: Setting, served: Sequence[Served]) -> State:
         """The rule's state of these requests; of new ones that which their prompt and first token give."""

@@ -101,8 +101,8 @@ class JudgePrompts:
 
     def rating(self, reply: str) -> float | None:
         """The grade of 1 to 10 in a reply, None if there is none. As in FastChat, [[9]] takes precedence over [9]."""
-        found = next((match for pattern in _RATINGS if (match := pattern.search(reply))), None)
-        value = None if found is None else float(found.group(1))
+        rating = next((match for pattern in _RATINGS if (match := pattern.search(reply))), None)
+        value = None if rating is None else float(rating.group(1))
         return value if value is not None and 0 <= value <= 10 else None
 
     def choice(self, reply: str, swapped: bool) -> float | None:

@@ -260,8 +260,8 @@ class Cell(Section):
 
     def environment(self, argv: list[str]) -> dict[str, Any]:
         """Command, machine, versions, models and kernels, as environment.json holds them. Raises ModelError."""
-        found = environment(argv, self.engine.device, self.engine.spread, self.fingerprints(), self.dequantised())
-        return found | {"kernels": self.engine.kernels(self.fingerprints())}
+        record = environment(argv, self.engine.device, self.engine.spread, self.fingerprints(), self.dequantised())
+        return record | {"kernels": self.engine.kernels(self.fingerprints())}
 
     def identity(self) -> dict[str, Any]:
         """All that decides the tokens, with the content of every file in place of its path. Raises ModelError,

@@ -72,8 +72,8 @@ def _lock() -> str | None:
 
 def _cpu_model() -> str:
     info = Path("/proc/cpuinfo")
-    found = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
-    return found[1] if found else platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    return match[1] if match else platform.processor() or platform.machine()
 
 
 def _accelerator(device: str) -> dict[str, Any] | None:

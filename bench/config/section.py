@@ -71,7 +71,7 @@ def check_known(key: str, name: Any, names: Iterable[str]) -> None:
     """Raises ConfigError for `key=name` where `name` is none of `names`."""
     allowed = list(names)
     if name not in allowed:
-        raise ConfigError(unknown_key(f"{key}={name}", (f"{key}={one}" for one in allowed), what="unknown"))
+        raise ConfigError(unknown_key(f"{key}={name}", (f"{key}={choice}" for choice in allowed), what="unknown"))
 
 
 def choose(config: Mapping[str, Any], section: str, options_of: Callable[[str], type[Model]],

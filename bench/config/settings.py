@@ -74,8 +74,8 @@ class Settings(Section):
         for key in config:
             if key not in allowed:
                 raise ConfigError(unknown_key(key, allowed))
-        found = {name: config[name] for name in cls.model_fields if name in config}
-        found |= {
+        sections = {name: config[name] for name in cls.model_fields if name in config}
+        sections |= {
             "output": parse(Output, config, "output"),
             "store": parse(Folder, config, "store"),
             "judge": parse(Judge, config, "judge"),
@@ -84,7 +84,7 @@ class Settings(Section):
             "launch": choose(config, "launch", LAUNCHERS.__getitem__, LAUNCHERS),
             "cost": profile_of(config),
         }
-        settings = validated(cls, found, "")
+        settings = validated(cls, sections, "")
         settings.judge.check()
         if settings.replay is not None and settings.replay != "auto" and not settings.values:
             raise ConfigError("replay=[]: no threshold; give replay=auto or a list such as replay=[0.8,0.9]")

@@ -146,12 +146,12 @@ def gain_runs(cell: Cell, store: Store, asked: float | None = None, ids: Collect
     curve = {t: samples_of(one, store) for t, one in cells.lossless.items()}
     plain = {t: samples_of(one.baseline(), store) for t, one in cells.lossless.items()}
     argmax = None if cells.argmax is None else samples_of(cells.argmax, store)
-    known = [*runs.values(), *curve.values(), *plain.values()]
-    if any(run is None or any(one.nll is None for one in run.values()) for run in known):
+    needed = [*runs.values(), *curve.values(), *plain.values()]
+    if any(run is None or any(one.nll is None for one in run.values()) for run in needed):
         return None
-    shared = common([run for run in (*known, argmax) if run is not None])
+    shared = common([run for run in (*needed, argmax) if run is not None])
     shared = shared if ids is None else [name for name in shared if name in ids]
-    counts = [Counts.of(run, shared) for run in known if run is not None]
+    counts = [Counts.of(run, shared) for run in needed if run is not None]
     size, temperatures = len(curve), list(curve)
     strict = cells.lossless[cell.decoding.temperature if asked is None else asked]
     return Runs(counts[0], counts[1], dict(zip(temperatures, counts[2:2 + size], strict=True)),

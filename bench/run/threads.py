@@ -27,14 +27,14 @@ def use_threads(engine: Engine) -> int:
 def quickest_threads(most: int) -> int:
     """The number of CPU threads for a clock: `most`, unless fewer, a power of two, are quicker by `LEAD` in each of
     `TRIALS` trials. Noise of a tenth of a second on a busy core must not choose the number for a whole session."""
-    found = []
+    quickest = []
     for trial in range(TRIALS):
         time.sleep(PAUSE_S if trial else 0.0)
         seconds = _seconds(most)
-        found.append(min(seconds, key=seconds.__getitem__))
-        if seconds[found[-1]] * LEAD > seconds[most]:
+        quickest.append(min(seconds, key=seconds.__getitem__))
+        if seconds[quickest[-1]] * LEAD > seconds[most]:
             return most
-    return max(found)
+    return max(quickest)
 
 
 def _seconds(most: int) -> dict[int, float]:

@@ -14,8 +14,8 @@ TITLES = {"eagle3": "EAGLE-3", "eagle": "EAGLE, EAGLE-2", "hass": "HASS", "medus
 def write_card(out: Path) -> Path:
     """Write `out`/HEADS.md and `out`/heads.png from the training.json of every head in `out`; returns the page."""
     records = {name: out / name / "training.json" for name in TITLES}
-    found = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in records.items() if file.exists()}
-    heads = {name: record for name, record in found.items() if "rank_share" in record}  # not a whole draft model
+    trained = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in records.items() if file.exists()}
+    heads = {name: record for name, record in trained.items() if "rank_share" in record}  # not a whole draft model
     head_curves({TITLES[name]: head["loss"] for name, head in heads.items()}, out / "heads.png")
     steps = max(len(head["rank_share"]) for head in heads.values())
     card = out / "HEADS.md"

@@ -35,8 +35,8 @@ def head_config(raw: Mapping[str, Any], **changes: Any) -> LlamaConfig:
     rope = {key: value for key, value in scaling.items() if key != "type"}
     rope["rope_type"] = scaling.get("rope_type") or scaling.get("type") or "default"
     rope["rope_theta"] = raw.get("rope_theta") or scaling.get("rope_theta") or 10000.0
-    known = {key: raw[key] for key in KNOWN if raw.get(key) is not None}
-    return LlamaConfig(**known | {"num_hidden_layers": 1, "rope_parameters": rope} | changes)
+    settings = {key: raw[key] for key in KNOWN if raw.get(key) is not None}
+    return LlamaConfig(**settings | {"num_hidden_layers": 1, "rope_parameters": rope} | changes)
 
 
 class RMSNorm(LlamaRMSNorm):

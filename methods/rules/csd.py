@@ -67,8 +67,8 @@ class Csd(Rule):
     def with_pairs(self, pairs: list[tuple[int, int]], device: torch.device | str, vocab: int) -> Csd:
         """The rule with these pairs (drafted token, target's token), whatever their number."""
         bound = self.model_copy()
-        known = [drafted * vocab + best for drafted, best in pairs]
-        bound._pairs = torch.tensor([-1, *sorted(known)], device=device)  # never empty
+        codes = [drafted * vocab + best for drafted, best in pairs]
+        bound._pairs = torch.tensor([-1, *sorted(codes)], device=device)  # never empty
         return bound
 
     def decide(self, v: Verification) -> Decision:

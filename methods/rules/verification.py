@@ -161,8 +161,8 @@ class Verification:
         """[B, N] index of each context's valid child number `rank` from 0, and [B, N] bool whether it has one."""
         nodes = torch.arange(self.draft.nodes, device=self.u.device)
         children = (self.draft.parents[:, None, :] == nodes[:, None]) & self.draft.valid[:, None, :]
-        found = children & (children.cumsum(-1) == rank + 1)
-        return found.long().argmax(-1), found.any(-1)
+        chosen = children & (children.cumsum(-1) == rank + 1)
+        return chosen.long().argmax(-1), chosen.any(-1)
 
     def any_sibling(self, per_node: Tensor) -> Tensor:
         """[B, N] bool: some valid sibling of the node, or the node itself, has the flag."""

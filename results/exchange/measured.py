@@ -90,7 +90,7 @@ def by_turn(answer: Exchanged) -> Iterator[Exchanged]:
 def _answers(folder: CellFolder, draft_length: int | None, prompts: Prompts) -> Iterator[Exchanged]:
     summary = folder.summary()
     metric = "score" if summary is None else summary.metric
-    timed = {one.id: one for one in folder.timed()}
+    timed = {row.id: row for row in folder.timed()}
     for sample in folder.good_samples():
         if prompts == "timed" and timed and sample.id not in timed:
             continue

@@ -104,7 +104,7 @@ def card(rows: list[dict[str, Any]], traced: bool) -> str:
 
 def _write_samples(folder: CellFolder, into: Path) -> Written:
     """The answers of a cell, `ROWS` at a time."""
-    timed = {one.id: one for one in folder.timed()}
+    timed = {row.id: row for row in folder.timed()}
     samples = folder.good_samples()
     path = into / f"{folder.key}.parquet"
     with replacing(path) as temporary, pq.ParquetWriter(temporary, SAMPLES, compression="zstd") as writer:

@@ -48,6 +48,6 @@ def stated(profile: Profile) -> str:
             + (" (computed from a data sheet, nothing was measured there)" if profile.obtained == "roofline" else ""))
     if profile.check is None:
         return text
-    found = profile.check
-    text += f"; predicted ÷ measured there: median {found.median:.2f}, 90% {found.low:.2f} to {found.high:.2f}"
-    return text + ("; the profile misses by more than 10%" if found.misses else "")
+    check = profile.check
+    text += f"; predicted ÷ measured there: median {check.median:.2f}, 90% {check.low:.2f} to {check.high:.2f}"
+    return text + ("; the profile misses by more than 10%" if check.misses else "")

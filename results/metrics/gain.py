@@ -55,7 +55,7 @@ def verdicts(rows: Mapping[Name, GainTests]) -> dict[Name, Verdict]:
     no gain          one of the three is shown to be false, at 2.5% for itself
     undecided        anything else; the prompts that would about decide are timed in proportion"""
     names = list(rows)
-    gain = dict(zip(names, holm([max(one.for_p for one in rows[name].all) for name in names]), strict=True))
+    gain = dict(zip(names, holm([max(test.for_p for test in rows[name].all) for name in names]), strict=True))
     price = dict(zip(names, holm([max(rows[name].best.for_p, rows[name].plain.for_p, rows[name].quality.against_p)
                                   for name in names]), strict=True))
     return {name: _verdict(rows[name], float(gain[name]), float(price[name]), len(names)) for name in names}
@@ -66,7 +66,7 @@ def _verdict(tests: GainTests, gain_p: float, price_p: float, rows: int) -> Verd
         return Verdict("gain")
     if price_p <= ALPHA:
         return Verdict("gain at a price")
-    if min(one.against_p for one in tests.all) <= ALPHA:
+    if min(test.against_p for test in tests.all) <= ALPHA:
         return Verdict("no gain")
     return Verdict("undecided", _needed(tests, rows))
 
@@ -75,8 +75,8 @@ def _needed(tests: GainTests, rows: int) -> int | None:
     """The prompts at which the errors, which shrink with their root, would decide at these estimates: for a gain every
     test, for its opposite any."""
     wanted = -intervals.NORMAL.inv_cdf(ALPHA / rows)
-    ratios = [wanted / abs(one.errors) if one.errors else math.inf for one in tests.all]
-    against = [ratio for ratio, one in zip(ratios, tests.all, strict=True) if one.errors < 0]
+    ratios = [wanted / abs(test.errors) if test.errors else math.inf for test in tests.all]
+    against = [ratio for ratio, test in zip(ratios, tests.all, strict=True) if test.errors < 0]
     factor = max(1.0, min(against) if against else max(ratios))
     return math.ceil(tests.n * factor**2) + (factor == 1) if tests.n * factor**2 < MOST else None
 

@@ -220,12 +220,12 @@ def _recovery_interval(both: Mapping[str, tuple[float, float]]) -> dict[str, Any
 
 def _accuracy(scores: Sequence[float | None], proportion: bool) -> tuple[float | None, Interval | None]:
     """Mean and 95% interval of the known scores. Raises ValueError for a proportion with a score other than 0 and 1."""
-    known = [float(score) for score in scores if score is not None]
+    values = [float(score) for score in scores if score is not None]
     if not proportion:
-        return _mean(known), intervals.mean_interval(known)
-    if odd := next((score for score in known if score not in (0.0, 1.0)), None):
+        return _mean(values), intervals.mean_interval(values)
+    if odd := next((score for score in values if score not in (0.0, 1.0)), None):
         raise ValueError(f"score {odd} is not 0 or 1, but the task's metric is declared a proportion")
-    return _mean(known), intervals.proportion_interval(int(sum(known)), len(known))
+    return _mean(values), intervals.proportion_interval(int(sum(values)), len(values))
 
 
 def _agreement(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str, Any]:

@@ -183,8 +183,8 @@ def findings(cells: Sequence[tuple[str, Summary]]) -> list[str]:
             alike.append(f"{name} {named}")
         else:
             verb = "gains" if summary.tau_gain > 0 else "loses"
-            told = f"{_split(summary)}{_accuracies(summary)}"
-            differing.append(f"{name} {verb} τ over the lossless rule, {named}: {told}.")
+            sentence = f"{_split(summary)}{_accuracies(summary)}"
+            differing.append(f"{name} {verb} τ over the lossless rule, {named}: {sentence}.")
     if alike:
         n = max(summary.n for _, summary in cells)
         differing.append(f"{n} prompts show no difference in τ from the lossless rule for {'; '.join(alike)}.")

@@ -186,9 +186,9 @@ def _undecided(best: Candidate, costly: Sequence[Candidate], tried: int, limit: 
 
 def _only_longer(timed: Sequence[Candidate], min_prompts: int) -> tuple[str, ...]:
     """A sentence on the settings whose gain by the token longer answers use up."""
-    told = [f"{candidate.label} ({candidate.by_token.value:.2f}× by the token, {candidate.speed:.2f}× by the answer, "
-            f"answers {candidate.length:.2f}× as long)" for candidate in timed if candidate.only_longer(min_prompts)]
-    return (f"Faster by the token, but not shown to answer sooner: {', '.join(told)}.",) if told else ()
+    speeds = [f"{candidate.label} ({candidate.by_token.value:.2f}× by the token, {candidate.speed:.2f}× by the answer, "
+              f"answers {candidate.length:.2f}× as long)" for candidate in timed if candidate.only_longer(min_prompts)]
+    return (f"Faster by the token, but not shown to answer sooner: {', '.join(speeds)}.",) if speeds else ()
 
 
 def _takes(candidate: Candidate, tried: int, limit: float) -> str:

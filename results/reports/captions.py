@@ -92,8 +92,8 @@ def widths(spec: TableSpec, rows: Sequence[Row]) -> str:
                 if number.half_width is not None and number.interval_text:
                     held = widest.get(number.column.header, 0.0)
                     widest[number.column.header] = max(held, number.half_width)
-    told = [f"{header} {100 * width:.3g}%" for header, width in widest.items()]
-    return f"widest relative half-width: {', '.join(told)}" if told else ""
+    shares = [f"{header} {100 * width:.3g}%" for header, width in widest.items()]
+    return f"widest relative half-width: {', '.join(shares)}" if shares else ""
 
 
 def scores(spec: TableSpec, grid: Grid) -> str:

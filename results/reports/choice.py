@@ -41,13 +41,13 @@ def with_frontier(axes: Mapping[str, Any], choice: Any, base: Sequence[str]) -> 
     if not given.get("frontier"):
         return dict(axes)
     asked = next((float(line.partition("=")[2]) for line in base if line.startswith(TEMPERATURE)), 0.0)
-    found = dict(axes)
+    extended = dict(axes)
     for name, axis in axes.items():
         lossless = [entry for entry in axis if isinstance(entry, Mapping) and entry.get("label") == given["lossless"]]
-        found[name] = [*axis, *({**entry, "label": frontier_label(t), "frontier": True, "overrides": [
+        extended[name] = [*axis, *({**entry, "label": frontier_label(t), "frontier": True, "overrides": [
             *entry.get("overrides", ()), f"{TEMPERATURE}{t:g}"]} for entry in lossless for t in TEMPERATURES
             if t != asked)] if lossless else axis
-    return found
+    return extended
 
 
 def frontier_label(temperature: float) -> str:

@@ -97,17 +97,17 @@ def sentences(groups: Sequence[Group]) -> list[str]:
     """What the numbers show: which relaxed methods are a gain (`results.metrics.gain`) and which at a price; which gain
     tokens a cycle or a second but no time; what is undecided, and the prompts it would take. Empty where no relaxed
     method was timed beside a lossless one."""
-    known = standings(groups)
-    if not known:
+    rows = standings(groups)
+    if not rows:
         return []
     of: dict[str, list[Standing]] = {}
-    for one in known:
+    for one in rows:
         of.setdefault("" if one.gain is None else one.gain.kind, []).append(one)
-    longer = [one for one in known if one not in of.get("gain", []) and _is_above(_per_token(one.summary),
+    longer = [one for one in rows if one not in of.get("gain", []) and _is_above(_per_token(one.summary),
                                                                                  _per_token(one.best))
               and (one.summary.length_ratio_ci95 or (0, 0))[0] > 1]
-    greedier = [one for one in known if _is_greedier(one.summary)]
-    return [text for text in (_ahead(of.get("gain", []), len(known)), _priced(of.get("gain at a price", [])),
+    greedier = [one for one in rows if _is_greedier(one.summary)]
+    return [text for text in (_ahead(of.get("gain", []), len(rows)), _priced(of.get("gain at a price", [])),
                               _longer(longer), _greedier(greedier), _none(of.get("no gain", [])),
                               _undecided(of.get("undecided", []))) if text]
 

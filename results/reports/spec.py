@@ -98,12 +98,12 @@ class ReportSpec(Frozen):
         Without pairs, the edition of `scale` on all of its pairs. Every edition but the embedded one has a name of its
         own. Raises ValueError for a pair without an edition; `local` stands for models of the user's own, in place of
         the embedded pair. A report that chooses no pair takes any."""
-        known = pairs_of(self.axes)
-        if pairs and not any(known.values()):
+        by_scale = pairs_of(self.axes)
+        if pairs and not any(by_scale.values()):
             return self
         if pairs:
-            scale = self._scale_of(pairs, known)
-        elif scale != "embedded" and not known[scale]:
+            scale = self._scale_of(pairs, by_scale)
+        elif scale != "embedded" and not by_scale[scale]:
             raise ValueError(f"report={self.name}: has no edition of scale={scale}")
         axes = {name: at_scale(axis, scale) for name, axis in self.axes.items()}
         own = self._own(scale)
@@ -112,8 +112,8 @@ class ReportSpec(Frozen):
         if pairs:
             axes = {name: of_pairs(axis, pairs) for name, axis in axes.items()}
         name = "_".join([self.name, *(pairs or [scale])])
-        told = f"{self.about} Not printed in the paper: {self.not_printed}" if self.not_printed else self.about
-        about = told if scale == "paper" else self.about
+        with_note = f"{self.about} Not printed in the paper: {self.not_printed}" if self.not_printed else self.about
+        about = with_note if scale == "paper" else self.about
         return self.model_copy(update={"axes": drop_impossible(axes), "name": name, "about": about, **own})
 
     def _own(self, scale: Scale) -> dict[str, Any]:

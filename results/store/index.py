@@ -131,16 +131,16 @@ class Index:
         with self._opened() as database:
             for cell in cells:
                 now, state, changed_ns = time.time_ns(), *_state(cell)
-                known = None if database is None else _known(database, cell.key, state, columns)
-                if known is None:
-                    known = read_content(cell)
-                    if not known.entry.damage and changed_ns < now - SETTLED_NS:
-                        fresh[cell.key] = state, known
+                content = None if database is None else _known(database, cell.key, state, columns)
+                if content is None:
+                    content = read_content(cell)
+                    if not content.entry.damage and changed_ns < now - SETTLED_NS:
+                        fresh[cell.key] = state, content
                 if len(fresh) == BATCH:
                     self._write(fresh)
                     fresh.clear()
                     least = 1
-                yield known
+                yield content
         if len(fresh) >= least:
             self._write(fresh)
 

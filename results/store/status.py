@@ -53,9 +53,9 @@ def rotations(store: Store, now: datetime) -> list[RotationState]:
         group.entries.append(entry)
         group.states.append(state_of(entry, entry.key in working))
         group.holder = working.get(entry.key, group.holder)
-    listed, known = list(groups.values()), {entry.key for entry in entries}
+    listed, keys = list(groups.values()), {entry.key for entry in entries}
     for holder in held:
-        own, unbegun = [group for group in listed if group.holder is holder], len(set(holder.cells) - known)
+        own, unbegun = [group for group in listed if group.holder is holder], len(set(holder.cells) - keys)
         if len(own) == 1:
             own[0].unbegun = unbegun
         elif unbegun:  # their rotation is not known yet

@@ -22,7 +22,7 @@ class FirstDifference:
     at       index of the first differing token, all turns
     margin   difference of the target's two largest raw logits in the context before it, float32
     between  probability, under the target, of the ids strictly between the two tokens; None at temperature 0, where
-             one answer ends, and in records of before it was kept
+             one answer ends, and in older records
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT

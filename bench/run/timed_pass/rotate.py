@@ -201,8 +201,8 @@ class Rotation:
             if run.error is not None:
                 raise TimedPassError(f"task={cell.task.name}, prompt {run.prompt.id}: cannot be timed: {run.error}; "
                                      "run the command again, with a smaller batch if memory was short")
-            parted = first_difference(method, cell, run, expected[run.prompt.id])
-            answers[run.prompt.id] = run, timed_run(attempts, row, parted)
+            difference = first_difference(method, cell, run, expected[run.prompt.id])
+            answers[run.prompt.id] = run, timed_run(attempts, row, difference)
         return answers
 
     def _stream(self, prompt: Prompt, turn: int) -> str:

@@ -42,17 +42,17 @@ def first_difference(method: LoadedMethod, cell: Cell, run: Answer, sample: Samp
     logits, sampling = method.next_logits(before(method.target, run, sample, at)), cell.decoding.sampling
     drawn = not sampling.greedy and own is not None and other is not None
     between = mass_between(sampling.probs(logits), own, other) if drawn else None
-    found = FirstDifference(at, top2_margin(logits), between)
+    difference = FirstDifference(at, top2_margin(logits), between)
     if not cell.engine.repeats(cell):
-        return found
-    if cell.engine.dtype == "float32" and _is_exact(cell) and not by_rounding(found, sampling.temperature):
-        reason = f"the two largest logits are {found.margin:.2g} apart" if found.between is None else (
-            f"a probability of {found.between:.2g} lies between the two tokens")
-        explained = most_explained(found, sampling.temperature)
+        return difference
+    if cell.engine.dtype == "float32" and _is_exact(cell) and not by_rounding(difference, sampling.temperature):
+        reason = f"the two largest logits are {difference.margin:.2g} apart" if difference.between is None else (
+            f"a probability of {difference.between:.2g} lies between the two tokens")
+        explained = most_explained(difference, sampling.temperature)
         raise NotRepeatable(f"{sample.id}: the timed pass differs from the quality pass at token {at}, where {reason} "
                             f"(rounding explains {explained:g}): models or kernels have changed since; remove the "
                             f"folder {cell.name} from the store to measure it again")
-    return found
+    return difference
 
 
 def by_rounding(difference: FirstDifference, temperature: float) -> bool:
@@ -88,10 +88,10 @@ def before(target: Text, run: Answer, sample: Sample, at: int) -> list[int]:
 def check_share(cell: Cell, rows: Sequence[Timed]) -> None:
     """Raise NotRepeatable where many prompts differ at tokens that neither a near-tie nor a random number at a boundary
     explains: rounding may still decide an acceptance test or a rule's threshold there, but seldom."""
-    parted = [row for row in rows if row.own.parted is not None and not by_rounding(
+    unexplained = [row for row in rows if row.own.parted is not None and not by_rounding(
         row.own.parted, cell.decoding.temperature)]
     most = max(1, MOST_DIFFERENT * len(rows))
-    if cell.engine.repeats(cell) and cell.engine.dtype == "float32" and len(parted) > most:
-        raise NotRepeatable(f"{parted[0].id}: the timed pass differs from the quality pass in {len(parted)} of "
-                            f"{len(rows)} prompts, more than rounding explains: models or kernels have changed since; "
-                            f"remove the folder {cell.name} from the store to measure it again")
+    if cell.engine.repeats(cell) and cell.engine.dtype == "float32" and len(unexplained) > most:
+        raise NotRepeatable(f"{unexplained[0].id}: the timed pass differs from the quality pass in {len(unexplained)} "
+                            f"of {len(rows)} prompts, more than rounding explains: models or kernels have changed "
+                            f"since; remove the folder {cell.name} from the store to measure it again")

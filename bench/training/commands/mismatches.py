@@ -53,6 +53,6 @@ def run(config: Mapping[str, Any]) -> None:
     answers = collect(settings)
     settings.out.write_text(answers.model_dump_json() + "\n", encoding="utf-8")
     pairs = answers.mismatches()
-    tokens, frequent = sum(len(one.answer) for one in answers.answers), sum(n >= 5 for n in pairs.values())
+    tokens, frequent = sum(len(answer.answer) for answer in answers.answers), sum(n >= 5 for n in pairs.values())
     print(f"{settings.out}: {len(answers.answers)} answers, {tokens} tokens; the draft differs at {pairs.total()}, in "
           f"{len(pairs)} pairs, {frequent} of them at least 5 times")
