@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 
-from bench.config.section import Section, check_known, validated
+from bench.config.section import check_known, validated
+from bench.training.options import TargetOptions
 from bench.training.own_prompts import SOURCES, chunks
 from bench.training.self_distillation import answered_by, messages
-from methods.engine.loading import load_model
-from methods.engine.source import DType
 from tasks.base import Prompt
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
 
 
-class Answers(Section):
+class Answers(TargetOptions):
     """conf/answers.yaml, which explains every field."""
 
-    target: str
-    target_revision: str | None
-    out: Path
     tokens: PositiveInt
     sources: dict[str, float] = Field(min_length=1)
     chunk: PositiveInt
     temperatures: list[float] = Field(min_length=1)
     prompt_tokens: PositiveInt
     max_new_tokens: PositiveInt
-    seed: int
-    threads: NonNegativeInt
-    device: str | None
-    dtype: DType
 
 
 def plan(settings: Answers, target: LanguageModel) -> Iterator[tuple[str, float, list[str]]]:
@@ -92,9 +82,7 @@ def run(config: Mapping[str, Any]) -> None:
     settings = validated(Answers, config, "")
     for name in settings.sources:
         check_known("sources", name, SOURCES)
-    torch.set_num_threads(settings.threads or os.cpu_count() or 1)
-    target = load_model(settings.target, dtype=settings.dtype, revision=settings.target_revision,
-                        device=settings.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = settings.load_target()
     settings.out.parent.mkdir(parents=True, exist_ok=True)
     done, tokens = complete_chunks(settings.out)
     with settings.out.open("a", encoding="utf-8") as out:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -12,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 
-from bench.config.section import Section, check_known, parse, validated
+from bench.config.section import check_known, parse, validated
 from bench.training.embedded_data import conversation, stream
 from bench.training.heads_card import write_card
+from bench.training.options import TargetOptions
 from bench.training.self_distillation import OwnAnswers, with_own_answers
-from methods.engine.loading import load_model
-from methods.engine.source import DType
 from methods.training.heads.conversations import ChatPacker, Records, load_records
 from methods.training.heads.frozen_target import FrozenTarget
 from methods.training.heads.loop import ConversationSource, measure, train
@@ -37,12 +35,9 @@ CALIBRATION = 64
 """Held-out conversations of each embedded benchmark."""
 
 
-class TrainHeads(Section):
+class TrainHeads(TargetOptions):
     """conf/train_heads.yaml without the heads' own sections; the file explains every field."""
 
-    target: str
-    target_revision: str | None
-    out: Path
     work: Path
     heads: list[str] = Field(min_length=1)
     data: str
@@ -50,10 +45,6 @@ class TrainHeads(Section):
     mix: dict[str, float]
     own_answers: OwnAnswers
     measure: PositiveInt
-    seed: int
-    threads: NonNegativeInt
-    device: str | None
-    dtype: DType
     autocast: bool | None
     pickled: bool
 
@@ -148,9 +139,7 @@ def run(config: Mapping[str, Any]) -> None:
     settings, recipes = parsed(config)
     check_writable(settings.out, "out")
     check_writable(settings.work, "work")
-    torch.set_num_threads(settings.threads or os.cpu_count() or 1)
-    device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    target = load_model(settings.target, dtype=settings.dtype, device=device, revision=settings.target_revision)
+    target = settings.load_target()
     source = source_of(settings, target)
     for name, recipe in recipes.items():
         make_head(name, recipe, target, source, settings)
