@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field
@@ -28,10 +27,11 @@ def _as_list(given: Any) -> Any:
 QuantityName = Annotated[str, BeforeValidator(_quantity)]
 
 
-class _Figure(Frozen, ABC):
-    """`panels`: axes whose entries get a panel each. `models`: what of `similarity` the figure shows, any of which
-    suffices."""
+class _Figure(Frozen):
+    """`panels`: axes whose entries get a panel each. `parts`: the fields that name an axis each. `models`: what of
+    `similarity` the figure shows, any of which suffices."""
 
+    parts: ClassVar[tuple[str, ...]] = ()
     models: ClassVar[tuple[str, ...]] = ()
     panels: tuple[str, ...] = ()
 
@@ -40,9 +40,9 @@ class _Figure(Frozen, ABC):
         """Whether intervals are drawn."""
         return bool(self.metrics())
 
-    @abstractmethod
     def axes(self) -> list[str]:
         """The axes that play a part, each as often as it is used."""
+        return [*(axis for part in self.parts if (axis := getattr(self, part))), *self.panels]
 
     def metrics(self) -> list[str]:
         """Names of the metrics that are drawn."""
@@ -67,6 +67,7 @@ class Sweep(_Figure):
     lines     the axis whose entries get a line each, if any.
     """
 
+    parts: ClassVar[tuple[str, ...]] = ("x", "lines")
     kind: Literal["sweep"]
     x: str
     x_label: str = ""
@@ -74,9 +75,6 @@ class Sweep(_Figure):
     left: MetricName
     right: MetricName | None = None
     lines: str | None = None
-
-    def axes(self) -> list[str]:
-        return [self.x, *self.panels, *([self.lines] if self.lines else [])]
 
     def metrics(self) -> list[str]:
         return [self.left, *([self.right] if self.right else [])]
@@ -101,6 +99,7 @@ class Pareto(_Figure):
     log          whether x is logarithmic.
     """
 
+    parts: ClassVar[tuple[str, ...]] = ("series", "lines")
     kind: Literal["pareto"]
     x: MetricName
     y: MetricName
@@ -110,9 +109,6 @@ class Pareto(_Figure):
     allocation: tuple[str, str] | None = None
     groups: dict[str, tuple[str, ...]] = Field({})
     log: bool = False
-
-    def axes(self) -> list[str]:
-        return [self.series, *self.panels, *([self.lines] if self.lines else [])]
 
     def metrics(self) -> list[str]:
         return [self.x, self.y]
@@ -141,14 +137,12 @@ class Bars(_Figure):
     mean       an axis over whose entries each bar is the mean, if any.
     """
 
+    parts: ClassVar[tuple[str, ...]] = ("clusters", "series", "mean")
     kind: Literal["bars"]
     y: Annotated[tuple[Column, ...], BeforeValidator(_as_list), Field(min_length=1)]
     clusters: str
     series: str
     mean: str | None = None
-
-    def axes(self) -> list[str]:
-        return [self.clusters, self.series, *self.panels, *([self.mean] if self.mean else [])]
 
     def metrics(self) -> list[str]:
         return [column.metric.name for column in self.y]
@@ -167,11 +161,9 @@ class Bars(_Figure):
 class Histogram(_Figure):
     """The distribution of accepted lengths over cycles: a stepped line for each entry of the axis `series`."""
 
+    parts: ClassVar[tuple[str, ...]] = ("series",)
     kind: Literal["histogram"]
     series: str
-
-    def axes(self) -> list[str]:
-        return [self.series, *self.panels]
 
 
 class View(Frozen):
@@ -202,9 +194,6 @@ class Traced(_Figure):
     kind: Literal["traced"]
     views: tuple[View, ...] = Field(min_length=1)
 
-    def axes(self) -> list[str]:
-        return list(self.panels)
-
 
 class Matrices(_Figure):
     """How alike the cells of an axis answer: a matrix for each measure and entry of `panels`, the mean over prompts.
@@ -212,12 +201,10 @@ class Matrices(_Figure):
     paths      the axis whose entries are compared with each other.
     """
 
+    parts: ClassVar[tuple[str, ...]] = ("paths",)
     kind: Literal["matrices"]
     paths: str
     models: ClassVar[tuple[str, ...]] = ("sentence", "entailment")
-
-    def axes(self) -> list[str]:
-        return [self.paths, *self.panels]
 
 
 class Agreement(_Figure):
@@ -226,9 +213,6 @@ class Agreement(_Figure):
 
     kind: Literal["agreement"]
     models: ClassVar[tuple[str, ...]] = ("bertscore", "sentence", "entailment")
-
-    def axes(self) -> list[str]:
-        return list(self.panels)
 
 
 class Machine(Frozen):
@@ -248,14 +232,12 @@ class When(_Figure):
     drafter    whose forwards the horizontal axis counts.
     """
 
+    parts: ClassVar[tuple[str, ...]] = ("series",)
     kind: Literal["when"]
     series: str
     lossless: tuple[str, ...] = Field(min_length=1)
     drafter: str
     machines: tuple[Machine, ...] = ()
-
-    def axes(self) -> list[str]:
-        return [self.series, *self.panels]
 
     def metrics(self) -> list[str]:
         return ["pass_ratio", "nodes_per_cycle", "forwards_per_cycle"]
