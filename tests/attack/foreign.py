@@ -241,7 +241,7 @@ def _unfinished(file: Path) -> str:
     try:
         if file.suffix == ".parquet":
             pq.ParquetFile(file).metadata  # noqa: B018  its footer comes last
-        elif file.suffix == ".jsonl" and not file.read_bytes().endswith(b"\n"):
+        elif file.suffix == ".jsonl" and (content := file.read_bytes()) and not content.endswith(b"\n"):
             return f"{file.name} ends within a line"
     except (OSError, ValueError) as error:
         return f"{file.name}: {error}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.config import command
+from bench.commands import command
 from bench.config.paths import PROJECT
 
 
