@@ -5,12 +5,14 @@ A row has an `id` and one of
     messages    [{"role": …, "content": …}, …]: an optional system message, the conversation so far, and at the end
                 the user messages to answer, one turn each
     input_ids   token ids of the target's tokenizer
-Further fields are ignored.
+Other fields are not read, which a warning says; task=dataset reads any field and scores answers.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import cache
 from itertools import takewhile
 from typing import Annotated, Literal
 
@@ -19,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tasks.base import LocalFile, Prompt, Score, Task, TaskError, TaskOptions
 from tasks.jsonl import read_rows
 
+log = logging.getLogger(__name__)
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -37,7 +40,7 @@ class _Message(BaseModel):
 
 
 class _Row(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     id: Annotated[Text, Field(coerce_numbers_to_str=True)]
     prompt: Text | None = None
@@ -80,14 +83,24 @@ class Prompts(Task):
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
         """The first `n` rows (all when None) in the order of the file. The whole file is checked. Raises TaskError."""
         seen: dict[str, int] = {}
-        prompts = []
+        prompts, unread = [], set()
         for line, row in read_rows(self._file, _Row):
             if row.id in seen:
                 raise TaskError(f"{self.path}, line {line}: id {row.id!r} is already used on line {seen[row.id]}")
             seen[row.id] = line
             prompts.append(row.as_prompt())
+            unread |= set(row.model_extra or ())
+        if unread:
+            _warn(str(self.path), tuple(sorted(unread)))
         return prompts[:n]
 
     def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
         """No score: the file holds no right answers."""
         return Score(None)
+
+
+@cache
+def _warn(path: str, unread: tuple[str, ...]) -> None:
+    """Say once of a file which of its fields are not read."""
+    log.warning("%s: not read: %s; task=dataset with task.prompt, task.target and task.scorer.name scores answers "
+                "(docs/options.md, Your own prompts)", path, ", ".join(unread))

@@ -6,8 +6,6 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hydra import compose
@@ -18,12 +16,17 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from bench.config.errors import CONFIG_ERRORS, ConfigError, NotHere, format_hydra_error, unknown_key
 from bench.config.hydra_internals import BASIC, CommandLine, ConfigLoaderImpl, combinations, compose_option, session
+from bench.config.lines import check_number, check_values, first_line, line_of
 from bench.config.patched import Patched
 from bench.config.points import Candidate, Command, Point, as_dict
 from bench.config.section import check_known, parse
 
 SEPARATE = ("task", "pair")
 """Groups whose options set only their own section and are chosen by no other option, the one that fewer name first."""
+OPTIONAL = ("drafter", "rule", "task")
+"""Groups whose options differ by the choice."""
+SCORER = "task.scorer"
+"""Its keys depend on its name, which an override may choose; the scorer refuses those that it does not have."""
 
 if TYPE_CHECKING:
     from bench.config.schema import Pair
@@ -48,8 +51,6 @@ def compose_command(name: str, argv: Sequence[str], run: Callable[[Command, Comp
         return run(hydra.command(line.flags.overrides, line.flags.multirun), hydra)
 
 LAUNCHER = "hydra/launcher"
-MOST_POINTS = 10_000
-"""Composing so many points takes minutes."""
 
 
 @contextmanager
@@ -93,35 +94,57 @@ class Composer:
             raise ConfigError(f"{repeated[0]}: given {keys.count(repeated[0])} times; give it once")
         for override in parsed:
             if override.key_or_group == LAUNCHER and override.value() != "basic":
-                raise ConfigError(f"{_line(override)}: must be {LAUNCHER}=basic; launch=slurm or launch=ray runs the "
+                raise ConfigError(f"{line_of(override)}: must be {LAUNCHER}=basic; launch=slurm or launch=ray runs the "
                                   "rotations of a command on several machines")
         if reports := [override for override in parsed if override.key_or_group == "report"]:
-            rest = [_line(override) for override in parsed if override not in reports]
+            rest = [line_of(override) for override in parsed if override not in reports]
             value = reports[-1].value()
             names = tuple(dict.fromkeys(map(str, value))) if isinstance(value, list) else (str(value),)
             if not names:
                 raise ConfigError("report=[]: names no report; report=list shows all")
             return Command([], rest, None, names)
-        hydra = self._base([_first(override) for override in parsed if self._is_structural(override)]).hydra
+        hydra = self._base([first_line(override) for override in parsed if self._is_structural(override)]).hydra
         sweep = hydra.runtime.choices.get("sweep")
         if not multirun and str(hydra.mode) != "RunMode.MULTIRUN":
-            if swept := [_line(override) for override in parsed if override.is_sweep_override()]:
+            if swept := [line_of(override) for override in parsed if override.is_sweep_override()]:
                 raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
             return Command([self.point(overrides)], list(overrides), sweep, ())
         if not hydra.sweeper._target_.startswith(BASIC):
             raise ConfigError(f"hydra/sweeper={hydra.runtime.choices['hydra/sweeper']}: not supported: all "
                               "points must be known before the first one runs; leave it out, or give basic")
         params = self._parse([f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()])
-        fixed = [_line(override) for override in parsed if override.is_hydra_override()]
+        fixed = [line_of(override) for override in parsed if override.is_hydra_override()]
         task = [override for override in parsed if not override.is_hydra_override()]
-        _check_number([*params, *task])
-        points = [self.point([*fixed, *combination]) for combination in combinations([*params, *task])]
+        check_number([*params, *task])
+        lines = [[*fixed, *combination] for combination in combinations([*params, *task])]
+        points = [self.point(point) for point in self._with_their_options(lines, task)]
         return Command(points, list(overrides), sweep, ())
+
+    def _with_their_options(self, points: list[list[str]], overrides: Sequence[Override]) -> list[list[str]]:
+        """The points of a sweep, each without swept options that its own rule, drafter or task does not have but those
+        of others do: `rule=lossless,mars rule.theta=0.8,0.9` is three points."""
+        swept = {one.key_or_group for one in overrides if one.is_sweep_override() and one.type is OverrideType.CHANGE}
+        chosen = {key for key in swept if self._loader.repository.group_exists(key)} & {"method", *OPTIONAL}
+        options = {key for key in swept if chosen and key.partition(".")[0] in OPTIONAL and "." in key}
+        known: dict[tuple[str, ...], set[str]] = {}
+        lacking = []
+        for point in points if options else ():
+            structural = tuple(line_of(one) for one in self._parse(point) if self._is_structural(one))
+            if structural not in known:
+                config = self._config(structural)
+                known[structural] = {key for key in options if _has(config, key)}
+            lacking.append(options - known[structural])
+        if not lacking:
+            return points
+        everywhere = set.intersection(*lacking)
+        kept = [tuple(line for line in point if line.partition("=")[0] not in lacks - everywhere)
+                for point, lacks in zip(points, lacking, strict=True)]
+        return [list(point) for point in dict.fromkeys(kept)]
 
     def point(self, overrides: Sequence[str]) -> Point:
         """One point, every interpolation resolved. Of repeated keys the last wins. Raises ConfigError."""
         parsed = list({override.get_key_element(): override for override in self._parse(overrides)}.values())
-        structural = [_line(override) for override in parsed if self._is_structural(override)]
+        structural = [line_of(override) for override in parsed if self._is_structural(override)]
         values = [override for override in parsed if not self._is_structural(override)]
         try:
             sections = {group: self._option(group, option) for group, option in self._separate(structural).items()}
@@ -131,7 +154,7 @@ class Composer:
             raise ConfigError(unknown_key(str(error.full_key), beside)) from error
         except CONFIG_ERRORS as error:
             raise format_hydra_error(error) from error
-        return Point(tuple(_line(override) for override in parsed if not override.is_hydra_override()), plain)
+        return Point(tuple(line_of(override) for override in parsed if not override.is_hydra_override()), plain)
 
     def candidate(self, overrides: Sequence[str]) -> Candidate:
         """The cell of a point, or why it cannot run."""
@@ -197,6 +220,8 @@ class Composer:
         with open_dict(config):
             for group, option in separate.items():
                 config[group] = self._option(group, option)
+        if isinstance(scorer := OmegaConf.select(config, SCORER), DictConfig):
+            OmegaConf.set_struct(scorer, False)
         return config
 
     def _separate(self, structural: Sequence[str]) -> dict[str, str]:
@@ -229,7 +254,7 @@ class Composer:
             except CONFIG_ERRORS as error:
                 raise ConfigError(f"{line}: not of the form KEY=VALUE ({format_hydra_error(error)})") from error
             if parsed.is_sweep_override():
-                _check_values(parsed)
+                check_values(parsed)
             elif self._loader.repository.group_exists(parsed.key_or_group):
                 self._check_choice(parsed)
             self._parsed[line] = parsed
@@ -240,7 +265,7 @@ class Composer:
         group = override.key_or_group
         if not group or not (override.is_delete() or isinstance(override.value(), str | list)):
             options = (f"{group}={name}" for name in self.options(group) if group)
-            raise ConfigError(unknown_key(_line(override), options, what="names no choice"))
+            raise ConfigError(unknown_key(line_of(override), options, what="names no choice"))
 
 
 @contextmanager
@@ -264,32 +289,8 @@ def _keys_beside(config: DictConfig, key: str) -> list[str]:
     return [f"{parent}.{name}" for name in names] if parent else names
 
 
-def _line(override: Override) -> str:
-    """The override as it was given."""
-    assert override.input_line is not None  # the parser sets it
-    return override.input_line
-
-
-def _first(override: Override) -> str:
-    """The override with the first of its values, if it has several."""
-    if not override.is_sweep_override():
-        return _line(override)
-    return f"{override.get_key_element()}={next(override.sweep_string_iterator())}"
-
-
-def _check_number(overrides: Sequence[Override]) -> None:
-    """Raises ConfigError for a sweep of more points than can be composed."""
-    swept = [override for override in overrides if override.is_sweep_override()]
-    number = prod(sum(1 for _ in islice(one.sweep_string_iterator(), MOST_POINTS + 1)) for one in swept)
-    if number > MOST_POINTS:
-        raise ConfigError(f"{' '.join(map(_line, swept))}: more than {MOST_POINTS} points in one sweep; give fewer "
-                          "values")
-
-
-def _check_values(sweep: Override) -> None:
-    """Raises ConfigError where a sweep's values cannot be listed, or there are none."""
-    if not sweep.is_discrete_sweep():
-        raise ConfigError(f"{sweep.input_line}: only lists of values can be swept: KEY=a,b,c or KEY=range(1,9)")
-    if next(sweep.sweep_string_iterator(), None) is None:
-        raise ConfigError(f"{sweep.input_line}: the list of values is empty; give KEY=a,b,c, KEY=range(1,9), or a "
-                          "KEY=glob(PATTERN) that a name fits")
+def _has(config: DictConfig, key: str) -> bool:
+    """Whether the section of this key has it."""
+    parent, _, name = key.rpartition(".")
+    section = OmegaConf.select(config, parent)
+    return isinstance(section, DictConfig) and name in section

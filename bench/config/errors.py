@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -40,10 +40,21 @@ def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") 
     return f"{key}: {what}{hint}{', '.join(tails.values()) or 'none'}"
 
 
-def format_validation(error: ValidationError, section: str, allowed: Iterable[str], skip: int = 0) -> str:
-    """All complaints of pydantic about one section's values, in one line. `skip`: leading parts of a location that are
-    no keys, as the tag of a discriminated union."""
-    return "; ".join(_complaint(item, item["loc"][skip:], section, allowed) for item in error.errors())
+def format_validation(error: ValidationError, section: str, allowed: Iterable[str], given: Any) -> str:
+    """All complaints of pydantic about one section's values, `given`, in one line."""
+    return "; ".join(_complaint(item, _keys(item, given), section, allowed) for item in error.errors())
+
+
+def _keys(item: Any, given: Any) -> tuple[int | str, ...]:
+    """The location of a complaint without the tags of discriminated unions, which are no keys."""
+    keys: list[int | str] = []
+    for part in item["loc"]:
+        is_absent = item["type"] == "missing" and part == item["loc"][-1]
+        if isinstance(given, Mapping) and part not in given and not is_absent:
+            continue
+        keys.append(part)
+        given = given.get(part) if isinstance(given, Mapping) else None
+    return tuple(keys)
 
 
 def refuse_booleans(given: Any, validated: Any, section: str) -> None:
@@ -57,7 +68,10 @@ def _complaint(item: Any, location: tuple[int | str, ...], section: str, allowed
     prefix = f"{section}." if section else ""
     key = prefix + ".".join(str(part) for part in location)
     if item["type"] == "extra_forbidden":
-        return unknown_key(key, (prefix + name for name in allowed))
+        return unknown_key(key, (prefix + name for name in allowed)) if len(location) == 1 else f"{key}: unknown key"
+    if item["type"] == "union_tag_invalid":
+        name = item["ctx"]["discriminator"].strip("'")
+        return f"{key}.{name}={item['ctx']['tag']}: unknown; allowed: {item['ctx']['expected_tags']}"
     if item["type"] == "missing":
         return f"{key}: missing; give {key}=VALUE"
     text = item["msg"].removeprefix("Value error, ").replace("Input should be", "must be")

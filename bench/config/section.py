@@ -40,19 +40,18 @@ def _named(name: str, options: Any) -> Named[Any]:
 
 
 @contextmanager
-def refusals(section: str, allowed: Iterable[str], prefix: str = "", skip: int = 0) -> Iterator[None]:
+def refusals(section: str, allowed: Iterable[str], prefix: str = "", given: Any = None) -> Iterator[None]:
     """Turn what pydantic refuses inside into a ConfigError, one line after `prefix`. `allowed`: the section's keys;
-    `skip`: as in `format_validation`."""
+    `given`: the plain data, if there is any."""
     try:
         yield
     except ValidationError as error:
-        raise ConfigError(prefix + format_validation(error, section, allowed, skip)) from error
+        raise ConfigError(prefix + format_validation(error, section, allowed, given)) from error
 
 
-def checked(parser: Callable[[Any], Parsed], data: Mapping[str, Any], section: str, allowed: Iterable[str],
-            skip: int = 0) -> Parsed:
+def checked(parser: Callable[[Any], Parsed], data: Mapping[str, Any], section: str, allowed: Iterable[str]) -> Parsed:
     """`parser(data)`, where numbers are not given as booleans. Raises ConfigError; the rest as `refusals`."""
-    with refusals(section, allowed, skip=skip):
+    with refusals(section, allowed, given=data):
         parsed = parser(data)
     refuse_booleans(data, parsed, section)
     return parsed

@@ -23,6 +23,8 @@ from bench.reports.workload import run_workload
 from bench.run.judging.grading import judge_cells
 from bench.run.session import Session
 from results.reports.kinds import parse_report, report_keys
+from results.reports.layout import lay_out_all
+from results.reports.spec import TableSpec
 from results.reports.workload import Workload
 from results.store.files import check_writable
 
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from bench.config.compose import Composer
     from bench.config.points import Command
     from results.reports.grid import Outcome
-    from results.reports.spec import Coords, FigureSpec, TableSpec
+    from results.reports.page import Item
+    from results.reports.spec import Coords, FigureSpec
 
 ALL, EVERY, LIST = "all", "every", "list"
 """In place of a report's name: those that `make tables` runs, those on request too, or a list of them."""
@@ -111,6 +114,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
     with uncollected():
         plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
     requested = [spec.name for spec in specs if request.names(spec)]
+    if not request.asks(ALL, EVERY):
+        check_selection([plans[name] for name in requested])
     steps = [step for name in requested for step in plans[name].steps.values()]
     if session.settings.dry_run:
         show_steps(steps, session)
@@ -132,6 +137,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     own = {plans[name].spec.name: name for name in requested}
     items = [item for item in items if item.spec.name in own]
     log_items(items, session)
+    print_verdicts(items, session)
     if keep is not None:
         endings = {edition.removeprefix(name) for edition, name in own.items()}
         names = [f"{name}{ending}" for name in hydra.options("report") for ending in endings]
@@ -172,7 +178,7 @@ def load_reports(request: Request, hydra: Composer,
 def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> TableSpec | FigureSpec | Workload:
     """conf/report/NAME.yaml with `changes`, validated. Raises ValueError."""
     section = hydra.section("report", name, changes)
-    report = checked(parse_report, section, "report", report_keys(section.get("kind", "")), skip=1)
+    report = checked(parse_report, section, "report", report_keys(section.get("kind", "")))
     if report.name != name:
         raise ValueError(f"report={name}: its YAML has name: {report.name}; give it the file's name")
     return report
@@ -213,6 +219,15 @@ def runnable(requested: Sequence[str], plans: Mapping[str, Plan], request: Reque
     return names
 
 
+def check_selection(plans: Sequence[Plan]) -> None:
+    """Raises ValueError where rows select their setting by speed and fewer than two prompts are timed."""
+    for plan in plans:
+        timed = [cell.timed for coords, cell in plan.cells.items() if not plan.is_untimed(coords)]
+        if getattr(plan.spec, "choice", None) is not None and min(timed, default=2) < 2:
+            raise ValueError(f"timed={min(timed)}: {plan.spec.title} selects settings by their speed on one half of "
+                             "the prompts and reports the other: give at least timed=2")
+
+
 def run_plans(plans: Sequence[Plan], session: Session) -> int:
     """Measure, trace and audit the cells of these reports where that is missing, add the metrics that compare cells,
     compare meanings, and let an LLM judge those whose grades are shown. Returns 1 where one of the last two failed,
@@ -231,6 +246,14 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
                   for cell in plan.cells.values()}
         status = max(status, judge_cells(list(judged.values()), session, against))
     return status
+
+
+def print_verdicts(items: Sequence[Item], session: Session) -> None:
+    """Print what the tables say of the rule that the command names."""
+    for item in items:
+        if isinstance(item.spec, TableSpec) and takes_rule(item.spec):
+            for finding in (finding for table in lay_out_all(item.spec, item.grid) for finding in table.findings):
+                session.print(f"- {finding}", markup=False, soft_wrap=True)
 
 
 def print_status(plans: Sequence[Plan], session: Session) -> int:

@@ -36,10 +36,27 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
     console().print(table)
     for line in findings([(label, summary) for label, summary in summaries if summary is not None]):
         console().print(f"- {line}", highlight=False, markup=False)
+    for line in _clocks(cells, labels, store):
+        console().print(line, highlight=False, markup=False, soft_wrap=True)
     status = print_failures(cells, settings, store)
     if settings.summary == "json":
         print_summaries(cells, store)
     return status
+
+
+def _clocks(cells: Sequence[Cell], labels: Sequence[str], store: Store) -> list[str]:
+    """A line for points of one baseline that were timed in different measuring sessions."""
+    sessions: dict[str, dict[str, list[str]]] = {}
+    for cell, label in zip(cells, labels, strict=True):
+        if began := " and ".join(sorted({row.started for row in requested_cell(cell, store).timed()})):
+            sessions.setdefault(cell.baseline().name, {}).setdefault(began, []).append(label)
+    lines = []
+    for held in sessions.values():
+        if len(held) > 1:
+            timed = "; ".join(f"{began}: {', '.join(names)}" for began, names in held.items())
+            lines.append(f"warning: timed at different times, so their speeds do not compare: {timed}. fresh=true "
+                         "times all anew, in one session")
+    return lines
 
 
 def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,

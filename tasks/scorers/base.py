@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from tasks.base import Score
 
@@ -27,6 +27,15 @@ class Scorer(BaseModel, ABC):
     needs: ClassVar[tuple[str, ...]] = ("target",)
 
     name: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _knows(cls, given: Any) -> Any:
+        known = cls.model_fields
+        if isinstance(given, Mapping) and (unknown := [key for key in given if key not in known]):
+            raise ValueError(f"{', '.join(unknown)}: unknown; task.scorer.name={given.get('name')} takes "
+                             f"{', '.join(key for key in known if key != 'name') or 'no options'}")
+        return given
 
     def score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """Score the answers, one text per turn; the value is None if the reference lacks an entry of `needs`. Raises

@@ -150,3 +150,12 @@ class TestRegistry:
             registry.build("nope", PromptsOptions(path="p"))
         with pytest.raises(ValidationError):
             registry.options("mini_gsm")(max_new_tokens=8, path="x")
+
+
+def test_fields_that_are_not_read_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "own.jsonl"
+    file.write_text('{"id": "1", "prompt": "a", "reference": "b"}\n{"id": "2", "prompt": "a", "level": 1}\n')
+    task = Prompts(PromptsOptions(path=file))
+    assert task.prompts() == task.prompts()
+    [line] = caplog.messages
+    assert line.startswith(f"{file}: not read: level, reference; task=dataset with task.prompt, task.target")
