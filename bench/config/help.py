@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 
 from bench.config.paths import CONF
 
@@ -14,6 +15,9 @@ SECTIONS = {"": "config", "pair": "pair/local", "decoding": "decoding/default", 
 """Prefix of the keys -> the file of conf/ that lists them with their defaults."""
 NOT_KEYS = ("defaults", "hydra", "name")
 LINE = re.compile(r"( *)([a-z_0-9]+): *([^#]*?) *(?:# (.*))?")
+CONTINUED = re.compile(r"(?<=\S)\n {12,}# +")
+"""Where a comment behind a value goes on below it."""
+WIDTH = 120
 TEXT = """\
 python -m bench [KEY=VALUE ...] [-m]     measure one point of the experiment space, or several
 
@@ -51,18 +55,20 @@ def help_text() -> str:
     choices = []
     for group in GROUPS:
         names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-        choices.append(f"  {group:<9}{', '.join(names) or 'none yet'}")
+        choices.append(fill(", ".join(names), WIDTH, initial_indent=f"  {group:<9}", subsequent_indent=" " * 11))
     return TEXT.replace("{output}", "outputs") + "\n".join([KEYS, *keys]) + "\n" + STORE + "\n".join(choices)
 
 
 def key_lines(prefix: str, file: Path) -> Iterator[str]:
-    """`KEY=DEFAULT   meaning` of every option in a YAML file, from its values and the comments behind them."""
+    """`KEY=DEFAULT   meaning` of every option in a YAML file, from its values and the comments behind them, which may
+    go on below; wrapped."""
+    text = CONTINUED.sub(" ", file.read_text(encoding="utf-8"))
     parents: list[str] = [prefix] if prefix else []
     outer = len(parents)
-    for match in filter(None, map(LINE.fullmatch, file.read_text(encoding="utf-8").splitlines())):
+    for match in filter(None, map(LINE.fullmatch, text.splitlines())):
         indent, key, value, meaning = match.groups()
         depth = outer + len(indent) // 2
         parents = [*parents[:depth], key]
         if value and not set(parents[outer:]) & set(NOT_KEYS):
             option = f"  {'.'.join(parents)}={'' if value == '???' else value}"
-            yield f"{option:<42} {meaning or ''}".rstrip()
+            yield fill(meaning or "", WIDTH, initial_indent=f"{option:<42} ", subsequent_indent=" " * 43) or option

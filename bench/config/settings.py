@@ -59,6 +59,7 @@ class Settings(Section):
     quality_batch: int = Field(ge=1)
     replay: Literal["auto"] | float | tuple[float, ...] | None = None
     dry_run: bool
+    verbose: bool = False
     fresh: bool = False
     judge: Judge
     similarity: Similarity

@@ -32,7 +32,8 @@ class Gpu(BaseModel):
 
 class Model(BaseModel):
     """Parameters; those that a token reads (None: all); keys and values that the cache holds for a token. Of a language
-    model, not of a head: its layers, parameters of its embedding, and whether that is its LM head too."""
+    model, not of a head: its layers, parameters of its embedding, and whether that is its LM head too. Whether the hub
+    gives it only to who was granted access."""
 
     parameters: int
     kv: int
@@ -40,6 +41,7 @@ class Model(BaseModel):
     layers: int = 0
     embedding: int = 0
     tied: bool = False
+    gated: bool = False
 
     @property
     def read(self) -> int:
@@ -76,6 +78,10 @@ class Known(BaseModel):
 
 _ANSWERS: dict[tuple[str, int | None], int] = {}
 """Task and n -> answers, of tasks whose rows are here."""
+
+
+_PROMPTS: dict[tuple[str, int | None], int] = {}
+"""The same -> prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +142,24 @@ def cost(cell: Cell, tau: float | None) -> Cost | None:
 
 def hours(costs: Sequence[tuple[Cell, Cost]]) -> float:
     """Hours of all cells; plain decoding counts once for the cells that share it."""
-    shared = {(cell.pair.name, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat, cell.batch): one.baseline
-              for cell, one in costs}
+    shared = {shared_baseline(cell): one.baseline for cell, one in costs}
     return sum(shared.values()) + sum(one.own for _, one in costs)
+
+
+def shared_baseline(cell: Cell) -> Hashable:
+    """Equal for cells that share plain decoding and are timed beside it, as far as is known without the models."""
+    return cell.pair.name, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat, cell.batch
+
+
+def prompts_of(cell: Cell) -> int | None:
+    """How many prompts the cell decodes: no more than its file has, where that is here; None where neither is known."""
+    task = cell.load_task()
+    if task.path is None:
+        return cell.n
+    key = (cell.task.model_dump_json(), cell.n)
+    if key not in _PROMPTS:
+        _PROMPTS[key] = len(task.prompts(cell.n))
+    return _PROMPTS[key]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ import yaml
 from rich.table import Table
 
 from bench.dry_run.devices import grouped, shares
-from bench.dry_run.downloads import Listing, listing, size
-from bench.dry_run.known import FREE, Cost, cost, cpu_time, download, hours, known, rough_estimate
+from bench.dry_run.downloads import listing, size
+from bench.dry_run.known import FREE, Cost, cost, cpu_time, hours, known, prompts_of, rough_estimate
 from bench.dry_run.memory import Estimate, estimate
+from bench.dry_run.totals import minutes, rounded, show_downloads, show_totals
 from methods.engine.fingerprints import unhashed
 from methods.engine.source import ModelError, Source
 from results.store.reasons import one_line
@@ -23,6 +24,9 @@ from results.store.reasons import one_line
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.session import Session
+
+MOST_SHOWN = 40
+"""Points that are listed one by one without verbose=true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,22 @@ class DryRunEntry:
 
 def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
               taus: Sequence[float | None] | None = None) -> None:
-    """Print one point in full, or many as a table with their sums. `taus`: the paper's τ of each point."""
+    """Print one point in full; of several the sums, and each point where they are few or with verbose=true. `taus`: the
+    paper's τ of each point."""
     points = zip(cells, labels, taus or [None] * len(cells), strict=True)
     once = {cell.model_dump_json(): (cell, label, tau) for cell, label, tau in points}
     entries = [replace(dry_run_entry(cell), cost=cost(cell, tau)) for cell, _, tau in once.values()]
-    cells, labels = [entry.cell for entry in entries], [label for _, label, _ in once.values()]
-    if len(cells) == 1:
+    if len(entries) == 1:
         _show_point(entries[0], session)
+    if len(entries) > 1:
+        complete = [found.name is not None and _state(found.cell, session) == "complete" for found in entries]
+        show_totals(entries, complete, session)
+    if len(entries) <= MOST_SHOWN or session.settings.verbose:
+        _show_points(entries, [label for _, label, _ in once.values()], session)
+    show_downloads([entry.cell for entry in entries], session)
+
+
+def _show_points(entries: Sequence[DryRunEntry], labels: Sequence[str], session: Session) -> None:
     with_costs = any(found.cost for found in entries)
     titles = ["point", "folder", "in the store", "prompts", "memory", *(["GPUs", "GPU hours"] if with_costs else [])]
     table = Table(*titles, title=f"would run in {session.store.root}", title_justify="left")
@@ -62,9 +75,6 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
         costs = _cost_texts(found.cost) if with_costs else []
         table.add_row(label, name, state, _prompts(found.cell), held, *costs)
     session.print(table)
-    if len(cells) > 1:
-        _show_sums(entries, session)
-    _show_downloads(cells, session)
 
 
 def _total(memory: Estimate) -> str:
@@ -72,7 +82,10 @@ def _total(memory: Estimate) -> str:
 
 
 def _prompts(cell: Cell) -> str:
-    return "auto" if cell.half_width is not None else str(cell.n or "all")
+    """How many prompts: no more than a file has that is here."""
+    if cell.half_width is not None:
+        return "auto"
+    return str(prompts_of(cell) or cell.n or "all")
 
 
 def dry_run_entry(cell: Cell) -> DryRunEntry:
@@ -103,10 +116,6 @@ def duration(points: Sequence[tuple[Cell, float | None]]) -> str:
     return f"{rounded(hours(costs))} GPU h" if len(costs) == len(points) and costs else "–"
 
 
-def minutes(seconds: float) -> int:
-    return max(1, round(seconds / 60))
-
-
 def _unhashed(cell: Cell, role: str, folder: Path) -> str | None:
     """That the first run will hash a model's weights; None where their hash is known."""
     source = cell.pair.checkpoint(role).source
@@ -133,11 +142,6 @@ def config_folder(source: str, revision: str | None) -> Path | str:
         return Path(hf_hub_download(source, "config.json", revision=revision)).parent
     except (OSError, ValueError) as error:
         return one_line(error)
-
-
-def rounded(number: float) -> str:
-    """Two significant digits, or whole hours: 0.74, 5.9, 332."""
-    return f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
 
 
 def _cost_texts(found: Cost | None) -> list[str]:
@@ -187,62 +191,6 @@ def _show_devices(cell: Cell, memory: Estimate, session: Session) -> None:
     if most > usable:
         session.print(f"too much for {gpu.name}: a device needs {size(most)} and has {size(int(usable))}, as "
                       f"{FREE:.0%} stay free; give a larger engine.devices, or GPUs with more memory", soft_wrap=True)
-
-
-def _show_sums(entries: Sequence[DryRunEntry], session: Session) -> None:
-    states = [_state(found.cell, session) for found in entries if found.name is not None]
-    prompts = sum(found.cell.n or 0 for found in entries)
-    whole = "" if all(found.cell.n for found in entries) else " and all those of tasks without n"
-    session.print(f"{len(entries)} points, {states.count('complete')} complete; {prompts} prompts in all{whole}",
-                    highlight=False)
-    if costs := [(found.cell, found.cost) for found in entries if found.cost is not None]:
-        gpu = known().gpu
-        session.print(f"GPU hours: {rounded(hours(costs))} on {gpu.name}, plain decoding included and shared, if each "
-                      f"forward reads its weights once at {gpu.bytes_per_s / 1e12:.2f} TB/s and each answer has "
-                      "max_new_tokens; τ of the paper, or 1", highlight=False)
-    if time := cpu_time([found.cell for found in entries]):
-        session.print(f"time of one core, at most: {minutes(time.answers)} min for the answers, which all cores share, "
-                      f"and {minutes(time.clock) if time.clock else 0} min for the clock, which runs alone; if each "
-                      "answer has max_new_tokens", highlight=False, soft_wrap=True)
-    held = [(found.memory.total, found.cell) for found in entries if found.memory is not None]
-    if held:
-        total, cell = max(held, key=lambda entry: entry[0])
-        session.print(f"memory: {size(total)} at most ({cell.pair.name} {cell.label})")
-
-
-def _show_downloads(cells: Sequence[Cell], session: Session) -> None:
-    """A line for each hub model, its files where it is the only point; then their sum."""
-    found: dict[tuple[str, str | None], Listing] = {}
-    for cell in cells:
-        for role in cell.roles:
-            source, revision = cell.pair.checkpoint(role).source, cell.pair.checkpoint(role).revision
-            if not Source.of(source).is_here:
-                found[source, revision] = listing(source, revision)
-    if not found:
-        session.print("download: nothing, every model is here")
-    for (source, revision), files in found.items():
-        at, expected = f" at {revision}" if revision else "", download(source)
-        about = f"about {size(round(expected))}; {files.problem}" if files.problem and expected else str(files)
-        session.print(f"download: {source}{at}: {about}", soft_wrap=True)
-        for file in files.missing if len(cells) == 1 else ():
-            weight = "size unknown" if file.size is None else size(file.size)
-            session.print(f"  {file.name}  {weight}")
-    if len(found) > 1:
-        sizes = [(download(source) or 0) if files.problem else files.size for (source, _), files in found.items()]
-        unknown = sum(bool(files.problem) and download(source) is None for (source, _), files in found.items())
-        beside = f" and {unknown} model{'s' if unknown > 1 else ''} of unknown size" if unknown else ""
-        session.print(f"download: {size(round(sum(sizes)))} in all{beside}")
-    for source in dict.fromkeys(data for cell in cells if (data := _data_source(cell)) is not None):
-        described = known().data.get(source)
-        expected = None if described is None else described.bytes
-        about = f"about {size(round(expected))}" if expected else "size unknown"
-        session.print(f"download: data set {source}: {about}", soft_wrap=True)
-
-
-def _data_source(cell: Cell) -> str | None:
-    """The data set on the hub that the cell's task reads; None where its rows are here."""
-    task = cell.task.options.model_dump()
-    return None if task.get("path") is not None else task.get("hub") or task.get("files")
 
 
 def _state(cell: Cell, session: Session) -> str:

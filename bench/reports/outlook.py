@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,6 +34,9 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
               for plan in plans for coords, cell in plan.cells.items()]
     labels, cells, taus = zip(*points, strict=True)
     show_plan(cells, labels, session, taus)
+    left_out = Counter(reason for plan in plans for reason in (plan.absent | plan.refused).values())
+    for reason, count in left_out.items():
+        session.print(f"left out: {count} point{'s' * (count > 1)}: {reason}", markup=False, soft_wrap=True)
 
 
 def show_reports(reports: Iterable[TableSpec | FigureSpec | Workload], hydra: Composer, overrides: Sequence[str],

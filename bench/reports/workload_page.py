@@ -59,7 +59,7 @@ def setting_row(result: SettingResult) -> list[str]:
         "–" if candidate.tau is None else f"{candidate.tau:.2f}",
         "none (lossless)" if candidate.exact else share(candidate.loss.by_itself()),
         "–" if summary.precision is None else f"{summary.precision:.0%}",
-        f"{summary.tokens_per_s or 0:.1f}",
+        "–" if summary.tokens_per_s is None else f"{summary.tokens_per_s:.1f}",
         str(candidate.n),
     ]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.run.console import console
 from bench.run.cost_clock import PricedCell
+from bench.run.measured_tree import say_measured_trees
 from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
 from bench.run.related_cells import (
     GAINS,
@@ -58,6 +59,7 @@ class Session:
         """Raises StoreError for a file of these cells or of their baselines that cannot be read; where one of them is
         incomplete, for a store that cannot be written; and for the folder `output` of output.dir, if the command writes
         one."""
+        say_measured_trees(cells)
         asked = {(cell.name, cell.n): cell for cell in cells}
         names = dict.fromkeys([cell.name for cell in cells] + [cell.baseline().name for cell in cells])
         entries = {entry.key: entry for entry in self.store.entries(names)}

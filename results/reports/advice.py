@@ -103,7 +103,7 @@ def advise(candidates: Sequence[Candidate], limit: float, min_prompts: int) -> A
     without a speedup are left out."""
     timed = [candidate for candidate in candidates if candidate.speedup.value is not None]
     if not timed:
-        return Advice("undecided", "Undecided: no setting was measured.", ())
+        return Advice("undecided", "Undecided: no setting was timed; give timed=12 or more.", ())
     advice = _decided(timed, limit, min_prompts)
     return replace(advice, reasons=(*advice.reasons, *_only_longer(timed, min_prompts)))
 

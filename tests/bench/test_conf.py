@@ -12,7 +12,7 @@ import yaml
 
 from bench.config.cell import Cell
 from bench.config.compose import Composer, composer
-from bench.config.help import TEXT
+from bench.config.help import TEXT, help_text
 from bench.config.paths import CONF
 from bench.config.schema import Pair
 from bench.config.settings import Settings
@@ -133,6 +133,16 @@ def test_first_comment_is_a_command_that_would_run(path: Path, hydra, stand_ins,
 @pytest.mark.parametrize("line", [line.strip() for line in TEXT.splitlines() if line.startswith("  python -m bench")])
 def test_examples_of_the_help_would_run(line: str, hydra, stand_ins, pair, composed) -> None:
     check_command(line, hydra, stand_ins, pair, composed)
+
+
+def test_the_help_says_whole_sentences() -> None:
+    """A comment that goes on below its option is printed to its end, in lines that fit a terminal."""
+    text = help_text()
+    keys = text[text.index("Keys, with"):]
+    assert max(map(len, keys.splitlines())) <= 120
+    assert "(`make measured`)" in keys and "decodes answers without a trace again" in " ".join(keys.split())
+    [line] = [line for line in keys.splitlines() if line.startswith("  half_width.tau=null ")]
+    assert "interval of τ" in line
 
 
 @pytest.mark.parametrize(("group", "name", "options"), [

@@ -15,7 +15,7 @@ from transformers import LlamaConfig
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import CONF
-from bench.dry_run import downloads, plan
+from bench.dry_run import downloads, plan, totals
 from bench.dry_run.devices import Share, grouped, shares
 from bench.dry_run.downloads import File, Listing, chosen, listing, size
 from bench.dry_run.known import cost, cpu_time, hours, known, rough_estimate
@@ -115,6 +115,19 @@ def test_many_points_in_short(command) -> None:
 
 
 @pytest.mark.usefixtures("offline")
+def test_a_report_of_many_points_begins_with_its_sums(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours, the command for a cluster, what the hub does not give to everyone; no line for a point."""
+    monkeypatch.setattr(plan, "MOST_SHOWN", 2)
+    result = command("report=mars_fig3", "pair=llama31_8b", "n=8", "dry_run=true")
+    assert result.status == 0, result.err
+    assert re.match(r"\d+ points, 0 complete; \d+ prompts in all", result.out) and "Llama-3.1-8B /" not in result.out
+    assert re.search(r"^wall time: [\d.]+ h with 1 task at once", result.out, re.MULTILINE)
+    assert re.search(r"^Slurm array: \d+ tasks? of \d+ GPU", result.out, re.MULTILINE)
+    assert "launch=slurm launch.partition=NAME engine.device=cuda" in result.out
+    assert re.search(r"^download: meta-llama/.*; gated: ", result.out, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("offline")
 def test_a_report_on_a_papers_pair(command) -> None:
     """Prompts, memory, GPUs and hours of each point, with τ of the paper; data sets among the downloads."""
     result = command("report=arc_table1", "pair=llama31_8b", "n=80", "dry_run=true")
@@ -200,7 +213,7 @@ def test_one_point_says_what_it_would_take(command, monkeypatch: pytest.MonkeyPa
     def asked(source: str, revision: str | None) -> Listing:
         return Listing(source, (File("model.safetensors", 16_060_000_000, False), File("config.json", 700, True)))
 
-    monkeypatch.setattr(plan, "listing", asked)
+    monkeypatch.setattr(totals, "listing", asked)
     here = str(TINY / "draft" / "config.json")
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args, **kwargs: here)
     monkeypatch.setattr(Cell, "fingerprints", lambda self: dict.fromkeys(self.roles, "0" * 12))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -51,6 +52,20 @@ def test_text_page_and_json(command, prompts: Path, tmp_path: Path, monkeypatch:
     point = command(*shlex.split(line)[3:], "dry_run=true")
     best = next(one for one in written["settings"] if one["label"] == written["advice"]["best"])
     assert point.status == 0 and f"identity: {best['cell'].rpartition('-')[2]}" in point.out, point.err
+
+
+def test_the_documented_questions_are_scored(command, tmp_path: Path) -> None:
+    """docs/options.md: five prompts, their answers, a verdict; and the command that the verdict names can be given."""
+    page = (CONF.parent / "docs" / "options.md").read_text()
+    [rows] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    [line] = [line for line in page.splitlines() if "task.path=questions.jsonl" in line]
+    (file := tmp_path / "questions.jsonl").write_text(rows)
+    words = [f"task.path={file}" if word == "task.path=questions.jsonl" else word for word in shlex.split(line)[3:]]
+    result = command(*words, *SMALL[1:], "decoding.max_new_tokens=8", "timed=2")
+    assert result.status == 0, result.err
+    written = json.loads((tmp_path / "out" / "workload" / "workload.json").read_text())
+    assert written["quality"]["plain_right"] == 0 and all(one["accuracy"] == 0 for one in written["settings"])
+    assert written["advice"]["headline"][:40] in result.out
 
 
 def test_a_method_is_added_as_the_yaml_says(command, prompts: Path) -> None:
