@@ -41,11 +41,6 @@ class Metric:
         unit = "tokens a cycle" if self.name in _LENGTHS else self.unit
         return f"{self.label} ({unit})" if unit else self.label
 
-    @property
-    def sign(self) -> str:
-        """The unit printed after a number in a table; empty for tokens/s and milliseconds."""
-        return {"×": "×", "%": "%", "pp": " pp"}.get(self.unit, "")
-
     def shown(self, value: float) -> float:
         """Convert a stored value to the printed unit."""
         return 100 * value if self.unit in ("%", "pp") else value

@@ -41,7 +41,7 @@ def blocks(table: Table) -> list[Table]:
     if len(parts) < 2:
         return [table]
     tables = [replace(
-        table, caption="", notes=(), findings=(),
+        table, caption=(), notes=(), findings=(),
         headers=tuple(table.headers[place] for place in sorted(places)),
         columns=tuple(table.columns[place] for place in sorted(places)),
         rows=tuple(replace(table.rows[number], cells=tuple(table.rows[number].cells[place] for place in sorted(places)))

@@ -42,6 +42,7 @@ class Entry(Frozen):
     """One position on an axis.
 
     label       its name in tables and figures.
+    short       its name in tables for people, where the label stands in a footnote; the label if empty.
     value       its place on a numeric axis.
     overrides   the command-line overrides it adds to a point, which the command line cannot change.
     settings    overrides that go with it, in place of those of the report's base; the command line wins.
@@ -58,6 +59,7 @@ class Entry(Frozen):
     """
 
     label: str
+    short: str = ""
     value: float | None = None
     overrides: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()

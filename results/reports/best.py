@@ -32,4 +32,6 @@ def _with_best(rivals: Sequence[Row]) -> list[Row]:
 def _marked(column: Sequence[Number]) -> list[Number]:
     metric = column[0].column.metric
     best = best_of(metric.name, [number.value for number in column], [number.items for number in column], metric.better)
+    if 2 * sum(best) > sum(number.value is not None for number in column) > 1:
+        best = [False] * len(column)  # a mark that most rows bear says nothing
     return [replace(number, best=is_best) for number, is_best in zip(column, best, strict=True)]

@@ -12,31 +12,30 @@ from results.reports.grid import Grid, conditions, outcome, sizes
 from results.reports.spec import TableSpec
 from results.reports.table import Row
 
-BRACKETS = "brackets: 95% interval"
 INTERVAL_OF_MEAN = "from the standard errors of the averaged columns"
-BOLD = ("bold: the best of its column, with all that a paired bootstrap over common prompts does not set apart from it "
-        "(Holm over the pairs of rows, 5%)")
-GAIN = ("gain: faster per answer than the best lossless method and than plain decoding, and not worse than it, each "
-        "one-sided at 2.5%, with the largest p-value corrected over the rows of a task and temperature (Holm)")
+BOLD = ("bold: the best of its column, and what does not differ significantly from it (paired bootstrap, Holm, 5%), "
+        "where that is at most half of the rows")
+GAIN = ("gain: answers sooner than the best lossless method and than plain decoding, and is not worse than it (each "
+        "one-sided at 2.5%, Holm over the rows of a task and temperature)")
 
 
-def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row]) -> str:
-    """The caption of a table; `stub`: the axes that label its rows."""
+def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row]) -> tuple[str, ...]:
+    """The three lines under a table: what was measured and on how many prompts; how its intervals and marks are made;
+    on which machine, when, with which versions. `stub`: the axes that label its rows."""
     numbers = [number for row in rows for cell in row.cells for number in cell.numbers]
     named = {column.metric.name for column in spec.values}
-    parts = [spec.axes[axis][0].label for axis in (*spec.rows, *spec.columns) if _is_untold(spec, axis, stub)]
-    parts += [sizes(grid, bool(named & CLOCKED)), "" if spec.choice is None else selection(spec.choice)]
-    if any(number.interval_text for number in numbers):
-        parts += [f"{BRACKETS}, {methods(spec, grid)}"]
+    what = [spec.axes[axis][0].label for axis in (*spec.rows, *spec.columns) if _is_untold(spec, axis, stub)]
+    what += [sizes(grid, bool(named & CLOCKED)), "" if spec.choice is None else selection(spec.choice)]
+    what += [f"score: {scores(spec, grid)}"] if named & {"accuracy", "recovery", "accuracy_change"} else []
+    how = [f"95% intervals: {methods(spec, grid)}"] if any(number.interval_text for number in numbers) else []
     if any(number.verdict for number in numbers):
-        parts += [f"verdicts: loss of up to {100 * spec.margin:g} pp counts as none"]
+        how += [f"verdicts: a loss of up to {100 * spec.margin:g} pp counts as none"]
     if any(number.verdict and number.column.metric.name in GAIN_AT for number in numbers):
-        parts += [GAIN]
-    parts += [f"score: {scores(spec, grid)}"] if named & {"accuracy", "recovery", "accuracy_change"} else []
-    parts += [BOLD] if any(number.best for number in numbers) else []
-    parts += engine(grid) if any("speedup" in name for name in named) else []
-    parts += [widths(spec, rows), *stated(conditions(grid))]
-    return "; ".join(part for part in parts if part)
+        how += [GAIN]
+    how += [BOLD] if any(number.best for number in numbers) else []
+    where = [*stated(conditions(grid)), *(engine(grid) if any("speedup" in name for name in named) else [])]
+    first, *others = ("; ".join(part for part in parts if part) for parts in (what, how, where))
+    return tuple(f"{line}." for line in (first, *(line[:1].upper() + line[1:] for line in others)) if line)
 
 
 def engine(grid: Grid) -> list[str]:
@@ -60,10 +59,10 @@ def _is_untold(spec: TableSpec, axis: str, stub: Sequence[str]) -> bool:
 
 
 def selection(choice: Choice) -> str:
-    """How rows chose their setting."""
-    which = ("two halves of the prompts, each for the other" if choice.prompts is None else
+    """How rows selected their setting."""
+    which = ("one half of the prompts and reported on the other, both ways" if choice.prompts is None else
              f"{choice.prompts} prompts that are not reported")
-    return f"{', '.join(choice.axes)} of each row: the largest modelled answer speedup on {which}"
+    return f"each row's setting is selected on {which}, by the modelled speed of its answers"
 
 
 def methods(spec: TableSpec, grid: Grid) -> str:
@@ -74,26 +73,13 @@ def methods(spec: TableSpec, grid: Grid) -> str:
         made = {column.measure.interval_kind(held.proportion): held.proportion for held in conditions(grid)}
         for kind, proportion in made.items() if len(made) > 1 else ():
             scored = "scores of 0 or 1" if proportion else "other scores"
-            kinds.setdefault(kind, []).append(f"{column.header} ({scored})")
+            kinds.setdefault(kind, []).append(f"{column.name} ({scored})")
         if len(made) < 2:
             [kind] = made or [column.measure.interval_kind(proportion=True)]
-            kinds.setdefault(kind, []).append(column.header)
+            kinds.setdefault(kind, []).append(column.name)
     [first, *rest] = kinds.items()
     means = [f"those of means {INTERVAL_OF_MEAN}"] if spec.mean else []
     return "; ".join([first[0], *(f"{kind} for {', '.join(headers)}" for kind, headers in rest), *means])
-
-
-def widths(spec: TableSpec, rows: Sequence[Row]) -> str:
-    """`widest half-width: τ 3.1%, Speedup 8.0%`: of the intervals in each column, relative to the value."""
-    widest: dict[str, float] = {}
-    for row in rows:
-        for cell in row.cells:
-            for number in cell.numbers:
-                if number.half_width is not None and number.interval_text:
-                    held = widest.get(number.column.header, 0.0)
-                    widest[number.column.header] = max(held, number.half_width)
-    shares = [f"{header} {100 * width:.3g}%" for header, width in widest.items()]
-    return f"widest relative half-width: {', '.join(shares)}" if shares else ""
 
 
 def scores(spec: TableSpec, grid: Grid) -> str:

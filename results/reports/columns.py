@@ -77,10 +77,13 @@ class Column(Frozen):
         return self.published_name or f"{self.metric.name}_{'over' if self.over else 'minus'}"
 
     @property
+    def name(self) -> str:
+        return self.label or self.metric.label
+
+    @property
     def header(self) -> str:
-        """Its name, with a unit that does not stand behind each number."""
-        name, measure = self.label or self.metric.label, self.measure
-        return f"{name} ({measure.unit})" if measure.unit and not measure.sign else name
+        """Its name and unit; numbers stand without."""
+        return f"{self.name} ({self.measure.unit})" if self.measure.unit else self.name
 
     @property
     def decimals(self) -> int:

@@ -1,7 +1,9 @@
-"""A table as Markdown, LaTeX (booktabs), CSV (one line per number) and an HTML fragment."""
+"""A table in its two forms: Markdown and an HTML fragment for people, the fragment with the whole table behind a click;
+LaTeX (booktabs), CSV (one line per number) and JSON with everything."""
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -16,6 +18,7 @@ from results.reports.captions import INTERVAL_OF_MEAN
 from results.reports.conditions import Conditions, columns_of
 from results.reports.grid import Grid, outcome
 from results.reports.layout import lay_out_all
+from results.reports.reading import SUPERSCRIPTS, is_narrower, reading
 from results.reports.spec import TableSpec
 from results.reports.table import Cell, Number, Row, Table
 from results.store.reasons import printable
@@ -28,7 +31,6 @@ FORMULA = re.compile(r"[=+\-@\t\r]")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 POINT = " / "
 """Between the labels of a point."""
-SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _GREEK = {chr(code): rf"$\{unicodedata.name(chr(code)).rpartition(' ')[2].lower()}$" for code in range(0x3B1, 0x3CA)
           if chr(code) not in "ος"}
 _GREEK |= {letter: rf"$\{unicodedata.name(letter).rpartition(' ')[2].capitalize()}$" for letter in "ΓΔΘΛΞΠΣΦΨΩ"}
@@ -44,11 +46,11 @@ LATEX = str.maketrans({
 
 
 def render_table(spec: TableSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
-    """Write <name>.md, .tex, .csv and .html (a fragment) into `out_dir` and return their paths. A second table of the
-    report follows the first in each."""
+    """Write <name>.md, .tex, .csv, .json and .html (a fragment) into `out_dir` and return their paths. A second table
+    of the report follows the first in each."""
     tables = lay_out_all(spec, grid)
-    texts = {"md": "\n".join(map(markdown, tables)), "tex": "\n".join(map(latex, tables)),
-             "csv": long_csv(tables, grid), "html": html(tables)}
+    texts = {"md": "\n".join(markdown(reading(table)) for table in tables), "tex": "\n".join(map(latex, tables)),
+             "csv": long_csv(tables, grid), "json": as_json(tables, grid), "html": html(tables)}
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{spec.name}.{suffix}" for suffix in texts]
@@ -67,7 +69,8 @@ class Text(NamedTuple):
     notes         indices into the table's notes.
     state         measured, failed, missing or absent.
     paper_notes   indices of the notes on the published number.
-    verdict       whether a score is worse than the baseline's, in words; empty for other metrics.
+    verdict       whether a score is worse than the baseline's, in words; empty for other metrics. In one word where
+                  people read.
     """
 
     main: str
@@ -80,30 +83,32 @@ class Text(NamedTuple):
     verdict: str = ""
 
 
-def cell_texts(cell: Cell) -> list[Text]:
-    """One text per number; the state, "failed" or "missing", where there is no number."""
-    return [_number_text(cell, number) for number in cell.numbers]
+def cell_texts(cell: Cell, reading: bool = False) -> list[Text]:
+    """One text per number; the state, "failed" or "missing", where there is no number. `reading`: for people."""
+    return [_number_text(cell, number, reading) for number in cell.numbers]
 
 
-def _number_text(cell: Cell, number: Number) -> Text:
+def _number_text(cell: Cell, number: Number, reading: bool) -> Text:
     if cell.state == "absent" or number.absent:
         return Text("" if cell.state == "absent" else "–", state="absent")
     if cell.state in ("failed", "missing"):
         return Text(cell.state, "", number.published_text, False, cell.notes, cell.state, number.paper_notes)
-    return Text(number.text, number.interval_text, number.published_text, number.best, (*cell.notes, *number.notes),
-                paper_notes=number.paper_notes, verdict=number.verdict)
+    interval = number.short_interval_text if reading else number.interval_text
+    verdict = number.verdict.partition(",")[0] if reading else number.verdict
+    return Text(number.text, interval, number.published_text, number.best, (*cell.notes, *number.notes),
+                paper_notes=number.paper_notes, verdict=verdict)
 
 
-def row_texts(row: Row) -> list[Text]:
-    return [text for cell in row.cells for text in cell_texts(cell)]
+def row_texts(row: Row, reading: bool = False) -> list[Text]:
+    return [text for cell in row.cells for text in cell_texts(cell, reading)]
 
 
 def labelled_rows(table: Table) -> Iterator[tuple[list[str], Row]]:
-    """Each row with its labels; a label that repeats the row above is blank."""
+    """Each row with its labels as they are printed; a label that repeats the row above is blank."""
     above: tuple[str, ...] = ("",) * len(table.stub)
     for row in table.rows:
         same = next((i for i, (a, b) in enumerate(zip(above, row.labels, strict=True)) if a != b), len(above))
-        yield [*[""] * same, *row.labels[same:]], row
+        yield [*[""] * same, *(table.names.get(label, label) for label in row.labels[same:])], row
         above = row.labels
 
 
@@ -111,7 +116,7 @@ def markdown(table: Table) -> str:
     """A heading, the table, its caption, its notes and its findings."""
     columns = [f"{header} · {column.header}" if table.widest > 1 and header else header or column.header
                for header, under in zip(table.headers, table.columns, strict=True) for column in under]
-    lines = [[*labels, *map(_markdown_text, row_texts(row))] for labels, row in labelled_rows(table)]
+    lines = [[*labels, *map(_markdown_text, row_texts(row, table.reading))] for labels, row in labelled_rows(table)]
     heads, *body = [[_no_html(text).replace("|", r"\|") for text in line] for line in ([*table.stub, *columns], *lines)]
     align = ["left"] * len(table.stub) + ["right"] * len(columns)
     import pandas as pd  # takes half a second, which a dry run should not cost
@@ -119,7 +124,8 @@ def markdown(table: Table) -> str:
     grid = pd.DataFrame(body, columns=heads).to_markdown(index=False, colalign=align, disable_numparse=True)
     notes = "\n".join(f"{_raised([i])} {note}  " for i, note in enumerate(table.notes))
     findings = "\n".join(f"- {finding}" for finding in table.findings)
-    title, caption, notes, findings = map(_no_html, (f"### {table.spec.title}", table.caption, notes, findings))
+    lines_under = "  \n".join(table.caption)
+    title, caption, notes, findings = map(_no_html, (f"### {table.spec.title}", lines_under, notes, findings))
     return "\n\n".join(part for part in (title, grid, caption, notes, findings) if part) + "\n"
 
 
@@ -143,7 +149,7 @@ def latex(table: Table) -> str:
     """A table environment for the packages booktabs and graphicx; a wide table is scaled to the width of the text."""
     labels, numbers = len(table.stub), sum(map(len, table.columns))
     notes = [rf"\textsuperscript{{{i + 1}}}~{_tex(note)}" for i, note in enumerate(table.notes)]
-    caption = ". ".join([*(_tex(part) for part in (table.spec.title, table.caption) if part), *notes])
+    caption = ". ".join([*(_tex(part.rstrip(".")) for part in (table.spec.title, *table.caption)), *notes])
     return "\n".join([
         r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}", r"\centering", r"\small", r"\setlength{\tabcolsep}{3.5pt}",
@@ -213,16 +219,28 @@ def long_csv(tables: Sequence[Table], grid: Grid) -> str:
     half-width, whether it is best, the verdict; n and the conditions of the measurement; state, reason, footnotes,
     published, difference, printed (the published number as the paper prints it), published_notes. Numbers are in the
     summary's units (shares and accuracies as fractions)."""
-    noted = [replace(table, notes=next((later.notes for later in tables[i:] if later.notes), ()))
-             for i, table in enumerate(tables)]  # a table in parts has its footnotes under the last one
-    lines = [_csv_line(table, cell, number, grid)
-             for table in noted for row in table.rows for cell in row.cells if cell.state != "absent"
-             for number in cell.numbers if not number.absent]
+    lines = csv_lines(tables, grid)
     import pandas as pd  # takes half a second, which a dry run should not cost
 
     frame = pd.DataFrame(lines).astype({"n": "Int64", "failed_prompts": "Int64"})
     texts = {str(name): frame[name].map(spreadsheet_text) for name in frame.select_dtypes(exclude="number")}
     return frame.assign(**texts).rename(columns=spreadsheet_text).to_csv(index=False)
+
+
+def csv_lines(tables: Sequence[Table], grid: Grid) -> list[dict[str, Any]]:
+    """The lines of `long_csv` as data."""
+    noted = [replace(table, notes=next((later.notes for later in tables[i:] if later.notes), ()))
+             for i, table in enumerate(tables)]  # a table in parts has its footnotes under the last one
+    return [_csv_line(table, cell, number, grid)
+            for table in noted for row in table.rows for cell in row.cells if cell.state != "absent"
+            for number in cell.numbers if not number.absent]
+
+
+def as_json(tables: Sequence[Table], grid: Grid) -> str:
+    """Each table with its title, caption, footnotes and findings, and its numbers as in the CSV file."""
+    whole = [{"title": table.spec.title, "caption": table.caption, "notes": table.notes, "findings": table.findings,
+              "numbers": csv_lines([table], grid)} for table in tables]
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def spreadsheet_text(value: Any) -> Any:
@@ -255,10 +273,11 @@ def _interval_kind(cell: Cell, number: Number, held: Conditions | None) -> str:
 
 def html(tables: Sequence[Table]) -> str:
     """A <figure> for each table, with its caption and its notes; classes, no styles. The second has a heading. Numbers
-    name their point and their value, for the page's script."""
+    name their point and their value, for the page's script. Where the form for people leaves out columns, the whole
+    table is behind a click."""
     template = TEMPLATES.get_template("table.html.j2")
-    return "\n".join(template.render(table=table, titled=i > 0, labelled_rows=labelled_rows, cell_texts=cell_texts,
-                                     point_of=point_of)
+    return "\n".join(template.render(table=reading(table), whole=table if is_narrower(table) else None, titled=i > 0,
+                                     labelled_rows=labelled_rows, cell_texts=cell_texts, point_of=point_of)
                      for i, table in enumerate(tables))
 
 

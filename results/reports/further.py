@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from results.reports.choice import Choice
     from results.reports.spec import TableSpec
 
+READ = {
+    "answers": ("answer_speedup_modelled", "length_ratio", "accuracy_change", "cap_hit_share", "no_answer_share",
+                "pass_ratio"),
+    "frontier": ("nll", "frontier_answer", "tau", "accuracy", "frontier_temperature", "frontier_nll"),
+}
+"""Table -> its columns in the form for people, the most important first; of others the first ones that fit."""
 ANSWER_COSTS = ("answer_speedup_modelled", "answer_speedup", "length_ratio", "length_ratio_median", "pass_ratio",
                 "pass_ratio_median", "pass_ratio_strict", "cap_hit_share", "cap_hit_change", "loop_share",
                 "loop_change", "no_answer_share", "no_answer_change",
@@ -65,5 +71,6 @@ def _listed(table: TableSpec, name: str, title: str, metrics: Sequence[str]) -> 
     layout: dict[str, Any] = {"rows": (*table.columns, *table.rows), "columns": (), "mean": None, "published": None,
                               "lines": {}, "stacked": False}
     values = tuple(Column.model_validate(metric) for metric in metrics)
+    layout["reading"] = tuple(metric for metric in READ.get(name, ()) if metric in metrics)
     return table.model_copy(update={"name": f"{table.name}_{name}", "title": f"{table.title}: {title}",
                                     "values": values, **layout})

@@ -192,7 +192,7 @@ class _Layout:
         if paper is None:
             return Number(column)
         scale, unit = column.published_scale, column.measure.shown(1.0)
-        printed = paper.in_unit(scale * unit) + column.measure.sign
+        printed = paper.in_unit(scale * unit)
         ends = [self.published.get(key._replace(value_name=f"{key.value_name}_{end}")) for end in ("low", "high")]
         if None not in ends:
             printed += f" [{', '.join(end.in_unit(scale * unit) for end in ends if end is not None)}]"

@@ -73,8 +73,8 @@ class Item:
 
     @property
     def downloads(self) -> list[Path]:
-        """The files that the page offers."""
-        return [path for path in self.paths if path.suffix != ".html"]
+        """The files that the page offers; JSON would repeat the CSV file at twice its size."""
+        return [path for path in self.paths if path.suffix not in (".html", ".json")]
 
 
 @dataclass(frozen=True, slots=True)

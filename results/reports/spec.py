@@ -177,6 +177,7 @@ class TableSpec(ReportSpec):
     columns     axes whose entries head the columns; without any, the metrics do.
     mean        header of a computed last column; none if None.
     values      the metrics shown under each header.
+    reading     those of them that the form for people shows, the most important first; empty: the first that fit.
     stacked     the headers one below the other, each with all of its rows: for many metrics.
     lines       each row as several lines, {label: metrics that stand in it}, under the headers of the first one.
     published   numbers of the paper, printed under ours.
@@ -191,6 +192,7 @@ class TableSpec(ReportSpec):
     columns: tuple[str, ...] = ()
     mean: str | None = None
     values: tuple[Column, ...] = Field(min_length=1)
+    reading: tuple[str, ...] = ()
     stacked: bool = False
     lines: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     published: Published | None = None
@@ -215,6 +217,8 @@ class TableSpec(ReportSpec):
                 raise ValueError(f"choice: no row is labelled {', '.join(sorted(unknown))}")
         for column in self.values:
             column.check(self.axes)
+        if unknown := set(self.reading) - {column.value_name for column in self.values}:
+            raise ValueError(f"reading: {', '.join(sorted(unknown))}: none of the values")
         if self.planes:
             self.planes.check(self.axes, self.rows)
         if self.mean and any(column.only or column.reference for column in self.values):

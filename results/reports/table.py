@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
 
@@ -46,8 +46,8 @@ class Number:
 
     @property
     def text(self) -> str:
-        """`2.10×`; the reason or a dash if it was not measured."""
-        return self.reason or "–" if self.value is None else self._format(self.value) + self.column.measure.sign
+        """`2.10`; the reason or a dash if it was not measured."""
+        return self.reason or "–" if self.value is None else self._format(self.value)
 
     @property
     def interval_text(self) -> str:
@@ -57,9 +57,20 @@ class Number:
         return f"[{', '.join(self._format(end) for end in self.interval)}]"
 
     @property
+    def short_interval_text(self) -> str:
+        """`± 0.09` where both arms are printed alike, or are within a tenth of each other; else as `interval_text`."""
+        if not self.interval_text or self.interval is None or self.value is None:
+            return ""
+        value, *ends = (self.column.measure.shown(each) for each in (self.value, *self.interval))
+        below, above = sorted(round(abs(value - end), self.column.decimals) for end in ends)
+        alike = above - below <= max(0.1 * above, 1.01 * 10.0**-self.column.decimals)
+        return f"± {above:.{self.column.decimals}f}" if alike else self.interval_text
+
+    @property
     def half_width(self) -> float | None:
-        """Half the width of the interval over the value; None without an interval, and at 0."""
-        if self.interval is None or not self.value:
+        """Half the width of the interval over the value; None without an interval, at 0, and for a metric that may be
+        negative, near whose 0 the ratio says nothing."""
+        if self.interval is None or not self.value or self.column.measure.signed:
             return None
         return (self.interval[1] - self.interval[0]) / 2 / abs(self.value)
 
@@ -70,7 +81,7 @@ class Number:
 
     @property
     def published_text(self) -> str:
-        """`paper 3.75× (−1.65)`; empty without a published number."""
+        """`paper 3.75 (−1.65)`; empty without a published number."""
         if self.published is None:
             return ""
         paper = f"paper {self.printed or replace(self, value=self.published).text}"
@@ -122,9 +133,11 @@ class Table:
     headers    column headers; labels are joined if several axes lie in the columns.
     columns    the numbers under each header, in the order of the headers.
     rows       from top to bottom.
-    caption    sizes, intervals, scores and the dependency lock.
+    caption    three lines: what was measured, on how many prompts; how intervals and marks are made; where and when.
     notes      footnotes of cells.
     findings   sentences on what the relaxed rules gain.
+    names      label of a row -> how it is printed, where that is not the label itself.
+    reading    the form for people: few columns, ± where an interval is symmetric, verdicts in one word.
     """
 
     spec: TableSpec
@@ -132,9 +145,11 @@ class Table:
     headers: tuple[str, ...]
     columns: tuple[tuple[Column, ...], ...]
     rows: tuple[Row, ...]
-    caption: str
+    caption: tuple[str, ...]
     notes: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    reading: bool = False
 
     @property
     def widest(self) -> int:

@@ -53,7 +53,7 @@ def test_a_numeric_axis_is_spelled_out():
 
 def test_a_value_is_a_name_or_more():
     values = table_spec(values=["accuracy", {"metric": "tau", "label": "length", "digits": 1}]).values
-    assert [(v.header, v.decimals) for v in values] == [("Accuracy", 1), ("length", 1)]
+    assert [(v.header, v.decimals) for v in values] == [("Accuracy (%)", 1), ("length", 1)]
 
 
 @pytest.mark.parametrize(

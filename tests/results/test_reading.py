@@ -1,0 +1,108 @@
+"""The form of a table for people: few columns, short names, ± only where it is true; the full form loses nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from results.reports.columns import Column
+from results.reports.formats import as_json, csv_lines, html, latex, markdown
+from results.reports.kinds import parse_report
+from results.reports.layout import lay_out, lay_out_all
+from results.reports.reading import MOST_COLUMNS, reading
+from results.reports.spec import TableSpec
+from results.reports.table import Number
+from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
+
+CONF = Path(__file__).parents[2] / "conf" / "report"
+MANY = ["tau", "speedup", "accuracy", "nll", "accept_len", "tokens_per_s", "length_ratio", "tau_gain"]
+
+
+def wide(**changes) -> TableSpec:
+    return table_spec(rows=["Model", "Task", "Method"], columns=[], mean=None, values=MANY, **changes)
+
+
+def width(text: str) -> int:
+    return next(line for line in text.splitlines() if line.startswith("| ")).count("|") - 1
+
+
+def test_people_see_the_named_columns_and_the_files_all() -> None:
+    spec = wide(reading=["accuracy", "tau"])
+    grid = full_grid(spec)
+    table = lay_out_all(spec, grid)[0]
+    short = markdown(reading(table))
+    assert width(short) == 3 + 2 and "| Accuracy (%) |" in " ".join(short.split())
+    assert "The full table also has Speedup, NLL" in reading(table).caption[0]
+    assert all(column.header in latex(table).replace(r"\%", "%").replace(r"$\times$", "×").replace(r"$\tau$", "τ")
+               for column in spec.values if "Δ" not in column.header)
+    assert {line["value_name"] for line in csv_lines([table], grid)} == set(MANY)
+    [held] = json.loads(as_json([table], grid))
+    assert len(held["numbers"]) == len(csv_lines([table], grid)) and held["caption"] == list(table.caption)
+    page = html([table])
+    assert page.count("<table>") == 2 and f"All {len(MANY)} columns" in page and page.count("</details>") == 1
+    assert html([lay_out(table_spec(mean=None), full_grid(table_spec()))]).count("<table>") == 1
+    with pytest.raises(ValueError, match="reading: win_rate: none of the values"):
+        wide(reading=["win_rate"])
+
+
+def test_footnotes_of_columns_that_are_not_shown_go_and_the_rest_are_numbered_anew() -> None:
+    spec = wide(reading=["accuracy"])
+    grid = full_grid(spec)
+    speedy = next(iter(grid))
+    grid[speedy] = replace(grid[speedy], summary=grid[speedy].summary.with_values(timed_tau=99.0, retimed=2))
+    failing = [coords for coords in grid if coords != speedy][-1]
+    grid[failing] = made_up(failed=2)
+    table = lay_out(spec, grid)
+    assert len(table.notes) > 1 and [note for note in reading(table).notes] == [
+        "2 of 6 prompts failed and are left out"]
+    assert "¹" in markdown(reading(table)) and "²" not in markdown(reading(table))
+
+
+@pytest.mark.parametrize(("value", "interval", "text"), [
+    (3.84, (3.73, 3.95), "± 0.11"), (3.84, (3.72, 3.95), "± 0.12"), (1.19, (1.08, 1.34), "[1.08, 1.34]"),
+    (0.0, (0.0, 0.0), ""), (-0.79, (-1.07, -0.51), "± 0.28"), (2.0, None, "")])
+def test_half_an_interval_stands_only_for_a_symmetric_one(value, interval, text) -> None:
+    number = Number(Column.model_validate("tau_gain" if value < 0 else "tau"), value, interval=interval)
+    assert number.short_interval_text == text
+    assert value > 0 or number.half_width is None, "near 0 the ratio says nothing"
+
+
+def test_a_verdict_is_a_word() -> None:
+    spec = table_spec(values=["accuracy"])
+    costs = lay_out_all(spec, full_grid(spec))[1]
+    assert "undecided, n" in markdown(costs) and "undecided" in (short := markdown(reading(costs)))
+    assert "undecided, n" not in short
+
+
+def test_a_short_name_stands_for_a_label_in_a_footnote() -> None:
+    axes = table_spec().model_dump()["axes"]
+    axes["Method"] = list(axes["Method"])
+    axes["Method"][1] |= {"label": "speculative sampling with a draft model", "short": "SpS"}
+    spec = table_spec(axes=axes)
+    text = markdown(reading(lay_out(spec, full_grid(spec))))
+    assert "| SpS¹ " in text and "¹ speculative sampling with a draft model" in text
+
+
+def test_headers_with_several_metrics_stand_one_below_the_other() -> None:
+    spec = table_spec(mean=None, values=["accuracy", "tau", "speedup"])
+    text = markdown(reading(lay_out(spec, full_grid(spec))))
+    assert [part.strip() for part in text.splitlines()[2].strip("|").split("|")] == [
+        "Task", "Model", "Method", "Accuracy (%)", "τ", "Speedup (×)"]
+
+
+def test_every_shipped_table_fits_and_has_short_names() -> None:
+    own = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
+    specs = [parse_report(section) for section in own.values() if "defaults" not in section]
+    for spec in (spec for spec in specs if isinstance(spec, TableSpec)):
+        embedded = spec.edition() if spec.has_edition((), "embedded") else spec
+        for table in lay_out_all(embedded, {}):
+            short = reading(table)
+            numbers = sum(map(len, short.columns))
+            assert len(short.stub) + numbers <= MOST_COLUMNS or numbers == 1 or spec.lines, (spec.name, table.spec.name)
+            long = [entry.label for axis in spec.rows for entry in spec.axes[axis]
+                    if len(entry.short or entry.label) > 32]
+            assert not long, f"report={spec.name}: a row needs a `short` name of up to 32 characters: {long}"
