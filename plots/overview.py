@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -15,7 +16,7 @@ from results.metrics.catalog import metric
 from results.metrics.metric import Metric
 from results.metrics.quality_loss import shows_loss
 from results.reports.opening import SPEEDS, best_lossless, measured, speed
-from results.reports.viewer.groups import Group
+from results.reports.viewer.groups import Group, Viewed
 from results.store.summary import Interval, Summary
 
 NAME = "overview"
@@ -69,7 +70,8 @@ def _panel(ax: Axes, group: Group, looks: dict[str, Look]) -> None:
     of_baseline = BASELINES.get(quality.name)
     if of_baseline is not None and (level := _point(cells[0][1], metric(of_baseline))) is not None:
         _line(ax, level, upright=False)
-    for cell, summary in cells:
+    alike = Counter(cell.label for cell, _ in cells)
+    for number, (cell, summary) in enumerate(cells):
         x, y = _speed(summary), _point(summary, quality)
         if y is None:
             continue
@@ -77,6 +79,16 @@ def _panel(ax: Axes, group: Group, looks: dict[str, Look]) -> None:
         ax.errorbar(x[0], y[0], xerr=_arms(x), yerr=_arms(y), color=shape.colour, marker=shape.marker, markersize=6.5,
                     markerfacecolor="none" if cell.lossless else shape.colour, linestyle="none", elinewidth=0.8,
                     label="target alone" if cell.baseline else cell.label)
+        if alike[cell.label] > 1:
+            ax.annotate(short_settings(cell), (x[0], y[0]), xytext=(4, 4 if number % 2 else -11),
+                        textcoords="offset points", fontsize=8,
+                        color=shape.colour)
+
+
+def short_settings(cell: Viewed) -> str:
+    """What tells a cell from others of its method, short: `0.9` where it is one value, else `K=7, theta=0.9`."""
+    given = [word.partition(".")[2] or word for word in cell.method.split(" ")[1:]]
+    return given[0].rpartition("=")[2] if len(given) == 1 else ", ".join(given).replace("length=", "K=")
 
 
 def _quality(group: Group, summaries: Sequence[Summary]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session) -> list[Item]:
+def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session,
+                 asked: Collection[str] = ()) -> list[Item]:
     """Write every report's table or figure and the page <folder>/index.html. Returns what was drawn.
 
-    `commands` has one command per plan, printed under its report. A report that cannot be drawn is logged as an error
+    `commands` has one command per plan, printed under its report; `asked`: names of the reports that the page opens
+    with, all if empty. A report that cannot be drawn is logged as an error
     and left out of the page."""
     items = []
     for plan, command in zip(plans, commands, strict=True):
@@ -43,17 +46,27 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
             continue
         items.append(Item(plan.spec, grid, paths, command, cells_of(plan)))
         session.print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}")
-    page = page_of(items, plans, folder, session)
+    page = page_of(items, plans, folder, session, opened=[plan for plan in plans if plan.spec.name in asked])
     session.print(f"page: {page}", soft_wrap=True)
     return items
 
 
-def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session: Session, answers: bool = True) -> Path:
+def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session: Session, answers: bool = True,
+            opened: Sequence[Plan] = ()) -> Path:
     """Write the page of these plans, with what was drawn of them, <folder>/index.html. Returns its path. `answers`:
-    with the answers of all cells."""
+    with the answers of all cells; `opened`: whose cells it opens with, all if empty."""
     cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
-    return write_page(folder, items, latest_environment(plans, session), groups_of(cells.values(), session.store),
-                      answers=answers)
+    groups = groups_of(cells.values(), session.store)
+    own = {cell.name for plan in opened or plans for cell in plan.cells.values()}
+    return write_page(folder, items, latest_environment(opened or plans, session), groups, answers=answers,
+                      opened=groups_with(groups, own))
+
+
+def groups_with(groups: Sequence[Group], names: Collection[str]) -> list[Group]:
+    """The groups with these cells and their baselines alone."""
+    kept = [replace(group, cells=[cell for cell in group.cells if cell.baseline or cell.key in names])
+            for group in groups]
+    return [group for group in kept if any(cell.key in names for cell in group.cells)]
 
 
 def log_items(items: Iterable[Item], session: Session, group: str | None = None) -> None:
@@ -78,13 +91,15 @@ def sizes(cell: Cell) -> list[str]:
 
 
 def write_page(folder: Path, items: Sequence[Item], environment: Mapping[str, Any], groups: Sequence[Group],
-               listed: bool = False, live: bool = False, answers: bool = True) -> Path:
+               listed: bool = False, live: bool = False, answers: bool = True,
+               opened: Sequence[Group] | None = None) -> Path:
     """Draw the overview of these cells and write <folder>/index.html. Returns its path. `answers`: with those of the
-    cells; other arguments as `write_index`."""
+    cells; `opened`: those of the overview, all if None; other arguments as `write_index`."""
     from plots.overview import render_overview  # matplotlib, as below
 
-    figure = next((path for path in render_overview(groups, folder) if path.suffix == ".svg"), None)
-    opening = overview(groups, environment, None if figure is None else inline_svg(figure, "overview", "Overview"))
+    shown = groups if opened is None else opened
+    figure = next((path for path in render_overview(shown, folder) if path.suffix == ".svg"), None)
+    opening = overview(shown, environment, None if figure is None else inline_svg(figure, "overview", "Overview"))
     return write_index(folder, items, environment, opening=opening, groups=groups if answers else (), listed=listed,
                        live=live)
 

@@ -133,7 +133,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
         kept = KeptFolder(keep)
         kept.check(plans[name].spec.name for name in requested)
     judged = run_plans([plans[name] for name in requested], session)
-    items = render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session)
+    items = render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session,
+                         {plans[name].spec.name for name in requested})
     own = {plans[name].spec.name: name for name in requested}
     items = [item for item in items if item.spec.name in own]
     log_items(items, session)

@@ -112,6 +112,21 @@ def sentences(groups: Sequence[Group]) -> list[str]:
                               _undecided(of.get("undecided", []))) if text]
 
 
+def _fastest(groups: Sequence[Group]) -> list[str]:
+    """The lossless cell whose answers are complete soonest beside the target alone."""
+    drafting = [replace(group, cells=[cell for cell in group.cells if not cell.baseline]) for group in groups]
+    found = [(_value(best[1]), group, *best) for group in drafting if (best := best_lossless(group)) is not None]
+    if not found:
+        timed = any(speed(summary) is not None for group in drafting for _, summary in measured(group))
+        return ["No lossless method was timed beside these cells, so none can be shown to be a gain: add rule=lossless."
+                ] if timed else []
+    value, group, cell, summary = max(found, key=lambda one: one[0])
+    interval = (speed(summary) or (None, value, None))[2]
+    ends = "" if interval is None else f" [{', '.join(f'{end:.2f}' for end in interval)}]"
+    return [f"The fastest lossless method is {cell.method} on {group.task}: answers {value:.2f}×{ends} as fast as the "
+            "target alone."]
+
+
 def _value(summary: Summary) -> float:
     found = speed(summary)
     return 0.0 if found is None else found[1]

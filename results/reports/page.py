@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from results.reports.advice import Advice
 from results.reports.grid import Grid, Outcome, unmeasured
 from results.reports.layout import lay_out_all
 from results.reports.spec import Coords, FigureSpec, TableSpec
+from results.reports.table import Table
 from results.reports.viewer.groups import Group, parts_of
 from results.reports.viewer.listing import NAME as LISTING
 from results.reports.viewer.listing import listing, listing_facts
@@ -24,7 +26,7 @@ from results.reports.viewer.parts import Holder, embedded_size, script_json
 from results.store.reasons import printable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Item:
     """A report on the page.
 
@@ -41,10 +43,20 @@ class Item:
     command: str = ""
     cells: Mapping[Coords, tuple[str, str]] = field(default_factory=dict)
 
+    @cached_property
+    def tables(self) -> list[Table]:
+        """The tables of the report; none of a figure."""
+        return lay_out_all(self.spec, self.grid) if isinstance(self.spec, TableSpec) else []
+
+    @property
+    def conclusion(self) -> str:
+        """The first thing that the tables say; empty where they say nothing in words."""
+        return next((finding for table in reversed(self.tables) for finding in table.findings[:1]), "")
+
     def drawn(self) -> Markup:
         """The table, or the figure as inline SVG; empty for a figure without one."""
-        if isinstance(self.spec, TableSpec):
-            return Markup(formats.html(lay_out_all(self.spec, self.grid)))
+        if self.tables:
+            return Markup(formats.html(self.tables))
         file = self.files.get(".svg")
         return Markup("") if file is None else inline_svg(file, self.spec.name, self.spec.title)
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from plots.overview import draw, render_overview
+from bench.reports.render import groups_with
+from plots.overview import draw, render_overview, short_settings
 from plots.style import style
 from results.metrics.gain import verdicts
 from results.metrics.non_inferiority import MARGIN
@@ -50,7 +51,26 @@ def test_what_is_ahead_of_every_lossless_method() -> None:
     text, undecided = sentences([group(cell("arc", 2.08, spread=0.3))])
     assert text.startswith("None of 1 relaxed cell is shown to be a gain: to complete answers sooner than ")
     assert undecided.startswith("Undecided: 1 cell")
-    assert sentences([group()]) == sentences([]) == []
+    assert sentences([]) == []
+
+
+def test_a_page_without_a_comparison_opens_with_a_conclusion_too() -> None:
+    [fastest] = sentences([group(cell("eagle3", 1.5, lossless=True))])
+    assert fastest == ("The fastest lossless method is sps on gsm: answers 2.00× [2.00, 2.00] as fast as the target "
+                       "alone.")
+    alone = replace(group(), cells=[cell("ar", 1.0, lossless=True), cell("mars", 2.5)])
+    [none] = sentences([alone])
+    assert none.startswith("No lossless method was timed beside these cells")
+
+
+def test_a_report_opens_with_its_own_cells_and_points_of_one_method_say_what_they_are() -> None:
+    both = group(cell("mars rule.theta=0.9", 2.5), cell("mars rule.theta=0.5", 3.0), cell("arc", 1.5))
+    [own] = groups_with([both], {"mars rule.theta=0.9"})
+    assert [member.key for member in own.cells] == ["ar", "mars rule.theta=0.9"] and not groups_with([both], {"fsd"})
+    with style():
+        texts = [text.get_text() for text in draw([both]).axes[0].texts]
+    assert texts == ["0.9", "0.5"]
+    assert short_settings(cell("eagle3 draft.length=3 drafter.total=8", 1.0)) == "K=3, total=8"
 
 
 def test_the_verdict_is_that_of_the_tables() -> None:
