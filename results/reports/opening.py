@@ -95,11 +95,12 @@ def row_of(group: Group, cell: Viewed) -> Answered:
 
 def sentences(groups: Sequence[Group]) -> list[str]:
     """What the numbers show: which relaxed methods are a gain (`results.metrics.gain`) and which at a price; which gain
-    tokens a cycle or a second but no time; what is undecided, and the prompts it would take. Empty where no relaxed
-    method was timed beside a lossless one."""
+    tokens a cycle or a second but no time; what is undecided, and the prompts it would take. Where no relaxed
+    method was timed beside a lossless one, the fastest of these, or that there is none; empty where nothing was timed.
+    """
     rows = standings(groups)
     if not rows:
-        return []
+        return _fastest(groups)
     of: dict[str, list[Standing]] = {}
     for one in rows:
         of.setdefault("" if one.gain is None else one.gain.kind, []).append(one)
