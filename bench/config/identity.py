@@ -20,8 +20,8 @@ UNRECORDED = 3
 
 
 def staleness() -> Callable[[Mapping[str, Any]], str]:
-    """A function: why no command reads the cell of a cell.yaml any longer. It has an earlier identity, or a model in a
-    folder of this machine was replaced; empty for all others. The function looks at each model once."""
+    """Return a function that explains why a stored cell is stale: it has an earlier identity, or a model in a folder of
+    this machine was replaced. Its answer is empty for all others. It looks at each model once."""
     is_replaced = cache(_is_replaced)
 
     def why_stale(config: Mapping[str, Any]) -> str:

@@ -51,18 +51,23 @@ class Pair(Section):
     name               of the pair, a part of the cells' names.
     target             the model that is measured.
     draft              a smaller language model with the target's vocabulary.
-    eagle3 … medusa    trained heads of the target; a role may stay unset where no drafter needs it.
-    arc … judge        files measured on this pair, which conf/method hands to the rules of these names;
-    answers            of the target to training prompts, which reports hand to csd and suffix decoding.
-    dtype              the default of engine.dtype,
-    parallel           of engine.parallel,
-    devices            and of engine.devices, for GPUs of 80 GB.
+    eagle3             an EAGLE-3 head of the target; every head may stay unset where no drafter needs it.
+    eagle              the head of EAGLE and EAGLE-2.
+    hass               a HASS head.
+    medusa             Medusa heads.
+    arc                a file of constants measured on this pair, for the rule of this name.
+    autojudge          a classifier trained on this pair, for the rule of this name.
+    judge              a classifier trained on this pair, for the rule of this name.
+    answers            recorded answers of the target to training prompts, for csd and suffix decoding.
+    dtype              the default of engine.dtype.
+    parallel           the default of engine.parallel.
+    devices            the default of engine.devices, for GPUs of 80 GB.
     chat_template      a Jinja file in place of the chat template of the target's tokenizer.
     thinking           `enable_thinking` for the chat template, which must know it; None leaves it to the template.
-    nodes              nodes of dynamic trees, root included;
-    beams              of them so many are expanded in a round.
-    eagle_tree         the static tree that reports draft with EAGLE,
-    medusa_tree        and with Medusa.
+    nodes              nodes of a dynamic tree, root included.
+    beams              nodes of a dynamic tree that are expanded in a round.
+    eagle_tree         the static tree of EAGLE in reports.
+    medusa_tree        the static tree of Medusa in reports.
     trust_remote_code  whether model code that comes with a checkpoint may run.
     """
 
@@ -173,6 +178,15 @@ class Pair(Section):
 
 
 class Decoding(Section):
+    """How the target's distribution is changed before a token is drawn, and when an answer ends.
+
+    temperature     divides the logits; 0 is greedy decoding.
+    top_p           keeps the most likely tokens that hold this share of the probability; 1 keeps all.
+    top_k           keeps so many tokens; 0 keeps all.
+    min_p           keeps tokens of at least this share of the largest probability; 0 keeps all.
+    max_new_tokens  the most tokens of a turn; None takes the task's own limit.
+    """
+
     temperature: float = Field(ge=0)
     top_p: float = Field(gt=0, le=1)
     top_k: int = Field(ge=0)
@@ -188,7 +202,7 @@ class Decoding(Section):
 
     @model_serializer(mode="wrap")
     def _without_unused(self, plain: Callable[[Decoding], dict[str, Any]]) -> dict[str, Any]:
-        """min_p is left out at 0, so that cells of before it keep their names."""
+        """min_p is left out at 0, so that older cells keep their names."""
         return {name: value for name, value in plain(self).items() if name != "min_p" or value}
 
     @property
@@ -197,11 +211,11 @@ class Decoding(Section):
 
 
 class HalfWidth(Section):
-    """Where n=auto stops: the largest half-width of an interval, relative to its value; None: does not matter.
+    """Where n=auto stops.
 
-    tau       of τ.
-    accuracy  of the task's score.
-    most      the most prompts, however wide; None: as many as the task gives.
+    tau       the largest half-width of the interval of τ, as a fraction of τ; None does not limit it.
+    accuracy  the largest half-width of the interval of the task's score, as a fraction of it; None does not limit it.
+    most      the most prompts, however wide the intervals; None takes as many as the task gives.
     """
 
     tau: float | None = Field(None, gt=0, lt=1)
@@ -215,6 +229,8 @@ class HalfWidth(Section):
 
 
 class DraftLength(Section):
+    """length: tokens drafted per cycle, the depth of a tree."""
+
     length: int = Field(ge=1, le=LONGEST_DRAFT)
 
 

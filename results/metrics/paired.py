@@ -133,8 +133,8 @@ def relative(name: str, relation: str, own: ByItem, other: ByItem) -> tuple[floa
 
 def best_of(name: str, values: Sequence[float | None], items: Sequence[Sequence[ByItem]],
             better: str | None) -> list[bool]:
-    """Which rows of a column are the best: the leader, and every row that a paired comparison does not set apart from
-    it. None is where no row is set apart.
+    """Which rows of a column are the best: the leader, and every row that does not differ from it
+    significantly in a paired comparison. None is where no row differs.
 
     values   the rows' numbers; None where there is none
     items    the sums of each row's items, one mapping a column for a mean over columns

@@ -279,7 +279,7 @@ class Summary(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _of_the_curve(cls, given: Any) -> Any:
-        """Leave out parts of `tau_gain` of before they were matched on the curve of lossless decoding."""
+        """Leave out parts of `tau_gain` in older summaries, not matched on the curve of lossless decoding."""
         if not isinstance(given, dict):
             return given
         old = ("tau_gain_r", "tau_gain_g", "tau_gain_q") if "tau_gain_match" not in given else ()

@@ -1,4 +1,4 @@
-"""The records of timed.jsonl: what the clock said of one prompt in the timed pass."""
+"""Records of timed.jsonl: timings of one prompt."""
 
 from __future__ import annotations
 
