@@ -1,7 +1,7 @@
 """`python -m bench.demo`: one figure and one answer with coloured tokens, from the embedded pair, in two minutes.
 
-The figure is MARS' accuracy and speedup against its threshold on a few prompts: an example of the output, too small to
-conclude anything from. The answer shows for each token how it came."""
+The figure is MARS' accuracy and speedup against its threshold on four prompts: an example of the output, too few to
+conclude anything from. The answer shows how each of its tokens came, and the last lines say what that means."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ STYLES = {
     Clause.DRAWN: ("bright_blue", "drawn by the target"),
 }
 
+NEXT = """\
+  python -m bench report=my_rule rule=mars               is it a gain? With your rule: docs/adding_a_rule.md
+  python -m bench report=workload task.path=FILE.jsonl   is it worth it on your own prompts? docs/options.md"""
+
 
 def emitted(cycles: Sequence[Cycle], count: int) -> list[Node]:
     """The first `count` tokens of an answer in order. The first one, the root of the first cycle, is drawn."""
@@ -56,6 +60,14 @@ def legend(nodes: Sequence[Node]) -> Text:
                            for clause, (style, meaning) in STYLES.items())
 
 
+def takeaway(nodes: Sequence[Node]) -> str:
+    """What an answer shows of the question whether a relaxed rule is better, in one sentence."""
+    argmax, relaxed = (sum(node.clause == clause for node in nodes) for clause in (Clause.ARGMAX, Clause.RELAXED))
+    return (f"Of these {len(nodes)} tokens, {argmax + relaxed} are here because the rule is relaxed: for {argmax} it "
+            f"only became greedier, {relaxed} are neither lossless nor the target's first choice. They buy the speed; "
+            "whether they cost accuracy takes more than one answer to tell.")
+
+
 def answer(method: Method, request: Request, limits: Limits, caption: dict[str, str]) -> list[Node]:
     """Decode one prompt; the tokens of its answer."""
     recorder = CycleRecorder(method.target, request.input_ids, caption)
@@ -74,6 +86,8 @@ def demo() -> int:
     terminal.print(coloured(nodes), soft_wrap=True)
     terminal.print(Text("\n" + ", ".join(f"{name} {value}" for name, value in caption.items()), "dim"))
     terminal.print(legend(nodes))
+    terminal.print(Text("\n" + takeaway(nodes), "bold"), soft_wrap=True)
+    terminal.print(NEXT, soft_wrap=True)
     return status
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.config.compose import composer
-from bench.demo import ANSWER, FIGURE, STYLES, answer, coloured, emitted, legend
+from bench.demo import ANSWER, FIGURE, STYLES, answer, coloured, emitted, legend, takeaway
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import build_method
@@ -49,6 +49,7 @@ def test_tokens_are_coloured_by_their_clause() -> None:
     assert [span.style for span in text.spans] == [STYLES[clause][0] for clause in (
         Clause.DRAWN, Clause.STRICT, Clause.RELAXED, Clause.DRAWN)]
     assert [line.split()[0] for line in legend(nodes).plain.splitlines()] == ["1", "0", "1", "2"]
+    assert takeaway(nodes).startswith("Of these 4 tokens, 1 are here because the rule is relaxed: for 0 it only became")
 
 
 def test_its_commands_compose() -> None:
