@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import yaml
 from pydantic import BaseModel
@@ -93,6 +93,9 @@ class Cost:
     own: float
     baseline: float
     tau: float | None
+
+
+Priced: TypeAlias = "tuple[Cell, Cost]"
 
 
 @cache

@@ -58,10 +58,10 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
         _show_point(entries[0], session)
     if len(entries) > 1:
         complete = [found.name is not None and _state(found.cell, session) == "complete" for found in entries]
-        show_totals(entries, complete, session)
+        show_totals(entries, complete, session.print, session.settings.launch.options.parallel or 1)
     if len(entries) <= MOST_SHOWN or session.settings.verbose:
         _show_points(entries, [label for _, label, _ in once.values()], session)
-    show_downloads([entry.cell for entry in entries], session)
+    show_downloads(entries, session.print)
 
 
 def _show_points(entries: Sequence[DryRunEntry], labels: Sequence[str], session: Session) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -14,10 +14,8 @@ from bench.dry_run.known import cpu_time, download, hours, known, prompts_of, sh
 from methods.engine.source import Source
 
 if TYPE_CHECKING:
-    from bench.config.cell import Cell
-    from bench.dry_run.known import Cost
+    from bench.dry_run.known import Priced
     from bench.dry_run.plan import DryRunEntry
-    from bench.run.session import Session
 
 
 def minutes(seconds: float) -> int:
@@ -29,58 +27,59 @@ def rounded(number: float) -> str:
     return f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
 
 
-def show_totals(entries: Sequence[DryRunEntry], complete: Sequence[bool], session: Session) -> None:
-    """Print the sums of all points, then a line for each pair. `complete`: which points the store holds."""
+def show_totals(entries: Sequence[DryRunEntry], complete: Sequence[bool], show: Callable[..., None],
+                parallel: int) -> None:
+    """Show the sums of all points, then a line for each pair. `complete`: which points the store holds; `parallel`:
+    tasks that run at once."""
     cells = [found.cell for found in entries]
     counts = [prompts_of(cell) for cell in cells]
     whole = "" if None not in counts else " and all those of tasks without n"
-    session.print(f"{len(entries)} points, {sum(complete)} complete; {sum(count or 0 for count in counts)} prompts in "
-                  f"all{whole}")
+    show(f"{len(entries)} points, {sum(complete)} complete; {sum(count or 0 for count in counts)} prompts in "
+         f"all{whole}")
     if costs := _costs(entries):
-        _show_hours(costs, session)
+        _show_hours(costs, show, parallel)
     if time := cpu_time(cells):
-        session.print(f"time of one core, at most: {minutes(time.answers)} min for the answers, which all cores share, "
-                      f"and {minutes(time.clock) if time.clock else 0} min for the timed pass, which runs alone; if "
-                      "each answer has max_new_tokens", soft_wrap=True)
+        show(f"time of one core, at most: {minutes(time.answers)} min for the answers, which all cores share, "
+             f"and {minutes(time.clock) if time.clock else 0} min for the timed pass, which runs alone; if "
+             "each answer has max_new_tokens", soft_wrap=True)
     held = [(found.memory.total, found.cell) for found in entries if found.memory is not None]
     if held:
         total, cell = max(held, key=lambda entry: entry[0])
-        session.print(f"memory: {size(total)} at most ({cell.pair.name} {cell.label})")
+        show(f"memory: {size(total)} at most ({cell.pair.name} {cell.label})")
     if len({cell.pair.name for cell in cells}) > 1:
-        _show_pairs(entries, complete, session)
+        _show_pairs(entries, complete, show)
 
 
-def _costs(entries: Sequence[DryRunEntry]) -> list[tuple[Cell, Cost]]:
+def _costs(entries: Sequence[DryRunEntry]) -> list[Priced]:
     return [(found.cell, found.cost) for found in entries if found.cost is not None]
 
 
-def _show_hours(costs: Sequence[tuple[Cell, Cost]], session: Session) -> None:
+def _show_hours(costs: Sequence[Priced], show: Callable[..., None], parallel: int) -> None:
     """GPU hours, the time that passes meanwhile, and the command for Slurm."""
     gpu, rotations = known().gpu, _rotations(costs)
-    session.print(f"GPU hours: {rounded(hours(costs))} on {gpu.name}, plain decoding included and shared, if each "
-                  f"forward reads its weights once at {gpu.bytes_per_s / 1e12:.2f} TB/s and each answer has "
-                  "max_new_tokens; τ of the paper, or 1", soft_wrap=True)
+    show(f"GPU hours: {rounded(hours(costs))} on {gpu.name}, plain decoding included and shared, if each "
+         f"forward reads its weights once at {gpu.bytes_per_s / 1e12:.2f} TB/s and each answer has "
+         "max_new_tokens; τ of the paper, or 1", soft_wrap=True)
     walls = [hours(own) / max(one.gpus for _, one in own) for own in rotations.values()]
-    at_once = session.settings.launch.options.parallel or 1
-    wall = max(sum(walls) / at_once, max(walls))
-    session.print(f"wall time: {rounded(wall)} h with {at_once} task{'s' * (at_once > 1)} at once (launch.parallel); "
-                  f"{rounded(max(walls))} h with one for each of the {len(walls)} rotations", soft_wrap=True)
+    wall = max(sum(walls) / parallel, max(walls))
+    show(f"wall time: {rounded(wall)} h with {parallel} task{'s' * (parallel > 1)} at once (launch.parallel); "
+         f"{rounded(max(walls))} h with one for each of the {len(walls)} rotations", soft_wrap=True)
     given = [word for word in sys.argv[1:] if word.partition("=")[0] not in ("dry_run", "verbose", "launch")]
     for gpus in sorted({max(one.gpus for _, one in own) for own in rotations.values()}):
         tasks = sum(max(one.gpus for _, one in own) == gpus for own in rotations.values())
-        session.print(f"Slurm array: {tasks} task{'s' * (tasks > 1)} of {gpus} GPU{'s' * (gpus > 1)}", soft_wrap=True)
-    session.print(f"  python -m bench {shlex.join(given)} launch=slurm launch.partition=NAME engine.device=cuda",
-                  soft_wrap=True)
+        show(f"Slurm array: {tasks} task{'s' * (tasks > 1)} of {gpus} GPU{'s' * (gpus > 1)}", soft_wrap=True)
+    show(f"  python -m bench {shlex.join(given)} launch=slurm launch.partition=NAME engine.device=cuda",
+         soft_wrap=True)
 
 
-def _rotations(costs: Sequence[tuple[Cell, Cost]]) -> dict[Hashable, list[tuple[Cell, Cost]]]:
-    found: dict[Hashable, list[tuple[Cell, Cost]]] = {}
+def _rotations(costs: Sequence[Priced]) -> dict[Hashable, list[Priced]]:
+    found: dict[Hashable, list[Priced]] = {}
     for cell, one in costs:
         found.setdefault(shared_baseline(cell), []).append((cell, one))
     return found
 
 
-def _show_pairs(entries: Sequence[DryRunEntry], complete: Sequence[bool], session: Session) -> None:
+def _show_pairs(entries: Sequence[DryRunEntry], complete: Sequence[bool], show: Callable[..., None]) -> None:
     """A line for each pair."""
     table = Table("pair", "points", "complete", "memory", "GPUs a task", "GPU hours",
                   title="by pair; verbose=true lists every point", title_justify="left")
@@ -91,37 +90,38 @@ def _show_pairs(entries: Sequence[DryRunEntry], complete: Sequence[bool], sessio
         table.add_row(name, str(len(own)), str(sum(done for _, done in own)), "–" if memory is None else size(memory),
                       str(max(one.gpus for _, one in costs)) if costs else "–",
                       rounded(hours(costs)) if costs else "–")
-    session.print(table)
+    show(table)
 
 
-def show_downloads(cells: Sequence[Cell], session: Session) -> None:
+def show_downloads(entries: Sequence[DryRunEntry], show: Callable[..., None]) -> None:
     """A line for each hub model, its files where it is the only point; then their sum."""
     found: dict[tuple[str, str | None], Listing] = {}
+    cells = [entry.cell for entry in entries]
     for cell in cells:
         for role in cell.roles:
             source, revision = cell.pair.checkpoint(role).source, cell.pair.checkpoint(role).revision
             if not Source.of(source).is_here:
                 found[source, revision] = listing(source, revision)
     if not found:
-        session.print("download: nothing, every model is here")
+        show("download: nothing, every model is here")
     for (source, revision), files in found.items():
         at, expected = f" at {revision}" if revision else "", download(source)
         about = f"about {size(round(expected))}; {files.problem}" if files.problem and expected else str(files)
         gated = "; gated: its owner must grant access to your token" if is_gated(source) else ""
-        session.print(f"download: {source}{at}: {about}{gated}", soft_wrap=True)
+        show(f"download: {source}{at}: {about}{gated}", soft_wrap=True)
         for file in files.missing if len(cells) == 1 else ():
             weight = "size unknown" if file.size is None else size(file.size)
-            session.print(f"  {file.name}  {weight}")
+            show(f"  {file.name}  {weight}")
     if len(found) > 1:
         sizes = [(download(source) or 0) if files.problem else files.size for (source, _), files in found.items()]
         unknown = sum(bool(files.problem) and download(source) is None for (source, _), files in found.items())
         beside = f" and {unknown} model{'s' if unknown > 1 else ''} of unknown size" if unknown else ""
-        session.print(f"download: {size(round(sum(sizes)))} in all{beside}")
-    for source in dict.fromkeys(data for cell in cells if (data := _data_source(cell)) is not None):
+        show(f"download: {size(round(sum(sizes)))} in all{beside}")
+    for source in dict.fromkeys(data for entry in entries if (data := _data_source(entry)) is not None):
         described = known().data.get(source)
         expected = None if described is None else described.bytes
         about = f"about {size(round(expected))}" if expected else "size unknown"
-        session.print(f"download: data set {source}: {about}", soft_wrap=True)
+        show(f"download: data set {source}: {about}", soft_wrap=True)
 
 
 def is_gated(source: str) -> bool:
@@ -130,7 +130,7 @@ def is_gated(source: str) -> bool:
     return model is not None and model.gated
 
 
-def _data_source(cell: Cell) -> str | None:
+def _data_source(entry: DryRunEntry) -> str | None:
     """The data set on the hub that the cell's task reads; None where its rows are here."""
-    task = cell.task.options.model_dump()
+    task = entry.cell.task.options.model_dump()
     return None if task.get("path") is not None else task.get("hub") or task.get("files")

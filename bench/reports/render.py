@@ -31,11 +31,10 @@ log = logging.getLogger(__name__)
 
 def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session,
                  asked: Collection[str] = ()) -> list[Item]:
-    """Write every report's table or figure and the page <folder>/index.html. Returns what was drawn.
+    """Write every report's table or figure and the page <folder>/index.html. Returns what was drawn of those asked for.
 
     `commands` has one command per plan, printed under its report; `asked`: names of the reports that the page opens
-    with, all if empty. A report that cannot be drawn is logged as an error
-    and left out of the page."""
+    with, all if empty. A report that cannot be drawn is logged as an error and left out of the page."""
     items = []
     for plan, command in zip(plans, commands, strict=True):
         grid = plan.grid(session)
@@ -48,7 +47,7 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
         session.print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}")
     page = page_of(items, plans, folder, session, opened=[plan for plan in plans if plan.spec.name in asked])
     session.print(f"page: {page}", soft_wrap=True)
-    return items
+    return [item for item in items if not asked or item.spec.name in asked]
 
 
 def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session: Session, answers: bool = True,

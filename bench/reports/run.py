@@ -23,7 +23,6 @@ from bench.reports.workload import run_workload
 from bench.run.judging.grading import judge_cells
 from bench.run.session import Session
 from results.reports.kinds import parse_report, report_keys
-from results.reports.layout import lay_out_all
 from results.reports.spec import TableSpec
 from results.reports.workload import Workload
 from results.store.files import check_writable
@@ -96,9 +95,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
     """Run the missing cells of the requested reports and render them into <output.dir>/report/. The page there also
     shows the reports that were rendered before.
 
-    Overrides on the command line win over those of the report; `report.KEY=` changes the report itself.
-
-    Returns the exit status: 0, or 1 if a cell failed. Raises ValueError if the command cannot run."""
+    Overrides on the command line win over those of the report; `report.KEY=` changes the report itself. Returns the
+    exit status: 0, or 1 if a cell failed. Raises ValueError if the command cannot run."""
     request = Request.from_command(command)
     session = Session(hydra.settings(request.overrides))
     if session.settings.dry_run:
@@ -114,8 +112,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     with uncollected():
         plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
     requested = [spec.name for spec in specs if request.names(spec)]
-    if not request.asks(ALL, EVERY):
-        check_selection([plans[name] for name in requested])
+    check_selection([] if request.asks(ALL, EVERY) else [plans[name] for name in requested])
     steps = [step for name in requested for step in plans[name].steps.values()]
     if session.settings.dry_run:
         show_steps(steps, session)
@@ -133,10 +130,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
         kept = KeptFolder(keep)
         kept.check(plans[name].spec.name for name in requested)
     judged = run_plans([plans[name] for name in requested], session)
-    items = render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session,
-                         {plans[name].spec.name for name in requested})
     own = {plans[name].spec.name: name for name in requested}
-    items = [item for item in items if item.spec.name in own]
+    items = render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session, own)
     log_items(items, session)
     print_verdicts(items, session)
     if keep is not None:
@@ -253,7 +248,7 @@ def print_verdicts(items: Sequence[Item], session: Session) -> None:
     """Print what the tables say of the rule that the command names."""
     for item in items:
         if isinstance(item.spec, TableSpec) and takes_rule(item.spec):
-            for finding in (finding for table in lay_out_all(item.spec, item.grid) for finding in table.findings):
+            for finding in (finding for table in item.tables for finding in table.findings):
                 session.print(f"- {finding}", markup=False, soft_wrap=True)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.run.console import console
 from bench.run.cost_clock import PricedCell
-from bench.run.measured_tree import say_measured_trees
 from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
 from bench.run.related_cells import (
     GAINS,
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
     from results.store.sample import Sample
     from results.store.summary import Summary
 
+log = logging.getLogger(__name__)
+TREE = "tree.json"
+"""Beside a head: its cheapest tree, `nodes` and `beams` as in conf/pair, and where it was `measured`."""
+
 
 class Session:
     """What all cells of a command share. Models are imported and loaded when the first cell runs.
@@ -59,7 +65,8 @@ class Session:
         """Raises StoreError for a file of these cells or of their baselines that cannot be read; where one of them is
         incomplete, for a store that cannot be written; and for the folder `output` of output.dir, if the command writes
         one."""
-        say_measured_trees(cells)
+        for note in dict.fromkeys(filter(None, map(measured_tree, cells))):
+            log.warning(note)
         asked = {(cell.name, cell.n): cell for cell in cells}
         names = dict.fromkeys([cell.name for cell in cells] + [cell.baseline().name for cell in cells])
         entries = {entry.key: entry for entry in self.store.entries(names)}
@@ -159,3 +166,22 @@ class Session:
     def print_summaries(self, cells: Sequence[Cell]) -> None:
         """Print one JSON line a cell."""
         print_summaries(cells, self.store)
+
+
+def measured_tree(cell: Cell) -> str:
+    """Which tree is cheaper than that of the cell; empty where none is known, or the command names a tree."""
+    drafter, pair = cell.drafter.options, cell.pair
+    if getattr(drafter, "tree", "") != "dynamic" or (drafter.total, drafter.top_k) != (pair.nodes, pair.beams):
+        return ""
+    source = pair.checkpoint(cell.roles[1]).source
+    if not (file := Path(source, TREE)).is_file():
+        return ""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        nodes, beams, where = found["nodes"], found["beams"], found["measured"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file}: must be a JSON object with nodes, beams and measured") from error
+    if (nodes, beams) == (pair.nodes, pair.beams):
+        return ""
+    return (f"pair.{cell.roles[1]}={source}: trees of {nodes} nodes and {beams} beams were cheapest ({where}); this "
+            f"pair has {pair.nodes} and {pair.beams}: give pair.nodes={nodes} pair.beams={beams}")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.config.paths import MODELS
-from bench.run.measured_tree import measured_tree
+from bench.run.session import measured_tree
 
 
 def cell(source: Path, nodes: int, total: int) -> Any:
