@@ -170,7 +170,8 @@ class Session:
 
 def measured_tree(cell: Cell) -> str:
     """Which tree is cheaper than that of the cell; empty where none is known, or the command names a tree."""
-    drafter, pair = cell.drafter.options, cell.pair
+    drafter: Any = cell.drafter.options
+    pair = cell.pair
     if getattr(drafter, "tree", "") != "dynamic" or (drafter.total, drafter.top_k) != (pair.nodes, pair.beams):
         return ""
     source = pair.checkpoint(cell.roles[1]).source
