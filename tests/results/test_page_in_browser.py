@@ -111,7 +111,7 @@ def test_a_hundred_answers_open_at_once(opened: browser.Page) -> None:
 @pytest.fixture
 def table(tab: browser.Page, tmp_path: Path) -> browser.Page:
     """A page with a table of a failed cell, and the answers of one of its cells."""
-    spec = table_spec()
+    spec = table_spec(mean=None)
     grid = full_grid(spec) | {("Alpha", "SpS", "GSM8K"): Outcome.failed("no & memory")}
     item = Item(spec, grid, render_table(spec, grid, tmp_path / "page"),
                 cells={coords: ("base-1", "python -m bench <method>") for coords in grid})
@@ -144,6 +144,17 @@ def test_sort_and_filter_a_table(table: browser.Page) -> None:
     for i in (0, 1):
         tab.run(f"document.querySelectorAll('#demo .tools input[type=checkbox]')[{i}].click()")
     assert "GSM8K" not in tab.text("#demo thead") and "failed" not in tab.text("#demo tbody")
+    assert tab.errors == []
+
+
+def test_the_whole_table_is_behind_a_click(tab: browser.Page, tmp_path: Path) -> None:
+    spec = table_spec()
+    tab.open(write_index(tmp_path / "page", [Item(spec, full_grid(spec))], {}).as_uri())
+    tab.wait("document.documentElement.dataset.tables")
+    shown = "[...document.querySelectorAll('#demo thead th')].filter(head => head.checkVisibility()).length"
+    few = tab.run(shown)
+    tab.click("#demo details.whole > summary")
+    assert few == 2 + 3 and tab.run(shown) == few + 2 + 3 + 6, "stub and spans, then the columns under the spans"
     assert tab.errors == []
 
 
