@@ -168,9 +168,10 @@ def test_facts_behind_a_number(table: browser.Page) -> None:
     tab.look(width=1100)
     tab.wait("document.querySelector('.card').hidden")  # its number has moved
     tab.look()
+    tab.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # a resize hides the card
     tab.run("document.querySelector('#demo td[data-point]').focus()")
     tab.press("ArrowDown")
-    assert tab.text(".card").startswith("failed")
+    tab.wait("document.querySelector('.card').innerText.startsWith('failed')")
     tab.press("ArrowRight")
     assert "Alpha / SpS / mini_code" in tab.text(".card")
     tab.click(cell)
