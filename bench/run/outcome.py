@@ -36,7 +36,8 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
     console().print(table)
     for line in findings([(label, summary) for label, summary in summaries if summary is not None]):
         console().print(f"- {line}", highlight=False, markup=False)
-    for line in _clocks(cells, labels, store):
+    whole = [(cell, label) for cell, (label, summary) in zip(cells, summaries, strict=True) if summary is not None]
+    for line in _clocks(whole, store):
         console().print(line, highlight=False, markup=False, soft_wrap=True)
     status = print_failures(cells, settings, store)
     if settings.summary == "json":
@@ -44,10 +45,10 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
     return status
 
 
-def _clocks(cells: Sequence[Cell], labels: Sequence[str], store: Store) -> list[str]:
+def _clocks(cells: Sequence[tuple[Cell, str]], store: Store) -> list[str]:
     """A line for points of one baseline that were timed in different measuring sessions."""
     sessions: dict[str, dict[str, list[str]]] = {}
-    for cell, label in zip(cells, labels, strict=True):
+    for cell, label in cells:
         if began := " and ".join(sorted({row.started for row in requested_cell(cell, store).timed()})):
             sessions.setdefault(cell.baseline().name, {}).setdefault(began, []).append(label)
     lines = []

@@ -71,8 +71,7 @@ def test_a_token_outside_the_vocabulary_fails_its_prompt_alone(command, tmp_path
 @pytest.mark.parametrize(("words", "error"), [
     (["task=gsm8k", "task.split=tset", "task.path={}"], "task.split=tset: gsm8k has no such split; take"),
     (["task=gsm8k", "task.path=nowhere.jsonl"], "task.path=nowhere.jsonl: no such file or folder"),
-    (["task=gsm8k", "task.path={}", "task.scorer.filters=3"],
-     "task.scorer.filters: unknown key; did you mean task.scorer.filter?"),
+    (["task=gsm8k", "task.path={}", "task.scorer.filtr=3"], "filtr: unknown; task.scorer.name=lm_eval takes rules,"),
     (["task=gsm8k", "task.scorer.filter=nope", "dry_run=true"], "task.scorer.filter=nope: unknown; there are strict"),
     (["task=dataset", "task.prompt=x", "dry_run=true"], "task: has no source; give task.path=FILE or task.hub=NAME"),
     (["task=gsm8k", "task.path={}", "task.promt=x"], "task.promt"),

@@ -123,11 +123,16 @@ class NearTop(Engine):
 
 
 class Mentored(Engine):
+    def __init__(self, seed: int = 0):
+        super().__init__(seed)
+        self.pi = {p.tobytes(): mentored_pi(p, q, 0.1, 0.2)
+                   for p, q in zip(self.p.reshape(-1, VOCAB), self.q.reshape(-1, VOCAB), strict=True)}
+
     def keeps(self, p, q, x, u):
-        return u < mentored_pi(p, q, 0.1, 0.2)[x] / q[x]
+        return u < self.pi[p.tobytes()][x] / q[x]
 
     def after(self, p, q):
-        return self.draw(np.maximum(mentored_pi(p, q, 0.1, 0.2) - q, 0))
+        return self.draw(np.maximum(self.pi[p.tobytes()] - q, 0))
 
 
 class Typical(Engine):
