@@ -76,12 +76,8 @@ class Known(BaseModel):
     data: dict[str, Data]
 
 
-_ANSWERS: dict[tuple[str, int | None], int] = {}
-"""Task and n -> answers, of tasks whose rows are here."""
-
-
-_PROMPTS: dict[tuple[str, int | None], int] = {}
-"""The same -> prompts."""
+_COUNTED: dict[tuple[str, int | None], tuple[int, int]] = {}
+"""Task and n -> prompts and answers, of tasks whose rows are here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +152,20 @@ def shared_baseline(cell: Cell) -> Hashable:
 
 def prompts_of(cell: Cell) -> int | None:
     """How many prompts the cell decodes: no more than its file has, where that is here; None where neither is known."""
+    counted = _counted(cell)
+    return cell.n if counted is None else counted[0]
+
+
+def _counted(cell: Cell) -> tuple[int, int] | None:
+    """Prompts and answers of a cell whose rows are here."""
     task = cell.load_task()
     if task.path is None:
-        return cell.n
+        return None
     key = (cell.task.model_dump_json(), cell.n)
-    if key not in _PROMPTS:
-        _PROMPTS[key] = len(task.prompts(cell.n))
-    return _PROMPTS[key]
+    if key not in _COUNTED:
+        prompts = task.prompts(cell.n)
+        _COUNTED[key] = len(prompts), sum(len(prompt.turns) or 1 for prompt in prompts)
+    return _COUNTED[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +198,8 @@ def cpu_time(cells: Sequence[Cell]) -> CpuTime | None:
 def answers_of(cell: Cell) -> int | None:
     """How many answers the cell decodes: a turn each of its prompts, several samples of one counted each. None for a
     task whose rows are neither here nor known."""
-    task = cell.load_task()
-    if task.path is not None:
-        key = (cell.task.model_dump_json(), cell.n)
-        if key not in _ANSWERS:
-            _ANSWERS[key] = sum(len(prompt.turns) or 1 for prompt in task.prompts(cell.n))
-        return _ANSWERS[key]
+    if (counted := _counted(cell)) is not None:
+        return counted[1]
     options = cell.task.options.model_dump()
     data = known().data.get(cell.task.name) or known().data.get(str(options.get("hub")))
     rows = cell.n if cell.n is not None else None if data is None else data.rows

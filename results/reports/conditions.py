@@ -113,7 +113,9 @@ def stated(conditions: Iterable[Conditions]) -> list[str]:
     thetas = [cell.theta for cell in cells if cell.theta is not None]
     parts += [f"θ = {_values(thetas)}"] if thetas else []
     parts += sorted({cell.stopping for cell in cells if cell.stopping})
-    parts += [", ".join(dict.fromkeys(cell.machine for cell in cells))]
+    machines = dict.fromkeys(cell.machine for cell in cells)
+    # cells that were not timed have no number of threads: the name alone would only repeat that of the others
+    parts += [", ".join(one for one in machines if not any(other.startswith(f"{one}, ") for other in machines))]
     parts += [dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"]
     locks = sorted({cell.lock for cell in cells if cell.lock is not None})
     parts += [f"lock {', '.join(lock[:len('sha256:') + 12] for lock in locks)}"] if locks else []

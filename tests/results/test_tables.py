@@ -11,7 +11,7 @@ import pytest
 
 from results.metrics.intervals import NORMAL_95
 from results.reports.annotations import disagreements
-from results.reports.conditions import Conditions, TimingSession, machine
+from results.reports.conditions import Conditions, TimingSession, machine, stated
 from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdown, render_table
 from results.reports.grid import Outcome
 from results.reports.layout import lay_out, lay_out_all, remarks
@@ -217,6 +217,11 @@ def test_speedups_on_other_numbers_of_threads_are_marked(grid):
 ])
 def test_the_machine_has_the_threads_of_the_clock(environment, threads, text: str):
     assert machine(environment, threads) == text
+
+
+def test_a_machine_without_a_clock_is_not_named_twice() -> None:
+    held = [Conditions("pair", 0.0, 0, 1, None, machine, "2026-11-25") for machine in ("AMD", "AMD, 2 threads", "Xeon")]
+    assert "AMD, 2 threads, Xeon" in stated(held) and "AMD" in stated(held[:1])
 
 
 @pytest.mark.parametrize("value", ["tokens_per_s", "speedup", "answer_speedup_modelled"])
