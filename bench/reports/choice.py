@@ -80,6 +80,10 @@ def reference(spec: TableSpec, coords: Coords, label: str) -> Coords:
                  for axis, own in zip(axes, coords, strict=True))
 
 
+def _is_timed(records: Sequence[Compared | FailedSample]) -> bool:
+    return any(isinstance(one, Compared) and one.timed is not None for one in records)
+
+
 @dataclass
 class ChosenRow:
     """One row and its settings.
@@ -87,7 +91,7 @@ class ChosenRow:
     settings   setting in words -> coordinates of its point.
     cells      coordinates -> cell, of all points of the report.
     grid       the outcomes of all points.
-    clock      the row whose settings lend their clock to settings of the same names; None: the own clock.
+    clock      the row whose settings lend their clock to untimed settings of the same names; None: the own clock.
     """
 
     spec: TableSpec
@@ -111,8 +115,9 @@ class ChosenRow:
             return records
         lent = {name: {one.id: one.timed for one in held if isinstance(one, Compared)}
                 for name, held in self.clock.records.items()}
-        return {name: [replace(one, timed=lent.get(name, {}).get(one.id)) if isinstance(one, Compared) else one
-                       for one in held] for name, held in records.items()}
+        return {name: held if _is_timed(held) else [
+            replace(one, timed=lent.get(name, {}).get(one.id)) if isinstance(one, Compared) else one for one in held]
+            for name, held in records.items()}
 
     @cached_property
     def chosen(self) -> list[Chosen]:

@@ -53,8 +53,8 @@ class Entry(Frozen):
     no_cell     why the project cannot run what the paper has here: the cell stays in the table with this reason.
     asked       the temperature that the row is judged at in place of its own: a control, lossless decoding at another
                 temperature presented as a rule.
-    frontier    a row of lossless decoding at one temperature, made by `choice.frontier`; it takes the clock of its
-                settings at the temperature asked for.
+    frontier    a row of lossless decoding at one temperature, made by `choice.frontier`; where it is not timed
+                itself, it takes the clock of its settings at the temperature asked for.
     variants    forms of the entry, written like an axis; they make up the axis "Setting" (`spell_variants`).
     """
 
