@@ -64,7 +64,7 @@ FRONTIER = (
     Metric("frontier_speed", "Answer speedup", "×", 2, "higher",
            "Cost of an answer of plain decoding at the temperature asked for, over own: cycles of all prompts at the "
            "price of a cycle in the timed pass, prefill included. Lossless rows without a timed pass take the clock "
-           "of their setting at the temperature asked for. Interval: bootstrap over the prompts of both passes, widened "
+           "of their setting at the temperature asked for. Interval: bootstrap over prompts of both passes, widened "
            "for the few that are timed, as for all numbers of the frontier."),
     Metric("frontier_answer", "at equal NLL", "×", 2, "higher",
            "Answer speed over that of the frontier, the fastest lossless setting at each temperature chosen on the "
