@@ -60,6 +60,10 @@ class Products:
         self.choices = {shape[:3]: choice for shape, choice in choices.items()}
         self._made: dict[tuple[Any, ...], Matrix] = {}
 
+    def __str__(self) -> str:
+        """`576x1536: linear to 1, packed 8 to 32; …`; empty where the plain product serves."""
+        return "; ".join(f"{outputs}x{inputs}: {one.shown()}" for (outputs, inputs, _), one in self.choices.items())
+
     def matrix(self, weight: Tensor, bias: Tensor | None) -> Matrix | None:
         """The weight [out, in] with its kernels, made once; None for a shape that was not chosen for."""
         outputs, inputs = weight.shape

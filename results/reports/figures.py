@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field
 
 from results.metrics.catalog import metric
+from results.metrics.tau_gain import PARTS
 from results.metrics.trace_metrics import QUANTITIES
 from results.reports.axes import Axes, Frozen
 from results.reports.columns import Column
@@ -158,6 +159,22 @@ class Bars(_Figure):
         return self.model_copy(update={"y": tuple(column for column in columns if column is not None)})
 
 
+class Gains(_Figure):
+    """Δτ of each rule over the lossless rule, as a bar stacked of its parts; the longest gain first.
+
+    series     the axis of the rules, a bar each.
+    beside     metrics written beside each bar.
+    """
+
+    parts: ClassVar[tuple[str, ...]] = ("series",)
+    kind: Literal["gains"]
+    series: str
+    beside: tuple[MetricName, ...] = ()
+
+    def metrics(self) -> list[str]:
+        return ["tau", "tau_gain", *PARTS, "tau_gain_temperature", *self.beside]
+
+
 class Histogram(_Figure):
     """The distribution of accepted lengths over cycles: a stepped line for each entry of the axis `series`."""
 
@@ -251,5 +268,5 @@ class When(_Figure):
             raise ValueError(f"figure.lossless names {unknown}, which are no entries of {self.series!r}")
 
 
-Figure = Annotated[Sweep | Pareto | Bars | Histogram | Traced | Matrices | Agreement | When,
+Figure = Annotated[Sweep | Pareto | Bars | Gains | Histogram | Traced | Matrices | Agreement | When,
                    Field(discriminator="kind")]

@@ -62,6 +62,13 @@ def test_the_layout_with_the_least_time_is_taken_unless_it_gains_nothing() -> No
     assert mixed.kernels == ("linear", *("packed 8",) * 7) and mixed.shown() == "linear to 1, packed 8 to 32"
 
 
+def test_the_choices_of_a_model_in_words() -> None:
+    found = {SHAPE: Choice("packed 8", ("linear", *("packed 8",) * 7)),
+             Shape(8, 8, False, 1): Choice(None, ("linear",) * 8)}
+    assert str(Products(found, 2)) == "96x40: linear to 1, packed 8 to 32; 8x8: linear to 32"
+    assert not str(Products({}, 2))
+
+
 def test_a_choice_is_measured_once_and_a_damaged_one_anew(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = choice_of(SHAPE, "float32", 1)
     monkeypatch.setattr(products, "measured", lambda *_: pytest.fail("measured again"))
