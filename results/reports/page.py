@@ -112,7 +112,7 @@ def write_index(
     opening: Markup | None = None, groups: Sequence[Group] = (), listed: bool = False, live: bool = False
 ) -> Path:
     """Write <out_dir>/index.html and return its path. It needs no network, and no other file unless it would take more
-    than 20 MB: its data and its large files are then in a folder beside it, and a large drawing is shown as PNG.
+    than 3 MB: its data and its large files are then in a folder beside it, and a large drawing is shown as PNG.
     `environment` is plain data; `opening` comes before the reports;
     `groups` holds the cells whose answers it shows; `listed`: a table of them comes before the answers; `live`: its
     script asks the server that sent it how the store changes."""

@@ -8,6 +8,9 @@ A block is a comment with a template, what it says, and a closing comment:
     MARS gains +0.76 [+0.48, +1.05] tokens a cycle.
     <!-- end -->
 
+A block that begins with `<!-- numbers NAME` can stand on another page, too, between `<!-- as NAME of FILE -->` and
+`<!-- end -->`.
+
 A place in double braces names a file of results/measured, the labels of the row with `;` between them, and a metric;
 after a fourth bar, `value` leaves out the interval, `±` shortens it, and `n` gives the number of prompts."""
 
@@ -29,18 +32,26 @@ from results.reports.table import Number
 
 FILES = ("README.md", "docs/findings.md")
 MEASURED = Path("results/measured")
-_BLOCK = re.compile(r"<!-- numbers\n(?P<template>.*?)-->\n.*?<!-- end -->", re.DOTALL)
+_BLOCK = re.compile(r"<!-- numbers(?P<name>.*?)\n(?P<template>.*?)-->\n(?P<said>.*?)<!-- end -->", re.DOTALL)
+_COPY = re.compile(r"<!-- as (?P<name>\w+) of (?P<file>\S+) -->\n.*?<!-- end -->", re.DOTALL)
 _PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
 def rendered(text: str) -> str:
     """The page with each block's numbers as in the CSV files. Raises ValueError, one line, for a place without one."""
     def block(found: re.Match[str]) -> str:
-        template = found["template"]
-        said = _PLACE.sub(lambda place: _number(place[1]), template)
-        return f"<!-- numbers\n{template}-->\n{said}<!-- end -->"
+        said = _PLACE.sub(lambda place: _number(place[1]), found["template"])
+        return f"<!-- numbers{found['name']}\n{found['template']}-->\n{said}<!-- end -->"
 
-    return _BLOCK.sub(block, text)
+    return _COPY.sub(_copied, _BLOCK.sub(block, text))
+
+
+def _copied(found: re.Match[str]) -> str:
+    page = rendered(Path(found["file"]).read_text(encoding="utf-8"))
+    said = {block["name"].strip(): block["said"] for block in _BLOCK.finditer(page)}
+    if found["name"] not in said:
+        raise ValueError(f"{found['file']} has no block {found['name']!r}; it has {sorted(said)}")
+    return f"<!-- as {found['name']} of {found['file']} -->\n{said[found['name']]}<!-- end -->"
 
 
 def _number(place: str) -> str:

@@ -26,7 +26,7 @@ After.
 @pytest.mark.parametrize("file", prose.FILES)
 def test_the_committed_pages_have_the_numbers_of_the_csv_files(file: str) -> None:
     page = Path(file).read_text(encoding="utf-8")
-    assert "<!-- numbers" in page, "numbers of results are in blocks"
+    assert "<!-- end -->" in page, "numbers of results are in blocks"
     assert prose.rendered(page) == page, "run `python -m results.reports.prose`"
 
 
@@ -37,6 +37,15 @@ def test_numbers_in_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     page = prose.rendered(PAGE)
     assert "MARS gains +0.49 [+0.30, +0.70], at 25.0% and 50.0% of 64 prompts.\n<!-- end -->\nAfter." in page
     assert prose.rendered(page) == page and page.startswith("Before.\n<!-- numbers\nMARS gains {{pair/gains")
+
+
+def test_a_block_of_another_page(tmp_path: Path) -> None:
+    other = tmp_path / "other.md"
+    other.write_text("<!-- numbers sizes\nfour\n-->\nold\n<!-- end -->\n")
+    page = f"<!-- as sizes of {other} -->\nnew\n<!-- end -->"
+    assert prose.rendered(page) == page.replace("new", "four")
+    with pytest.raises(ValueError, match=r"has no block 'colours'; it has \['sizes'\]"):
+        prose.rendered(page.replace("as sizes", "as colours"))
 
 
 @pytest.mark.parametrize(("place", "complaint"), [

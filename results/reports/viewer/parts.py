@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from results.store.json_text import json_text
 
-MOST_BYTES = 20_000_000
+MOST_BYTES = 3_000_000
 """A page that would be larger keeps its data and its large files in a folder."""
 LARGE = 200_000
 """Bytes of a file, or of a drawing in the page, that such a page does not hold."""
