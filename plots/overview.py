@@ -24,6 +24,8 @@ PANELS = 6
 """The groups with most timed cells get a panel."""
 LETTERS = 42
 """Of a line above a panel, as many as fit its width."""
+SHORT = 8
+"""Letters of the settings that stand at a mark; longer ones would cover other marks."""
 LABELS = {"nll": "NLL under the target (nats a token)"}
 """Titles of axes that the metric's own label is too short for."""
 BASELINES = {"accuracy": "baseline_accuracy", "nll": "baseline_nll"}
@@ -79,10 +81,10 @@ def _panel(ax: Axes, group: Group, looks: dict[str, Look]) -> None:
         ax.errorbar(x[0], y[0], xerr=_arms(x), yerr=_arms(y), color=shape.colour, marker=shape.marker, markersize=6.5,
                     markerfacecolor="none" if cell.lossless else shape.colour, linestyle="none", elinewidth=0.8,
                     label="target alone" if cell.baseline else cell.label)
-        if alike[cell.label] > 1:
-            ax.annotate(short_settings(cell), (x[0], y[0]), xytext=(4, 4 if number % 2 else -11),
-                        textcoords="offset points", fontsize=8,
-                        color=shape.colour)
+        words = short_settings(cell)
+        if alike[cell.label] > 1 and len(words) <= SHORT:
+            ax.annotate(words, (x[0], y[0]), xytext=(4, 4 if number % 2 else -11), textcoords="offset points",
+                        fontsize=8, color=shape.colour)
 
 
 def short_settings(cell: Viewed) -> str:
