@@ -133,3 +133,13 @@ def test_a_row_over_several_cells_has_their_repeats(command, tmp_path: Path) -> 
         expected.append({name: diversity(last)[name] for name in ("distinct_2", "self_agreement")})
     assert {name: shown[name] for name in ("distinct_2", "self_agreement")} in [
         {name: pytest.approx(value) for name, value in one.items()} for one in expected]
+
+
+def test_the_split_needs_no_more_than_the_cells_of_its_report(command, tmp_path: Path) -> None:
+    """and draws it: plain decoding at the temperatures of the curve only served as a baseline."""
+    result = command("report=gains", "n=4", "decoding.max_new_tokens=6")
+    assert result.status == 0, result.err
+    found = pd.read_csv(tmp_path / "out" / "report" / "gains.csv").set_index(["Rule", "value_name"])["value"]
+    for rule in ("MARS Algorithm 1", "ARC released", "control: lossless, T = 0.5"):
+        assert pd.notna(found[rule, "tau_gain_q"]), rule
+    assert found["lossless, q_mode: draft", "tau_gain_q"] == found["lossless, q_mode: draft", "tau_gain"]
