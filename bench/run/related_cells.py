@@ -163,8 +163,9 @@ def samples_of(cell: Cell, store: Store) -> dict[str, Sample] | None:
     """Prompt id -> sample, of the prompts that the cell asks for; None while one is missing. It needs no summary, which
     a cell that only served as a baseline does not have. Raises StoreError."""
     folder = requested_cell(cell, store)
-    records = folder.samples()
-    return None if len(records) < len(folder.ids) else {one.id: one for one in records if isinstance(one, Sample)}
+    if len(folder.samples()) < len(folder.ids):
+        return None
+    return {sample.id: sample for sample in folder.good_samples()}
 
 
 def in_q_mode(cell: Cell, mode: str) -> Cell:
