@@ -31,18 +31,24 @@ def draw(gains: Gains, spec: FigureSpec, grid: Grid) -> Figure:
     places = panels(spec, gains.panels)
     rules = list(dict.fromkeys(entry.label for entry in spec.axes[gains.series]))
     figure, axes = panel_grid(len(places), columns=1, inches=(_WIDTH, 0.9 + _ROW_INCHES * len(rules)))
+    drawn = []
     for ax, (title, at) in zip(axes, places, strict=True):
         ax.set_title(title, pad=18 if gains.beside else None)
         cells = {rule: cell for rule in rules if (cell := summary(spec, grid, {**at, gains.series: rule})) is not None}
         _panel(ax, gains.beside, {rule: cell for rule, cell in sorted(
             cells.items(), key=lambda item: item[1].tau_gain or 0.0)})
-    words = {**{part: words for part, words in PARTS.items()}, "": "not split"}
+        drawn.append(cells.values())
+    words = PARTS | ({} if all(_is_split(cell) for panel in drawn for cell in panel) else {"": "not split"})
     fills = {**FILLS, "": UNKNOWN}
     figure.legend(handles=[*(Patch(facecolor=fills[part][0], hatch=fills[part][1], edgecolor="white", lw=0, label=label)
                              for part, label in words.items()),
                            Line2D([], [], color=INK, marker="|", markersize=7, lw=0.8, label="Δτ, 95% interval")],
                   loc="outside upper left", ncols=5, handlelength=1.6, columnspacing=1.2)
     return figure
+
+
+def _is_split(cell: Summary) -> bool:
+    return cell.tau_gain is None or all(getattr(cell, part) is not None for part in PARTS)
 
 
 def _panel(ax: Axes, beside: Sequence[str], cells: Mapping[str, Summary]) -> None:

@@ -174,6 +174,11 @@ class Gains(_Figure):
     def metrics(self) -> list[str]:
         return ["tau", "tau_gain", *PARTS, "tau_gain_temperature", *self.beside]
 
+    @property
+    def intervals(self) -> bool:
+        """Its legend names them."""
+        return False
+
 
 class Histogram(_Figure):
     """The distribution of accepted lengths over cycles: a stepped line for each entry of the axis `series`."""
