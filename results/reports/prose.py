@@ -65,9 +65,10 @@ def _number(place: str) -> str:
         raise ValueError(f"{{{{{place}}}}}: no file {path}")
     rows = [row for row in _rows(path) if row["value_name"] == name
             and set(labels.split("; ")) <= set(map(str, row.values()))]
-    if len(rows) != 1 or isnan(rows[0]["value"]):
-        raise ValueError(f"{{{{{place}}}}}: {len(rows)} rows of {path} have these labels and this metric, "
-                         "one with a value is needed")
+    cells = {row["cell"] for row in rows if not isnan(row["value"])}  # several tables of a report may show a cell
+    if len(cells) != 1:
+        raise ValueError(f"{{{{{place}}}}}: {len(cells)} cells of {path} have these labels and this metric, "
+                         "one is needed")
     return _text(rows[0], name, form)
 
 

@@ -6,11 +6,12 @@ import pytest
 
 from results.reports import prose
 
-CSV = """Rule,Task,value_name,value,ci_low,ci_high,n
-MARS,gsm,tau_gain,0.494,0.3,0.7,64
-MARS,gsm,accuracy,0.5,0.4,0.62,64
-MARS,chat,accuracy,0.25,,,64
-FSD,gsm,tau_gain,,,,64
+CSV = """Rule,Task,value_name,value,ci_low,ci_high,n,cell
+MARS,gsm,tau_gain,0.494,0.3,0.7,64,a
+MARS,gsm,tau_gain,0.494,0.3,0.7,64,a
+MARS,gsm,accuracy,0.5,0.4,0.62,64,a
+MARS,chat,accuracy,0.25,,,64,b
+FSD,gsm,tau_gain,,,,64,c
 """
 PAGE = """Before.
 <!-- numbers
@@ -49,8 +50,8 @@ def test_a_block_of_another_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("place", "complaint"), [
-    ("pair/gains | FSD | tau_gain", "1 rows of"), ("pair/gains | MARS | accuracy", "2 rows of"),
-    ("pair/gains | ARC | tau", "0 rows of"), ("pair/none | ARC | tau", "no file"), ("pair/gains", "a place is FILE |")])
+    ("pair/gains | FSD | tau_gain", "0 cells of"), ("pair/gains | MARS | accuracy", "2 cells of"),
+    ("pair/gains | ARC | tau", "0 cells of"), ("pair/none | ARC | tau", "no file"), ("pair/gains", "a place is FILE |")])
 def test_a_place_without_a_number_is_refused(place: str, complaint: str, tmp_path: Path,
                                              monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prose, "MEASURED", tmp_path)
