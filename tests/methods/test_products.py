@@ -54,6 +54,20 @@ def test_every_kernel_computes_the_product(choice: Choice, columns: bool) -> Non
             assert float((got - want).abs().max()) < 1e-4
 
 
+@pytest.mark.skipif(not has_kernels(torch.bfloat16), reason="this processor has no products in bfloat16")
+@torch.inference_mode()
+def test_products_in_bfloat16() -> None:
+    """within the rounding of the inputs and of the result, for the kernels that are chosen here."""
+    torch.manual_seed(0)
+    shape = Shape(256, 128, False, 2)
+    weight = torch.randn(256, 128).bfloat16()
+    matrix = Matrix(weight, None, choice_of(shape, "bfloat16", 1))
+    for tokens in (1, 2, 7, 9, 33):
+        x = torch.randn(tokens, 128).bfloat16()
+        want = x.double() @ weight.double().t()
+        assert float(((matrix(x).double() - want).abs() / (want.abs() + 1)).max()) < 2**-6
+
+
 def test_the_layout_with_the_least_time_is_taken_unless_it_gains_nothing() -> None:
     plain, half, same = (1.0,) * len(TOKENS), (0.5,) * len(TOKENS), (0.99,) * len(TOKENS)
     assert fastest({"linear": plain, "onednn": plain, "packed 8": half}) == Choice("packed 8", ("packed 8",) * 8)
