@@ -33,7 +33,8 @@ class Scorer(BaseModel, ABC):
     def _knows(cls, given: Any) -> Any:
         known = cls.model_fields
         if isinstance(given, Mapping) and (unknown := [key for key in given if key not in known]):
-            raise ValueError(f"{', '.join(unknown)}: unknown; task.scorer.name={given.get('name')} takes "
+            named = ", ".join(f"task.scorer.{key}" for key in unknown)
+            raise ValueError(f"{named}: unknown; task.scorer.name={given.get('name')} takes "
                              f"{', '.join(key for key in known if key != 'name') or 'no options'}")
         return given
 

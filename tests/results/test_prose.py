@@ -51,7 +51,8 @@ def test_a_block_of_another_page(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("place", "complaint"), [
     ("pair/gains | FSD | tau_gain", "0 cells of"), ("pair/gains | MARS | accuracy", "2 cells of"),
-    ("pair/gains | ARC | tau", "0 cells of"), ("pair/none | ARC | tau", "no file"), ("pair/gains", "a place is FILE |")])
+    ("pair/gains | ARC | tau", "0 cells of"), ("pair/none | ARC | tau", "no file"),
+    ("pair/gains", "a place is FILE |")])
 def test_a_place_without_a_number_is_refused(place: str, complaint: str, tmp_path: Path,
                                              monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prose, "MEASURED", tmp_path)
