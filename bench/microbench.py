@@ -236,11 +236,6 @@ def composed(overrides: Sequence[str]) -> OpenCell:
     return opened
 
 
-def kernels(target: LanguageModel) -> str:
-    """Which kernels multiply by the target's weights, in a sentence; empty on a device."""
-    return "" if target.products is None else f"Matrix products: {str(target.products) or 'plain'}."
-
-
 def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, overrides: Sequence[str],
           folder: Path) -> None:
     """Write README.md with the table and environment.json into `folder`."""
@@ -256,7 +251,7 @@ def write(opened: OpenCell, lines: Sequence[Line], options: Microbench, override
         "![roofline](roofline.png)\n\nThe parts of a cycle are timed in a pass of their own, synchronising with the "
         "device after every phase. Rows above *batch 1* use a synthetic prompt, so their acceptance is not "
         f"representative of a task. A batch has the first prompts of {cell.task.name} at temperature "
-        f"{cell.decoding.temperature:g}, {options.new} new tokens each. {kernels(opened.method.target)}\n",
+        f"{cell.decoding.temperature:g}, {options.new} new tokens each. {opened.method.target.kernels}\n",
         encoding="utf-8")
 
 
@@ -278,7 +273,7 @@ def run(options: Microbench, overrides: Sequence[str]) -> None:
     write(opened, lines, options, overrides, folder)
     write_roofline(method.target, lines, rates, (options.context, row), folder)
     print(table(lines))
-    print(kernels(method.target))
+    print(method.target.kernels)
     print(f"written: {folder}")
 
 
