@@ -46,14 +46,19 @@ def format_validation(error: ValidationError, section: str, allowed: Iterable[st
 
 
 def _keys(item: Any, given: Any) -> tuple[int | str, ...]:
-    """The location of a complaint without the tags of discriminated unions, which are no keys."""
+    """The location of a complaint without the tags of discriminated unions, which are no keys, whether or not a key has
+    the name of a tag: a figure has a `figure`."""
     keys: list[int | str] = []
+    is_tagged = False
     for part in item["loc"]:
+        if isinstance(given, Mapping) and part == given.get("kind") and not is_tagged:
+            is_tagged = True
+            continue
         is_absent = item["type"] == "missing" and part == item["loc"][-1]
         if isinstance(given, Mapping) and part not in given and not is_absent:
             continue
         keys.append(part)
-        given = given.get(part) if isinstance(given, Mapping) else None
+        given, is_tagged = given.get(part) if isinstance(given, Mapping) else None, False
     return tuple(keys)
 
 

@@ -343,3 +343,10 @@ def test_every_report_is_listed_with_its_state(command, own_conf: Path, monkeypa
     assert "complete" in rows["own_table"] and "not run" in rows["own_figure"] and "your own" in rows["workload"]
     assert "paper (qwen3_32b)" in rows["mars_table2"] and "its name, every  " in rows["mars_table2"]
     assert "its name, every, all" in rows["own_table"]
+
+
+@pytest.mark.parametrize("name", ["controls", "mars_fig4"])
+def test_an_unknown_key_is_named_whatever_the_kind(command, name: str) -> None:
+    """A figure has a key named as its kind, which is no part of where the key is."""
+    result = command(f"report={name}", "report.rowz=3")
+    assert result.status == 2 and result.err.startswith("error: report.rowz: unknown key"), result.err
