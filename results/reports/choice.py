@@ -22,8 +22,9 @@ class Choice(Frozen):
     prompts           prompts that select, spread evenly over the cell's; the others are reported. None: each half
                       selects for the other, and all are reported.
     lossless          label of the row over lossless methods, "best lossless".
-    frontier          every row is compared with the lossless ones at other temperatures, too: the settings of
-                      `lossless` are decoded there, without a clock.
+    frontier          settings of `lossless` that are decoded at the other temperatures of the curve, too, without a
+                      clock; every row is compared with the fastest of them there. Those that another one beats
+                      everywhere are left out: each costs eight cells.
     lossless_greedy   that row at temperature 0, with which rows at temperature 0 are compared; "": none.
     """
 
@@ -31,23 +32,33 @@ class Choice(Frozen):
     prompts: int | None = Field(default=None, ge=1)
     lossless: str
     lossless_greedy: str = ""
-    frontier: bool = False
+    frontier: tuple[str, ...] = ()
 
 
 def with_frontier(axes: Mapping[str, Any], choice: Any, base: Sequence[str]) -> dict[str, Any]:
-    """The axes as YAML gives them, with a row of the settings of `choice.lossless` at each temperature of the curve but
-    that of `base`, if the choice asks for them."""
+    """The axes as YAML gives them, with a row at each temperature of the curve but that of `base`: the settings of
+    `choice.lossless` that `choice.frontier` names. Raises ValueError for a setting that the row does not have."""
     given = choice if isinstance(choice, Mapping) else {}
-    if not given.get("frontier"):
+    wanted = given.get("frontier") or ()
+    if not wanted or not isinstance(wanted, Sequence) or isinstance(wanted, str):
         return dict(axes)
     asked = next((float(line.partition("=")[2]) for line in base if line.startswith(TEMPERATURE)), 0.0)
     extended = dict(axes)
     for name, axis in axes.items():
-        lossless = [entry for entry in axis if isinstance(entry, Mapping) and entry.get("label") == given["lossless"]]
-        extended[name] = [*axis, *({**entry, "label": frontier_label(t), "frontier": True, "overrides": [
-            *entry.get("overrides", ()), f"{TEMPERATURE}{t:g}"]} for entry in lossless for t in TEMPERATURES
-            if t != asked)] if lossless else axis
+        rows = [_at(entry, t, wanted) for entry in axis if isinstance(entry, Mapping)
+                and entry.get("label") == given.get("lossless") for t in TEMPERATURES if t != asked]
+        extended[name] = [*axis, *rows] if rows else axis
     return extended
+
+
+def _at(entry: Mapping[str, Any], temperature: float, wanted: Sequence[str]) -> dict[str, Any]:
+    """The row of these settings at another temperature."""
+    settings = {one["label"]: one for one in entry.get("variants", ()) if isinstance(one, Mapping) and "label" in one}
+    if unknown := [label for label in wanted if label not in settings]:
+        raise ValueError(f"choice.frontier: {', '.join(unknown)}: {entry['label']!r} has {', '.join(settings)}")
+    return {**entry, "label": frontier_label(temperature), "frontier": True,
+            "variants": [settings[label] for label in wanted],
+            "overrides": [*entry.get("overrides", ()), f"{TEMPERATURE}{temperature:g}"]}
 
 
 def frontier_label(temperature: float) -> str:

@@ -6,6 +6,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from results.metrics.curve import TEMPERATURES
 from results.reports.kinds import parse_report
 from results.reports.published import load_published
 from results.reports.spec import FigureSpec, TableSpec
@@ -36,6 +37,16 @@ def test_an_entry_of_another_drafter_takes_no_option_of_the_one_in_base():
     assert [point.overrides for point in report.points()] == [
         ("n=4", "drafter=eagle3", "drafter.total=8", "drafter.depth=3"), ("n=4", "drafter=none"),
         ("n=4", "drafter=model", "drafter.branching=[2]")]
+
+
+def test_the_frontier_has_the_settings_that_it_names():
+    best = {"label": "best", "variants": [{"label": "tree"}, {"label": "chain", "overrides": ["drafter.tree=chain"]}]}
+    given = {"base": ["decoding.temperature=1"], "rows": ["Method"], "columns": [], "axes": {"Method": [best]}}
+    points = table_spec(**given, choice={"lossless": "best", "frontier": ["chain"]}).points()
+    assert [point.coords for point in points[:2]] == [("best", "tree"), ("best", "chain")]
+    assert {point.coords[1] for point in points[2:]} == {"chain"} and len(points) == 2 + len(TEMPERATURES) - 1
+    with pytest.raises(ValidationError, match=r"choice\.frontier: bush: 'best' has tree, chain"):
+        table_spec(**given, choice={"lossless": "best", "frontier": ["bush"]})
 
 
 def test_only_keeps_an_entry_to_some_entries_of_another_axis():
