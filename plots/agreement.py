@@ -10,11 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from plots.data import panels
 from plots.histogram import LIGHT_TO_BLUE
 from plots.style import INK, SOFT, look, panel_grid
 from results.reports.figures import Agreement, Matrices
-from results.reports.grid import Grid, outcome
+from results.reports.grid import Grid, outcome, panels
 from results.reports.spec import FigureSpec
 
 _TITLES = {"sentence": "cosine similarity", "entailment": "entailment", "bertscore": "BERTScore F1"}

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from plots.data import Measured, measured, panels, summary
+from plots.data import Measured, measured, summary
 from plots.style import INK, SOFT, look, panel_grid
 from results.metrics.catalog import JUDGED
 from results.reports.columns import Column
 from results.reports.figures import Bars
-from results.reports.grid import Grid, outcome
+from results.reports.grid import Grid, outcome, panels
 from results.reports.layout import mean_interval
 from results.reports.spec import FigureSpec
 

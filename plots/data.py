@@ -1,14 +1,12 @@
-"""Data for the figures from a report's grid: panels, and values with intervals in printed units."""
+"""Data for the figures from a report's grid: values with intervals in printed units."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import product
 from math import nan
 from typing import NamedTuple
 
 from results.metrics.catalog import metric
-from results.reports.axes import Entry
 from results.reports.grid import Grid, outcome
 from results.reports.spec import ReportSpec
 from results.store.summary import Summary
@@ -36,14 +34,6 @@ GAP = Measured(nan, nan, nan)
 """A missing value: a line through it is interrupted."""
 
 
-def panels(spec: ReportSpec, axes: tuple[str, ...], each: int = 1) -> list[tuple[str, dict[str, str]]]:
-    """(title, {axis: label}) of each place, of which `each` panels are drawn. Titles omit axes with a single entry,
-    except that of a figure's only panel."""
-    places = [dict(zip(axes, labels, strict=True)) for labels in product(*(_labels(spec.axes[axis]) for axis in axes))]
-    named = [axis for axis in axes if len(places) * each == 1 or len(_labels(spec.axes[axis])) > 1]
-    return [(", ".join(at[axis] for axis in named), at) for at in places]
-
-
 def summary(spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> Summary | None:
     """The summary at the given labels, {axis: label} for every axis; None if it was not measured."""
     return outcome(grid, tuple(at[axis] for axis in spec.axes)).summary
@@ -57,7 +47,3 @@ def measured(cell: Summary | None, name: str) -> Measured | None:
         return None
     low, high = column.interval(cell) or (value, value)
     return Measured(column.shown(value), column.shown(low), column.shown(high))
-
-
-def _labels(axis: tuple[Entry, ...]) -> list[str]:
-    return list(dict.fromkeys(entry.label for entry in axis))  # entries for different cells may share one

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from plots.data import measured, panels, summary
+from plots.data import measured, summary
 from plots.style import BLUE, GREY, INK, ORANGE, SOFT, panel_grid
 from results.metrics.catalog import metric
 from results.metrics.tau_gain import PARTS
 from results.reports.figures import Gains
-from results.reports.grid import Grid
+from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
 from results.store.summary import Summary
 

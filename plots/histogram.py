@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from plots.data import panels, summary
+from plots.data import summary
 from plots.style import BLUE, INK, VERMILLION, look, panel_grid
 from results.reports.figures import Histogram
-from results.reports.grid import Grid
+from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
 
 LIGHT_TO_BLUE = LinearSegmentedColormap.from_list("blues", ["#dcebf5", BLUE, "#00263d"])

@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-from plots.data import GAP, Measured, measured, panels, summary
+from plots.data import GAP, Measured, measured, summary
 from plots.style import SOFT, look, panel_grid
 from results.metrics.catalog import metric
 from results.reports.figures import Pareto
-from results.reports.grid import Grid
+from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
 from results.store.summary import Summary
 

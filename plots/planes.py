@@ -9,12 +9,12 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from plots.data import GAP, measured, panels, summary
+from plots.data import GAP, measured, summary
 from plots.render import save
 from plots.style import look, note, panel_grid, style
 from results.metrics.catalog import metric
 from results.reports.conditions import stated
-from results.reports.grid import Grid, conditions, sizes
+from results.reports.grid import Grid, conditions, panels, sizes
 from results.reports.planes import Planes
 from results.reports.spec import TableSpec
 

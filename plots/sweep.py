@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from plots.data import GAP, Measured, measured, panels, summary
+from plots.data import GAP, Measured, measured, summary
 from plots.style import BLUE, MARKERS, PANEL_INCHES, SOFT, VERMILLION, Dash, panel_grid
 from results.metrics.catalog import metric
 from results.reports.axes import Entry
 from results.reports.figures import Sweep
-from results.reports.grid import Grid
+from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
 from results.store.summary import Summary
 

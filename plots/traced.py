@@ -10,12 +10,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from plots.data import panels
 from plots.histogram import plane, values
 from plots.style import PURPLE, SOFT, VERMILLION, panel_grid
 from results.metrics.trace_metrics import QUANTITIES, quantities
 from results.reports.figures import Traced, View
-from results.reports.grid import Grid, outcome
+from results.reports.grid import Grid, outcome, panels
 from results.reports.spec import FigureSpec
 from results.store.clauses import Clause
 

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from plots.data import panels, summary
+from plots.data import summary
 from plots.style import BLUE, INK, SOFT, VERMILLION, panel_grid
 from results.metrics.cost import VERIFIED, answer_cost
 from results.reports.figures import Machine, When
-from results.reports.grid import Grid
+from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
 from results.store.summary import Summary
 

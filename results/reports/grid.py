@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Literal
 
 from results.metrics.paired import ByItem
+from results.reports.axes import Entry
 from results.reports.conditions import Conditions
 from results.reports.spec import Coords, ReportSpec
 from results.store.summary import Summary
@@ -89,3 +91,15 @@ def unmeasured(spec: ReportSpec, grid: Grid) -> list[tuple[str, Outcome]]:
     """(`label / label / …`, outcome) of every point of the report without a summary."""
     outcomes = [(" / ".join(point.coords), outcome(grid, point.coords)) for point in spec.points()]
     return [(name, result) for name, result in outcomes if result.summary is None]
+
+
+def panels(spec: ReportSpec, axes: tuple[str, ...], each: int = 1) -> list[tuple[str, dict[str, str]]]:
+    """(title, {axis: label}) of each place, of which `each` panels are drawn. Titles omit axes with a single entry,
+    except that of a figure's only panel."""
+    places = [dict(zip(axes, labels, strict=True)) for labels in product(*(_labels(spec.axes[axis]) for axis in axes))]
+    named = [axis for axis in axes if len(places) * each == 1 or len(_labels(spec.axes[axis])) > 1]
+    return [(", ".join(at[axis] for axis in named), at) for at in places]
+
+
+def _labels(axis: tuple[Entry, ...]) -> list[str]:
+    return list(dict.fromkeys(entry.label for entry in axis))  # entries for different cells may share one

@@ -10,10 +10,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
 from plots import agreement, bars, gains, histogram, pareto, sweep
-from plots.data import measured, panels
+from plots.data import measured
 from plots.render import render, save
 from plots.style import COLOURS, look, panel_grid, style
-from results.reports.grid import Outcome
+from results.reports.grid import Outcome, panels
 from results.reports.spec import FigureSpec
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
