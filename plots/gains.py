@@ -26,19 +26,24 @@ _ROW_INCHES, _WIDTH, _COLUMN = 0.27, 6.6, 52
 
 
 def draw(gains: Gains, spec: FigureSpec, grid: Grid) -> Figure:
-    """Draw one panel per entry of `panels`, one bar per entry of `series`, the largest Δτ at the top. Parts below 0
-    grow to the left. A mark shows Δτ with its interval; what could not be split is crossed out."""
-    places = panels(spec, gains.panels)
+    """Draw one panel per entry of `panels`, one bar per entry of `series`."""
     rules = list(dict.fromkeys(entry.label for entry in spec.axes[gains.series]))
-    figure, axes = panel_grid(len(places), columns=1, inches=(_WIDTH, 0.9 + _ROW_INCHES * len(rules)))
-    drawn = []
-    for ax, (title, at) in zip(axes, places, strict=True):
-        ax.set_title(title, pad=18 if gains.beside else None)
-        cells = {rule: cell for rule in rules if (cell := summary(spec, grid, {**at, gains.series: rule})) is not None}
-        _panel(ax, gains.beside, {rule: cell for rule, cell in sorted(
-            cells.items(), key=lambda item: item[1].tau_gain or 0.0)})
-        drawn.append(cells.values())
-    words = PARTS | ({} if all(_is_split(cell) for panel in drawn for cell in panel) else {"": "not split"})
+    measured_at = {title: {rule: cell for rule in rules
+                           if (cell := summary(spec, grid, {**at, gains.series: rule})) is not None}
+                   for title, at in panels(spec, gains.panels)}
+    return stacked(measured_at, gains.beside)
+
+
+def stacked(cells: Mapping[str, Mapping[str, Summary]], beside: Sequence[str]) -> Figure:
+    """Draw one panel per title, one bar per name in it, the largest Δτ at the top. Parts below 0 grow to the left. A
+    mark shows Δτ with its interval; what could not be split is crossed out. `beside`: metrics at the right."""
+    rows = max(map(len, cells.values()))
+    figure, axes = panel_grid(len(cells), columns=1, inches=(_WIDTH, 0.9 + _ROW_INCHES * rows))
+    for ax, (title, of_panel) in zip(axes, cells.items(), strict=True):
+        ax.set_title(title, pad=18 if beside else None)
+        _panel(ax, beside, dict(sorted(of_panel.items(), key=lambda item: item[1].tau_gain or 0.0)))
+    drawn = [cell for of_panel in cells.values() for cell in of_panel.values()]
+    words = PARTS | ({} if all(map(_is_split, drawn)) else {"": "not split"})
     fills = {**FILLS, "": UNKNOWN}
     figure.legend(handles=[*(Patch(facecolor=fills[part][0], hatch=fills[part][1], edgecolor="white", lw=0, label=label)
                              for part, label in words.items()),

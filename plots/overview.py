@@ -1,4 +1,5 @@
-"""The overview of a page: speed of an answer against its quality, every cell, with the best lossless one marked."""
+"""The figures that a page opens with: what gains in τ consist of, and the speed of an answer against its quality, every
+cell, with the best lossless one marked."""
 
 from __future__ import annotations
 
@@ -10,16 +11,18 @@ from textwrap import wrap
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from plots.gains import stacked
 from plots.render import save
 from plots.style import INK, SOFT, Look, look, panel_grid, style
 from results.metrics.catalog import metric
 from results.metrics.metric import Metric
 from results.metrics.quality_loss import shows_loss
 from results.reports.opening import SPEEDS, best_lossless, measured, speed
+from results.reports.splits import Split
 from results.reports.viewer.groups import Group, Viewed
 from results.store.summary import Interval, Summary
 
-NAME = "overview"
+NAME, OF_SPLITS = "overview", "opening"
 PANELS = 6
 """The groups with most timed cells get a panel."""
 LETTERS = 42
@@ -31,6 +34,15 @@ LABELS = {"nll": "NLL under the target (nats a token)"}
 BASELINES = {"accuracy": "baseline_accuracy", "nll": "baseline_nll"}
 """What plain decoding has of a measure of quality, in the summary of every cell."""
 Point = tuple[float, Interval | None]
+
+
+def render_splits(splits: Sequence[Split], out_dir: str | Path) -> list[Path]:
+    """Write opening.png, .pdf and .svg into `out_dir` and return their paths; nothing without a split."""
+    if not splits:
+        return []
+    beside = list(dict.fromkeys(name for split in splits for name in split.beside))
+    with style(salt=OF_SPLITS):
+        return save(stacked({split.title: split.cells for split in splits}, beside), Path(out_dir) / OF_SPLITS)
 
 
 def render_overview(groups: Sequence[Group], out_dir: str | Path) -> list[Path]:

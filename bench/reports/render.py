@@ -16,17 +16,23 @@ from results.reports.formats import render_table
 from results.reports.opening import overview
 from results.reports.page import Item, inline_svg, write_index
 from results.reports.spec import FigureSpec, TableSpec
+from results.reports.splits import splits_of_groups, splits_of_report
 from results.store.reasons import format_exception
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from bench.config.cell import Cell
     from bench.reports.plan import Plan
     from bench.run.session import Session
     from results.reports.grid import Grid
     from results.reports.spec import Coords
+    from results.reports.splits import Split
     from results.reports.viewer.groups import Group
 
 log = logging.getLogger(__name__)
+SPLITS = 2
+"""Panels that the opening has room for; the others stand in their reports."""
 
 
 def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session,
@@ -57,8 +63,10 @@ def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session:
     cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
     groups = groups_of(cells.values(), session.store)
     own = {cell.name for plan in opened or plans for cell in plan.cells.values()}
+    first = {plan.spec.name for plan in opened or plans}
+    splits = [split for item in items if item.spec.name in first for split in splits_of_report(item.spec, item.grid)]
     return write_page(folder, items, latest_environment(opened or plans, session), groups, answers=answers,
-                      opened=groups_with(groups, own))
+                      opened=groups_with(groups, own), splits=splits)
 
 
 def groups_with(groups: Sequence[Group], names: Collection[str]) -> list[Group]:
@@ -91,16 +99,23 @@ def sizes(cell: Cell) -> list[str]:
 
 def write_page(folder: Path, items: Sequence[Item], environment: Mapping[str, Any], groups: Sequence[Group],
                listed: bool = False, live: bool = False, answers: bool = True,
-               opened: Sequence[Group] | None = None) -> Path:
+               opened: Sequence[Group] | None = None, splits: Sequence[Split] = ()) -> Path:
     """Draw the overview of these cells and write <folder>/index.html. Returns its path. `answers`: with those of the
-    cells; `opened`: those of the overview, all if None; other arguments as `write_index`."""
-    from plots.overview import render_overview  # matplotlib, as below
+    cells; `opened`: those of the overview, all if None; `splits`: what it opens with, those of the cells if empty;
+    other arguments as `write_index`."""
+    from plots.overview import NAME, OF_SPLITS, render_overview, render_splits  # matplotlib, as below
 
     shown = groups if opened is None else opened
-    figure = next((path for path in render_overview(shown, folder) if path.suffix == ".svg"), None)
-    opening = overview(shown, environment, None if figure is None else inline_svg(figure, "overview", "Overview"))
+    first = (splits or splits_of_groups(shown))[:SPLITS]
+    opening = overview(shown, environment, _inline(render_overview(shown, folder), NAME, "Overview"), first,
+                       _inline(render_splits(first, folder), OF_SPLITS, "What gains in τ consist of"))
     return write_index(folder, items, environment, opening=opening, groups=groups if answers else (), listed=listed,
                        live=live)
+
+
+def _inline(paths: Sequence[Path], name: str, title: str) -> Markup | None:
+    """The SVG among these files, for the page."""
+    return next((inline_svg(path, name, title) for path in paths if path.suffix == ".svg"), None)
 
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:

@@ -96,10 +96,12 @@ def unmeasured(spec: ReportSpec, grid: Grid) -> list[tuple[str, Outcome]]:
 def panels(spec: ReportSpec, axes: tuple[str, ...], each: int = 1) -> list[tuple[str, dict[str, str]]]:
     """(title, {axis: label}) of each place, of which `each` panels are drawn. Titles omit axes with a single entry,
     except that of a figure's only panel."""
-    places = [dict(zip(axes, labels, strict=True)) for labels in product(*(_labels(spec.axes[axis]) for axis in axes))]
-    named = [axis for axis in axes if len(places) * each == 1 or len(_labels(spec.axes[axis])) > 1]
+    every = product(*(labels_of(spec.axes[axis]) for axis in axes))
+    places = [dict(zip(axes, labels, strict=True)) for labels in every]
+    named = [axis for axis in axes if len(places) * each == 1 or len(labels_of(spec.axes[axis])) > 1]
     return [(", ".join(at[axis] for axis in named), at) for at in places]
 
 
-def _labels(axis: tuple[Entry, ...]) -> list[str]:
-    return list(dict.fromkeys(entry.label for entry in axis))  # entries for different cells may share one
+def labels_of(axis: tuple[Entry, ...]) -> list[str]:
+    """The labels of an axis, each once: entries for different cells may share one."""
+    return list(dict.fromkeys(entry.label for entry in axis))

@@ -1,4 +1,5 @@
-"""The opening of a page: what was measured, and what the numbers show, in sentences made by rule."""
+"""The opening of a page: what gains in τ consist of, what was measured, and what the numbers show, in sentences made by
+rule."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from results.metrics.non_inferiority import MARGIN, Verdict
 from results.metrics.over_best import Answered, answers_over_best
 from results.reports.conditions import machine
 from results.reports.formats import TEMPLATES
+from results.reports.splits import COLUMNS, Split
 from results.reports.viewer.groups import Group, Viewed
 from results.store.compared import Compared, compare
 from results.store.summary import Interval, Summary
@@ -233,10 +235,12 @@ def scope(groups: Sequence[Group], environment: Mapping[str, Any]) -> str:
             f"{_span(prompts)} prompts each{where}{when}.")
 
 
-def overview(groups: Sequence[Group], environment: Mapping[str, Any], figure: Markup | None = None) -> Markup | None:
-    """The opening of a page; `figure`: the overview as inline SVG. None where no cell has metrics."""
+def overview(groups: Sequence[Group], environment: Mapping[str, Any], figure: Markup | None = None,
+             splits: Sequence[Split] = (), gains: Markup | None = None) -> Markup | None:
+    """The opening of a page; `figure`: the overview as inline SVG; `gains`: that of `splits`, which it then opens with.
+    None where no cell has metrics."""
     about = scope(groups, environment)
     if not about:
         return None
     return Markup(TEMPLATES.get_template("overview.html.j2").render(
-        scope=about, sentences=sentences(groups), figure=figure))
+        scope=about, sentences=sentences(groups), figure=figure, splits=splits, gains=gains, columns=COLUMNS))

@@ -113,7 +113,7 @@ def write_index(
 ) -> Path:
     """Write <out_dir>/index.html and return its path. It needs no network, and no other file unless it would take more
     than 3 MB: its data and its large files are then in a folder beside it, and a large drawing is shown as PNG.
-    `environment` is plain data; `opening` comes before the reports;
+    `environment` is plain data; `opening` comes before the reports, which are then folded;
     `groups` holds the cells whose answers it shows; `listed`: a table of them comes before the answers; `live`: its
     script asks the server that sent it how the store changes."""
     path = Path(out_dir) / "index.html"
@@ -127,8 +127,9 @@ def write_index(
     sections = [Section.of(item, drawn, holder) for item, drawn in zip(items, drawings, strict=True)]
     page = formats.TEMPLATES.get_template("index.html.j2").render(
         title=title, items=items, sections=sections, environment=list(_flat(environment)),
-        metrics=_used_metrics(items), opening=opening, groups=groups, listing=listing(groups) if listed else None,
-        live=live, parts=list(holder.elements(texts)))
+        metrics=_used_metrics(items), opening=opening, groups=groups,
+        listing=listing(groups, folded=opening is not None) if listed else None, live=live,
+        parts=list(holder.elements(texts)))
     path.write_text(printable(page), encoding="utf-8")
     return path
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 from results.reports.formats import render_table
 from results.reports.grid import Outcome
@@ -155,6 +156,21 @@ def test_the_whole_table_is_behind_a_click(tab: browser.Page, tmp_path: Path) ->
     few = tab.run(shown)
     tab.click("#demo details.whole > summary")
     assert few == 2 + 3 and tab.run(shown) == few + 2 + 3 + 6, "stub and spans, then the columns under the spans"
+    assert tab.errors == []
+
+
+def test_a_link_and_a_printer_open_what_is_folded(tab: browser.Page, tmp_path: Path) -> None:
+    spec, seen = table_spec(), "document.querySelector('#demo table').checkVisibility()"
+    opening = Markup("<section id='overview'><h2>first</h2></section>")
+    tab.open(write_index(tmp_path / "page", [Item(spec, full_grid(spec))], {}, opening=opening).as_uri())
+    tab.wait("document.documentElement.dataset.tables")
+    assert not tab.run(seen)
+    tab.run("dispatchEvent(new Event('beforeprint'))")
+    assert tab.run(seen)
+    tab.run("dispatchEvent(new Event('afterprint'))")
+    assert not tab.run(seen)
+    tab.click("nav a[href='#demo']")
+    tab.wait(seen)
     assert tab.errors == []
 
 

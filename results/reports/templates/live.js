@@ -1,7 +1,7 @@
 /* Follow a run that is still going: the server says every two seconds how many answers each cell has. */
 "use strict";
 (() => {
-  const {make, number} = leeway, seconds = 2, news = document.querySelector("#cells .news");
+  const {make, number} = leeway, seconds = 2, news = document.querySelector(".news");
   const shown = new Map([...document.querySelectorAll("#cells tr[data-cell]")].map(row =>
     [row.dataset.cell, Number(row.querySelector("td").dataset.value)]));
   let before = null;

@@ -82,6 +82,22 @@ const leeway = (() => {
       .flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
   }
 
+  /** Open the section that a link names, and all of them while the page is printed. */
+  const folds = () => [...document.querySelectorAll("details:not([open])")];
+  function reveal() {
+    const name = decodeURIComponent(location.hash.slice(1)), section = name && document.getElementById(name);
+    const fold = section && section.querySelector(":scope > details.fold");
+    if (!fold || fold.open) return;
+    fold.open = true;
+    section.scrollIntoView();
+  }
+  let closed = [];
+  addEventListener("beforeprint", () => { closed = folds(); for (const one of closed) one.open = true; });
+  addEventListener("afterprint", () => { for (const one of closed) one.open = false; });
+  addEventListener("hashchange", reveal);
+  document.addEventListener("click", event => event.target.closest?.("nav a") && setTimeout(reveal));
+  reveal();
+
   document.addEventListener("keydown", event => event.key === "Escape" && hide());
   document.addEventListener("pointerdown", event => about && !about.contains(event.target) && hide());
   let width = innerWidth;

@@ -20,10 +20,11 @@ COLUMNS: Final = tuple(Column(metric=metric(name)) for name in (
     "tau", "speedup", "answer_speedup_modelled", "length_ratio", "accuracy", "precision", "relaxed_share", "nll"))
 
 
-def listing(groups: Sequence[Group]) -> Markup:
-    """The section with the table; a cell that is not complete has its answers' number alone."""
+def listing(groups: Sequence[Group], folded: bool = False) -> Markup:
+    """The section with the table, behind a click if `folded`; a cell that is not complete has its answers' number
+    alone."""
     rows = [(group, cell, len(cell.samples), numbers_of(cell)) for group in groups for cell in group.cells]
-    return Markup(TEMPLATES.get_template("cells.html.j2").render(rows=rows, columns=COLUMNS))
+    return Markup(TEMPLATES.get_template("cells.html.j2").render(rows=rows, columns=COLUMNS, folded=folded))
 
 
 def numbers_of(cell: Viewed) -> list[Number]:
