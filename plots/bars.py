@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from plots.data import Measured, measured, summary
-from plots.style import INK, SOFT, look, panel_grid
+from plots.rules import looks
+from plots.style import INK, SOFT, Look, panel_grid
 from results.metrics.catalog import JUDGED
 from results.reports.columns import Column
 from results.reports.figures import Bars
@@ -27,7 +28,7 @@ def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
     `series`. A missing value is marked with a cross, so that it is not read as zero; where the report asks for no cell,
     nothing stands."""
     places = [(title, at, column) for title, at in panels(spec, bars.panels, len(bars.y)) for column in bars.y]
-    series = list(dict.fromkeys(entry.label for entry in spec.axes[bars.series]))
+    series = looks(spec.axes[bars.series])
     widest = max(len(_clusters(bars, spec, column)) for column in bars.y)
     width = max(3.2, 0.9 + 0.28 * widest * (len(series) + 1))
     figure, axes = panel_grid(len(places), columns=max(1, int(12 // width)), inches=(width, 3.2))
@@ -43,18 +44,19 @@ def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
                                                   for cluster in clusters)]
         for i, label in enumerate(asked):
             place = -0.4 + 0.8 / len(asked) * (i + 0.5)
-            _draw_series(ax, bars, column, spec, grid, {**at, bars.series: label}, series.index(label), place,
+            _draw_series(ax, bars, column, spec, grid, {**at, bars.series: label}, series[label], place,
                          0.7 / len(asked))
         _say_unjudged(ax, bars, column, spec, grid, at)
     widest_label = 0.7 + 0.08 * max(map(len, series))  # inches, with its patch and the gap
-    figure.legend(handles=[Patch(label=label, **_fill(i)) for i, label in enumerate(series)], loc="outside upper left",
+    handles = [Patch(label=label, **_fill(shape)) for label, shape in series.items()]
+    figure.legend(handles=handles, loc="outside upper left",
                   ncols=min(len(series), max(1, int(figure.get_figwidth() / widest_label))))
     return figure
 
 
-def _fill(index: int) -> dict[str, Any]:
-    """Colour and hatch of the bars of the index-th series."""
-    return {"facecolor": look(index).colour, "hatch": look(index).hatch, "edgecolor": "white", "lw": 0}
+def _fill(shape: Look) -> dict[str, Any]:
+    """Colour and hatch of the bars of a series."""
+    return {"facecolor": shape.colour, "hatch": shape.hatch, "edgecolor": "white", "lw": 0}
 
 
 def _clusters(bars: Bars, spec: FigureSpec, column: Column) -> list[str]:
@@ -74,8 +76,8 @@ def _say_unjudged(ax: Axes, bars: Bars, column: Column, spec: FigureSpec, grid: 
 
 
 def _draw_series(ax: Axes, bars: Bars, column: Column, spec: FigureSpec, grid: Grid, at: Mapping[str, str],
-                 index: int, place: float, width: float) -> None:
-    """Draw the bars of one entry of `series`, at `place` beside the middle of each cluster, in the index-th look."""
+                 shape: Look, place: float, width: float) -> None:
+    """Draw the bars of one entry of `series`, at `place` beside the middle of each cluster."""
     clusters = _clusters(bars, spec, column)
     places = np.arange(len(clusters)) + place
     cells = [_cells(bars, spec, {**at, bars.clusters: cluster}) for cluster in clusters]
@@ -83,7 +85,7 @@ def _draw_series(ax: Axes, bars: Bars, column: Column, spec: FigureSpec, grid: G
     drawn = [(x, point) for x, point in zip(places, points, strict=True) if point is not None]
     xs, ys = [x for x, _ in drawn], [point.value for _, point in drawn]
     arms = np.array([point.below_above for _, point in drawn]).reshape(-1, 2).T
-    ax.bar(xs, ys, width, label=at[bars.series], **_fill(index))
+    ax.bar(xs, ys, width, label=at[bars.series], **_fill(shape))
     ax.errorbar(xs, ys, yerr=arms, color=INK, linestyle="none", elinewidth=0.8)
     empty = [x for x, point, asked in zip(places, points, cells, strict=True) if asked and point is None]
     if empty:

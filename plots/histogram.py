@@ -12,7 +12,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from plots.data import summary
-from plots.style import BLUE, INK, VERMILLION, look, panel_grid
+from plots.rules import looks
+from plots.style import BLUE, INK, VERMILLION, panel_grid
 from results.reports.figures import Histogram
 from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
@@ -37,13 +38,12 @@ def draw(histogram: Histogram, spec: FigureSpec, grid: Grid) -> Figure:
 
 
 def _panel(ax: Axes, histogram: Histogram, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
-    for i, entry in enumerate(entry for entry in spec.axes[histogram.series] if not entry.baseline):
-        cell = summary(spec, grid, {**at, histogram.series: entry.label})
+    for label, shape in looks(entry for entry in spec.axes[histogram.series] if not entry.baseline).items():
+        cell = summary(spec, grid, {**at, histogram.series: label})
         counts = np.array(cell.accept_histogram if cell else [], dtype=float)
-        shape = look(i)
         share = 100 * counts / counts.sum() if counts.sum() else counts
         ax.plot(range(len(share)), share, color=shape.colour, marker=shape.marker, linestyle=shape.dash,
-                drawstyle="steps-mid", label=entry.label)
+                drawstyle="steps-mid", label=label)
         if counts.sum():
             mean = counts @ np.arange(len(counts)) / counts.sum()
             ax.plot([mean], [1], shape.marker, color=shape.colour, transform=ax.get_xaxis_transform(), clip_on=False,

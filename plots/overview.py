@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 from plots.gains import stacked
 from plots.render import save
-from plots.style import INK, SOFT, Look, look, panel_grid, style
+from plots.rules import looks_of
+from plots.style import INK, SOFT, Look, panel_grid, style
 from results.metrics.catalog import metric
 from results.metrics.metric import Metric
 from results.metrics.quality_loss import shows_loss
@@ -58,9 +59,8 @@ def render_overview(groups: Sequence[Group], out_dir: str | Path) -> list[Path]:
 def draw(groups: Sequence[Group]) -> Figure:
     """One panel per group; a method has the same mark in all of them."""
     figure, axes = panel_grid(len(groups), columns=2)
-    names = list(dict.fromkeys(cell.label for group in groups for cell, summary in measured(group)
-                               if not cell.baseline and speed(summary)))
-    looks = {name: look(place) for place, name in enumerate(names)}
+    looks = looks_of({cell.label: cell.rule for group in groups for cell, summary in measured(group)
+                      if not cell.baseline and speed(summary)})
     for ax, group in zip(axes, groups, strict=True):
         _panel(ax, group, looks)
     entries = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}

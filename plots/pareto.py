@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from plots.data import GAP, Measured, measured, summary
-from plots.style import SOFT, look, panel_grid
+from plots.rules import looks
+from plots.style import SOFT, Look, panel_grid
 from results.metrics.catalog import metric
 from results.reports.figures import Pareto
 from results.reports.grid import Grid, panels
@@ -58,10 +59,11 @@ def _panel(
     points = {label: [(measured(cell, pareto.x), measured(cell, pareto.y)) for cell in cells]
               for label, cells in cells_of.items()}
     connected = [point for label in pareto.connect for point in points[label]]
-    for i, group in enumerate(points.values() if pareto.lines else [connected]):
+    shapes = looks(spec.axes[pareto.lines or pareto.series])
+    for label, group in points.items() if pareto.lines else [("", connected)]:
         line = [(x or GAP, y or GAP) for x, y in group]
-        ax.plot([x.value for x, _ in line], [y.value for _, y in line], color=look(i).colour if pareto.lines else SOFT,
-                lw=0.8, zorder=1.6)
+        ax.plot([x.value for x, _ in line], [y.value for _, y in line], lw=0.8, zorder=1.6,
+                color=shapes[label].colour if pareto.lines else SOFT)
     names = _names(pareto, spec, at) if pareto.lines else {}
     if names:
         ax.margins(_NAME_MARGIN)
@@ -69,18 +71,19 @@ def _panel(
         at_place: dict[tuple[float, float], list[str]] = {}
         for (x, y), name in zip(group, names.get(label, repeat("")), strict=False):  # a group leaves lines out
             if x is not None and y is not None:
-                _draw_point(ax, x, y, i, label, ring=bool(names) and len(group) == 1)
+                _draw_point(ax, x, y, shapes[label], label, ring=bool(names) and len(group) == 1)
                 at_place.setdefault((x.value, y.value), []).append(name)
         if names and len(group) > 1:
-            _write_names(ax, at_place, i)
+            _write_names(ax, at_place, shapes[label].colour, _CORNERS[i % len(_CORNERS)])
 
 
-def _write_names(ax: Axes, at_place: Mapping[tuple[float, float], list[str]], index: int) -> None:
+def _write_names(ax: Axes, at_place: Mapping[tuple[float, float], list[str]], colour: str,
+                 corner: tuple[int, int]) -> None:
     """Write what points of a line are, such as their thresholds, beside them; lines write to different corners."""
-    right, above = _CORNERS[index % len(_CORNERS)]
+    right, above = corner
     for place, names in at_place.items():
         ax.annotate(", ".join(names), place, xytext=(4 * right, 4 * above), textcoords="offset points", fontsize=8,
-                    color=look(index).colour, ha="left" if right > 0 else "right", va="bottom" if above > 0 else "top")
+                    color=colour, ha="left" if right > 0 else "right", va="bottom" if above > 0 else "top")
 
 
 def _names(pareto: Pareto, spec: FigureSpec, at: Mapping[str, str]) -> dict[str, list[str]]:
@@ -109,9 +112,8 @@ def _cells_by_label(
             for line in spec.axes[pareto.lines]}
 
 
-def _draw_point(ax: Axes, x: Measured, y: Measured, index: int, label: str, ring: bool = False) -> None:
+def _draw_point(ax: Axes, x: Measured, y: Measured, shape: Look, label: str, ring: bool = False) -> None:
     """`ring`: around the points of lines that it may coincide with, so that both are seen."""
-    shape = look(index)
     filling: dict[str, Any] = {"markersize": 6.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
     if ring:
         filling = {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 1.2}

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from plots.data import GAP, measured, summary
 from plots.render import save
-from plots.style import look, note, panel_grid, style
+from plots.rules import looks_of
+from plots.style import note, panel_grid, style
 from results.metrics.catalog import metric
 from results.reports.conditions import stated
 from results.reports.grid import Grid, conditions, panels, sizes
@@ -49,10 +50,12 @@ def draw(planes: Planes, spec: TableSpec, grid: Grid) -> Figure:
 def _panel(ax: Axes, planes: Planes, spec: TableSpec, grid: Grid, at: Mapping[str, str],
            names: tuple[str, str]) -> None:
     """`at`: {axis: label} of the panel, and the axis of the lines under ""."""
+    rules = {entry.label: entry.rule for entry in spec.axes[at[""]]}
+    shapes = looks_of({title: next(filter(None, map(rules.get, labels)), "") for title, labels in planes.lines.items()})
     for i, (title, labels) in enumerate(planes.lines.items()):
         cells = [summary(spec, grid, {**at, at[""]: label}) for label in labels]
         points = [tuple(measured(cell, name) or GAP for name in names) for cell in cells]
-        shape, wide = look(i), 2.2 if i == 0 else 1.0
+        shape, wide = shapes[title], 2.2 if i == 0 else 1.0
         ax.errorbar([x.value for x, _ in points], [y.value for _, y in points],
                     xerr=list(zip(*(x.below_above for x, _ in points), strict=True)),
                     yerr=list(zip(*(y.below_above for _, y in points), strict=True)),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from plots.data import GAP, Measured, measured, summary
-from plots.style import BLUE, MARKERS, PANEL_INCHES, SOFT, VERMILLION, Dash, panel_grid
+from plots.rules import looks
+from plots.style import BLUE, INK, PANEL_INCHES, SOFT, VERMILLION, Dash, Look, look, panel_grid
 from results.metrics.catalog import metric
-from results.reports.axes import Entry
 from results.reports.figures import Sweep
 from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
@@ -23,21 +23,32 @@ _BASELINE_DASH = (0, (1, 2))
 
 
 class _Scale(NamedTuple):
-    """One of the two metrics. Dash and filling say again what the colour says, for prints and eyes without colour."""
+    """One of the two metrics. Dash and filling say again what the colour says, for prints and eyes without colour.
+    Without a dash, lines have the colour and the dash of their rule."""
 
     metric: str
     colour: str
-    dash: Dash
+    dash: Dash | None
     filling: str
+
+    def of(self, shape: Look) -> dict[str, Any]:
+        """How a line of this look is drawn on the scale."""
+        if self.dash is None:
+            return {"color": shape.colour, "marker": shape.marker, "ls": shape.dash}
+        return {"color": self.colour, "marker": shape.marker, "ls": self.dash, "markerfacecolor": self.filling,
+                "markeredgecolor": self.colour}
 
 
 def draw(sweep: Sweep, spec: FigureSpec, grid: Grid) -> Figure:
     """A panel for each entry of `panels` and each metric, one above the other, so that no band hides another's; the
-    marker tells the entry of `lines`, the colour and the dash the metric. A dotted line shows autoregressive
-    decoding."""
+    marker tells the entry of `lines`, and where these are rules the colour, too; else the colour and the dash tell the
+    metric. A dotted line shows autoregressive decoding."""
     scales = [_Scale(sweep.left, BLUE, "-", BLUE)]
     if sweep.right:
         scales.append(_Scale(sweep.right, VERMILLION, (0, (4, 1.5)), "white"))
+    shapes = looks(spec.axes[sweep.lines]) if sweep.lines else {"": look(0)}
+    if sweep.lines and any(entry.rule for entry in spec.axes[sweep.lines]):
+        scales = [_Scale(scale.metric, INK, None, "") for scale in scales]
     places = panels(spec, sweep.panels)
     across = min(len(places), 4 if len(scales) > 1 else 2)
     drawn = [(place, scale) for i in range(0, len(places), across) for scale in scales
@@ -51,19 +62,20 @@ def draw(sweep: Sweep, spec: FigureSpec, grid: Grid) -> Figure:
             ax.set_xscale("log")
             ax.minorticks_off()
         ax.set_xticks(places_on_x, [f"{place:g}" for place in places_on_x])
-        _draw_scale(ax, scale, sweep, spec, grid, at)
-    figure.legend(handles=_legend(scales, _lines(sweep, spec)), loc="outside upper left", ncols=6)
+        _draw_scale(ax, scale, sweep, spec, grid, at, shapes)
+    figure.legend(handles=_legend(scales, shapes), loc="outside upper left", ncols=6)
     return figure
 
 
 def _draw_scale(
-    ax: Axes, scale: _Scale, sweep: Sweep, spec: FigureSpec, grid: Grid, at: Mapping[str, str]
+    ax: Axes, scale: _Scale, sweep: Sweep, spec: FigureSpec, grid: Grid, at: Mapping[str, str],
+    shapes: Mapping[str, Look]
 ) -> None:
     found: list[Summary] = []
-    for i, line in enumerate(_lines(sweep, spec)):
-        here = {**at, sweep.lines: line.label} if sweep.lines and line else at
+    for line, shape in shapes.items():
+        here = {**at, sweep.lines: line} if sweep.lines else at
         cells = {place: summary(spec, grid, {**here, sweep.x: label}) for place, label in _places(sweep, spec)}
-        _draw_line(ax, scale, MARKERS[i], {x: measured(cell, scale.metric) or GAP for x, cell in cells.items()})
+        _draw_line(ax, scale.of(shape), {x: measured(cell, scale.metric) or GAP for x, cell in cells.items()})
         known = [cell for cell in cells.values() if cell is not None]
         if len(_baselines(known, scale.metric)) > 1:  # it depends on x, such as the speed on the batch size
             levels = [measured(cell, _BASELINE_OF[scale.metric]) or GAP for cell in cells.values()]
@@ -77,20 +89,15 @@ def _draw_scale(
     ax.tick_params(axis="y", colors=scale.colour)
 
 
-def _draw_line(ax: Axes, scale: _Scale, marker: str, points: Mapping[float, Measured]) -> None:
+def _draw_line(ax: Axes, drawn: Mapping[str, Any], points: Mapping[float, Measured]) -> None:
     xs, ys = list(points), list(points.values())
-    ax.fill_between(xs, [y.low for y in ys], [y.high for y in ys], color=scale.colour, alpha=0.1, lw=0)
-    ax.plot(xs, [y.value for y in ys], color=scale.colour, marker=marker, linestyle=scale.dash,
-            markerfacecolor=scale.filling, markeredgecolor=scale.colour)
+    ax.fill_between(xs, [y.low for y in ys], [y.high for y in ys], color=drawn["color"], alpha=0.1, lw=0)
+    ax.plot(xs, [y.value for y in ys], **drawn)
 
 
 def _places(sweep: Sweep, spec: FigureSpec) -> list[tuple[float, str]]:
     """(place on the x axis, label) of each entry of that axis."""
     return [(entry.value, entry.label) for entry in spec.axes[sweep.x] if entry.value is not None]
-
-
-def _lines(sweep: Sweep, spec: FigureSpec) -> Iterable[Entry | None]:
-    return spec.axes[sweep.lines] if sweep.lines else (None,)
 
 
 def _baselines(found: list[Summary], name: str) -> list[float]:
@@ -102,12 +109,10 @@ def _baselines(found: list[Summary], name: str) -> list[float]:
     return sorted(metric(name).shown(level) for level in levels if level is not None)
 
 
-def _legend(scales: list[_Scale], lines: Iterable[Entry | None]) -> list[Line2D]:
-    handles = [
-        Line2D([], [], color=scale.colour, ls=scale.dash, label=metric(scale.metric).label) for scale in scales
-    ]
-    handles += [
-        Line2D([], [], color=SOFT, ls="none", marker=MARKERS[i], label=line.label)
-        for i, line in enumerate(lines) if line is not None
-    ]
+def _legend(scales: list[_Scale], shapes: Mapping[str, Look]) -> list[Line2D]:
+    handles = [Line2D([], [], color=scale.colour, ls=scale.dash, label=metric(scale.metric).label)
+               for scale in scales if scale.dash is not None]
+    for label, shape in shapes.items():
+        drawn = {"color": SOFT, "ls": "none", "marker": shape.marker} if scales[0].dash else scales[0].of(shape)
+        handles += [Line2D([], [], label=label, **drawn)] if label else []
     return [*handles, Line2D([], [], color=SOFT, lw=1, ls=_BASELINE_DASH, label="autoregressive")]

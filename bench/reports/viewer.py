@@ -94,7 +94,7 @@ def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
             label, _, settings = name.removeprefix(f"{cell.task.name} ").partition(" ")
             viewed.append(Viewed(stored.key, f"{label} {settings}".strip(), "" if settings else _settings(cell),
                                  cell.is_lossless, cell.is_autoregressive, samples, folder.timed(),
-                                 TraceFolder(folder), folder.summary()))
+                                 TraceFolder(folder), folder.summary(), cell.rule.name))
     texts = texts_of(first)
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
     decoding = first.decoding

@@ -76,6 +76,13 @@ class Entry(Frozen):
     def published_label(self) -> str:
         return self.published or self.label
 
+    @property
+    def rule(self) -> str:
+        """The rule that the entry chooses, or the method that brings one; "ar" for plain decoding; may be empty."""
+        chosen = dict(line.partition("=")[::2] for line in self.overrides)
+        plain = chosen.get("drafter") == "none"
+        return "ar" if plain else chosen.get("rule") or chosen.get("method") or ("lossless" if self.frontier else "")
+
     def allows(self, labels: Mapping[str, str]) -> bool:
         """Whether the entry may be combined with these labels, {axis: label}."""
         return all(labels[axis] in allowed for axis, allowed in self.only.items())

@@ -96,15 +96,16 @@ def test_a_full_run_misses_nothing_and_an_empty_one_says_so(tmp_path):
     assert "No report was rendered." in write_index(tmp_path, [], {}).read_text()
 
 
-def test_what_follows_an_opening_is_folded(tmp_path):
+def test_what_follows_an_opening_is_folded(tmp_path, monkeypatch):
     """Each section behind its heading; a report also says its conclusion there."""
+    monkeypatch.setattr(Item, "conclusion", "It gains.")
     item, parsed = Item(table_spec(), full_grid(table_spec())), Page()
     assert "fold" not in write_index(tmp_path, [item], {}).read_text().partition("<body>")[2].partition("<script")[0]
     page = write_index(tmp_path, [item], {}, opening=Markup("<section>first</section>")).read_text()
     parsed.feed(page)
     heads = re.findall(r'<section id="(\w+)">\s*<details class="fold"><summary><h2>', page)
     assert heads == ["demo", "missing", "metrics", "environment"] and parsed.open == []
-    assert page.index(item.conclusion) < page.index("</summary>", page.index('id="demo"')) < page.index("<table")
+    assert page.index('id="demo"') < page.index("It gains.") < page.index("</summary>", page.index('id="demo"'))
 
 
 def test_a_figure_that_was_not_drawn_says_so(tmp_path):

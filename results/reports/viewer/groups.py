@@ -36,6 +36,7 @@ class Viewed:
     timed     its timed prompts
     traces    its traces, if it has any
     summary   its metrics, if it is complete
+    rule      name of its rule
     """
 
     key: str
@@ -47,6 +48,7 @@ class Viewed:
     timed: Sequence[Timed]
     traces: TraceFolder | None = None
     summary: Summary | None = None
+    rule: str = ""
 
     @property
     def label(self) -> str:

@@ -1,0 +1,83 @@
+"""One colour for each family of rules, the same in every figure; the rules and settings of one family differ in marker,
+line style and hatch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from plots.style import (
+    BLUE,
+    BROWN,
+    DASHES,
+    GREEN,
+    GREY,
+    HATCHES,
+    INDIGO,
+    INK,
+    OLIVE,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    WINE,
+    Look,
+    look,
+)
+from results.reports.axes import Entry
+
+PLAIN, OTHER = "plain decoding", "other"
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "lossless": ("lossless", "lossless_draft_q", "greedy", "block", "block_ascend", "traversal", "sps", "sps_block",
+                 "sps_draft_q", "sps_traversal", "eagle", "eagle2", "eagle3", "medusa", "pld", "lookahead",
+                 "early_exit"),
+    "MARS": ("mars", "mars_sampling", "mars_released"),
+    "FSD": ("fsd", "r_fuzzy"),
+    "ARC-Decode": ("arc", "arc_released"),
+    "DropMatch": ("dropmatch", "dropmatch_naive", "dropmatch_eagle3", "dropout_head", "either", "autojudge_dropmatch"),
+    "typical": ("typical", "entropy_verify"),
+    "threshold": ("threshold", "near_top", "relaxed_topk", "relaxed_topk_atom", "relaxed_topk_max",
+                  "relaxed_topk_trtllm", "topp_window", "topp_window_released"),
+    "judge": ("judge", "autojudge"),
+    "coarse": ("coarse", "coarse_grained"),
+    "random": ("random",),
+    PLAIN: ("ar",),
+    OTHER: ("argmax_only", "asd", "asd_discovery", "bild", "cactus", "cascade_opt", "cascade_tok", "cascade_tok_tail",
+            "contrastive", "csd", "ears", "ensemble", "fly", "fly_no_window", "lossy", "mentored", "secure_sd",
+            "secure_sd_accept"),
+}
+"""Family -> its rules, and the methods that bring one of them. Rules of a user's own are of the last family."""
+COLOURS = dict(zip(FAMILIES, (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, OLIVE, WINE, BROWN, GREY, INK, INDIGO),
+                   strict=True))
+MARKERS = dict(zip(FAMILIES, ("o", "s", "^", "D", "v", "P", "X", "<", "h", "d", "*", ">"), strict=True))
+_OF = {rule: family for family, rules in FAMILIES.items() for rule in rules}
+
+
+def family(rule: str) -> str:
+    return _OF.get(rule, OTHER)
+
+
+def looks(axis: Iterable[Entry]) -> dict[str, Look]:
+    """Label -> look of each entry of an axis."""
+    rules: dict[str, str] = {}
+    for entry in axis:
+        rules[entry.label] = rules.get(entry.label) or entry.rule
+    return looks_of(rules)
+
+
+def looks_of(rules: Mapping[str, str]) -> dict[str, Look]:
+    """Name of a series -> its look, by its rule; by its place where no series has a rule. The first of a family has the
+    family's marker, the others the markers that are left; each has the next line style and hatch."""
+    if not any(rules.values()):
+        return {name: look(place) for place, name in enumerate(rules)}
+    families = {name: family(rule) for name, rule in rules.items()}
+    left = [marker for of, marker in MARKERS.items() if of not in families.values()]
+    left = [*left, *MARKERS.values()]
+    seen: dict[str, int] = {}
+    found, further = {}, 0
+    for name, of in families.items():
+        number = seen[of] = seen.get(of, -1) + 1
+        place = list(FAMILIES).index(of) + number
+        marker = MARKERS[of] if number == 0 else left[further % len(left)]
+        found[name] = Look(COLOURS[of], marker, DASHES[place % len(DASHES)], HATCHES[place % len(HATCHES)])
+        further += number > 0
+    return found

@@ -1,0 +1,136 @@
+"""A rule has the same colour in every figure, and readers of any colour vision can tell the colours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import yaml
+
+from plots import bars, histogram, pareto, planes, sweep
+from plots.rules import COLOURS, FAMILIES, MARKERS, OTHER, PLAIN, family, looks, looks_of
+from plots.style import COLOURS as BY_PLACE
+from plots.style import INK, Look, look, style
+from results.reports.axes import Axis, Entry
+from results.reports.spec import FigureSpec, TableSpec
+from tests.helpers.colour_vision import EYES, distance, lab
+from tests.helpers.synthetic_cells import full_grid
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+NEAR = 10
+"""Colours nearer than this are taken for one."""
+KINDS = {"table": TableSpec, "figure": FigureSpec}
+
+
+def stems(folder: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / folder).glob("*.yaml"))
+
+
+def reports() -> Iterator[TableSpec | FigureSpec]:
+    for path in sorted((CONF / "report").glob("*.yaml")):
+        given = yaml.safe_load(path.read_text())
+        if given.get("kind") in KINDS:
+            yield KINDS[given["kind"]].model_validate(given)
+
+
+def rule_axes() -> list[tuple[str, Axis]]:
+    """The axes of figures that choose rules."""
+    return [(f"{spec.name}: {name}", axis) for spec in reports() if isinstance(spec, FigureSpec)
+            for name, axis in spec.axes.items() if any(entry.rule for entry in axis)]
+
+
+def test_matrices_leave_grey_as_it_is_and_take_red_and_green_for_alike() -> None:
+    assert lab("#ffffff") == pytest.approx((100, 0, 0), abs=0.01) and lab("#ff0000") == pytest.approx(
+        (53.24, 80.09, 67.20), abs=0.05)
+    for eyes in EYES:
+        assert distance("#777777", "#777777", eyes) == 0 and abs(lab("#777777", eyes)[1:]).max() < 0.1
+    assert distance("#8f8f00", "#b07000", "deuteranopia") < distance("#8f8f00", "#b07000") / 2
+
+
+@pytest.mark.parametrize("eyes", EYES)
+def test_colours_of_families_and_of_places_differ_for_all_eyes(eyes: str) -> None:
+    for colours in (list(COLOURS.values()), [*BY_PLACE, INK]):
+        near = {(a, b): round(distance(a, b, eyes), 1) for a, b in combinations(colours, 2)
+                if distance(a, b, eyes) < NEAR}
+        assert not near
+    assert len(set(MARKERS.values())) == len(FAMILIES), "and by their markers"
+
+
+def test_every_rule_and_method_has_a_family() -> None:
+    known = [rule for rules in FAMILIES.values() for rule in rules]
+    assert len(known) == len(set(known))
+    assert set(stems("rule")) | set(stems("method")) == set(known) | {"coarse"}
+    for name in stems("rule"):
+        given = yaml.safe_load((CONF / "rule" / f"{name}.yaml").read_text())
+        assert family(given.get("name", name)) == family(name) or family(name) == "lossless"
+    for name in stems("method"):
+        defaults = yaml.safe_load((CONF / "method" / f"{name}.yaml").read_text())["defaults"]
+        [rule] = [one["override /rule"] for one in defaults if "override /rule" in one]
+        assert family(name) == (PLAIN if name == "ar" else family(rule)), name
+    assert family("a_rule_of_my_own") == OTHER
+
+
+@pytest.mark.parametrize(("where", "axis"), rule_axes(), ids=[where for where, _ in rule_axes()])
+def test_series_of_every_figure_differ(where: str, axis: Axis) -> None:
+    found = looks(axis)
+    rules = {entry.label: entry.rule for entry in axis if entry.rule}
+    assert all(found[label].colour == COLOURS[family(rule)] for label, rule in rules.items())
+    assert len({(shape.colour, shape.marker, shape.dash) for shape in found.values()}) == len(found)
+
+
+def test_the_rule_is_that_of_the_overrides_and_not_of_the_label() -> None:
+    axis = (Entry(label="ARC", overrides=("method=mars", "rule=fsd")), Entry(label="SD", overrides=("method=sps",)),
+            Entry(label="MARS", overrides=("drafter=none", "rule=lossless")), Entry(label="T = 0.2", frontier=True))
+    assert [entry.rule for entry in axis] == ["fsd", "sps", "ar", "lossless"]
+    assert [shape.colour for shape in looks(axis).values()] == [
+        COLOURS["FSD"], COLOURS["lossless"], INK, COLOURS["lossless"]]
+    places = (Entry(label="K = 7", overrides=("draft.length=7",)), Entry(label="pair", overrides=("pair=tiny",)))
+    assert list(looks(places).values()) == [look(0), look(1)], "what is no rule is told apart by its place"
+
+
+def test_settings_of_one_rule_share_its_colour() -> None:
+    shapes = list(looks_of({f"mars {i}": "mars" for i in range(6)} | {"arc": "arc"}).values())
+    assert {shape.colour for shape in shapes[:6]} == {COLOURS["MARS"]} and shapes[0].marker == MARKERS["MARS"]
+    assert len({shape.marker for shape in shapes}) == 7 and len({shape.hatch for shape in shapes[:6]}) == 6
+    assert shapes[6] == looks_of({"arc": "arc"})["arc"], "a family's first look is the same in every figure"
+
+
+RULES = [{"label": "one", "overrides": ["rule=arc", "rule.theta=0.3"]}, {"label": "two", "overrides": ["method=mars"]}]
+SIZES = {"override": "batch={}", "values": [1, 2, 4]}
+DRAWN = {
+    "bars": (bars.draw, {"kind": "bars", "y": "tau", "clusters": "x", "series": "Rule"}),
+    "histogram": (histogram.draw, {"kind": "histogram", "series": "Rule", "panels": ["x"]}),
+    "sweep": (sweep.draw, {"kind": "sweep", "x": "x", "left": "tau", "right": "speedup", "lines": "Rule"}),
+    "pareto": (pareto.draw, {"kind": "pareto", "x": "tau", "y": "accuracy", "series": "Rule", "panels": ["x"]}),
+    "lines": (pareto.draw, {"kind": "pareto", "x": "tau", "y": "accuracy", "series": "x", "lines": "Rule"}),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_figures_draw_rules_in_their_colours(kind: str) -> None:
+    draw, figure = DRAWN[kind]
+    spec = FigureSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": {"Rule": RULES, "x": SIZES},
+                                      "figure": figure})
+    with style():
+        drawn = draw(spec.figure, spec, full_grid(spec))
+    colours = {line.get_color() for ax in drawn.axes for line in ax.lines if line.get_marker() in MARKERS.values()}
+    colours |= {_hex(bar.get_facecolor()) for ax in drawn.axes for bar in ax.patches}
+    assert colours == {COLOURS["ARC-Decode"], COLOURS["MARS"]}
+
+
+def test_planes_draw_rules_in_their_colours() -> None:
+    spec = TableSpec.model_validate({
+        "name": "t", "title": "T", "kind": "table", "axes": {"Rule": RULES}, "rows": ["Rule"], "values": ["tau"],
+        "planes": {"x": ["tau"], "y": ["accuracy"], "lines": {"all": ["one"], "more": ["two"]}}})
+    assert spec.planes is not None
+    with style():
+        [ax] = planes.draw(spec.planes, spec, full_grid(spec)).axes
+    markers: dict[object, Look] = looks_of({"all": "arc", "more": "mars"})  # type: ignore[assignment]
+    assert [(line.get_color(), line.get_marker()) for line in ax.lines if line.get_marker() in MARKERS.values()] == [
+        (shape.colour, shape.marker) for shape in markers.values()]
+
+
+def _hex(colour: tuple[float, ...]) -> str:
+    return "#" + "".join(f"{round(255 * part):02X}" for part in colour[:3])
