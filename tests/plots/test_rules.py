@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +19,8 @@ from results.reports.spec import FigureSpec, TableSpec
 from tests.helpers.colour_vision import EYES, distance, lab
 from tests.helpers.synthetic_cells import full_grid
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+ROOT = Path(__file__).resolve().parents[2]
+CONF = ROOT / "conf"
 NEAR = 10
 """Colours nearer than this are taken for one."""
 KINDS = {"table": TableSpec, "figure": FigureSpec}
@@ -51,7 +53,10 @@ def test_matrices_leave_grey_as_it_is_and_take_red_and_green_for_alike() -> None
 
 @pytest.mark.parametrize("eyes", EYES)
 def test_colours_of_families_and_of_places_differ_for_all_eyes(eyes: str) -> None:
-    for colours in (list(COLOURS.values()), [*BY_PLACE, INK]):
+    css = (ROOT / "results/reports/templates/index.css").read_text()
+    dark = dict(re.findall(r"--c-([0-9a-f]{6}): (#[0-9a-f]{6});", css))
+    of_page = [dark[colour[1:].lower()] for colour in BY_PLACE]
+    for colours in (list(COLOURS.values()), [*BY_PLACE, INK], of_page):
         near = {(a, b): round(distance(a, b, eyes), 1) for a, b in combinations(colours, 2)
                 if distance(a, b, eyes) < NEAR}
         assert not near
