@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from plots.gains import stacked
+from plots.names import name_series
 from plots.render import save
 from plots.rules import looks_of
 from plots.style import INK, SOFT, Look, panel_grid, style
@@ -26,6 +27,7 @@ from results.store.summary import Interval, Summary
 NAME, OF_SPLITS = "overview", "opening"
 PANELS = 6
 """The groups with most timed cells get a panel."""
+LEGEND_INCHES = 2.0
 LETTERS = 42
 """Of a line above a panel, as many as fit its width."""
 SHORT = 8
@@ -59,12 +61,12 @@ def render_overview(groups: Sequence[Group], out_dir: str | Path) -> list[Path]:
 def draw(groups: Sequence[Group]) -> Figure:
     """One panel per group; a method has the same mark in all of them."""
     figure, axes = panel_grid(len(groups), columns=2)
+    figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
     looks = looks_of({cell.label: cell.rule for group in groups for cell, summary in measured(group)
                       if not cell.baseline and speed(summary)})
     for ax, group in zip(axes, groups, strict=True):
         _panel(ax, group, looks)
-    entries = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.legend(entries.values(), entries.keys(), loc="outside right upper")
+    name_series(figure, axes, loc="outside right upper")
     return figure
 
 

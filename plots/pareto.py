@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from plots.data import GAP, Measured, measured, summary
+from plots.names import name_series
 from plots.rules import looks
 from plots.style import SOFT, Look, panel_grid
 from results.metrics.catalog import metric
@@ -40,9 +41,11 @@ def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:
             ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             ax.minorticks_off()
         _panel(ax, pareto, spec, grid, at, left_out)
-    handles, labels = _legend(axes)
-    named = f"at points: {pareto.series}" if pareto.lines else None
-    figure.legend(handles, labels, loc="outside right upper", title=named)
+    if pareto.lines:  # its points have names already
+        handles, labels = _legend(axes)
+        figure.legend(handles, labels, loc="outside right upper", title=f"at points: {pareto.series}")
+    else:
+        name_series(figure, axes, loc="outside right upper")
     return figure
 
 

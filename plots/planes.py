@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from plots.data import GAP, measured, summary
+from plots.names import name_series
 from plots.render import save
 from plots.rules import looks_of
 from plots.style import note, panel_grid, style
@@ -42,8 +43,7 @@ def draw(planes: Planes, spec: TableSpec, grid: Grid) -> Figure:
         ax.set_xlabel(metric(x).axis)
         ax.set_ylabel(metric(y).axis)
         _panel(ax, planes, spec, grid, at | {"": line_axis}, (x, y))
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(6, len(labels)))
+    name_series(figure, axes, loc="outside upper center", ncols=6)
     return figure
 
 
