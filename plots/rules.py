@@ -41,11 +41,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "coarse": ("coarse", "coarse_grained"),
     "random": ("random",),
     PLAIN: ("ar",),
-    OTHER: ("argmax_only", "asd", "asd_discovery", "bild", "cactus", "cascade_opt", "cascade_tok", "cascade_tok_tail",
-            "contrastive", "csd", "ears", "ensemble", "fly", "fly_no_window", "lossy", "mentored", "secure_sd",
-            "secure_sd_accept"),
+    OTHER: (),
 }
-"""Family -> its rules, and the methods that bring one of them. Rules of a user's own are of the last family."""
+"""Family -> its rules, and the methods that bring one of them. Every other rule is of the last family."""
 COLOURS = dict(zip(FAMILIES, (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, OLIVE, WINE, BROWN, GREY, INK, INDIGO),
                    strict=True))
 MARKERS = dict(zip(FAMILIES, ("o", "s", "^", "D", "v", "P", "X", "<", "h", "d", "*", ">"), strict=True))
