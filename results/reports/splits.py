@@ -38,8 +38,10 @@ class Split:
 
     @classmethod
     def of(cls, title: str, cells: Mapping[str, Summary]) -> Split | None:
-        """The cells with a Δτ and the one that they are compared with; None where no Δτ is told apart."""
-        gained = {name: cell for name, cell in cells.items() if cell.tau_gain is not None}
+        """The cells whose Δτ was to be told apart, those at temperature 0 thus left out, and the one that they are
+        compared with; None where no Δτ is told apart."""
+        gained = {name: cell for name, cell in cells.items()
+                  if cell.tau_gain is not None and cell.tau_gain_match is not None}
         if not any(getattr(cell, part) is not None for cell in gained.values() for part in PARTS):
             return None
         lossless = {round((cell.tau or 0) - (cell.tau_gain or 0), 9) for cell in gained.values()}

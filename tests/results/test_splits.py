@@ -32,7 +32,8 @@ def gained(relaxed: float, greedier: float, **values: Any) -> Summary:
                              tau_gain_match=MATCHED, **values)
 
 
-CELLS = {"lossless": PLAIN, "other": PLAIN.with_values(tau=9.0), "loss": gained(-0.5, 0.0), "mars": gained(0.4, 0.3)}
+CELLS = {"lossless": PLAIN, "other": PLAIN.with_values(tau=9.0), "T = 0": PLAIN.with_values(tau=2.5, tau_gain=0.1),
+         "loss": gained(-0.5, 0.0), "mars": gained(0.4, 0.3)}
 
 
 def spec(kind: str, **axes: Any) -> dict[str, Any]:
