@@ -41,7 +41,7 @@ def stacked(cells: Mapping[str, Mapping[str, Summary]], beside: Sequence[str]) -
     figure, axes = panel_grid(len(cells), columns=1, inches=(_WIDTH, 0.9 + _ROW_INCHES * rows))
     for ax, (title, of_panel) in zip(axes, cells.items(), strict=True):
         ax.set_title(title, pad=18 if beside else None)
-        _panel(ax, beside, dict(sorted(of_panel.items(), key=lambda item: item[1].tau_gain or 0.0)))
+        _panel(ax, beside, dict(reversed(sorted(of_panel.items(), key=lambda item: -(item[1].tau_gain or 0.0)))))
     drawn = [cell for of_panel in cells.values() for cell in of_panel.values()]
     words = PARTS | ({} if all(map(_is_split, drawn)) else {"": "not split"})
     fills = {**FILLS, "": UNKNOWN}
