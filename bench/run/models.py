@@ -101,7 +101,7 @@ class ModelPool:
         def load() -> LanguageModel:
             target = None if role == "target" else self._language_model(cell, "target")
             model = load_language_model(cell.pair, cell.engine, role, target)
-            if self.remember and model.team is None and model.graphs is None and not any(model.stages):
+            if self.remember and model.can_remember:
                 model.prefills = Prefills()
             return model
 

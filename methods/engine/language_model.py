@@ -196,6 +196,11 @@ class LanguageModel:
         return LanguageModel(self.source, model, self.tokenizer, self.fingerprint, self.decoder, self.graphs,
                              team=self.team, products=self.products)
 
+    @property
+    def can_remember(self) -> bool:
+        """Whether it may have `prefills`: it is neither divided nor spread over devices, and no graph records it."""
+        return self.team is None and self.graphs is None and not any(self.stages)
+
     def new_cache(self, rows: int, slots: int) -> SlotCache:
         if any(self.stages):
             devices = [next(layer.parameters()).device for layer in self.model.base_model.layers]

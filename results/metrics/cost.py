@@ -3,17 +3,18 @@
 A cycle costs draft + verification + acceptance + the rest. With n draft tokens verified, f forwards of the drafter's
 model over t_1 … t_f tokens, and B rows decoded together, its seconds are
 
-    [drafting.cycle + Σ (drafting.forward + drafting.token · t_i) + target(1 + n) + accept.cycle + rest.cycle] ÷ B
+    [drafting.cycle + Σ drafting.forwards(t_i) + target(1 + n) + accept.cycle + rest.cycle] ÷ B
     + (accept.node + rest.node) · n
 
-with the drafting and the target of batch B. `target` is linear between the numbers of tokens that the profile has, and
-goes on as between the last two. An autoregressive token is a cycle without a draft under the lossless rule. A prefill
-costs `prefill` and the drafter's share of it, or, where they are not given, one forward over the prompt of each."""
+with the drafting and the target of batch B. `target` and `forwards` are linear between the numbers of tokens that the
+profile has, and go on as between the last two. An autoregressive token is a cycle without a draft under the lossless
+rule. A prefill costs `prefill` and the drafter's share of it, or, where they are not given, one forward over the prompt
+of each."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -54,22 +55,45 @@ class Linear(Frozen):
         return self.cycle + self.node * nodes
 
 
+def between(points: Mapping[int, float], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Linear between the seconds at the numbers of tokens of `points`, and on as between the last two; 0 without any,
+    constant with one."""
+    if not points:
+        return np.zeros(len(tokens))
+    grid, seconds = map(np.array, zip(*sorted(points.items()), strict=True))
+    slope = (seconds[-1] - seconds[-2]) / (grid[-1] - grid[-2]) if len(grid) > 1 else 0.0
+    return np.asarray(np.interp(tokens, grid, seconds) + slope * np.maximum(tokens - grid[-1], 0))
+
+
 class Drafting(Frozen):
-    """Seconds of drafting: of a cycle, of each forward of the drafter's model, of each token of a forward; and of
-    reading a prompt, None: those of a forward over it."""
+    """Seconds of drafting: of a cycle, of a forward of the drafter's model by its tokens (none: it has no model); and
+    of reading a prompt, None: those of a forward over it."""
 
     cycle: NonNegativeFloat
-    forward: NonNegativeFloat = 0.0
-    token: NonNegativeFloat = 0.0
+    forwards: dict[PositiveInt, NonNegativeFloat] = {}
     prefill: Linear | None = None
+
+    @model_validator(mode="after")
+    def _rises(self) -> Drafting:
+        _check_rising("forwards", self.forwards)
+        return self
+
+    def forward(self, tokens: int) -> float:
+        """Seconds of one forward over so many tokens."""
+        return float(between(self.forwards, np.array([tokens]))[0])
 
     def reading(self, tokens: int) -> float:
         """Seconds of reading a prompt of so many tokens."""
-        return self.forward + self.token * tokens if self.prefill is None else self.prefill.seconds(tokens)
+        return self.forward(tokens) if self.prefill is None else self.prefill.seconds(tokens)
 
     def seconds(self, forwards: Sequence[int]) -> float:
         """Seconds of one cycle with these forwards, in tokens."""
-        return self.cycle + self.forward * len(forwards) + self.token * sum(forwards)
+        return self.cycle + float(between(self.forwards, np.array(forwards, dtype=int)).sum())
+
+
+def _check_rising(name: str, seconds: Mapping[int, float]) -> None:
+    if any(late < early for (_, early), (_, late) in pairwise(sorted(seconds.items()))):
+        raise ValueError(f"{name}: more tokens take less time; give numbers that do not fall")
 
 
 class Check(Frozen):
@@ -91,7 +115,8 @@ class Costs(Frozen):
     """What depends on the method, in seconds.
 
     drafts  drafter (or any) -> batch -> its cost.
-    accept  rule (or any) -> decision, walk and correction token.
+    accept  rule (or any) -> decision, walk and correction token, and what its drafts cost more than those of the
+            lossless rule.
     """
 
     drafts: dict[str, dict[PositiveInt, Drafting]]
@@ -127,17 +152,14 @@ class Profile(Frozen):
         for batch, seconds in self.target.items():
             if len(seconds) < 2 or 1 not in seconds:
                 raise ValueError(f"target.{batch}: give the seconds of one token and of at least one more number")
-            if any(late < early for (_, early), (_, late) in pairwise(sorted(seconds.items()))):
-                raise ValueError(f"target.{batch}: more tokens take less time; give numbers that do not fall")
+            _check_rising(f"target.{batch}", seconds)
         return self
 
     def forward(self, tokens: NDArray[np.int64], batch: int) -> NDArray[np.float64]:
         """Seconds of one forward of the target over so many tokens of each of `batch` rows."""
         if batch not in self.target:
             raise StoreError(f"batch={batch}: {self.title} has no such batch, but {', '.join(map(str, self.target))}")
-        grid, seconds = map(np.array, zip(*sorted(self.target[batch].items()), strict=True))
-        slope = (seconds[-1] - seconds[-2]) / (grid[-1] - grid[-2])
-        return np.asarray(np.interp(tokens, grid, seconds) + slope * np.maximum(tokens - grid[-1], 0))
+        return between(self.target[batch], tokens)
 
     def reading(self, tokens: int, batch: int) -> float:
         """Seconds of a prompt of so many tokens in the target, one of `batch` rows."""
@@ -239,4 +261,4 @@ def ratios(profile: Profile, drafter: str) -> tuple[float, float] | None:
     if cost is None:
         return None
     one, several = profile.forward(np.array([1, VERIFIED]), 1)
-    return (cost.forward + cost.token) / float(one), float(several / one)
+    return cost.forward(1) / float(one), float(several / one)

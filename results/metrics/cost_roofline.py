@@ -13,7 +13,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from results.metrics.cost import ANY, Costs, Drafting, Frozen, Linear, Profile
 
-TOKENS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64)
+TOKENS, BATCHES = tuple(1 << power for power in range(11)), (1, 4, 16, 64)
+"""A prompt of more than a few hundred tokens computes for longer than it reads weights."""
 
 
 class Shape(Frozen):
@@ -61,21 +62,17 @@ class Roofline(Frozen):
         """The profile at every batch."""
         node = Linear(cycle=0.0, node=self.passes * self.logits / (self.bandwidth * self.bandwidth_share))
         free = {batch: Drafting(cycle=self.speculation) for batch in BATCHES}
-        drafts = {name: {batch: Drafting(cycle=self.speculation, forward=self._seconds(shape, 1, batch),
-                                         token=self._computing(shape, batch)) for batch in BATCHES}
-                  for name, shape in self.drafts.items()}
+        drafts = {name: {batch: Drafting(cycle=self.speculation, forwards=self._forwards(shape, batch))
+                         for batch in BATCHES} for name, shape in self.drafts.items()}
         return Profile(
             title=self.title, obtained="roofline", sources=self.sources, rest=Linear(cycle=0.0),
-            target={batch: {tokens: self._seconds(self.target, tokens, batch) for tokens in TOKENS}
-                    for batch in BATCHES},
+            target={batch: self._forwards(self.target, batch) for batch in BATCHES},
             sampled=Costs(drafts={**drafts, **dict.fromkeys(("prompt_lookup", "suffix", "lookahead"), free)},
                           accept={ANY: node}))
 
-    def _seconds(self, shape: Shape, tokens: int, batch: int) -> float:
+    def _forwards(self, shape: Shape, batch: int) -> dict[int, float]:
+        """Tokens of each row -> seconds of a forward."""
         bytes_read = shape.weights + batch * self.context * shape.cached
         reading = bytes_read / (self.bandwidth * self.bandwidth_share * self.devices)
-        return max(reading, tokens * self._computing(shape, batch))
-
-    def _computing(self, shape: Shape, batch: int) -> float:
-        """Seconds of one more token of every row."""
-        return batch * shape.operations / (self.peak * self.peak_share * self.devices)
+        computing = batch * shape.operations / (self.peak * self.peak_share * self.devices)
+        return {tokens: max(reading, tokens * computing) for tokens in TOKENS}
