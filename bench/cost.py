@@ -20,6 +20,7 @@ from rich.table import Table
 from bench.commands.command import Options, StoreOptions, run_command, run_yaml_command
 from bench.config.settings import profile_of
 from bench.run.cost_clock import Clocks
+from bench.run.timed_pass.machine_lock import alone
 from methods import registry
 from methods.sampling import Sampling
 from results.metrics.cost_check import Seconds, check_of, speedup, stated
@@ -137,13 +138,24 @@ def write_profile(options: Measuring, overrides: Sequence[str]) -> None:
     check_writable(file.parent, "to")
     if options.check is not None and not options.check.is_dir():
         raise ValueError(f"--check {options.check}: no such folder; give the store of a run on this machine")
-    pair, profile = measure(overrides, options.prompts, options.batches, lambda text: print(text, flush=True))
+    with alone():
+        pair, profile = measure(overrides, options.prompts, options.batches, lambda text: print(text, flush=True))
     if options.check is not None:
         found = [row for row in rows(Store(options.check), profile, "") if row.group.startswith(f"{pair},")]
         profile = profile.model_copy(update={"check": check_of([(row.predicted, row.measured) for row in found])})
-    plain = yaml.safe_dump(profile.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120)
-    replace_text(file, f"# python -m bench report=controls cost={file.stem}\n{plain}")
+    replace_text(file, f"# python -m bench report=controls cost={file.stem}\n{as_yaml(profile)}")
     print(f"written: {file}; {stated(profile)}")
+
+
+def as_yaml(profile: Profile) -> str:
+    """A line for each drafter, rule and batch; numbers of four digits."""
+    def rounded(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: rounded(value) for name, value in part.items()}
+        return float(f"{part:.4g}") if isinstance(part, float) else part
+
+    plain = rounded(profile.model_dump(exclude_none=True))
+    return str(yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=1000))
 
 
 def run(config: Mapping[str, Any]) -> int:

@@ -16,12 +16,18 @@ from results.metrics.cost import LOSSLESS, Costs, Drafting, Linear
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What the seconds of a cycle's phases depend on: the method, its nodes, the forwards of the drafter's model."""
+    """What the seconds of a cycle's phases depend on.
+
+    nodes     draft tokens that are verified.
+    forwards  tokens of each forward of the drafter's model.
+    carried   whether the draft carries its distribution, its hidden states, and the distribution behind its last token.
+    """
 
     drafter: str
     rule: str
     nodes: int
     forwards: tuple[int, ...]
+    carried: tuple[bool, bool, bool]
 
 
 Spent = Mapping[str, float]
@@ -64,7 +70,7 @@ def costs_of(times: Mapping[int, Times]) -> Costs:
     """What depends on the method, from what was timed at each batch."""
     drafts: dict[str, dict[int, Drafting]] = defaultdict(dict)
     for batch, own in times.items():
-        for name in {size.drafter for size, _ in own.lossless} - {"none"}:
+        for name in sorted({size.drafter for size, _ in own.lossless} - {"none"}):
             timed = [(size.forwards, spent["draft"]) for size, spent in own.lossless if size.drafter == name]
             reading = times[1].prefills.get(name)
             drafts[name][batch] = drafting(timed).model_copy(
@@ -79,18 +85,27 @@ def drafting(timed: Sequence[tuple[tuple[int, ...], float]]) -> Drafting:
     tokens = sorted({token for forwards, _ in timed for token in forwards})
     shapes = {forwards for forwards, _ in timed}
     knots = tokens if len(tokens) < len(shapes) else sorted({*tokens[:1], *tokens[-1:]})
-    hats = np.eye(len(knots))
-    rows = [(1.0, *(float(np.interp(forwards, knots, hat).sum()) for hat in hats)) for forwards, _ in timed]
-    cycle, *seconds = least_squares(rows, [each for _, each in timed])
-    return Drafting(cycle=cycle, forwards=rising(dict(zip(knots, seconds, strict=True))))
+    steps = np.triu(np.ones((len(knots), len(knots))))  # each price is that of the knot before, and no less
+    rows = [(1.0, *(float(np.interp(forwards, knots, step).sum()) for step in steps)) for forwards, _ in timed]
+    cycle, *rises = least_squares(rows, [seconds for _, seconds in timed])
+    return Drafting(cycle=cycle, forwards=dict(zip(knots, np.cumsum(rises).tolist(), strict=True)))
 
 
 def acceptance(rule: str, times: Times) -> Linear:
-    """What a rule's cycles cost beside drafting and verification under the lossless rule."""
-    drafts = {(size.drafter, size.forwards): spent["draft"] for size, spent in times.lossless}
-    timed = [(size.nodes, spent["accept"] + spent["draft"] - drafts.get((size.drafter, size.forwards), spent["draft"]))
-             for size, spent in times.cycles.items() if size.rule == rule]
-    return linear([(nodes, max(seconds, 0.0)) for nodes, seconds in timed])
+    """What a rule's cycles cost beside drafting and verification under the lossless rule: accepting, and what drafts
+    cost more, or less, that carry something else. The drafts of all rules that ask for the same are compared."""
+    drafts: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    for size, spent in times.cycles.items():
+        drafts[size.drafter, size.forwards, size.carried].append(spent["draft"])
+    usual = {(size.drafter, size.forwards): size.carried for size, _ in times.lossless}
+    points = []
+    for size, spent in times.cycles.items():
+        if size.rule == rule:
+            draft = size.drafter, size.forwards
+            own, plain = (statistics.median(drafts[*draft, carried])
+                          for carried in (size.carried, usual.get(draft, size.carried)))
+            points.append((size.nodes, max(0.0, spent["accept"] + own - plain)))
+    return linear(points)
 
 
 def linear(points: Sequence[tuple[int, float]]) -> Linear:

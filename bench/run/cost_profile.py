@@ -178,7 +178,7 @@ def _times(turns: Sequence[Turn], prompts: int, batch: int) -> Times:
                 if not turn.brief:
                     prefills[name][len(ids)].append(reading)
     return Times({size: {name: statistics.median(values) for name, values in spent.items()}
-                  for size, spent in cycles.items() if len(spent["draft"]) >= min(3, prompts)},
+                  for size, spent in cycles.items() if len(spent["draft"]) >= min(2, prompts)},
                  {name: [(tokens, statistics.median(values)) for tokens, values in spent.items()]
                   for name, spent in prefills.items()})
 
@@ -188,11 +188,13 @@ def _note(turn: Turn, answer: Generation, phases: Phases, batch: int, cycles: Cy
     it, without those of the target where the target remembers it."""
     timed = [phases.times[name] for name in ("draft", "verify", "accept", "commit")]
     outside = max(0.0, batch * answer.decode_s - sum(map(sum, timed))) / len(answer.committed)
+    draft = turn.method.draft
+    carried = draft.needs_q, draft.needs_hidden, draft.bonus_q
     each = list(zip(answer.nodes, answer.levels, *timed, strict=True))
-    for nodes, levels, draft, verify, accept, commit in each[1:]:
+    for nodes, levels, drafting, verify, accept, commit in each[1:]:
         forwards = turn.method.drafter.forwards(turn.cell.draft.length, levels)
-        spent = cycles[Size(turn.cell.drafter.name, turn.cell.rule.name, nodes, tuple(forwards))]
-        for name, value in (("draft", draft), ("verify", verify), ("accept", accept), ("rest", commit + outside)):
+        spent = cycles[Size(turn.cell.drafter.name, turn.cell.rule.name, nodes, tuple(forwards), carried)]
+        for name, value in (("draft", drafting), ("verify", verify), ("accept", accept), ("rest", commit + outside)):
             spent[name].append(value)
     first, *others = timed[0]
     return answer.prefill_s + max(0.0, first - statistics.median(others)) / batch

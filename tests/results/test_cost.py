@@ -32,10 +32,11 @@ from results.store.errors import StoreError
 from results.store.sample import Sample
 from tests.helpers import synthetic_cells
 
+HEAD = {1: 0.2, 4: 0.5, 10: 0.8}
 TARGET = {1: {1: 1.0, 2: 1.1, 8: 1.7, 32: 5.0}, 4: {1: 1.6, 8: 4.4}}
 PROFILE = Profile(
     title="a machine", obtained="measured", sources=["made up"], target=TARGET, rest=Linear(cycle=0.02, node=0.001),
-    sampled=Costs(drafts={"model": {1: Drafting(cycle=0.1, forward=0.2, token=0.01), 4: Drafting(cycle=0.3)}},
+    sampled=Costs(drafts={"model": {1: Drafting(cycle=0.1, forwards=HEAD), 4: Drafting(cycle=0.3)}},
                   accept={"lossless": Linear(cycle=0.03), "mars": Linear(cycle=0.05, node=0.002)}))
 
 
@@ -56,14 +57,18 @@ def forward(tokens: int, points: dict[int, float]) -> float:
 
 @given(st.lists(st.integers(0, 80), min_size=1, max_size=20), st.sampled_from([1, 4]), st.integers(1, 500))
 def test_seconds_of_an_answer(nodes: list[int], batch: int, prompt_tokens: int) -> None:
-    clock = Clock(PROFILE, "model", "mars", False, batch, lambda levels: [1] * levels)
+    """The drafter grows trees of three beams in the first profile, and has no model in that of batch 4."""
+    clock = Clock(PROFILE, "model", "mars", False, batch, lambda levels: [1, *[3] * levels])
+
+    def draft(tokens: int) -> float:
+        return forward(tokens, HEAD) if batch == 1 else 0.0
+
     run = clock.run(sample(nodes, prompt_tokens=prompt_tokens))
-    cost = {1: (0.1, 0.2, 0.01), 4: (0.3, 0.0, 0.0)}[batch]
-    decode = sum((cost[0] + (cost[1] + cost[2]) * n + forward(1 + n, TARGET[batch]) + 0.05 + 0.02) / batch
+    cycle = {1: 0.1, 4: 0.3}[batch]
+    decode = sum((cycle + draft(1) + draft(3) * n + forward(1 + n, TARGET[batch]) + 0.05 + 0.02) / batch
                  + (0.002 + 0.001) * n for n in nodes)
     assert run.decode_s == pytest.approx(decode) and run.cycles == len(nodes)
-    assert run.prefill_s == pytest.approx(
-        (forward(prompt_tokens, TARGET[batch]) + cost[1] + cost[2] * prompt_tokens) / batch)
+    assert run.prefill_s == pytest.approx((forward(prompt_tokens, TARGET[batch]) + draft(prompt_tokens)) / batch)
 
 
 def test_the_baseline_is_cycles_without_a_draft() -> None:
@@ -72,7 +77,7 @@ def test_the_baseline_is_cycles_without_a_draft() -> None:
     timed = modelled(clock, plain_clock(PROFILE, False, 1), pair)
     assert timed.baseline is not None
     assert timed.baseline.decode_s == pytest.approx(6 * (1.0 + 0.03 + 0.02))
-    assert timed.own.decode_s == pytest.approx(2 * (0.1 + 4 * 0.21 + forward(5, TARGET[1]) + 0.05 + 0.02 + 4 * 0.003))
+    assert timed.own.decode_s == pytest.approx(2 * (0.1 + 4 * 0.2 + forward(5, TARGET[1]) + 0.05 + 0.02 + 4 * 0.003))
     plain = plain_clock(PROFILE, False, 1)
     alone = modelled(plain, plain, Compared(pair.baseline, pair.baseline))
     assert alone.baseline is None and alone.own == timed.baseline
@@ -101,7 +106,7 @@ def test_ratios_and_sums_agree_with_the_clock() -> None:
     """`answer_cost` is the clock of a machine on which only forwards cost, without the prefill."""
     own, plain, draft, verify = sample([3, 5, 2]), sample([0] * 9), 0.1, 2.4
     profile = Profile(title="", obtained="roofline", sources=[""], target={1: {1: 1.0, 8: verify}},
-                      rest=Linear(cycle=0), sampled=Costs(drafts={"model": {1: Drafting(cycle=0, forward=draft)}},
+                      rest=Linear(cycle=0), sampled=Costs(drafts={"model": {1: Drafting(cycle=0, forwards={1: draft})}},
                                                           accept={"any": Linear(cycle=0)}))
     clock = Clock(profile, "model", "mars", False, 1, lambda levels: [1] * levels)
     sizes = cycle_sizes([own], lambda levels: [1] * levels)
@@ -118,6 +123,11 @@ def test_ratios_and_sums_agree_with_the_clock() -> None:
 def test_impossible_profiles(target: dict, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Profile.model_validate(PROFILE.model_dump() | {"target": target})
+
+
+def test_a_draft_that_gets_cheaper() -> None:
+    with pytest.raises(ValidationError, match="forwards: more tokens take less time"):
+        Drafting(cycle=0, forwards={1: 0.2, 3: 0.1})
 
 
 @pytest.mark.parametrize("file", sorted((CONF / "cost").glob("*.yaml")), ids=lambda file: file.stem)
