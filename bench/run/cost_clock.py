@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from bench.run.requested_cell import RequestedCell
 from methods import registry
-from results.metrics.cost import Clock, Forwards, Profile, modelled, plain_clock
+from methods.sampling import Sampling
+from results.metrics.cost import DRAWN, Clock, Forwards, Profile, modelled, plain_clock
 from results.metrics.summary import summarise
 from results.store.compared import Compared
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from methods.drafters.base import Drafter
     from results.store.cells import Store
     from results.store.sample import FailedSample
     from results.store.summary import Summary
@@ -37,7 +39,8 @@ class Clocks:
         not price its drafter, rule or batch."""
         drafter, rule = config["drafter"]["name"], config["rule"]["name"]
         greedy, batch = config["decoding"]["temperature"] == 0, config["batch"]
-        own = Clock(profile, drafter, rule, greedy, batch, forwards_of(config))
+        priced = priced_as(drafter_of(config), drafter, Sampling(config["decoding"]["temperature"]))
+        own = Clock(profile, priced, rule, greedy, batch, forwards_of(config))
         return cls(own, plain_clock(profile, greedy, batch))
 
     def modelled(self, records: Sequence[Compared | FailedSample]) -> list[Compared | FailedSample]:
@@ -48,9 +51,18 @@ class Clocks:
 
 def forwards_of(config: Mapping[str, Any]) -> Forwards:
     """Levels of a draft -> tokens of each forward of the drafter's model, for the cell with this configuration."""
+    return partial(drafter_of(config).forwards, config["draft"]["length"])
+
+
+def drafter_of(config: Mapping[str, Any]) -> Drafter:
+    """The drafter of a cell with this configuration."""
     options = {name: value for name, value in config["drafter"].items() if name != "name"}
-    drafter = registry.drafter(config["drafter"]["name"])(**options)
-    return partial(drafter.forwards, config["draft"]["length"])
+    return registry.drafter(config["drafter"]["name"])(**options)
+
+
+def priced_as(drafter: Drafter, name: str, sampling: Sampling) -> str:
+    """The name under which a profile prices the drafts of a drafter."""
+    return name + DRAWN if drafter.samples(sampling) else name
 
 
 class PricedCell(RequestedCell):

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import isotonic_regression, nnls
 
-from results.metrics.cost import LOSSLESS, Costs, Drafting, Linear
+from results.metrics.cost import DRAWN, LOSSLESS, Costs, Drafting, Linear
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """What the seconds of a cycle's phases depend on.
 
+    drafter   as the profile names it (`results.metrics.cost.DRAWN`).
     nodes     draft tokens that are verified.
     forwards  tokens of each forward of the drafter's model.
     carried   whether the draft carries its distribution, its hidden states, and the distribution behind its last token.
@@ -70,10 +71,12 @@ def costs_of(times: Mapping[int, Times]) -> Costs:
     """What depends on the method, from what was timed at each batch."""
     drafts: dict[str, dict[int, Drafting]] = defaultdict(dict)
     for batch, own in times.items():
-        for name in sorted({size.drafter for size, _ in own.lossless} - {"none"}):
+        names = {size.drafter for size, _ in own.lossless}
+        for name in sorted(names - {"none"}):
             timed = [(size.forwards, spent["draft"]) for size, spent in own.lossless if size.drafter == name]
             reading = times[1].prefills.get(name)
-            drafts[name][batch] = drafting(timed).model_copy(
+            plain = name.removesuffix(DRAWN)
+            drafts[name if plain in names else plain][batch] = drafting(timed).model_copy(
                 update={"prefill": linear(reading) if reading else Linear(cycle=0.0)})
     rules = sorted({size.rule for size in times[1].cycles})
     return Costs(drafts=dict(drafts), accept={rule: acceptance(rule, times[1]) for rule in rules})

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from random import Random
 from typing import TYPE_CHECKING
 
 import torch
 
 from bench.config.compose import composer
 from bench.run.answer import context, limits_of, stream_name
+from bench.run.cost_clock import priced_as
 from bench.run.cost_fit import Size, Times, costs_of, linear, verification
 from bench.run.models import ModelPool
 from bench.run.threads import use_threads
@@ -33,17 +35,20 @@ if TYPE_CHECKING:
     from methods.batch import Generation
     from methods.method import Method
 
-CHAINS = ("draft.length=1", "draft.length=3", "draft.length=7")
+CHAINS = ("draft.length=3", "draft.length=7")
 TREE = ("drafter.total=16", "drafter.depth=3", "drafter.top_k=4")
 TREES = (("drafter.total=${pair.nodes}", "drafter.depth=6", "drafter.top_k=${pair.beams}"),
          ("drafter.total=${pair.nodes}", "drafter.depth=3", "drafter.top_k=${pair.beams}"), TREE)
+DRAWN_TREE = ("drafter.tree=sampled", "drafter.branching=[2,2]", "draft.length=7")
 LARGE = (("drafter.total=32", "drafter.depth=5", "drafter.top_k=8"),
          ("drafter.total=64", "drafter.depth=6", "drafter.top_k=10"))
 """Their cycles take long on a CPU: they are timed for fewer tokens."""
 SHAPES: Mapping[str, Sequence[Sequence[str]]] = {
-    **{name: [[length] for length in CHAINS] for name in ("model", "early_exit", "prompt_lookup", "suffix")},
+    "model": [[length] for length in ("draft.length=1", *CHAINS)],
+    **{name: [[length] for length in CHAINS] for name in ("early_exit", "prompt_lookup", "suffix")},
     "medusa": [[]], "eagle": [[]], "lookahead": [[]],
-    **{name: [*(["drafter.tree=chain", length] for length in CHAINS), *TREES, *LARGE]
+    **{name: [*([f"drafter.tree={tree}", length] for tree in ("chain", "sampled") for length in CHAINS), DRAWN_TREE,
+              *TREES, *LARGE]
        for name in ("eagle3", "eagle2", "hass")}}
 """Drafter -> overrides of the drafts whose cycles are timed."""
 JUDGED = ("drafter=eagle3 drafter.tree=chain draft.length=3", f"drafter=eagle3 {' '.join(TREE)}",
@@ -53,11 +58,14 @@ JUDGED = ("drafter=eagle3 drafter.tree=chain draft.length=3", f"drafter=eagle3 {
 FITTED = {"arc": "rule.constants=${pair.arc}", "arc_released": "rule.constants=${pair.arc}",
           "autojudge": "rule.classifier=${pair.autojudge}", "csd": "rule.answers=${pair.answers}"}
 """Rules that need what was fitted to the pair."""
-NEW_TOKENS, FEW_TOKENS, FEW_PROMPTS, WARM_UP, LARGEST = 24, 10, 2, 4, 512
+NEW_TOKENS, FEW_TOKENS, FEW_PROMPTS, WARM_UP, PLAIN_TURNS, LARGEST = 24, 10, 2, 4, 2, 512
 """New tokens of an answer; those, and the prompts, of a rule or a large tree; new tokens of the first turn, which is
-not timed; tokens of the largest batch's forward: more take seconds on a CPU."""
+not timed; further turns of plain decoding on each prompt; tokens of the largest batch's forward: more take seconds on a
+CPU."""
 Cycles = dict[Size, dict[str, list[float]]]
 """Size of a cycle -> phase -> seconds of each."""
+Prefilled = dict[str, dict[int, list[float]]]
+"""Drafter -> tokens of a prompt -> seconds of reading it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,11 @@ class Turn:
     cell: Cell
     method: Method
     brief: bool
+
+    @property
+    def name(self) -> str:
+        """Of the drafter, in the profile."""
+        return priced_as(self.method.drafter, self.cell.drafter.name, self.cell.decoding.sampling)
 
 
 class Known:
@@ -84,7 +97,7 @@ class Known:
         """Decode the requests; the answer with the most cycles."""
         model = turn.method.model
         with ExitStack() as stack:
-            if turn.cell.drafter.name != "none":
+            if turn.name != "none":
                 stack.enter_context(self._remembered(turn.method.target, self.target))
             if turn.brief and isinstance(model, LanguageModel):
                 stack.enter_context(self._remembered(model, self.draft))
@@ -105,16 +118,16 @@ def measure(overrides: Sequence[str], prompts: int, batches: Sequence[int],
     """The name of a pair, and its profile on this machine. Raises ConfigError, ModelError, TaskError."""
     pool = ModelPool()
     times: dict[tuple[bool, int], Times] = {}
-    for temperature in (1, 0):
-        with composer() as hydra:
-            turns = list(_turns(hydra, [*overrides, f"decoding.temperature={temperature}"], pool))
-        use_threads(turns[0].cell.engine)
-        for batch in sorted({1, *batches}):
-            own = [turn for turn in turns if batch == 1 or (
-                turn.cell.rule.name == LOSSLESS
-                and batch * turn.method.drafter.nodes(turn.cell.draft.length) <= LARGEST)]
-            say(f"temperature {temperature}, batch {batch}: {len(own)} methods take turns over {prompts} prompts")
-            times[not temperature, batch] = _times(own, prompts, batch)
+    with composer() as hydra:
+        turns = [turn for temperature in (1, 0)
+                 for turn in _turns(hydra, [*overrides, f"decoding.temperature={temperature}"], pool)]
+    use_threads(turns[0].cell.engine)
+    for batch in sorted({1, *batches}):
+        own = [turn for turn in turns if batch == 1 or (
+            turn.cell.rule.name == LOSSLESS
+            and batch * turn.method.drafter.nodes(turn.cell.draft.length) <= LARGEST)]
+        say(f"batch {batch}: {len(own)} methods take turns over {prompts} prompts")
+        times |= {(greedy, batch): found for greedy, found in _times(own, prompts, batch).items()}
     cell, threads = turns[0].cell, torch.get_num_threads()
     together = {batch: times[False, batch].lossless + times[True, batch].lossless for _, batch in times}
     return cell.pair.name, Profile(
@@ -154,33 +167,37 @@ def _possible(hydra: Composer, overrides: Sequence[str], pool: ModelPool, brief:
         return []
 
 
-def _times(turns: Sequence[Turn], prompts: int, batch: int) -> Times:
-    """Of `batch` rows with one prompt."""
+def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]:
+    """Of `batch` rows with one prompt, above temperature 0 and at it. The order is another for each prompt, and plain
+    decoding, on which every speedup depends, has several turns: the machine's noise should meet all alike."""
     first, target = turns[0].cell, turns[0].method.target
     task = first.load_task()
     eos, asked = limits_of(first, target, task).eos_ids, task.prompts(prompts, first.seed)
-    cycles: Cycles = defaultdict(lambda: defaultdict(list))
-    prefills: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    cycles: dict[bool, Cycles] = {greedy: defaultdict(lambda: defaultdict(list)) for greedy in (False, True)}
+    prefills: dict[bool, Prefilled] = {greedy: defaultdict(lambda: defaultdict(list)) for greedy in (False, True)}
+    plain, others = [turn for turn in turns if turn.name == "none"], [turn for turn in turns if turn.name != "none"]
     for number, prompt in enumerate([asked[0], *asked], start=-1):  # number -1 warms up
         ids, stream = context(target, prompt, []), stream_name(first, task, prompt, 0)
         requests = [Request(ids, f"{stream}/{row}") for row in range(batch)]
         known = Known(turns, [ids] * batch)
-        for turn in turns:
+        order = [*others, *plain * PLAIN_TURNS]
+        Random(number).shuffle(order)
+        for turn in [*plain, *order]:
             if turn.brief and not 0 <= number < FEW_PROMPTS:
                 continue
             new = WARM_UP if number < 0 else FEW_TOKENS if turn.brief else NEW_TOKENS
-            phases = Phases(target.device)
+            phases, greedy = Phases(target.device), turn.cell.decoding.sampling.greedy
             answer = known.answer(turn, requests, Limits(new, eos), phases)
             if number >= 0 and len(answer.committed) > 1:
-                reading, name = _note(turn, answer, phases, batch, cycles), turn.cell.drafter.name
+                reading, name = _note(turn, answer, phases, batch, cycles[greedy]), turn.name
                 if name != "none" and not target.can_remember:
-                    reading = max(0.0, reading - prefills["none"][len(ids)][-1])
+                    reading = max(0.0, reading - prefills[greedy]["none"][len(ids)][-1])
                 if not turn.brief:
-                    prefills[name][len(ids)].append(reading)
-    return Times({size: {name: statistics.median(values) for name, values in spent.items()}
-                  for size, spent in cycles.items() if len(spent["draft"]) >= min(2, prompts)},
-                 {name: [(tokens, statistics.median(values)) for tokens, values in spent.items()]
-                  for name, spent in prefills.items()})
+                    prefills[greedy][name][len(ids)].append(reading)
+    return {greedy: Times({size: {name: statistics.median(values) for name, values in spent.items()}
+                           for size, spent in cycles[greedy].items() if len(spent["draft"]) >= min(2, prompts)},
+                          {name: [(tokens, statistics.median(values)) for tokens, values in spent.items()]
+                           for name, spent in prefills[greedy].items()}) for greedy in (False, True)}
 
 
 def _note(turn: Turn, answer: Generation, phases: Phases, batch: int, cycles: Cycles) -> float:
@@ -193,7 +210,7 @@ def _note(turn: Turn, answer: Generation, phases: Phases, batch: int, cycles: Cy
     each = list(zip(answer.nodes, answer.levels, *timed, strict=True))
     for nodes, levels, drafting, verify, accept, commit in each[1:]:
         forwards = turn.method.drafter.forwards(turn.cell.draft.length, levels)
-        spent = cycles[Size(turn.cell.drafter.name, turn.cell.rule.name, nodes, tuple(forwards), carried)]
+        spent = cycles[Size(turn.name, turn.cell.rule.name, nodes, tuple(forwards), carried)]
         for name, value in (("draft", drafting), ("verify", verify), ("accept", accept), ("rest", commit + outside)):
             spent[name].append(value)
     first, *others = timed[0]

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from pydantic import Field, FilePath, PrivateAttr
@@ -53,6 +54,9 @@ from methods.sampling import Sampling
 if TYPE_CHECKING:  # transformers is slow to import
     from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
+
+_KNOWN: WeakKeyDictionary[torch.nn.Module, dict[tuple[float, ...], Groups]] = WeakKeyDictionary()
+"""The groups of a target's embeddings: every pair of 50,000 tokens takes half a minute on a CPU."""
 
 
 @dataclass(slots=True)
@@ -83,7 +87,12 @@ class CoarseGrained(Rule):
     def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> CoarseGrained:
         bound = self.model_copy()
         if self.groups is None:
-            bound._groups = Groups.from_embedding(target.embedding, self.similarity, self.largest)
+            weight = target.embedding
+            known = _KNOWN.setdefault(target.model, {})
+            state = weight.data_ptr(), weight._version, self.similarity, self.largest
+            if state not in known:
+                known[state] = Groups.from_embedding(weight, self.similarity, self.largest)
+            bound._groups = known[state]
         else:
             bound._groups = Groups.from_file(self.groups, target.vocab_size, target.device)
         return bound

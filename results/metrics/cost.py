@@ -31,6 +31,8 @@ Forwards = Callable[[int], Sequence[int]]
 """Levels of a draft -> tokens of each forward of the drafter's model (`methods.drafters.base.Drafter.forwards`)."""
 ANY = "any"
 """In `drafts` and `accept`: what is not named."""
+DRAWN = " drawn"
+"""Behind a drafter's name in `drafts`: drafts whose tokens are drawn, where the drafter has others as well."""
 LOSSLESS = "lossless"
 
 
@@ -114,7 +116,7 @@ class Check(Frozen):
 class Costs(Frozen):
     """What depends on the method, in seconds.
 
-    drafts  drafter (or any) -> batch -> its cost.
+    drafts  drafter (or any; `DRAWN`) -> batch -> its cost.
     accept  rule (or any) -> decision, walk and correction token, and what its drafts cost more than those of the
             lossless rule.
     """
@@ -173,7 +175,7 @@ class Profile(Frozen):
     def drafting(self, drafter: str, batch: int, greedy: bool) -> Drafting:
         """What drafting costs. Raises StoreError, one line, for a drafter or batch that the profile does not have."""
         drafts = self.costs(greedy).drafts
-        found = drafts.get(drafter, drafts.get(ANY))
+        found = drafts.get(drafter, drafts.get(drafter.removesuffix(DRAWN), drafts.get(ANY)))
         if found is None or batch not in found:
             raise StoreError(f"drafter={drafter} at batch={batch}: {self.title} does not price it; it has "
                              f"{', '.join(f'{name} at {sorted(sizes)}' for name, sizes in drafts.items())}")

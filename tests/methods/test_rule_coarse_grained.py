@@ -71,13 +71,16 @@ def test_kept_groups_have_the_targets_group_distribution(shape: str, sampled: bo
 
 def test_groups_around_embeddings() -> None:
     embedding = torch.tensor([[1.0, 0.0], [2.0, 0.1], [0.0, 1.0], [0.1, 3.0], [-1.0, 0.0]])
-    target = SimpleNamespace(embedding=embedding, vocab_size=5, device="cpu")
+    target = SimpleNamespace(embedding=embedding, model=torch.nn.Identity(), vocab_size=5, device="cpu")
     groups = CoarseGrained(similarity=0.9).bind(target, None)._groups
+    assert CoarseGrained(similarity=0.9, token="keep").bind(target, None)._groups is groups, "searched for once"
     own = [{int(g) for g, used in zip(*row, strict=True) if used}
            for row in zip(groups.of, groups.member, strict=True)]
     assert own == [{0, 1}, {0, 1}, {2, 3}, {2, 3}, {4}]
     alone = CoarseGrained(similarity=1.1).bind(target, None)._groups
     assert alone.member.sum(1).tolist() == [1] * 5
+    embedding[4] = embedding[0]
+    assert CoarseGrained(similarity=0.9).bind(target, None)._groups.member[4].sum() == 3, "other weights, other groups"
     p = torch.rand(3, 5).softmax(-1)
     torch.testing.assert_close(groups.mass(p).sum(-1), torch.ones(3))
     torch.testing.assert_close(groups.spread(groups.mass(p), p), p)
