@@ -20,7 +20,6 @@ from rich.table import Table
 from bench.commands.command import Options, StoreOptions, run_command, run_yaml_command
 from bench.config.settings import profile_of
 from bench.run.cost_clock import Clocks
-from bench.run.timed_pass.machine_lock import alone
 from methods import registry
 from methods.sampling import Sampling
 from results.metrics.cost_check import Seconds, check_of, speedup, stated
@@ -138,8 +137,7 @@ def write_profile(options: Measuring, overrides: Sequence[str]) -> None:
     check_writable(file.parent, "to")
     if options.check is not None and not options.check.is_dir():
         raise ValueError(f"--check {options.check}: no such folder; give the store of a run on this machine")
-    with alone():
-        pair, profile = measure(overrides, options.prompts, options.batches, lambda text: print(text, flush=True))
+    pair, profile = measure(overrides, options.prompts, options.batches, lambda text: print(text, flush=True))
     if options.check is not None:
         found = [row for row in rows(Store(options.check), profile, "") if row.group.startswith(f"{pair},")]
         profile = profile.model_copy(update={"check": check_of([(row.predicted, row.measured) for row in found])})
