@@ -46,6 +46,7 @@ class Record(BaseModel):
     drafted: list[int] | list[list[int]]
     emitted: list[int] | list[list[int]]
     u: list[float] | list[list[float]] | None = None
+    log_mass: list[float] | None = None
 
     def cycles(self) -> Iterator[Cycle]:
         """Raises ValueError, one line, where the draws do not fit together."""
@@ -59,7 +60,7 @@ class Record(BaseModel):
             raise ValueError(f"{len(emitted)} draws emitted, {len(drafted)} drafted, {len(u)} lists of u: give as many "
                              "of each, or one draft for all")
         for draft, out, numbers in zip(drafted, emitted, u, strict=True):
-            yield Cycle(p, q, draft, out, numbers, drawn=not given)
+            yield Cycle(p, q, draft, out, numbers, not given, self.log_mass)
 
 
 def _sparse(row: Row) -> Distribution:

@@ -53,6 +53,7 @@ class Cycle:
     emitted  the kept prefix of them and one token more.
     u        the number of each test, or None.
     drawn    the draft was drawn anew for this cycle, not given.
+    mass     K+1 numbers: raw logits are log p + mass. None where they were not recorded.
     """
 
     p: Sequence[Distribution]
@@ -61,6 +62,7 @@ class Cycle:
     emitted: Sequence[int]
     u: Sequence[float] | None = None
     drawn: bool = True
+    mass: Sequence[float] | None = None
 
     def check(self) -> None:
         """Raise ValueError, one line, for a cycle that cannot have happened."""
@@ -73,6 +75,8 @@ class Cycle:
                              "token more; leave out cycles that the end of an answer cut")
         if self.u is not None and len(self.u) < min(kept + 1, length):
             raise ValueError(f"{len(self.u)} numbers u for {min(kept + 1, length)} tests")
+        if self.mass is not None and len(self.mass) != length + 1:
+            raise ValueError(f"{len(self.mass)} numbers log_mass for {length + 1} rows of p")
         for row in (*self.p, *(self.q or ())):
             if abs(sum(row.values()) - 1.0) > 0.01 or min(row.values()) < 0.0:
                 raise ValueError(f"a row of p or q sums to {sum(row.values()):.3f}: give probabilities")
@@ -99,6 +103,7 @@ class _Place:
     u: float | None
     first: bool
     drawn: bool
+    mass: float | None
 
 
 def acceptance(rule: Rule, v: Verification) -> Tensor:
@@ -130,6 +135,7 @@ def examine(rule: Rule, cycles: Iterable[Cycle], tolerance: float = 1e-3) -> lis
     if rule.sampled_only and not sampled:
         raise ValueError(f"rule={rule.name} is defined for tokens drawn from q, and the cycles have none; record q "
                          "in every cycle, or take rule=lossless")
+    _check_mass(rule, tested)
     accept, after = _outcomes(rule, tested)
     drafts = [(place.q or {}, place.p, place.drafted) for place in sampled if place.drawn]
     checks = [_tokens("drafted", drafts, tolerance),
@@ -161,10 +167,23 @@ def _places(cycles: Iterable[Cycle]) -> tuple[list[_Place], list[_Place]]:
         kept, length = len(cycle.emitted) - 1, len(cycle.drafted)
         for i in range(min(kept + 1, length)):
             tested.append(_Place(cycle.p[i], cycle.q[i] if cycle.q else None, cycle.drafted[i], cycle.emitted[i],
-                                 i < kept, cycle.u[i] if cycle.u else None, i == 0, cycle.drawn))
+                                 i < kept, cycle.u[i] if cycle.u else None, i == 0, cycle.drawn,
+                                 cycle.mass[i] if cycle.mass else None))
         if kept == length:
-            bonus.append(_Place(cycle.p[-1], None, -1, cycle.emitted[-1], False, None, length == 0, cycle.drawn))
+            bonus.append(_Place(cycle.p[-1], None, -1, cycle.emitted[-1], False, None, length == 0, cycle.drawn,
+                                cycle.mass[-1] if cycle.mass else None))
     return tested, bonus
+
+
+def _check_mass(rule: Rule, tested: Sequence[_Place]) -> None:
+    """Raises ValueError where the rule reads more of the logits than their differences, and they were not recorded."""
+    some = [place for place in tested if place.mass is None][:256]
+    if not some:
+        return
+    low, high = (_batch(rule, [replace(place, mass=mass) for place in some], 0)[0] for mass in (0.0, 20.0))
+    if (abs(low - high) > 0.1).mean() > 0.01:
+        raise ValueError(f"rule={rule.name} reads the size of raw logits, not their differences alone: record log_mass "
+                         "in every cycle")
 
 
 def _outcomes(rule: Rule, places: Sequence[_Place], last: int = 0,
@@ -191,7 +210,8 @@ def _batch(rule: Rule, places: Sequence[_Place], last: int) -> tuple[Array, Arra
     sampled = places[0].q is not None
     own = torch.tensor([[0, ids.index(place.drafted)] for place, ids in zip(places, tokens, strict=True)])
     own_q = torch.stack([torch.ones(len(places)), q.gather(1, own[:, 1:])[:, 0]], 1)
-    logits, draft_logits = (x.log()[:, None].expand(-1, 2, -1) for x in (p, q))
+    mass = torch.tensor([place.mass or 0.0 for place in places])[:, None]
+    logits, draft_logits = (x[:, None].expand(-1, 2, -1) for x in (p.log() + mass, q.log()))
     draft = Draft.of_chain(own, sampled=sampled, logits=draft_logits if sampled else None, q=own_q if sampled else None)
     v = Verification(draft, logits, PLAIN, torch.zeros(own.shape))
     emit = rule.emit(v, torch.full((len(places),), last)).double()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,20 @@ class Mentored(Engine):
         return self.draw(np.maximum(self.pi[p.tobytes()] - q, 0))
 
 
+class Mars(Engine):
+    """Relaxes by the ratio of the two largest raw logits, and records what was taken off them."""
+
+    MASS = 4.0
+
+    def keeps(self, p, q, x, u):
+        second, first = np.sort(np.log(p) + self.MASS)[-2:]
+        close = first > 0 and second / first > 0.7
+        return (close and x in np.argsort(-p)[:2]) or super().keeps(p, q, x, u)
+
+    def cycle(self, with_u: bool = False) -> Cycle:
+        return replace(super().cycle(with_u), mass=[self.MASS] * (LENGTH + 1))
+
+
 class Typical(Engine):
     """Whose correction and bonus are the argmax."""
 
@@ -171,6 +186,7 @@ def test_a_right_engine_passes(seed: int) -> None:
 
 @pytest.mark.parametrize(("engine", "rule", "options", "other"), [
     (NearTop, "near_top", {"threshold": 0.3, "top_n": 3}, {"threshold": 0.6, "top_n": 3}),
+    (Mars, "mars", {"variant": "sampling", "theta": 0.7}, {"variant": "sampling", "theta": 0.9}),
     (Mentored, "mentored", {"budget": 0.1}, {"budget": 0.4}),
     (Typical, "typical", {"epsilon": 0.3, "delta": 0.55, "correction": "greedy"},
      {"epsilon": 0.3, "delta": 0.55, "correction": "sample"})])
@@ -222,7 +238,7 @@ def test_deterministic_drafts() -> None:
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"emitted": [5, 5]}, "no prefix"), ({"p": [{0: 1.0}]}, "rows of p"), ({"u": []}, "numbers u"),
-    ({"p": [{0: 0.5}] * (LENGTH + 1)}, "sums to 0.500")])
+    ({"p": [{0: 0.5}] * (LENGTH + 1)}, "sums to 0.500"), ({"mass": [1.0]}, "numbers log_mass")])
 def test_cycles_that_cannot_have_happened(change: dict[str, Any], message: str) -> None:
     cycle = Engine().cycle()
     given = {name: getattr(cycle, name) for name in ("p", "q", "drafted", "emitted", "u")} | change
@@ -232,6 +248,8 @@ def test_cycles_that_cannot_have_happened(change: dict[str, Any], message: str) 
 
 
 def test_rules_that_cannot_be_examined() -> None:
+    with pytest.raises(ValueError, match="record log_mass"):
+        examine(registry.rule("mars")(variant="sampling"), [Engine().cycle() for _ in range(100)])
     with pytest.raises(ValueError, match="take rule=lossless"):
         examine(registry.rule("block")(), [Engine().cycle()])
     with pytest.raises(ValueError, match="take rule=lossless"):

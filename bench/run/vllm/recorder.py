@@ -74,6 +74,9 @@ class Recorder:
         line: dict[str, Any] = {"p": [_row(v.p[row, node]) for node in range(count + 1)]}
         if v.draft.sampled:
             line["q"] = [_row(v.q[row, node]) for node in range(count)]
+        if v.sampling.temperature == 1.0:
+            masses = v.logits[row, :count + 1].amax(-1) - v.p[row, :count + 1].amax(-1).log()
+            line["log_mass"] = [round(mass, 6) for mass in masses.tolist()]
         line |= {"drafted": v.draft.tokens[row, 1:count + 1].tolist(), "emitted": emitted}
         if is_numbered:
             line["u"] = v.u[row, 1:count + 1].tolist()
