@@ -92,7 +92,7 @@ def load_medusa(source: str, target: LanguageModel, *, revision: str | None = No
                 device: str = "cpu") -> Medusa:
     """A Medusa checkpoint (hub name or folder) on its target. How many heads and blocks there are follows from the
     tensors: config.json of the published files says 2 heads where the file has 5. Raises ModelError, one line."""
-    checkpoint = _heads_alone(read(source, revision, FILES))
+    checkpoint = heads_alone(read(source, revision, FILES))
     size, vocab = target.model.config.get_text_config(decoder=True).hidden_size, target.vocab_size
     module = _module(checkpoint, size, vocab)
     if (module.size, module.vocab) != (size, vocab):
@@ -120,7 +120,7 @@ def _module(checkpoint: Checkpoint, size: int, vocab: int) -> MedusaHeads:
     return MedusaHeads(heads, linear.shape[-1], vocab if last is None else last.shape[0], modules - 1)
 
 
-def _heads_alone(checkpoint: Checkpoint) -> Checkpoint:
+def heads_alone(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint without the backbone that Medusa-2 stores with the heads."""
     heads = {name.removeprefix(WITH_BACKBONE): tensor for name, tensor in checkpoint.tensors.items()
               if name.startswith(WITH_BACKBONE)}

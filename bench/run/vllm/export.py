@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.schema import Checkpoint
 
+FORMAT = 2
+"""Part of the name of an export: raise it when what is written changes."""
+
 
 def target_of(checkpoint: Checkpoint) -> str:
     """Folder or hub name of a causal LM. Raises ModelError for a shape without weights."""
@@ -48,7 +51,7 @@ def drafter_of(cell: Cell) -> str | None:
 
 def _exported(cell: Cell, role: str, make: Callable[[Path], None]) -> str:
     prints = cell.fingerprints()
-    name = f"{role}-{prints[role][:24]}-{prints['target'][:24]}-{cell.engine.dtype}"
+    name = f"{role}-{prints[role][:24]}-{prints['target'][:24]}-{cell.engine.dtype}-{FORMAT}"
     return str(user_cache.make_once(user_cache.cache_folder() / "vllm" / name, make))
 
 
@@ -87,13 +90,14 @@ def _cut(cell: Cell, folder: Path) -> None:
 def _medusa(checkpoint: Checkpoint, folder: Path) -> None:
     """The heads under the type that vLLM looks for, with their true number."""
     from methods.heads.checkpoint import read
-    from methods.heads.medusa import FILES
+    from methods.heads.medusa import FILES, heads_alone
 
-    found = read(checkpoint.source, checkpoint.revision, FILES)
+    found = heads_alone(read(checkpoint.source, checkpoint.revision, FILES))
     heads = {int(name.split(".")[0]) for name in found.tensors}
     config = {key: value for key, value in found.config.items() if not key.startswith("medusa_num")}
+    layers = int(found.config.get("medusa_num_layers", 1))
     _write(folder, config | {"model_type": "medusa", "architectures": ["MedusaModel"], "num_heads": len(heads),
-                             "num_hidden_layers": int(found.config.get("medusa_num_layers", 1))}, found.tensors)
+                             "num_hidden_layers": layers, "medusa_fc_bias": True}, found.tensors)
 
 
 def _write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
