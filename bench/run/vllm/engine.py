@@ -230,6 +230,9 @@ class Vllm:
         for key in set(self._engines) - wanted:
             self._engines.pop(key).close()
 
+    def prepare(self, cells: Sequence[Cell]) -> None:
+        """Nothing: one process decodes, whatever shares it."""
+
     def _text(self, cell: Cell) -> LanguageModel:
         pair, key = cell.pair, cell.pair.model_dump_json()
         if key not in self._texts:
