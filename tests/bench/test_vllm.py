@@ -51,6 +51,8 @@ def test_the_tokens_are_those_of_the_loop(drafter: str, engine: Vllm, lab: Lab) 
     pid = None
     for temperature, rule in ((0, "rule=lossless"), (0, "rule=mars rule.theta=0.5"), (0, "rule=relaxed_topk"),
                               (1, "rule=lossless"), (1, "rule=mars rule.theta=0.9"), (1, "rule=typical")):
+        if rule == "rule=relaxed_topk" and "medusa" in drafter:
+            continue  # defined for drafters of chains alone
         given = [*TINY, *drafter.split(), *rule.split(), f"decoding.temperature={temperature}"]
         apart, nats = differences(engine, lab, given, 4)
         assert not [one for one in apart if temperature == 0 and one.margin > 1e-4], (rule, apart)
@@ -93,9 +95,10 @@ def test_a_killed_process_is_started_again(engine: Vllm, caplog: pytest.LogCaptu
 
 @here
 @pytest.mark.slow
-def test_a_model_that_it_cannot_load_is_one_line(engine: Vllm) -> None:
-    with pytest.raises(ModelError) as caught:
-        engine.load(cell(*TINY, "drafter=model", "rule=lossless", "engine=vllm"))
+def test_a_model_that_it_cannot_run_is_one_line(engine: Vllm) -> None:
+    """Heads of 24 numbers: vLLM loads them, and its attention refuses them at the first prompt."""
+    with pytest.raises((ModelError, RuntimeError)) as caught:
+        answers(engine, cell(*TINY, "drafter=model", "rule=lossless", "engine=vllm"), 1)
     assert str(caught.value).startswith("engine=vllm: ") and "\n" not in str(caught.value)
 
 
