@@ -38,4 +38,3 @@ def test_a_profile_of_this_machine(command: Command, pair: list[str], tmp_path: 
         assert {name: sorted(price[1].forwards) for name, price in costs.drafts.items()} == {
             "model": [1], "eagle3": [1, 3], "prompt_lookup": []}
     assert profile.sampled.drafts["model"][1].seconds((1, 1, 1)) > 0
-

@@ -146,9 +146,8 @@ class QualityPass:
         self._works: dict[str, CellWork] = {}
         self._prompts: dict[str, list[Prompt]] = {}
         pairs = list(dict.fromkeys(claim.cell.pair for claim in claims.values()))
-        baselines_first = sorted(claims.values(), key=lambda claim: (not claim.cell.is_autoregressive,
-                                                                     claim.cell.drafter.name))  # who shares models
-        for claim in sorted(baselines_first, key=lambda claim: pairs.index(claim.cell.pair)):
+        for claim in sorted(claims.values(), key=lambda claim: (  # cells that share models follow each other
+                pairs.index(claim.cell.pair), not claim.cell.is_autoregressive, claim.cell.drafter.name)):
             try:
                 cell = claim.cell
                 answered = () if cell.is_autoregressive else store.cell(cell.baseline().name).good_samples()
