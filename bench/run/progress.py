@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from results.store.sample import Sample
 
 MOST_BARS = 16
-EVERY_S = 20.0
+EVERY_S = 10.0
 """Between two lines of progress where there is no terminal."""
 
 
 class Bar:
     """One bar: prompts done of all, with τ and tokens/s so far."""
 
-    def __init__(self, progress: Progress, task: TaskID, say: Callable[[str], None]) -> None:
-        """`say` prints a line where there is no terminal."""
-        self._progress, self._task, self._say = progress, task, say
+    def __init__(self, progress: Progress, task: TaskID, step: Callable[[int, str], None]) -> None:
+        """`step` is told how many prompts more are done, and of which cell."""
+        self._progress, self._task, self._step = progress, task, step
         self._so_far, self._seconds = SoFar(), 0.0
 
     def advance(self, prompts: int, answers: Iterable[Generation | Sample], seconds: float) -> None:
@@ -41,34 +41,41 @@ class Bar:
         tau, known = self._so_far.tau, self._seconds > 0
         speed = f"τ {tau:.2f}  {self._so_far.tokens / self._seconds:.0f} tok/s" if known and tau is not None else ""
         self._progress.update(self._task, advance=prompts, speed=speed)
-        self._progress.refresh()
-        task = self._progress.tasks[self._task]
-        self._say(f"{task.description}: {task.completed:g} of {task.total or 0:g} prompts  {speed}".rstrip())
+        self._step(prompts, f"{self._progress.tasks[self._task].description}  {speed}".rstrip())
 
 
 class Bars:
-    """The bars of one pass, on stderr; lines where it is no terminal."""
+    """The bars of one pass, on stderr: that of the whole pass, then one per cell; lines where it is no terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str, prompts: int) -> None:
+        """A pass of so many prompts, those of all cells together."""
         self._progress = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
             TextColumn("{task.fields[speed]}"), TimeRemainingColumn(),
             console=console(stderr=True), disable=not sys.stderr.isatty(),
             auto_refresh=False)  # no thread beside what is timed
-        self._said_at = time.monotonic()
+        self._whole = self._progress.add_task(printable(title), total=prompts, speed="")
+        self._began = self._said_at = time.monotonic()
 
     def row(self, name: str, total: int, done: int = 0) -> Bar:
         """A further bar; beyond the first 16 they are not shown."""
         shown = sum(task.visible for task in self._progress.tasks)
         task = self._progress.add_task(printable(name), total=total, completed=done, speed="",
                                        visible=shown < MOST_BARS)
-        return Bar(self._progress, task, self._say)
+        return Bar(self._progress, task, self._step)
 
-    def _say(self, text: str) -> None:
-        """A line of progress where stderr is no terminal, and none was printed for a while."""
-        if not sys.stderr.isatty() and time.monotonic() - self._said_at >= EVERY_S:
-            self._said_at = time.monotonic()
-            console(stderr=True).print(f"{time.strftime('%H:%M:%S')} {text}", highlight=False, soft_wrap=True)
+    def _step(self, prompts: int, text: str) -> None:
+        """So many prompts more are done; where stderr is no terminal, a line says so now and then."""
+        self._progress.update(self._whole, advance=prompts)
+        self._progress.refresh()
+        now = time.monotonic()
+        if not sys.stderr.isatty() and now - self._said_at >= EVERY_S:
+            self._said_at = now
+            whole = next(task for task in self._progress.tasks if task.id == self._whole)
+            left = (whole.total or 0) - whole.completed
+            minutes = (now - self._began) * left / max(whole.completed, 1) / 60
+            said = f"{whole.description}: {whole.completed:g} of {whole.total or 0:g} prompts, {minutes:.1f} min left"
+            console(stderr=True).print(f"{time.strftime('%H:%M:%S')} {said}; {text}", highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Bars:
         self._progress.start()

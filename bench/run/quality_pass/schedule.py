@@ -159,7 +159,6 @@ class QualityPass:
             cell = work.claim.cell
             if not cell.is_autoregressive and (baseline := cell.baseline().name) not in requested:
                 self._users.setdefault(baseline, []).append(work)
-        self._total: Bar | None = None
         self.cpu_s, self.traced = 0.0, Size()
         self._names = _names([work.claim.cell for work in self._works.values()])
 
@@ -180,8 +179,7 @@ class QualityPass:
     def run(self, workers: int, engine: Engine) -> None:
         """Do all jobs, in so many processes, and print how busy they were."""
         prompts, began = sum(len(work.open) for work in self._works.values()), time.perf_counter()
-        with Bars() as bars:
-            self._bars, self._total = bars, bars.row(f"quality pass, {counted(workers, 'worker')}", prompts)
+        with Bars(f"quality pass, {counted(workers, 'worker')}", prompts) as self._bars:
             run_jobs(workers, engine, self.next_job, self.take)
         seconds = time.perf_counter() - began
         console().print(f"quality pass: {counted(prompts, 'prompt')} in {seconds:.0f} s, {counted(workers, 'worker')} "
@@ -244,9 +242,8 @@ class QualityPass:
             work.give_up(error)
             return
         samples = [record for record in done.records if isinstance(record, Sample)]
-        for row in (work.row, self._total):
-            if row is not None:
-                row.advance(len(job.prompts), samples, done.seconds)
+        if work.row is not None:
+            work.row.advance(len(job.prompts), samples, done.seconds)
 
     def _length(self, work: CellWork) -> Callable[[Prompt], tuple[int, int]]:
         """How long a prompt will take: its answer by the baseline, where that is known, then the prompt itself."""

@@ -138,9 +138,9 @@ class Rotation:
         if not self.profiled:
             return
         self._warm_up([*self.chunks, self.profiled][0])
-        with Bars() as bars:
+        with Bars("timed pass", sum(len(entry.wanted) for entry in self.entries)) as bars:
             names = display_names([entry.cell for entry in self.entries])
-            self.rows = {entry.cell.name: bars.row(f"timed pass: {name}", len(entry.wanted))
+            self.rows = {entry.cell.name: bars.row(name, len(entry.wanted))
                          for entry, name in zip(self.entries, names, strict=True)}
             for index, chunk in enumerate(self.chunks):
                 if entries := self._pending(chunk):

@@ -1,0 +1,29 @@
+"""Progress where stderr is no terminal: lines that tell how much of the whole pass is done."""
+
+from __future__ import annotations
+
+import pytest
+
+import bench.run.progress as progress
+
+
+def test_a_line_tells_how_much_of_the_whole_pass_is_done(monkeypatch: pytest.MonkeyPatch,
+                                                         capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    with progress.Bars("quality pass, 2 workers", 24) as bars:
+        first, second = bars.row("mini_gsm mars", 20, done=4), bars.row("mini_gsm fsd", 8)
+        first.advance(16, [], 1.0)
+        second.advance(4, [], 1.0)
+        second.advance(4, [], 1.0)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(" ", 1)[1].split(", ")[1] for line in said] == [
+        "2 workers: 16 of 24 prompts", "2 workers: 20 of 24 prompts", "2 workers: 24 of 24 prompts"]
+    assert [line.split("; ")[1] for line in said] == ["mini_gsm mars", "mini_gsm fsd", "mini_gsm fsd"]
+    assert said[-1].endswith("0.0 min left; mini_gsm fsd")
+
+
+def test_between_two_lines_there_is_a_while(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.Bars("timed pass", 8) as bars:
+        for _ in range(8):
+            bars.row("mini_gsm mars", 1).advance(1, [], 1.0)
+    assert capsys.readouterr().err == "", f"no line within {progress.EVERY_S:g} seconds"
