@@ -135,6 +135,11 @@ class Engine(Section):
         """Whether decoding the cell again gives the same tokens: vLLM draws drafts from an unseeded generator."""
         return self.name == "lab" or not cell.drafter.options.samples(cell.decoding.sampling)
 
+    @property
+    def shows_positions(self) -> bool:
+        """Whether it can record the verified positions, for traces."""
+        return self.name == "lab"
+
     def check_device(self) -> None:
         """Raises ConfigError for a GPU that this machine does not have."""
         if self.name == "vllm":

@@ -147,7 +147,7 @@ class Completion:
         def tracing(cell: Cell) -> Tracing:
             if cell.name in asked and cell.name in self._passes.traced:
                 return "all"
-            return "decoded" if cell.name in self._passes.along else "none"
+            return "decoded" if cell.name in self._passes.along and cell.engine.shows_positions else "none"
 
         quality = QualityPass(claims, asked, tracing, self._passes.quality_batch, self._store)
         if not quality.jobs:

@@ -134,7 +134,7 @@ class VllmMethod:
         return self._generate(requests, limits, nll=True)
 
     def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Traced]:
-        raise NotImplementedError("engine=vllm records no traces; take engine=lab, or output.trace=false")
+        raise NotImplementedError("engine=vllm records no traces; take engine=lab, or trace=false")
 
     def next_logits(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor(self.loaded.call("next_logits", ids=list(ids)))
