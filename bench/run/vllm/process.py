@@ -74,8 +74,12 @@ class EngineProcess:
         return f"engine=vllm: its process {self.pid} ended ({cause}){hint}{self._last_error()}"
 
     def _cause(self, reason: str) -> str:
-        """vLLM starts further processes on several devices and then says only that they failed: its log knows why."""
-        return reason + (self._last_error() if "initialization failed" in reason else "")
+        """vLLM starts further processes on several devices and then says only that they failed: its log knows why. It
+        names its own options where memory is short."""
+        cause = reason + (self._last_error() if "initialization failed" in reason else "")
+        if "memory" in cause:
+            return f"{cause.rstrip('.')}; here engine.cpu_cache_gib says how much on a CPU, engine.memory on a GPU"
+        return cause
 
     def _last_error(self) -> str:
         self._log.seek(0)
