@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 ALL, EVERY, LIST = "all", "every", "list"
 """In place of a report's name: those that `make tables` runs, those on request too, or a list of them."""
+NO_NUMBER = {"fresh", "output.keep", "output.dir", "store.dir", "quality_batch", "workers"}
+"""Overrides that change no number of a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,9 @@ class Request:
                 if takes_rule(spec) or self.names(spec) or key_of(line).partition(".")[0] != "rule"]
 
     def command(self, report: str) -> str:
-        """The command that makes this one report; where files are kept, and that it was timed anew, is left out."""
-        own = (line for line in self.overrides if key_of(line) not in ("fresh", "output.keep"))
+        """The command that makes this one report, without what changes no number of it: where files are, that it was
+        timed anew, how many prompts were decoded together."""
+        own = (line for line in self.overrides if key_of(line) not in NO_NUMBER)
         return made_by(f"report={report}", *self.changes_to(report), *own)
 
 
