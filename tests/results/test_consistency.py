@@ -39,6 +39,12 @@ def test_one_number_has_one_value(tmp_path: Path, change: dict, faults: int) -> 
                and fault.files == {"first.csv", "second.csv"} for fault in found)
 
 
+def test_a_comparison_with_the_best_row_belongs_to_its_table(tmp_path: Path) -> None:
+    row = {**ROW, "value_name": "over_best_tau"}
+    assert contradictions(write(tmp_path, first=[row], second=[{**row, "value": 5.5}])) == []
+    assert len(contradictions(write(tmp_path, first=[row, {**row, "value": 5.5}]))) == 1
+
+
 def test_files_without_cells_are_left_out(tmp_path: Path) -> None:
     assert contradictions(write(tmp_path, first=[{"value": 1}], second=[{"z1": 3.5}])) == []
 
