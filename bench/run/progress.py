@@ -71,7 +71,7 @@ class Bars:
         now = time.monotonic()
         if not sys.stderr.isatty() and now - self._said_at >= EVERY_S:
             self._said_at = now
-            whole = next(task for task in self._progress.tasks if task.id == self._whole)
+            whole = self._progress.tasks[self._whole]
             left = (whole.total or 0) - whole.completed
             minutes = (now - self._began) * left / max(whole.completed, 1) / 60
             said = f"{whole.description}: {whole.completed:g} of {whole.total or 0:g} prompts, {minutes:.1f} min left"
