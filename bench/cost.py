@@ -67,7 +67,9 @@ class Row:
 
 
 def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
-    """A row for each complete cell that drafts and whose name contains `part`. Raises StoreError."""
+    """A row for each complete cell that drafts and whose name contains `part`; those without one are told at the end,
+    a line for each reason. Raises StoreError."""
+    left_out: dict[str, list[str]] = defaultdict(list)
     keys = [entry.key for entry in store.entries() if entry.complete and part in entry.key]
     for content in store.contents(keys):
         config, folder = content.config, store.cell(content.entry.key)
@@ -80,7 +82,7 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
             pairs = [record for record in records if isinstance(record, Compared)]
             there = [record for record in clocks.modelled(pairs) if isinstance(record, Compared)]
         except StoreError as error:
-            print(f"left out: {folder.key}: {error}", file=sys.stderr)
+            left_out[str(error)].append(folder.key)
             continue
         here = [pair for pair in pairs if pair.timed is not None]
         timed = {pair.id for pair in here}
@@ -89,6 +91,9 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
         yield Row(folder.key, group, is_lossless(config), content.summary["tau"], value, interval,
                   speedup(Seconds.of([pair for pair in there if pair.id in timed]))[0] if here else None,
                   speedup(Seconds.of(here))[0] if here else None)
+    for reason, names in left_out.items():
+        others = f" and {len(names) - 1} more" * (len(names) > 1)
+        print(f"left out: {names[0]}{others}: {reason}", file=sys.stderr)
 
 
 def is_lossless(config: Mapping[str, Any]) -> bool:

@@ -14,16 +14,12 @@ from tasks.base import Score
 class Scorer(BaseModel, ABC):
     """Options of a scorer and its score.
 
-    metric      name of the score.
-    proportion  the score of a prompt is 0 or 1.
-    needs       entries of the reference that the score requires.
-    name        the scorer, as in `task.scorer.name`.
+    needs  entries of the reference that the score requires.
+    name   the scorer, as in `task.scorer.name`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    metric: ClassVar[str]
-    proportion: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("target",)
 
     name: str
@@ -37,6 +33,16 @@ class Scorer(BaseModel, ABC):
             raise ValueError(f"{named}: unknown; task.scorer.name={given.get('name')} takes "
                              f"{', '.join(key for key in known if key != 'name') or 'no options'}")
         return given
+
+    @property
+    @abstractmethod
+    def metric(self) -> str:
+        """Name of the score."""
+
+    @property
+    def proportion(self) -> bool:
+        """Is the score of a prompt 0 or 1?"""
+        return True
 
     def score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """Score the answers, one text per turn; the value is None if the reference lacks an entry of `needs`. Raises

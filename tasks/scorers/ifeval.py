@@ -1,7 +1,8 @@
 """IFEval (Zhou et al. 2023, arXiv:2311.07911): verifiable instructions, checked by lm-eval's checkers.
 
-The score is prompt-level strict accuracy. The recorded answer has y or n per instruction; the details hold the loose
-score and the shares of instructions followed.
+The score is one of lm-eval's four: whether all of a prompt's instructions are followed, or the share of them that are;
+strict, or loose (also tried without the first line, the last, and asterisks). The recorded answer has y or n per
+instruction, strict; the details hold all four.
 """
 
 from __future__ import annotations
@@ -18,10 +19,18 @@ from tasks.scorers.base import Scorer
 
 
 class IFEval(Scorer):
-    metric: ClassVar[str] = "prompt_level_strict_acc"
     needs: ClassVar[tuple[str, ...]] = ("instruction_id_list", "kwargs", "prompt")
 
     name: Literal["ifeval"]
+    by: Literal["prompt_level_strict", "prompt_level_loose", "inst_level_strict", "inst_level_loose"] = "prompt_level_strict"
+
+    @property
+    def metric(self) -> str:
+        return f"{self.by}_acc"
+
+    @property
+    def proportion(self) -> bool:
+        return self.by.startswith("prompt")
 
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """Raises TaskError if an instruction counts sentences and nltk's sentence model is not installed."""

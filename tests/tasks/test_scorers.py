@@ -167,6 +167,8 @@ def test_ifeval_agrees_with_lm_eval_on_published_prompts(tmp_path):
         each = strict.follow_instruction_list
         assert found.answer == "".join("y" if followed else "n" for followed in each)
         assert found.details["inst_level_strict_acc"] == sum(each) / len(each)
+        share = IFEval(name="ifeval", by="inst_level_loose").score(read[row["key"]], [text]).value
+        assert share == sum(loose.follow_instruction_list) / len(each)
         seen.append(found.value)
     assert len(seen) >= 200 and 0 < sum(seen) < len(seen)
 
@@ -194,6 +196,18 @@ def test_ifeval_on_rows_of_our_own():
     half = IFEval(name="ifeval").score(rows[1], ["a, b"])
     assert (half.value, half.details["inst_level_strict_acc"]) == (0.0, 0.0)
     assert IFEval(name="ifeval").score(rows[1], ["a b"]).details["inst_level_strict_acc"] == 0.5
+
+
+@pytest.mark.parametrize("by, proportion, value", [
+    ("prompt_level_strict", True, 0.0), ("prompt_level_loose", True, 1.0), ("inst_level_strict", False, 0.5),
+    ("inst_level_loose", False, 1.0)])
+def test_ifeval_has_four_scores(by, proportion, value):
+    row = {"prompt": "Two things.", "instruction_id_list": ["punctuation:no_comma", "change_case:english_lowercase"],
+           "kwargs": [{}, {}]}
+    scorer = IFEval(name="ifeval", by=by)
+    assert (scorer.metric, scorer.proportion) == (f"{by}_acc", proportion)
+    found = scorer.score(row, ["sure, here it is:\nonly lower case without it in the middle line\nbye, now"])
+    assert found.value == value
 
 
 # -- code ------------------------------------------------------------------------------------------------------------
