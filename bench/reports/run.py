@@ -13,7 +13,7 @@ from bench.config.section import checked
 from bench.dry_run.downloads import ask_hub
 from bench.reports.analyses.meanings import audit, compare_meanings
 from bench.reports.keep import KeptFolder, keep_reports
-from bench.reports.outlook import reachable, show_cells, show_reports
+from bench.reports.outlook import announce, reachable, show_cells, show_reports
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by
 from bench.reports.own_rule import takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
@@ -132,6 +132,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
         check_writable(keep, "output.keep")
         kept = KeptFolder(keep)
         kept.check(plans[name].spec.name for name in requested)
+    announce([plans[name] for name in requested], session)
     judged = run_plans([plans[name] for name in requested], session)
     own = {plans[name].spec.name: name for name in requested}
     items = render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session, own)

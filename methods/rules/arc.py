@@ -61,6 +61,9 @@ class Arc(Rule):
     floor: float = Field(0.05, ge=0.0, le=1.0)
     _acceptance: Variant | None = PrivateAttr(None)
 
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return self.variant == "released" and sampling.greedy
+
     def needs_q(self, sampling: Sampling) -> bool:
         return self.q_mode == "draft" and not sampling.greedy
 

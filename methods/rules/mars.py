@@ -44,6 +44,9 @@ class Mars(Rule):
     def _acceptance(self) -> Variant:
         return VARIANTS[self.variant](self.indicator, self.theta, self.q_mode)
 
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return self.variant == "released" and sampling.greedy
+
     def needs_q(self, sampling: Sampling) -> bool:
         return self.q_mode == "draft" and not sampling.greedy
 

@@ -43,6 +43,7 @@ from methods.rules.base import Rule
 from methods.rules.lossless import lossless_test
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
+from methods.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,9 @@ class ToppWindow(Rule):
     variant: Literal["intended", "released"] = "intended"
     max_candidates: int = Field(5, ge=2)
     window: NonNegativeInt = 2
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy
 
     def decide(self, v: Verification) -> Decision:
         if v.sampling.greedy:

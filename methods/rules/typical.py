@@ -57,6 +57,9 @@ class Typical(Rule):
     delta: float = Field(0.3, ge=0.0, le=1.0)
     correction: Literal["greedy", "sample"] = "greedy"
 
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy
+
     def emits_argmax(self, sampling: Sampling) -> bool:
         return sampling.greedy or self.correction == "greedy"
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from methods import registry
 from methods.method import check
+from methods.rules.arc import Arc
 from methods.rules.base import Rule
 from methods.rules.cascade_tok import CascadeTok
 from methods.rules.contrastive import Contrastive
@@ -22,7 +23,10 @@ from methods.rules.ensemble import Ensemble
 from methods.rules.entropy_verify import EntropyVerify
 from methods.rules.greedy import Greedy
 from methods.rules.lossless import Lossless
+from methods.rules.mars import Mars
 from methods.rules.threshold import Threshold
+from methods.rules.topp_window import ToppWindow
+from methods.rules.typical import Typical
 from methods.rules.verification import Verification
 from methods.rules.walk import walk
 from methods.sampling import Sampling
@@ -40,6 +44,7 @@ RELAXED = [registry.rule(name)(**options) for name, options in [
     ("cascade_tok", {"variant": "lossless_tail"}), ("r_fuzzy", {}), ("ensemble", {}),
     ("contrastive", {"temperature": 1.5}), ("threshold", {"single": 0.3}), ("threshold", {"acc": 0.6}),
     ("entropy_verify", {}), ("ears", {})]]
+GREEDY_AT_0: list[Rule] = [Typical(), Mars(variant="released"), ToppWindow()]
 MODEL, GREEDY_MODEL = registry.drafter("model")(), registry.drafter("model")(sample=False)
 SETTINGS = [Sampling(1.0), Sampling(0.6, top_k=8, top_p=0.95), Sampling(1.3, top_p=0.85)]
 WARM, COLD = Sampling(1.0), Sampling(0.0)
@@ -136,7 +141,7 @@ def test_threshold_one_is_lossless_for_any_siblings(sampled: bool) -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_temperature_zero_is_greedy_matching(seed: int, tree: bool) -> None:
-    for rule in [*RELAXED, Ensemble(variant="transformers", w=1.0)]:
+    for rule in [*RELAXED, *GREEDY_AT_0, Ensemble(variant="transformers", w=1.0)]:
         if isinstance(rule, Contrastive):
             continue
         v = random_case(seed, COLD, sampled=False, tree=tree and not rule.chain_only)
@@ -167,6 +172,9 @@ def test_every_rule_knows_when_it_is_lossless() -> None:
     for rule in RELAXED:
         assert not rule.is_lossless(WARM)
         assert isinstance(rule, Contrastive) or rule.is_lossless(COLD)
+    for rule in [*GREEDY_AT_0, Arc(variant="released")]:
+        assert rule.is_lossless(COLD) and not rule.is_lossless(WARM)
+    assert not any(rule.is_lossless(COLD) for rule in (Mars(), Mars(variant="sampling"), Arc()))
     assert not Ensemble(variant="transformers").is_lossless(COLD)
     assert not registry.rule("cascade_opt")(alpha=-1.1, gate="paper").is_lossless(WARM)
 
