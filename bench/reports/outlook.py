@@ -85,11 +85,10 @@ def state(plan: Plan, session: Session) -> str:
 def announce(plans: Sequence[Plan], session: Session) -> None:
     """Print how many points of these reports are missing, and what they take at most, before any is measured."""
     cells = {(cell.name, cell.n, cell.timed): cell for plan in plans for cell in plan.all_cells()}.values()
-    missing = [cell for cell in cells if session.compared(cell) is None or session.problem(cell) is not None]
-    if missing:
+    if missing := [cell for cell in cells if not session.is_complete(cell)]:
         time = duration([(cell, None) for cell in missing])
-        session.print(f"missing: {len(missing)} of {len(cells)} points; they take {time} of one core at most. Interrupt at "
-                      "any time: the same command resumes", soft_wrap=True)
+        session.print(f"missing: {len(missing)} of {len(cells)} points; they take {time} of one core at most. An "
+                      "interrupted run resumes", soft_wrap=True)
 
 
 def reachable(plans: Mapping[str, Plan]) -> dict[str, Plan]:

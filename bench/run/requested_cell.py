@@ -16,14 +16,14 @@ from results.metrics.summary import summarise
 from results.store.cells import CellFolder, Store
 from results.store.compared import Compared, compare
 from results.store.errors import StoreError
-from results.store.sample import Sample
+from results.store.sample import FailedSample, Sample
 from results.store.summary import DEFINITIONS
 from results.store.timed import timing_order
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from results.store.sample import FailedSample, Record
+    from results.store.sample import Record
     from results.store.summary import Summary
     from results.store.timed import Timed
 
@@ -118,8 +118,21 @@ class RequestedCell(CellFolder):
             records = self.compared()
             if len(records) < len(self.ids):
                 return None
-            stored = self.summarised(records)
+            files = [self.path / name for name in ("samples.jsonl", "timed.jsonl", f"{PROFILE}.json")]
+            stored = self._lines.derived([*files, self.baseline.path / "samples.jsonl"], self.cell.n,
+                                         lambda: self.summarised(records))
         return stored if self.is_timed(stored) else None
+
+    def is_complete(self) -> bool:
+        """Whether the prompts asked for were answered and timed; no metric is computed. Raises StoreError."""
+        stored = self.stored_summary()
+        if stored is None or self.failure():
+            return False
+        if self.is_about(stored):
+            return self.is_timed(stored)
+        records = self.compared()
+        done = sum(isinstance(record, FailedSample) or record.timed is not None for record in records)
+        return len(records) >= len(self.ids) and done >= min(self.cell.timed_prompts, len(records))
 
     def is_about(self, stored: Summary) -> bool:
         """Whether a stored summary is about the prompts asked for and the timed ones that count, by the present

@@ -25,6 +25,7 @@ from bench.run.related_cells import (
 from bench.run.requested_cell import RequestedCell, requested_cell
 from bench.run.trackers.logbook import Logbook
 from results.store.cells import Store
+from results.store.errors import StoreError
 from results.store.files import check_writable
 from results.store.traces import TraceFolder
 
@@ -146,6 +147,13 @@ class Session:
         if summary is not None and summary != folder.stored_summary():  # another n since, or another machine
             summary = compared_summary(cell, self.store, self.folder)
         return None if summary is None else folder.shown(summary)
+
+    def is_complete(self, cell: Cell) -> bool:
+        """Whether nothing of the cell is missing; a file that cannot be read counts as missing."""
+        try:
+            return self.folder(cell).is_complete()
+        except StoreError:  # the pass that reads the file records why
+            return False
 
     def problem(self, cell: Cell) -> str | None:
         """Why the cell is incomplete, in one line; None when it is complete."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ summary."""
 Stamp = tuple[int, int, int]
 """Time of the last change in ns, size in bytes, inode."""
 Parsed = TypeVar("Parsed")
+Value = TypeVar("Value")
 
 
 def whole_lines(path: Path, content: bytes, parse: Callable[[bytes], Parsed],
@@ -54,6 +55,7 @@ class LineCache:
         self._mentioned: set[Path] = set()
         self._contents: OrderedDict[Path, tuple[Stamp, bytes]] = OrderedDict()
         self._digests: dict[tuple[Path, int], tuple[Stamp, str]] = {}
+        self._derived: dict[tuple[Hashable, ...], tuple[tuple[Stamp | None, ...], Any]] = {}
 
     def read(self, path: Path, parse: Callable[[Path, bytes], list[Parsed]]) -> list[Parsed]:
         """What `parse` makes of the file's path and content; empty where there is no file."""
@@ -99,6 +101,16 @@ class LineCache:
             digest = hashlib.sha256(memoryview(self.content(path))[:length]).hexdigest()
             known = self._digests[path, length] = stamp, digest
         return known[1]
+
+    def derived(self, paths: Sequence[Path], what: Hashable, compute: Callable[[], Value]) -> Value:
+        """What `compute` makes of the content of these files, computed again only when one of them has changed; `what`:
+        all else that it depends on."""
+        stamps = tuple(_stamp(path) for path in paths)
+        known = self._derived.get((what, *paths))
+        if known is None or known[0] != stamps:
+            known = self._derived[what, *paths] = stamps, compute()
+        value: Value = known[1]
+        return value
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -17,12 +17,14 @@ from typing import Any, ClassVar, Literal
 from tasks.base import Score, TaskError
 from tasks.scorers.base import Scorer
 
+Level = Literal["prompt_level_strict", "prompt_level_loose", "inst_level_strict", "inst_level_loose"]
+
 
 class IFEval(Scorer):
     needs: ClassVar[tuple[str, ...]] = ("instruction_id_list", "kwargs", "prompt")
 
     name: Literal["ifeval"]
-    by: Literal["prompt_level_strict", "prompt_level_loose", "inst_level_strict", "inst_level_loose"] = "prompt_level_strict"
+    by: Level = "prompt_level_strict"
 
     @property
     def metric(self) -> str:

@@ -48,6 +48,7 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
     key, known = sps.cell.key, sps.cell.samples()
     result = command("report=own_table", "n=2", flags=flags)
     assert result.status == 0 and len(result.cells) == 4, "n on the command line wins over the report's"
+    assert "missing: 3 of 4 points; they take" in result.out
     assert result.store.cell(key).samples() == known, "what was there is used as it is"
     out = tmp_path / "out" / "report"
     files = {file.name for file in out.iterdir()}
@@ -58,7 +59,10 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
     measured = {row["Method"]: row for row in rows if row["value_name"] == "tau" and row["Task"] == "gsm"}
     assert float(measured["AR"]["value"]) == 1.0 and float(measured["SpS"]["value"]) > 1
     monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
-    assert command("report=own_table", "n=2", flags=flags).status == 0
+    again = command("report=own_table", "n=2", flags=flags)
+    assert again.status == 0 and "missing:" not in again.out
+    fewer = command("report=own_table", "n=1", flags=flags)
+    assert fewer.status == 0 and "missing:" not in fewer.out, "more prompts than asked for are there"
 
 
 @pytest.mark.parametrize(("trace", "is_traced"), [("auto", True), ("false", False)])

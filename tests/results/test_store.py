@@ -212,6 +212,21 @@ def test_a_file_is_read_again_only_when_it_changed(tmp_path):
     assert reads == ["a", "b", "c", "b", "b"], "a file above the limit is kept until another one is read"
 
 
+def test_what_files_yield_is_computed_again_only_when_one_changed(tmp_path):
+    made = []
+    cache, files = LineCache(limit=20), [tmp_path / "a", tmp_path / "none yet"]
+    files[0].write_bytes(b"x")
+
+    def value(what):
+        return cache.derived(files, what, lambda: made.append(what) or len(made))
+
+    assert [value(1), value(1), value(2), value(1)] == [1, 1, 2, 1]
+    files[1].write_bytes(b"y")
+    assert [value(1), value(1)] == [3, 3]
+    files[0].write_bytes(b"xx")
+    assert value(2) == 4
+
+
 def test_sigkill_while_appending_loses_at_most_the_line_being_written(cell):
     """A child writes long numbered lines as fast as it can and is killed; another run continues where it stopped."""
     child = python(f"""
