@@ -11,8 +11,9 @@ LONG   := slow or cluster or latex
 BUDGET ?= 600
 REAL   ?= [controls,mars_table1,mars_fig1,mars_fig4,mars_fig5,fsd_table2,fsd_fig5,fsd_fig6,dropmatch_table6,dropmatch_table7,arc_table2,arc_table5,production,training_free]
 KEPT     := results/measured/embedded_cpu
-# Their verdicts need accuracies to about two points: up to 2,000 prompts, of which as few are timed as elsewhere.
-DECIDING := controls,production
+# Their verdicts need accuracies to about four points and speeds to four percent.
+DECIDING := controls,frontier,gains,when
+ONE_STORE := store.dir=outputs/measured/store output.keep=$(KEPT)
 # Every report with a committed file, and those of `make tables`.
 MEASURED := $(sort $(patsubst $(KEPT)/%.environment.json,%,$(wildcard $(KEPT)/*.environment.json)) mars_fig4 fsd_table2 mars_table1 $(patsubst conf/report/%.yaml,%,$(wildcard conf/report/frontier.yaml)))
 COMMA    := ,
@@ -41,9 +42,10 @@ every: $(READY)  ## write every table and figure, the long ones too (hours); an 
 reports: $(READY)  ## list every report: short or long, cells, time at most, what of it is in the store
 	$(RUN) -m bench report=list
 
-measured: $(READY)  ## measure every report of results/measured/embedded_cpu anew (hours), keep their files there
-	$(RUN) -m bench 'report=[$(DECIDING)]' n=auto half_width.accuracy=0.01 half_width.most=2000 fresh=true output.keep=$(KEPT)
-	$(RUN) -m bench 'report=[$(call listed,$(filter-out $(subst $(COMMA), ,$(DECIDING)),$(MEASURED)))]' fresh=true output.keep=$(KEPT)
+measured: $(READY)  ## measure every report of results/measured/embedded_cpu (hours; resumable) in outputs/measured, keep their files
+	$(RUN) -m bench 'report=[$(DECIDING)]' n=512 timed=48 $(ONE_STORE) output.dir=outputs/measured/deciding $(WITH)
+	$(RUN) -m bench 'report=[$(call listed,$(filter-out $(subst $(COMMA), ,$(DECIDING)),$(MEASURED)))]' $(ONE_STORE) \
+		output.dir=outputs/measured/others $(WITH)
 
 plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against its threshold
 	$(RUN) -m bench report=mars_fig4
@@ -107,7 +109,7 @@ real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm
 	$(RUN) -m bench.real_model
 
 measured-real: $(READY)  ## measure SmolLM2's reports (many hours; resumable; WITH=dry_run=true: how long), keep their files
-	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 output.keep=results/measured/smollm2_cpu $(WITH)
+	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 output.dir=outputs/measured_real output.keep=results/measured/smollm2_cpu $(WITH)
 
 lock:  ## resolve both locks, the project's and vLLM's (needs uv); existing pins stay unless UPGRADE=--upgrade
 	uv pip compile pyproject.toml --extra dev --extra cluster --python-version 3.11 --torch-backend cpu --no-emit-package torch \
