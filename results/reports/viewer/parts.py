@@ -19,12 +19,15 @@ MOST_BYTES = 3_000_000
 LARGE = 200_000
 """Bytes of a file, or of a drawing in the page, that such a page does not hold."""
 FOLDER = "index_parts"
-_IN_SCRIPT = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
+_IN_SCRIPT = {mark: f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
 
 
 def script_json(data: Any) -> str:
     """JSON that can neither end a <script> nor start another: `<`, `>` and `&` are escaped."""
-    return json_text(data).translate(_IN_SCRIPT)
+    text = json_text(data)
+    for mark, escape in _IN_SCRIPT.items():  # `str.translate` looks up every character
+        text = text.replace(mark, escape)
+    return text
 
 
 def embedded_size(path: Path) -> int:
