@@ -109,7 +109,7 @@ real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm
 	$(RUN) -m bench.real_model
 
 measured-real: $(READY)  ## measure SmolLM2's reports (many hours; resumable; WITH=dry_run=true: how long), keep their files
-	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 output.dir=outputs/measured_real output.keep=results/measured/smollm2_cpu $(WITH)
+	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 store.dir=outputs/measured_real/store output.dir=outputs/measured_real output.keep=results/measured/smollm2_cpu $(WITH)
 
 lock:  ## resolve both locks, the project's and vLLM's (needs uv); existing pins stay unless UPGRADE=--upgrade
 	uv pip compile pyproject.toml --extra dev --extra cluster --python-version 3.11 --torch-backend cpu --no-emit-package torch \
