@@ -33,6 +33,7 @@
   }
 
   function say(content) {
+    if (news.querySelector("button:active")) return;  // a button that is replaced while it is pressed is not clicked
     news.hidden = !content.length;
     news.replaceChildren(...content);
   }
