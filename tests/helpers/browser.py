@@ -117,10 +117,12 @@ class Page:
                  " for (const kind of ['input', 'change']) one.dispatchEvent(new Event(kind, {bubbles: true})); })()")
 
     def _middle(self, selector: str) -> tuple[float, float]:
-        """Where an element is, as soon as three frames have drawn it in one place: a page that is still laid out moves it."""
-        box = self.run(f"new Promise(done => {{ const one = () => document.querySelector({json.dumps(selector)});"
+        """Where an element is, once three frames in a row have drawn it there: a page still being laid out moves it."""
+        box = self.run("new Promise(done => {"
+                       f" const one = () => document.querySelector({json.dumps(selector)});"
                        " let last = '', same = 0; (function look() { one().scrollIntoView({block: 'center'});"
-                       " const box = one().getClientRects()[0], place = [box.x + box.width / 2, box.y + box.height / 2];"
+                       " const box = one().getClientRects()[0];"
+                       " const place = [box.x + box.width / 2, box.y + box.height / 2];"
                        " same = `${place}` === last ? same + 1 : 0; last = `${place}`;"
                        " if (same === 2) done(place); else requestAnimationFrame(look); })(); })")
         return box[0], box[1]
