@@ -76,7 +76,7 @@ store-cost: $(READY)  ## what a store of CELLS=100000 cells costs, generated in 
 	$(RUN) -m tests.helpers.store_cost $(or $(FOLDER),outputs/store_cost) --cells $(or $(CELLS),100000)
 
 pictures: $(READY)  ## after report=controls pair=smollm2: take the pictures of docs/page.md
-	$(RUN) -m tests.helpers.pictures outputs/report/index.html --group gsm8k_mars --mars mars
+	$(RUN) -m tests.helpers.pictures outputs/report/index.html --group ifeval_loose --mars mars
 
 lint: $(READY)  ## ruff and mypy
 	$(RUN) -m ruff check .
