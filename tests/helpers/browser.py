@@ -118,13 +118,12 @@ class Page:
 
     def _middle(self, selector: str) -> tuple[float, float]:
         """Where an element is, once three frames in a row have drawn it there: a page still being laid out moves it."""
-        box = self.run("new Promise(done => {"
-                       f" const one = () => document.querySelector({json.dumps(selector)});"
-                       " let last = '', same = 0; (function look() { one().scrollIntoView({block: 'center'});"
-                       " const box = one().getClientRects()[0];"
-                       " const place = [box.x + box.width / 2, box.y + box.height / 2];"
+        box = self.run("(async () => { let place = [], last = ''; for (let same = 0; same < 2;) {"
+                       f" const one = document.querySelector({json.dumps(selector)});"
+                       " one.scrollIntoView({block: 'center'}); const box = one.getClientRects()[0];"
+                       " place = [box.x + box.width / 2, box.y + box.height / 2];"
                        " same = `${place}` === last ? same + 1 : 0; last = `${place}`;"
-                       " if (same === 2) done(place); else requestAnimationFrame(look); })(); })")
+                       " await new Promise(requestAnimationFrame); } return place; })()")
         return box[0], box[1]
 
     def look(self, *, dark: bool = False, width: int = 1280, height: int = 900, media: str = "") -> None:
