@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
@@ -56,9 +58,37 @@ def test_a_prompt_is_read_once(target: LanguageModel, monkeypatch: pytest.Monkey
     assert first.features is not None and again.features is not None
     for place, row in enumerate(rows):
         torch.testing.assert_close(again.features[place, :len(row)], first.features[place, :len(row)], rtol=0, atol=0)
+    bare = target.prefill(rows, target.new_cache(3, 32))
+    assert reads == [3] and bare.features is None, "known with features, so known without"
+    torch.testing.assert_close(bare.logits, first.logits, rtol=0, atol=0)
     target.prefill([*rows[:2], [12]], target.new_cache(3, 32), features=(0, -1))
-    target.prefill(rows[:1], target.new_cache(1, 32))
+    target.prefill(rows[:1], target.new_cache(1, 32), features=(0,))
     assert reads == [3, 3, 1], "one unknown prompt, and other features, are read"
+
+
+def test_prompts_known_without_features_make_room_for_those_with(target: LanguageModel) -> None:
+    row, cache = [5, 6, 7], target.new_cache(1, 32)
+    target.prefills = None
+    out = target.prefill([row], cache, features=(0, -1))
+    assert out.features is not None
+    sizes = cache.store[:, 0, :3].nbytes + out.logits[0, 0].nbytes, out.features[0].nbytes
+    target.prefills = prefills = Prefills(most_bytes=sum(sizes))
+    for features in ((), (0, -1), ()):
+        target.prefill([row], target.new_cache(1, 32), features=features)
+        assert prefills.recall([row], features, target.new_cache(1, 32)) is not None
+
+
+def test_half_of_the_memory_stays_free(target: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prompts known so far go where another program takes the memory."""
+    target.prefills = prefills = Prefills()
+    free = SimpleNamespace(total=2**30, available=2**30)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    target.prefill([[5, 6, 7]], target.new_cache(1, 32))
+    assert prefills.recall([[5, 6, 7]], (), target.new_cache(1, 32)) is not None
+    free.available = 2**29
+    target.prefill([[8, 9]], target.new_cache(1, 32))
+    assert prefills.recall([[5, 6, 7]], (), target.new_cache(1, 32)) is None
+    assert prefills.recall([[8, 9]], (), target.new_cache(1, 32)) is None
 
 
 def test_the_oldest_prompts_are_forgotten(target: LanguageModel) -> None:
