@@ -64,7 +64,7 @@ def _dropped_by_head(logits: Tensor, top_p: float) -> Tensor:
     mass of at most 1 - top_p. Elsewhere all are ordered."""
     import torch
 
-    rows = logits.flatten(0, -2)
+    rows = logits.reshape(-1, logits.shape[-1])
     ordered, order = rows.topk(HEAD, sorted=True)
     shares = (ordered - rows.logsumexp(-1, keepdim=True)).exp().flip(-1)
     rest = 1.0 - shares.sum(-1, keepdim=True)
