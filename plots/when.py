@@ -25,7 +25,8 @@ LEVELS = (0.8, 0.9, 1.0, 1.1, 1.2, 1.3)
 
 def draw(when: When, spec: FigureSpec, grid: Grid) -> Figure:
     """A panel for each entry of `series` that is not lossless, at each entry of `panels`: contours of the answer
-    speedup of its rule ÷ that of the best of the lossless entries at the same costs; machines are marked."""
+    speedup of its rule ÷ that of the best of the lossless entries and of plain decoding at the same costs; machines are
+    marked."""
     ruled = [entry.label for entry in spec.axes[when.series] if entry.label not in when.lossless]
     rules = list(dict.fromkeys(ruled))
     places = [(title, at, rule) for title, at in panels(spec, when.panels, len(rules)) for rule in rules]
@@ -40,7 +41,7 @@ def draw(when: When, spec: FigureSpec, grid: Grid) -> Figure:
         known = [cost for cost in lossless if cost is not None]
         if own is None or not known:
             continue
-        ratio = np.minimum.reduce(known) / own
+        ratio = np.minimum(np.minimum.reduce(known), 1) / own  # 1: plain decoding
         ax.contourf(DRAFT, VERIFY, ratio, levels=[0, 1, 99], colors=[VERMILLION, BLUE], alpha=0.16)
         ax.set_ylim(VERIFY[0], VERIFY[-1])
         lines = ax.contour(DRAFT, VERIFY, ratio, levels=LEVELS, colors=INK,

@@ -1,4 +1,5 @@
-"""Beside the frontier: at each temperature the lossless setting that was fastest on the other half of the prompts.
+"""Beside the frontier: at each temperature the lossless setting that was fastest on the other half of the prompts, or
+plain decoding where that is faster still.
 
 An answer's cost is counted in tokens of plain decoding: its cycles at the price of a cycle, and its prefill. Both
 prices are ratios to the baseline timed beside them, so that rows of different sessions compare. Plain decoding at the
@@ -53,6 +54,11 @@ class _Priced:
         token = (timed @ self.clock[:, 3]) / (timed @ self.clock[:, 4])
         return np.asarray(draws @ self.plain.cycles / draws.sum(1) + (timed @ self.clock[:, 5]) / timed.sum(1) / token)
 
+    def plain_is_faster(self) -> bool:
+        """Whether plain decoding costs less on all prompts."""
+        draws, timed = np.ones((1, len(self.own.cycles))), np.ones((1, len(self.clock)))
+        return bool(self.plain_cost(draws, timed)[0] < self.cost(draws, timed)[0])
+
     def _cycle(self, timed: Floats, of_timed: NDArray[np.bool_]) -> Floats:
         """Seconds of a cycle of one setting; of all its timed prompts where none was drawn."""
         seconds, cycles = self.clock[:, 0] * of_timed, self.clock[:, 1] * of_timed
@@ -66,14 +72,14 @@ def beside_frontier(own: Answered, frontier: Mapping[float, Answered], asked: An
 
         frontier_speed         cost of plain decoding at the temperature asked for ÷ own
         frontier_answer        cost of the frontier at the temperature of equal NLL ÷ own: above 1 the row is faster
-                               than any lossless setting with text as likely
+                               than any lossless setting, and than plain decoding, with text as likely
         frontier_tau           τ minus that of the frontier there
         frontier_temperature   that temperature
         frontier_same_speed    the temperature at which the frontier costs as much as the row
         frontier_nll           NLL minus that of the frontier at equal cost: above 0 the row's text is less likely
 
     `frontier`: temperature -> the row of the lossless settings that are fastest there; `asked`: that at the temperature
-    asked for. A match that more than 5% of the resamples do not find is left out. Empty without a clock."""
+    asked for. Where plain decoding costs less than that row, its cost is the frontier's; τ stays the row's. A match that more than 5% of the resamples do not find is left out. Empty without a clock."""
     rows: dict[Any, Answered] = {**frontier, "own": own, "asked": asked}
     ids = sorted(set.intersection(*({pair.id for pair in row.pairs} for row in rows.values())))
     clocks = {name: {pair.id: pair.timed for pair in row.pairs if pair.timed is not None and is_rated(pair.timed)}
@@ -84,13 +90,14 @@ def beside_frontier(own: Answered, frontier: Mapping[float, Answered], asked: An
     priced = {name: _priced(row, ids, [clocks[name][one] for one in timed]) for name, row in rows.items()}
     if any(not of_timed.any() for one in priced.values() for of_prompts, of_timed in one.kinds if of_prompts.any()):
         return {}
+    plain = [priced[t].plain_is_faster() for t in sorted(frontier)]
     rng = np.random.default_rng(SEED + 1)
     found: dict[str, list[Floats]] = {}
     left: dict[str, list[Floats]] = {}
     for draws in resamples(len(ids), FRONTIER_RESAMPLES):
         of_timed = np.ones((1, len(timed))) if len(draws) == 1 else rng.multinomial(
             len(timed), np.full(len(timed), 1 / len(timed)), size=len(draws)).astype(float)
-        values, off = _matched(priced, sorted(frontier), draws, of_timed)
+        values, off = _matched(priced, dict(zip(sorted(frontier), plain, strict=True)), draws, of_timed)
         for known, given in ((found, values), (left, off)):
             for name, one in given.items():
                 known.setdefault(name, []).append(one)
@@ -109,13 +116,14 @@ def _priced(row: Answered, ids: Sequence[str], clocks: Sequence[Timed]) -> _Pric
     return _Priced(own, plain, kinds, clock)
 
 
-def _matched(priced: Mapping[Any, _Priced], temperatures: Sequence[float], draws: Floats,
+def _matched(priced: Mapping[Any, _Priced], plain: Mapping[float, bool], draws: Floats,
              timed: Floats) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """The metrics in these resamples; and by metric, where its match left the curve."""
-    own, runs = priced["own"], {t: priced[t] for t in temperatures}
+    """The metrics in these resamples; and by metric, where its match left the curve. `plain`: temperature -> whether
+    plain decoding is the frontier there."""
+    own, runs = priced["own"], {t: priced[t] for t in plain}
     curve = curve_of({t: run.own for t, run in runs.items()}, {t: run.plain for t, run in runs.items()}, draws)
     cost, here = own.cost(draws, timed), pooled(own.own, draws)
-    of_curve = np.stack([run.cost(draws, timed) for run in runs.values()], 1)
+    of_curve = np.stack([(run.plain_cost if plain[t] else run.cost)(draws, timed) for t, run in runs.items()], 1)
     likely, off_nll = curve.matched(curve.nll, here.nll)
     level = monotone(of_curve, np.ones_like(of_curve))
     fast, off_cost = curve.matched(level, cost)

@@ -23,8 +23,9 @@ class Choice(Frozen):
                       selects for the other, and all are reported.
     lossless          label of the row over lossless methods, "best lossless".
     frontier          settings of `lossless` that are decoded at the other temperatures of the curve, too, without a
-                      clock; every row is compared with the fastest of them there. Each costs
-                      eight cells: leave out those that are far behind at the temperature asked for.
+                      clock; every row is compared with the fastest of them there, or with plain decoding if that is
+                      faster. Each costs eight cells: leave out those that are far behind at the temperature
+                      asked for.
     lossless_greedy   that row at temperature 0, with which rows at temperature 0 are compared; "": none.
     """
 

@@ -69,6 +69,17 @@ def test_a_dear_cycle_lies_below_and_prices_are_ratios_to_the_own_baseline() -> 
     assert beside_frontier(Answered(slow), rows, rows[1.0])["frontier_answer"] == pytest.approx(2 / 3), "a slower day"
 
 
+def test_plain_decoding_is_the_frontier_where_it_is_faster() -> None:
+    """A cycle of five tokens' time: at T = 0 lossless decoding costs 50 tokens, at 0.5 and above 60 and more, plain
+    decoding 60. A rule of τ = 5 with a cycle of 4 costs 48."""
+    rows = frontier(cycle=5.0)
+    assert beside_frontier(row(5.0, 1.0, 1.0, cycle=4.0), rows, rows[1.0])["frontier_answer"] == pytest.approx(60 / 48)
+    assert beside_frontier(row(5.0, 0.0, 1.0, cycle=4.0), rows, rows[1.0])["frontier_answer"] == pytest.approx(50 / 48)
+    slower = beside_frontier(rows[1.0], rows, rows[1.0])
+    assert slower["frontier_answer"] == pytest.approx(0.8), "lossless decoding of 15 cycles is slower than plain"
+    assert slower["frontier_tau"] == pytest.approx(0, abs=1e-9), "τ is compared with lossless speculation"
+
+
 def test_off_the_curve_there_is_no_comparison() -> None:
     rows = frontier()
     found = beside_frontier(row(10.0, 1.6, 1.0), rows, rows[1.0])
