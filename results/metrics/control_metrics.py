@@ -68,9 +68,10 @@ FRONTIER = (
            "for the few that are timed, as for all numbers of the frontier."),
     Metric("frontier_answer", "at equal NLL", "×", 2, "higher",
            "Answer speed over that of the frontier, the fastest lossless setting at each temperature chosen on the "
-           "other half of the prompts, or plain decoding where that is faster, at the temperature where lossless text is "
-           "as likely. Above 1: above the frontier."),
-    Metric("frontier_tau", "Δτ at equal NLL", "", 2, None, "τ minus that of the frontier's lossless setting at equal NLL.", True),
+           "other half of the prompts, or plain decoding where that is faster, at the temperature where lossless text "
+           "is as likely. Above 1: above the frontier."),
+    Metric("frontier_tau", "Δτ at equal NLL", "", 2, None,
+           "τ minus that of the frontier's lossless setting at equal NLL.", True),
     Metric("frontier_temperature", "T of equal NLL", "", 2, None,
            "Temperature at which lossless text has the row's NLL."),
     Metric("frontier_same_speed", "T of equal speed", "", 2, None,

@@ -79,7 +79,8 @@ def beside_frontier(own: Answered, frontier: Mapping[float, Answered], asked: An
         frontier_nll           NLL minus that of the frontier at equal cost: above 0 the row's text is less likely
 
     `frontier`: temperature -> the row of the lossless settings that are fastest there; `asked`: that at the temperature
-    asked for. Where plain decoding costs less than that row, its cost is the frontier's; τ stays the row's. A match that more than 5% of the resamples do not find is left out. Empty without a clock."""
+    asked for. Where plain decoding costs less than that row, its cost is the frontier's; τ stays the row's. A
+    match that more than 5% of the resamples do not find is left out. Empty without a clock."""
     rows: dict[Any, Answered] = {**frontier, "own": own, "asked": asked}
     ids = sorted(set.intersection(*({pair.id for pair in row.pairs} for row in rows.values())))
     clocks = {name: {pair.id: pair.timed for pair in row.pairs if pair.timed is not None and is_rated(pair.timed)}
