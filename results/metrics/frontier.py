@@ -73,14 +73,14 @@ def beside_frontier(own: Answered, frontier: Mapping[float, Answered], asked: An
         frontier_speed         cost of plain decoding at the temperature asked for ÷ own
         frontier_answer        cost of the frontier at the temperature of equal NLL ÷ own: above 1 the row is faster
                                than any lossless setting, and than plain decoding, with text as likely
-        frontier_tau           τ minus that of the frontier there
+        frontier_tau           τ minus that of the frontier's lossless setting there
         frontier_temperature   that temperature
         frontier_same_speed    the temperature at which the frontier costs as much as the row
         frontier_nll           NLL minus that of the frontier at equal cost: above 0 the row's text is less likely
 
     `frontier`: temperature -> the row of the lossless settings that are fastest there; `asked`: that at the temperature
-    asked for. Where plain decoding costs less than that row, its cost is the frontier's; τ stays the row's. A
-    match that more than 5% of the resamples do not find is left out. Empty without a clock."""
+    asked for. Where plain decoding costs less than that row, its cost is the frontier's, and `frontier_tau` still
+    compares with the row. A match that more than 5% of the resamples do not find is left out. Empty without a clock."""
     rows: dict[Any, Answered] = {**frontier, "own": own, "asked": asked}
     ids = sorted(set.intersection(*({pair.id for pair in row.pairs} for row in rows.values())))
     clocks = {name: {pair.id: pair.timed for pair in row.pairs if pair.timed is not None and is_rated(pair.timed)}
@@ -91,14 +91,14 @@ def beside_frontier(own: Answered, frontier: Mapping[float, Answered], asked: An
     priced = {name: _priced(row, ids, [clocks[name][one] for one in timed]) for name, row in rows.items()}
     if any(not of_timed.any() for one in priced.values() for of_prompts, of_timed in one.kinds if of_prompts.any()):
         return {}
-    plain = [priced[t].plain_is_faster() for t in sorted(frontier)]
+    plain = {t: priced[t].plain_is_faster() for t in sorted(frontier)}
     rng = np.random.default_rng(SEED + 1)
     found: dict[str, list[Floats]] = {}
     left: dict[str, list[Floats]] = {}
     for draws in resamples(len(ids), FRONTIER_RESAMPLES):
         of_timed = np.ones((1, len(timed))) if len(draws) == 1 else rng.multinomial(
             len(timed), np.full(len(timed), 1 / len(timed)), size=len(draws)).astype(float)
-        values, off = _matched(priced, dict(zip(sorted(frontier), plain, strict=True)), draws, of_timed)
+        values, off = _matched(priced, plain, draws, of_timed)
         for known, given in ((found, values), (left, off)):
             for name, one in given.items():
                 known.setdefault(name, []).append(one)
