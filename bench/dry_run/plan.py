@@ -3,7 +3,7 @@ are fetched."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -48,30 +48,30 @@ class DryRunEntry:
 
 
 def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
-              taus: Sequence[float | None] | None = None) -> None:
+              taus: Sequence[float | None] | None = None, traced: Collection[str] = ()) -> None:
     """Print one point in full; of several the sums, and each point where they are few or with verbose=true. `taus`: the
-    paper's τ of each point."""
+    paper's τ of each point; `traced`: names of the cells whose traces are read."""
     points = zip(cells, labels, taus or [None] * len(cells), strict=True)
     once = {cell.model_dump_json(): (cell, label, tau) for cell, label, tau in points}
     entries = [replace(dry_run_entry(cell), cost=cost(cell, tau)) for cell, _, tau in once.values()]
     if len(entries) == 1:
         _show_point(entries[0], session)
+    states = ["–" if found.name is None else session.state(found.cell, traced) for found in entries]
     if len(entries) > 1:
-        complete = [found.name is not None and _state(found.cell, session) == "complete" for found in entries]
-        show_totals(entries, complete, session.print, session.settings.launch.options.parallel or 1)
+        show_totals(entries, states, session.print, session.settings.launch.options.parallel or 1)
     if len(entries) <= MOST_SHOWN or session.settings.verbose:
-        _show_points(entries, [label for _, label, _ in once.values()], session)
+        _show_points(entries, [label for _, label, _ in once.values()], states, session)
     show_downloads(entries, session.print)
 
 
-def _show_points(entries: Sequence[DryRunEntry], labels: Sequence[str], session: Session) -> None:
+def _show_points(entries: Sequence[DryRunEntry], labels: Sequence[str], states: Sequence[str],
+                 session: Session) -> None:
     with_costs = any(found.cost for found in entries)
     titles = ["point", "folder", "in the store", "prompts", "memory", *(["GPUs", "GPU hours"] if with_costs else [])]
     table = Table(*titles, title=f"would run in {session.store.root}", title_justify="left")
-    for found, label in zip(entries, labels, strict=True):
+    for found, label, state in zip(entries, labels, states, strict=True):
         name = found.name or f"unknown: {found.problem}"
         held = "–" if found.memory is None else _total(found.memory)
-        state = "–" if found.name is None else _state(found.cell, session)
         costs = _cost_texts(found.cost) if with_costs else []
         table.add_row(label, name, state, _prompts(found.cell), held, *costs)
     session.print(table)
@@ -192,10 +192,3 @@ def _show_devices(cell: Cell, memory: Estimate, session: Session) -> None:
         session.print(f"too much for {gpu.name}: a device needs {size(most)} and has {size(int(usable))}, as "
                       f"{FREE:.0%} stay free; give a larger engine.devices, or GPUs with more memory", soft_wrap=True)
 
-
-def _state(cell: Cell, session: Session) -> str:
-    folder = session.folder(cell)
-    if folder.summary() is not None and session.problem(cell) is None:
-        return "complete"
-    done = len(folder.good_samples())
-    return f"{done} prompt{'s' if done > 1 else ''} done" if done else "nothing"

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from bench.dry_run.downloads import Listing, listing, size
 from bench.dry_run.known import cpu_time, download, hours, known, prompts_of, shared_baseline
+from bench.run.session import COMPLETE, UNTRACED
 from methods.engine.source import Source
 
 if TYPE_CHECKING:
@@ -27,27 +28,30 @@ def rounded(number: float) -> str:
     return f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
 
 
-def show_totals(entries: Sequence[DryRunEntry], complete: Sequence[bool], show: Callable[..., None],
+def show_totals(entries: Sequence[DryRunEntry], states: Sequence[str], show: Callable[..., None],
                 parallel: int) -> None:
-    """Show the sums of all points, then a line for each pair. `complete`: which points the store holds; `parallel`:
-    tasks that run at once."""
+    """Show the sums of all points, then a line for each pair. `states`: what the store holds of each point
+    (`Session.state`); `parallel`: tasks that run at once."""
     cells = [found.cell for found in entries]
     counts = [prompts_of(cell) for cell in cells]
     whole = "" if None not in counts else " and all those of tasks without n"
-    show(f"{len(entries)} points, {sum(complete)} complete; {sum(count or 0 for count in counts)} prompts in "
-         f"all{whole}")
+    untraced = states.count(UNTRACED)
+    again = f", {untraced} without the traces that are read, so their answers are decoded again" if untraced else ""
+    show(f"{len(entries)} points, {states.count(COMPLETE)} complete{again}; {sum(count or 0 for count in counts)} "
+         f"prompts in all{whole}", soft_wrap=True)
     if costs := _costs(entries):
         _show_hours(costs, show, parallel)
-    if time := cpu_time(cells):
-        show(f"time of one core, at most: {minutes(time.answers)} min for the answers, which all cores share, "
-             f"and {minutes(time.clock) if time.clock else 0} min for the timed pass, which runs alone; if "
-             "each answer has max_new_tokens", soft_wrap=True)
+    missing = [cell for cell, state in zip(cells, states, strict=True) if state != COMPLETE]
+    if missing and (time := cpu_time(missing)):
+        show(f"time of one core for what is missing, at most: {minutes(time.answers)} min for the answers, which all "
+             f"cores share, and {minutes(time.clock) if time.clock else 0} min for the timed pass, which runs alone; "
+             "if each answer has max_new_tokens", soft_wrap=True)
     held = [(found.memory.total, found.cell) for found in entries if found.memory is not None]
     if held:
         total, cell = max(held, key=lambda entry: entry[0])
         show(f"memory: {size(total)} at most ({cell.pair.name} {cell.label})")
     if len({cell.pair.name for cell in cells}) > 1:
-        _show_pairs(entries, complete, show)
+        _show_pairs(entries, states, show)
 
 
 def _costs(entries: Sequence[DryRunEntry]) -> list[Priced]:
@@ -79,15 +83,16 @@ def _rotations(costs: Sequence[Priced]) -> dict[Hashable, list[Priced]]:
     return found
 
 
-def _show_pairs(entries: Sequence[DryRunEntry], complete: Sequence[bool], show: Callable[..., None]) -> None:
+def _show_pairs(entries: Sequence[DryRunEntry], states: Sequence[str], show: Callable[..., None]) -> None:
     """A line for each pair."""
     table = Table("pair", "points", "complete", "memory", "GPUs a task", "GPU hours",
                   title="by pair; verbose=true lists every point", title_justify="left")
     for name in dict.fromkeys(found.cell.pair.name for found in entries):
-        own = [(found, done) for found, done in zip(entries, complete, strict=True) if found.cell.pair.name == name]
+        own = [(found, state) for found, state in zip(entries, states, strict=True) if found.cell.pair.name == name]
         costs = _costs([found for found, _ in own])
         memory = max((found.memory.total for found, _ in own if found.memory is not None), default=None)
-        table.add_row(name, str(len(own)), str(sum(done for _, done in own)), "–" if memory is None else size(memory),
+        complete = sum(state == COMPLETE for _, state in own)
+        table.add_row(name, str(len(own)), str(complete), "–" if memory is None else size(memory),
                       str(max(one.gpus for _, one in costs)) if costs else "–",
                       rounded(hours(costs)) if costs else "–")
     show(table)

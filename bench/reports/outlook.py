@@ -12,6 +12,7 @@ from rich.table import Table
 from bench.dry_run.plan import config_folder, duration, show_plan
 from bench.reports.overrides import Selection
 from bench.reports.plan import plan_of
+from bench.run.session import COMPLETE
 from methods.engine.source import Source
 from results.reports.axes import pairs_of
 from results.reports.committed import committed
@@ -33,7 +34,7 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
     points = [(" / ".join(coords), cell, published_value(plan.spec, coords, "tau"))
               for plan in plans for coords, cell in plan.cells.items()]
     labels, cells, taus = zip(*points, strict=True)
-    show_plan(cells, labels, session, taus)
+    show_plan(cells, labels, session, taus, {name for plan in plans for name in plan.traced()})
     left_out = Counter(reason for plan in plans for reason in (plan.absent | plan.refused).values())
     for reason, count in left_out.items():
         session.print(f"left out: {count} point{'s' * (count > 1)}: {reason}", markup=False, soft_wrap=True)
@@ -77,7 +78,8 @@ def state(plan: Plan, session: Session) -> str:
         return reason or "nothing to run"
     if not all(Source.of(cell.pair.checkpoint(role).source).is_here for cell in cells for role in cell.roles):
         return "models not here"
-    complete = sum(session.compared(cell) is not None and session.problem(cell) is None for cell in cells)
+    traced = plan.traced()
+    complete = [session.state(cell, traced) for cell in cells].count(COMPLETE)
     known = "complete" if complete == len(cells) else f"{complete} of {len(cells)}" if complete else "not run"
     return f"{known}; {len(left_out)} left out: {reason}" if left_out else known
 
@@ -85,7 +87,8 @@ def state(plan: Plan, session: Session) -> str:
 def announce(plans: Sequence[Plan], session: Session) -> None:
     """Print how many points of these reports are missing, and what they take at most, before any is measured."""
     cells = {(cell.name, cell.n, cell.timed): cell for plan in plans for cell in plan.all_cells()}.values()
-    if missing := [cell for cell in cells if not session.is_complete(cell)]:
+    traced = {name for plan in plans for name in plan.traced()}
+    if missing := [cell for cell in cells if not session.is_complete(cell, traced)]:
         time = duration([(cell, None) for cell in missing])
         session.print(f"missing: {len(missing)} of {len(cells)} points; they take {time} of one core at most. An "
                       "interrupted run resumes", soft_wrap=True)

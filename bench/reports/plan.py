@@ -87,6 +87,10 @@ class Plan:
         """Whether the point needs no clock: it takes that of another, or is judged by τ and likelihood alone."""
         return self.is_frontier(coords) or asked_of(self.spec, coords) is not None
 
+    def traced(self) -> set[str]:
+        """Names of the cells that the report reads traces of."""
+        return {cell.name for coords, cell in self.cells.items() if self.spec.trace and not self.is_frontier(coords)}
+
     def is_frontier(self, coords: Coords) -> bool:
         return any(entry.frontier for entry in self.spec.entries(coords).values())
 

@@ -236,7 +236,8 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
         session.print(f"left out: {reason}")
     for plan in plans:
         session.logbook.group(plan.spec.name, plan.all_cells())
-    session.complete(distinct_cells(plans), traced_names(plans), shown_names(plans))
+    traced = {name for plan in plans for name in plan.traced()}
+    session.complete(distinct_cells(plans), traced, shown_names(plans))
     audit(plans, session)
     status = max((compare_meanings(plan, session) for plan in plans), default=0)
     if session.settings.judge.base_url is None:
@@ -272,12 +273,6 @@ def distinct_cells(plans: Sequence[Plan]) -> list[Cell]:
     """All cells of these reports with their repeats, each once."""
     cells = (cell for plan in plans for cell in plan.all_cells())
     return list({(cell.name, cell.n, cell.timed): cell for cell in cells}.values())
-
-
-def traced_names(plans: Sequence[Plan]) -> set[str]:
-    """Names of the cells that a report reads traces of."""
-    return {cell.name for plan in plans if plan.spec.trace for coords, cell in plan.cells.items()
-            if not plan.is_frontier(coords)}
 
 
 def shown_names(plans: Sequence[Plan]) -> set[str]:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from results.store.summary import Summary
 
 log = logging.getLogger(__name__)
+COMPLETE, UNTRACED = "complete", "not traced"
+"""States of a cell. One that is not traced is decoded again for a report that reads its traces."""
 TREE = "tree.json"
 """Beside a head: its cheapest tree, `nodes` and `beams` as in conf/pair, and where it was `measured`."""
 
@@ -148,12 +150,28 @@ class Session:
             summary = compared_summary(cell, self.store, self.folder)
         return None if summary is None else folder.shown(summary)
 
-    def is_complete(self, cell: Cell) -> bool:
-        """Whether nothing of the cell is missing; a file that cannot be read counts as missing."""
+    def is_complete(self, cell: Cell, traced: Collection[str] = ()) -> bool:
+        """Whether nothing of the cell is missing, its traces included if it is one of `traced`; a file that cannot be
+        read counts as missing."""
         try:
-            return self.folder(cell).is_complete()
+            return self.folder(cell).is_complete() and not self._lacks_traces(cell, traced)
         except StoreError:  # the pass that reads the file records why
             return False
+
+    def state(self, cell: Cell, traced: Collection[str] = ()) -> str:
+        """What the store holds of the cell: COMPLETE, UNTRACED, how many of its prompts, or nothing. `traced`: names of
+        the cells whose traces are read. Raises StoreError."""
+        folder = self.folder(cell)
+        if folder.summary() is not None and self.problem(cell) is None:
+            return UNTRACED if self._lacks_traces(cell, traced) else COMPLETE
+        done = len(folder.good_samples())
+        return f"{done} prompt{'s' if done > 1 else ''} done" if done else "nothing"
+
+    def _lacks_traces(self, cell: Cell, traced: Collection[str]) -> bool:
+        if self.settings.trace is not True and cell.name not in traced:
+            return False
+        folder = self.folder(cell)
+        return not {sample.id for sample in folder.good_samples()} <= TraceFolder(folder).covered()
 
     def problem(self, cell: Cell) -> str | None:
         """Why the cell is incomplete, in one line; None when it is complete."""

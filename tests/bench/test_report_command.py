@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from bench.config.compose import Composer, composer
+from bench.dry_run import totals
+from bench.dry_run.known import CpuTime
 from bench.reports.outlook import reachable
 from bench.reports.plan import plan_of
 from bench.reports.steps import with_files
@@ -80,6 +82,24 @@ def test_a_report_traces_what_it_decodes(command, own_conf: Path, trace: str, is
         assert TraceFolder(cell).covered() == wanted, cell.key
     monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
     assert command("report=own_table", "n=2", f"trace={trace}", flags=flags).status == 0
+
+
+def test_answers_whose_traces_are_missing_are_announced(command, own_conf: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report that reads traces decodes such answers again, so its dry run counts them as missing; others do not."""
+    spec, flags = yaml.safe_load((own_conf / "report" / "own_table.yaml").read_text()), ["-cd", str(own_conf)]
+    (own_conf / "report" / "own_traced.yaml").write_text(yaml.safe_dump(spec | {"name": "own_traced", "trace": True}))
+    assert command("report=own_table", "n=1", "trace=false", flags=flags).status == 0
+    monkeypatch.setattr(totals, "cpu_time", lambda cells: CpuTime(60 * len(cells), 0))
+    plain = command("report=own_table", "n=1", "dry_run=true", flags=flags)
+    assert "4 points, 4 complete; " in plain.out and "time of one core" not in plain.out
+    traced = command("report=own_traced", "n=1", "dry_run=true", flags=flags)
+    assert "4 points, 0 complete, 4 without the traces that are read, so their answers are decoded again" in traced.out
+    assert traced.out.count("not traced") == 4
+    assert "time of one core for what is missing, at most: 4 min for the answers" in traced.out
+    measured = command("report=own_traced", "n=1", flags=flags)
+    assert measured.status == 0 and "missing: 4 of 4 points" in measured.out
+    assert "4 points, 4 complete; " in command("report=own_traced", "n=1", "dry_run=true", flags=flags).out
 
 
 @pytest.mark.slow
