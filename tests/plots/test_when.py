@@ -1,0 +1,30 @@
+"""The map of gains over costs: what a rule is compared with at each place, from the cost model alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from plots.when import DRAFT, VERIFY, gain
+from results.metrics.cost import VERIFIED, answer_cost
+
+
+def costs(passes: float, nodes: float = VERIFIED, forwards: float = 4) -> np.ndarray:
+    """Costs of a method that needs `passes` of the target's forwards."""
+    return answer_cost(passes, nodes, forwards, DRAFT[None], VERIFY[:, None])
+
+
+def test_a_rule_is_compared_with_plain_decoding_where_drafts_do_not_pay() -> None:
+    own, lossless = costs(0.5), costs(0.6)
+    ratio, plain = gain(own, [lossless]), lossless > 1
+    assert plain.any() and not plain.all()
+    np.testing.assert_allclose(ratio[~plain], 0.6 / 0.5, rtol=1e-12)
+    np.testing.assert_allclose(ratio[plain], 1 / own[plain], rtol=1e-12)
+    assert (ratio[plain] < 0.6 / 0.5).all() and ratio.min() < 1 < ratio.max(), "faster than drafts, slower than without"
+
+
+def test_the_cheapest_lossless_setting_counts_at_each_place() -> None:
+    short, long = costs(0.7, forwards=1), costs(0.55, forwards=7)
+    ratio = gain(costs(0.5), [short, long])
+    assert ratio == pytest.approx(np.minimum(gain(costs(0.5), [short]), gain(costs(0.5), [long])))
+    assert (short < long).any() and (long < short).any()
