@@ -23,7 +23,7 @@ from results.store.reasons import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.session import Session
+    from bench.run.session import CellState, Session
 
 MOST_SHOWN = 40
 """Points that are listed one by one without verbose=true."""
@@ -56,7 +56,7 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
     entries = [replace(dry_run_entry(cell), cost=cost(cell, tau)) for cell, _, tau in once.values()]
     if len(entries) == 1:
         _show_point(entries[0], session)
-    states = ["–" if found.name is None else session.state(found.cell, traced) for found in entries]
+    states = [None if found.name is None else session.state(found.cell, traced) for found in entries]
     if len(entries) > 1:
         show_totals(entries, states, session.print, session.settings.launch.options.parallel or 1)
     if len(entries) <= MOST_SHOWN or session.settings.verbose:
@@ -64,7 +64,7 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
     show_downloads(entries, session.print)
 
 
-def _show_points(entries: Sequence[DryRunEntry], labels: Sequence[str], states: Sequence[str],
+def _show_points(entries: Sequence[DryRunEntry], labels: Sequence[str], states: Sequence[CellState | None],
                  session: Session) -> None:
     with_costs = any(found.cost for found in entries)
     titles = ["point", "folder", "in the store", "prompts", "memory", *(["GPUs", "GPU hours"] if with_costs else [])]
@@ -73,7 +73,7 @@ def _show_points(entries: Sequence[DryRunEntry], labels: Sequence[str], states: 
         name = found.name or f"unknown: {found.problem}"
         held = "–" if found.memory is None else _total(found.memory)
         costs = _cost_texts(found.cost) if with_costs else []
-        table.add_row(label, name, state, _prompts(found.cell), held, *costs)
+        table.add_row(label, name, str(state or "–"), _prompts(found.cell), held, *costs)
     session.print(table)
 
 

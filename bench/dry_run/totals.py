@@ -11,12 +11,12 @@ from rich.table import Table
 
 from bench.dry_run.downloads import Listing, listing, size
 from bench.dry_run.known import cpu_time, download, hours, known, prompts_of, shared_baseline
-from bench.run.session import COMPLETE, UNTRACED
 from methods.engine.source import Source
 
 if TYPE_CHECKING:
     from bench.dry_run.known import Priced
     from bench.dry_run.plan import DryRunEntry
+    from bench.run.session import CellState
 
 
 def minutes(seconds: float) -> int:
@@ -28,20 +28,20 @@ def rounded(number: float) -> str:
     return f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
 
 
-def show_totals(entries: Sequence[DryRunEntry], states: Sequence[str], show: Callable[..., None],
+def show_totals(entries: Sequence[DryRunEntry], states: Sequence[CellState | None], show: Callable[..., None],
                 parallel: int) -> None:
-    """Show the sums of all points, then a line for each pair. `states`: what the store holds of each point
-    (`Session.state`); `parallel`: tasks that run at once."""
+    """Show the sums of all points, then a line for each pair. `states`: what the store holds of each point,
+    None where its folder is unknown; `parallel`: tasks that run at once."""
     cells = [found.cell for found in entries]
     counts = [prompts_of(cell) for cell in cells]
     whole = "" if None not in counts else " and all those of tasks without n"
-    untraced = states.count(UNTRACED)
+    missing = [cell for cell, state in zip(cells, states, strict=True) if state is None or not state.is_complete]
+    untraced = sum(state is not None and state.is_untraced for state in states)
     again = f", {untraced} without the traces that are read, so their answers are decoded again" if untraced else ""
-    show(f"{len(entries)} points, {states.count(COMPLETE)} complete{again}; {sum(count or 0 for count in counts)} "
+    show(f"{len(entries)} points, {len(cells) - len(missing)} complete{again}; {sum(count or 0 for count in counts)} "
          f"prompts in all{whole}", soft_wrap=True)
     if costs := _costs(entries):
         _show_hours(costs, show, parallel)
-    missing = [cell for cell, state in zip(cells, states, strict=True) if state != COMPLETE]
     if missing and (time := cpu_time(missing)):
         show(f"time of one core for what is missing, at most: {minutes(time.answers)} min for the answers, which all "
              f"cores share, and {minutes(time.clock) if time.clock else 0} min for the timed pass, which runs alone; "
@@ -83,7 +83,7 @@ def _rotations(costs: Sequence[Priced]) -> dict[Hashable, list[Priced]]:
     return found
 
 
-def _show_pairs(entries: Sequence[DryRunEntry], states: Sequence[str], show: Callable[..., None]) -> None:
+def _show_pairs(entries: Sequence[DryRunEntry], states: Sequence[CellState | None], show: Callable[..., None]) -> None:
     """A line for each pair."""
     table = Table("pair", "points", "complete", "memory", "GPUs a task", "GPU hours",
                   title="by pair; verbose=true lists every point", title_justify="left")
@@ -91,7 +91,7 @@ def _show_pairs(entries: Sequence[DryRunEntry], states: Sequence[str], show: Cal
         own = [(found, state) for found, state in zip(entries, states, strict=True) if found.cell.pair.name == name]
         costs = _costs([found for found, _ in own])
         memory = max((found.memory.total for found, _ in own if found.memory is not None), default=None)
-        complete = sum(state == COMPLETE for _, state in own)
+        complete = sum(state is not None and state.is_complete for _, state in own)
         table.add_row(name, str(len(own)), str(complete), "–" if memory is None else size(memory),
                       str(max(one.gpus for _, one in costs)) if costs else "–",
                       rounded(hours(costs)) if costs else "–")

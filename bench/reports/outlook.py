@@ -12,7 +12,6 @@ from rich.table import Table
 from bench.dry_run.plan import config_folder, duration, show_plan
 from bench.reports.overrides import Selection
 from bench.reports.plan import plan_of
-from bench.run.session import COMPLETE
 from methods.engine.source import Source
 from results.reports.axes import pairs_of
 from results.reports.committed import committed
@@ -79,7 +78,7 @@ def state(plan: Plan, session: Session) -> str:
     if not all(Source.of(cell.pair.checkpoint(role).source).is_here for cell in cells for role in cell.roles):
         return "models not here"
     traced = plan.traced()
-    complete = [session.state(cell, traced) for cell in cells].count(COMPLETE)
+    complete = sum(session.state(cell, traced).is_complete for cell in cells)
     known = "complete" if complete == len(cells) else f"{complete} of {len(cells)}" if complete else "not run"
     return f"{known}; {len(left_out)} left out: {reason}" if left_out else known
 

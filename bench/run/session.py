@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,10 +40,31 @@ if TYPE_CHECKING:
     from results.store.summary import Summary
 
 log = logging.getLogger(__name__)
-COMPLETE, UNTRACED = "complete", "not traced"
-"""States of a cell. One that is not traced is decoded again for a report that reads its traces."""
 TREE = "tree.json"
 """Beside a head: its cheapest tree, `nodes` and `beams` as in conf/pair, and where it was `measured`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellState:
+    """What a store holds of a cell.
+
+    done         prompts with an answer, where some are missing
+    is_measured  nothing is missing, traces apart
+    is_untraced  traces are missing that are read, so that its answers are decoded again
+    """
+
+    done: int
+    is_measured: bool
+    is_untraced: bool
+
+    @property
+    def is_complete(self) -> bool:
+        return self.is_measured and not self.is_untraced
+
+    def __str__(self) -> str:
+        if self.is_measured:
+            return "not traced" if self.is_untraced else "complete"
+        return f"{self.done} prompt{'s' if self.done > 1 else ''} done" if self.done else "nothing"
 
 
 class Session:
@@ -158,14 +180,12 @@ class Session:
         except StoreError:  # the pass that reads the file records why
             return False
 
-    def state(self, cell: Cell, traced: Collection[str] = ()) -> str:
-        """What the store holds of the cell: COMPLETE, UNTRACED, how many of its prompts, or nothing. `traced`: names of
-        the cells whose traces are read. Raises StoreError."""
+    def state(self, cell: Cell, traced: Collection[str] = ()) -> CellState:
+        """What the store holds of the cell. `traced`: names of the cells whose traces are read. Raises StoreError."""
         folder = self.folder(cell)
-        if folder.summary() is not None and self.problem(cell) is None:
-            return UNTRACED if self._lacks_traces(cell, traced) else COMPLETE
-        done = len(folder.good_samples())
-        return f"{done} prompt{'s' if done > 1 else ''} done" if done else "nothing"
+        if folder.summary() is None or self.problem(cell) is not None:
+            return CellState(len(folder.good_samples()), is_measured=False, is_untraced=False)
+        return CellState(0, is_measured=True, is_untraced=self._lacks_traces(cell, traced))
 
     def _lacks_traces(self, cell: Cell, traced: Collection[str]) -> bool:
         if self.settings.trace is not True and cell.name not in traced:
