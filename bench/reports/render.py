@@ -16,7 +16,7 @@ from results.reports.formats import render_table
 from results.reports.opening import overview
 from results.reports.page import Item, inline_svg, write_index
 from results.reports.spec import FigureSpec, TableSpec
-from results.reports.splits import splits_of_groups, splits_of_report
+from results.reports.splits import method_names, splits_of_groups, splits_of_report
 from results.store.reasons import format_exception
 
 if TYPE_CHECKING:
@@ -62,18 +62,19 @@ def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session:
     with the answers of all cells; `opened`: whose cells it opens with, all if empty."""
     cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
     groups = groups_of(cells.values(), session.store)
-    own = {cell.name for plan in opened or plans for cell in plan.cells.values()}
+    rows = {cell.name: names[coords] for plan in opened or plans for names in [method_names(plan.spec)]
+            for coords, cell in plan.cells.items()}
     first = {plan.spec.name for plan in opened or plans}
     splits = [split for item in items if item.spec.name in first for split in splits_of_report(item.spec, item.grid)]
     return write_page(folder, items, latest_environment(opened or plans, session), groups, answers=answers,
-                      opened=groups_with(groups, own), splits=splits)
+                      opened=groups_with(groups, rows), splits=splits)
 
 
-def groups_with(groups: Sequence[Group], names: Collection[str]) -> list[Group]:
-    """The groups with these cells and their baselines alone."""
-    kept = [replace(group, cells=[cell for cell in group.cells if cell.baseline or cell.key in names])
-            for group in groups]
-    return [group for group in kept if any(cell.key in names for cell in group.cells)]
+def groups_with(groups: Sequence[Group], rows: Mapping[str, str]) -> list[Group]:
+    """The groups with these cells, name -> what their report calls them, and their baselines alone."""
+    kept = [replace(group, cells=[replace(cell, row=rows.get(cell.key, "")) for cell in group.cells
+                                  if cell.baseline or cell.key in rows]) for group in groups]
+    return [group for group in kept if any(cell.key in rows for cell in group.cells)]
 
 
 def log_items(items: Iterable[Item], session: Session, group: str | None = None) -> None:

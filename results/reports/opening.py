@@ -47,7 +47,7 @@ class Standing:
 
     @property
     def name(self) -> str:
-        return f"{self.cell.method} on {self.task}"
+        return f"{self.cell.name} on {self.task}"
 
 
 def speed(summary: Summary) -> tuple[Metric, float, Interval | None] | None:
@@ -126,7 +126,7 @@ def _fastest(groups: Sequence[Group]) -> list[str]:
     value, group, cell, summary = max(found, key=lambda one: one[0])
     interval = (speed(summary) or (None, value, None))[2]
     ends = "" if interval is None else f" [{', '.join(f'{end:.2f}' for end in interval)}]"
-    return [f"The fastest lossless method is {cell.method} on {group.task}: answers {value:.2f}×{ends} as fast as the "
+    return [f"The fastest lossless method is {cell.name} on {group.task}: answers {value:.2f}×{ends} as fast as the "
             "target alone."]
 
 

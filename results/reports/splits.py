@@ -8,10 +8,11 @@ from itertools import product
 
 from results.metrics.catalog import metric
 from results.metrics.tau_gain import MATCHED, PARTS
+from results.reports.axes import AS_GIVEN
 from results.reports.columns import Column
 from results.reports.further import first_table
 from results.reports.grid import Grid, labels_of, outcome, panels
-from results.reports.spec import ReportSpec, TableSpec
+from results.reports.spec import Coords, ReportSpec, TableSpec
 from results.reports.table import Number
 from results.reports.viewer.groups import Group
 from results.store.summary import Summary
@@ -67,9 +68,8 @@ class Split:
 def splits_of_report(spec: ReportSpec, grid: Grid) -> list[Split]:
     """A split for each place of the axes that have no part in the method."""
     shown = first_table(spec) if isinstance(spec, TableSpec) else spec
-    rows = [axis for axis in shown.axes if _is_of_method(shown, axis)]
+    rows, named = _axes_of_method(shown)
     others = tuple(axis for axis in shown.axes if axis not in rows)
-    named = [axis for axis in rows if len(rows) == 1 or len(labels_of(shown.axes[axis])) > 1]
     found = []
     for title, at in panels(shown, others):
         cells = {}
@@ -80,6 +80,19 @@ def splits_of_report(spec: ReportSpec, grid: Grid) -> list[Split]:
                 cells[", ".join(place[axis] for axis in named)] = cell
         found.append(Split.of(title or shown.title, cells))
     return [split for split in found if split is not None]
+
+
+def method_names(spec: ReportSpec) -> dict[Coords, str]:
+    """Coordinates of each point -> what the report calls its method."""
+    _, named = _axes_of_method(spec)
+    return {point.coords: ", ".join(label for axis, label in spec.labels(point.coords).items()
+                                    if axis in named and label != AS_GIVEN) for point in spec.points()}
+
+
+def _axes_of_method(spec: ReportSpec) -> tuple[list[str], list[str]]:
+    """The axes whose entries differ in the method; and of these the ones that name it."""
+    rows = [axis for axis in spec.axes if _is_of_method(spec, axis)]
+    return rows, [axis for axis in rows if len(rows) == 1 or len(labels_of(spec.axes[axis])) > 1]
 
 
 def _is_of_method(spec: ReportSpec, axis: str) -> bool:

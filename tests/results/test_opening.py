@@ -65,8 +65,11 @@ def test_a_page_without_a_comparison_opens_with_a_conclusion_too() -> None:
 
 def test_a_report_opens_with_its_own_cells_and_points_of_one_method_say_what_they_are() -> None:
     both = group(cell("mars rule.theta=0.9", 2.5), cell("mars rule.theta=0.5", 3.0), cell("arc", 1.5))
-    [own] = groups_with([both], {"mars rule.theta=0.9"})
-    assert [member.key for member in own.cells] == ["ar", "mars rule.theta=0.9"] and not groups_with([both], {"fsd"})
+    [own] = groups_with([both], {"mars rule.theta=0.9": "MARS, θ = 0.9"})
+    assert [member.key for member in own.cells] == ["ar", "mars rule.theta=0.9"]
+    assert not groups_with([both], {"fsd": ""})
+    [named] = groups_with([both], {"sps": "", "mars rule.theta=0.9": "MARS, θ = 0.9"})
+    assert ": MARS, θ = 0.9 on gsm (1.25× " in sentences([named])[0], "by the report's name for it"
     with style():
         texts = [text.get_text() for text in draw([both]).axes[0].texts]
     assert texts == ["0.9", "0.5"]

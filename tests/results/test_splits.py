@@ -12,10 +12,11 @@ from plots.gains import stacked
 from plots.overview import render_splits
 from plots.style import style
 from results.metrics.tau_gain import MATCHED
+from results.reports.axes import AS_GIVEN
 from results.reports.grid import Outcome
 from results.reports.opening import overview
 from results.reports.spec import FigureSpec, TableSpec
-from results.reports.splits import Split, splits_of_groups, splits_of_report
+from results.reports.splits import Split, method_names, splits_of_groups, splits_of_report
 from results.reports.viewer.groups import Group, Viewed
 from results.store.summary import Summary
 from tests.helpers.synthetic_cells import made_up
@@ -65,6 +66,13 @@ def test_what_is_of_the_method_tells_rows_apart() -> None:
         "rows": ["Task", "Rule", "Depth"], "values": ["tau"]})
     [split] = splits_of_report(report, grid("depth 6") | {("a", "mars", "depth 3"): Outcome.measured(gained(1, 0))})
     assert list(split.cells) == ["mars, depth 3", "mars, depth 6", "lossless, depth 6", "loss, depth 6"]
+    assert method_names(report)["b", "mars", "depth 3"] == "mars, depth 3", "without the task"
+    lossless = {"label": "best lossless", "variants": [{"label": "tree", "overrides": ["rule=lossless"]}]}
+    plain = spec("table") | {"rows": ["Task", "Rule"], "values": ["tau"], "choice": {
+        "axes": ["Setting"], "lossless": "best lossless"}}
+    plain["axes"]["Rule"].append(lossless)
+    names = method_names(TableSpec.model_validate(plain))
+    assert {names["a", "mars", AS_GIVEN], names["a", "best lossless", "tree"]} == {"mars", "best lossless, tree"}
 
 
 def test_the_table_has_five_columns_and_0_for_the_reference() -> None:

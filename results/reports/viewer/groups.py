@@ -37,6 +37,7 @@ class Viewed:
     traces    its traces, if it has any
     summary   its metrics, if it is complete
     rule      name of its rule
+    row       what the report that the page opens with calls its method
     """
 
     key: str
@@ -49,11 +50,17 @@ class Viewed:
     traces: TraceFolder | None = None
     summary: Summary | None = None
     rule: str = ""
+    row: str = ""
 
     @property
     def label(self) -> str:
         """The method's name without its settings."""
         return self.method.split(" ")[0]
+
+    @property
+    def name(self) -> str:
+        """What the report calls the method, else its settings."""
+        return self.row or self.method
 
     @property
     def answers(self) -> Answers:
