@@ -73,7 +73,7 @@ def test_a_database_that_cannot_be_written_costs_one_line(command, trackio: Any,
                                                           caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "file")
-    result = command("method=sps,pld", "tracker=trackio", f"tracker.project={project}", flags=["-m"])
+    result = command("method=sps,pld", "tracker=trackio", f"tracker.project={project}", "timed=0", flags=["-m"])
     assert result.status == 0 and [cell.summary().n for cell in result.cells] == [3, 3]
     [line] = caplog.messages
     assert "trackio: logging disabled from" in line and "all results are in the store" in line

@@ -112,7 +112,7 @@ def test_offline_runs_of_one_cell_are_uploaded_into_one(service: WandbService, t
 def test_a_broken_service_costs_one_line(command, service: WandbService, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     service.failing = ("RunResumeStatus", "Viewer", "UpsertBucket")
-    result = command("method=sps,pld", "tracker=wandb", "tracker.timeout=1", flags=["-m"])
+    result = command("method=sps,pld", "tracker=wandb", "tracker.timeout=1", "timed=0", flags=["-m"])
     assert result.status == 0 and [cell.summary().n for cell in result.cells] == [3, 3]
     [line] = caplog.messages
     assert "wandb: logging disabled from" in line and "all results are in the store" in line
