@@ -16,6 +16,7 @@ from plots.names import name_series
 from plots.render import save
 from plots.rules import looks_of
 from plots.style import INK, SOFT, Look, panel_grid, style
+from results.metrics.answer_speed import modelled_speeds
 from results.metrics.catalog import metric
 from results.metrics.metric import Metric
 from results.metrics.quality_loss import shows_loss
@@ -81,8 +82,9 @@ def _panel(ax: Axes, group: Group, looks: dict[str, Look]) -> None:
     ax.set_xlabel(metric(SPEEDS[1]).axis)
     ax.set_ylabel(LABELS.get(quality.name, quality.axis))
     best = best_lossless(group)
-    if best is not None:
-        _line(ax, _speed(best[1]), upright=True)
+    speeds = {} if best is None else modelled_speeds(best.pairs, best.settings)
+    if (value := speeds.get(SPEEDS[0])) is not None:
+        _line(ax, (value, speeds[f"{SPEEDS[0]}_ci95"]), upright=True)
     of_baseline = BASELINES.get(quality.name)
     if of_baseline is not None and (level := _point(cells[0][1], metric(of_baseline))) is not None:
         _line(ax, level, upright=False)

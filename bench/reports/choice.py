@@ -12,7 +12,7 @@ from results.metrics.answer_speed import modelled_speeds
 from results.metrics.frontier import beside_frontier
 from results.metrics.over_best import Answered, over_best
 from results.metrics.paired import by_item
-from results.metrics.selection import Chosen, choose, reported
+from results.metrics.selection import Chosen, answered, choose, reported
 from results.metrics.summary import diversity, summarise
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.axes import AS_GIVEN
@@ -123,7 +123,7 @@ class ChosenRow:
     def chosen(self) -> list[Chosen]:
         """Raises ValueError where nothing can be chosen."""
         ids = self.session.folder(next(iter(self.measured.values()))).ids
-        return choose(self.records, timing_order(ids), self.choice.prompts)
+        return choose(self.records, timing_order(ids), self.choice.prompts, self.is_lossless)
 
     @cached_property
     def row(self) -> Answered | None:
@@ -132,10 +132,11 @@ class ChosenRow:
             chosen = self.chosen if self.measured else []
         except ValueError:
             return None
-        pairs = [record for record in reported(self.records, chosen) if isinstance(record, Compared)]
-        several = len({one.setting for one in chosen}) > 1
-        return Answered(pairs, {name: one.setting for one in chosen for name in one.reported} if several else {},
-                   all(cell.is_lossless for cell in self.measured.values()))
+        return answered(self.records, chosen, self.is_lossless)
+
+    @property
+    def is_lossless(self) -> bool:
+        return all(cell.is_lossless for cell in self.measured.values())
 
     @property
     def temperature(self) -> float:

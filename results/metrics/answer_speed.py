@@ -108,9 +108,19 @@ def _token(sums: Floats) -> Floats:
 
 def answer_speedup(sums: Floats) -> Floats:
     """(Σ baseline passes · t_AR + prefills) ÷ (Σ own passes · t_cycle + prefills)."""
+    return _answer_speedup(sums, _decode(sums))
+
+
+def equal_length_speedup(sums: Floats) -> Floats:
+    """`answer_speedup` if the own answers were as long as the baseline's. Lossless methods are compared by it: their
+    answers have one distribution, so that a difference in length is chance."""
+    return _answer_speedup(sums, _decode(sums) * _column(sums, "base_tokens") / _column(sums, "tokens"))
+
+
+def _answer_speedup(sums: Floats, decode: Floats) -> Floats:
     own, base = (_column(sums, f"{arm}prefill_s") * _column(sums, "prompts") / _column(sums, "timed")
                  for arm in ("", "base_"))
-    return np.asarray((_column(sums, "base_passes") * _token(sums) + base) / (_decode(sums) + own))
+    return np.asarray((_column(sums, "base_passes") * _token(sums) + base) / (decode + own))
 
 
 def token_speedup(sums: Floats) -> Floats:
@@ -167,7 +177,7 @@ def modelled_speeds(pairs: Sequence[Compared], settings: Mapping[str, str] | Non
     return values
 
 
-def modelled_value(pairs: Sequence[Compared]) -> float | None:
-    """`answer_speedup_modelled` alone; None without a clock or a cycle."""
-    found = Priced(pairs).estimate(answer_speedup)
+def modelled_value(pairs: Sequence[Compared], statistic: Callable[[Floats], Floats]) -> float | None:
+    """One statistic alone; None without a clock or a cycle."""
+    found = Priced(pairs).estimate(statistic)
     return None if found is None else found.value

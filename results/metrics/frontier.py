@@ -9,7 +9,7 @@ that is there sooner."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,9 +55,12 @@ class _Priced:
         return np.asarray(draws @ self.plain.cycles / draws.sum(1) + (timed @ self.clock[:, 5]) / timed.sum(1) / token)
 
     def plain_is_faster(self) -> bool:
-        """Whether plain decoding costs less on all prompts."""
+        """Whether plain decoding costs less on all prompts. Both have answers of one distribution, so that a difference
+        in length is chance: the row's cycles are those of answers as long as plain decoding's."""
         draws, timed = np.ones((1, len(self.own.cycles))), np.ones((1, len(self.clock)))
-        return bool(self.plain_cost(draws, timed)[0] < self.cost(draws, timed)[0])
+        stretch = self.plain.tokens.sum() / self.own.tokens.sum()
+        level = replace(self, own=self.own._replace(cycles=self.own.cycles * stretch))
+        return bool(self.plain_cost(draws, timed)[0] < level.cost(draws, timed)[0])
 
     def _cycle(self, timed: Floats, of_timed: NDArray[np.bool_]) -> Floats:
         """Seconds of a cycle of one setting; of all its timed prompts where none was drawn."""

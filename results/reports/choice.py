@@ -16,7 +16,8 @@ TEMPERATURE = "decoding.temperature="
 class Choice(Frozen):
     """What a row chooses, on which prompts, and which row it is compared with.
 
-    The setting of a row is the one with the largest `speedup_modelled` on selection prompts, which are not reported.
+    The setting of a row is the one with the largest `answer_speedup_modelled` on selection prompts, which are not
+    reported; of a lossless row at equal length (`results.metrics.selection`).
 
     axes              axes that are chosen and not shown: draft length, tree, threshold.
     prompts           prompts that select, spread evenly over the cell's; the others are reported. None: each half

@@ -9,17 +9,20 @@ from typing import Any
 
 from markupsafe import Markup
 
+from results.metrics.answer_speed import modelled_speeds
 from results.metrics.catalog import metric
 from results.metrics.gain import verdicts
 from results.metrics.metric import Metric
 from results.metrics.non_inferiority import MARGIN, Verdict
 from results.metrics.over_best import Answered, answers_over_best
+from results.metrics.selection import answered, choose
 from results.reports.conditions import machine
 from results.reports.formats import TEMPLATES
 from results.reports.splits import COLUMNS, Split
 from results.reports.viewer.groups import Group, Viewed
 from results.store.compared import Compared, compare
 from results.store.summary import Interval, Summary
+from results.store.timed import timing_order
 
 SPEEDS = ("answer_speedup_modelled", "answer_speedup")
 """How much sooner an answer is complete: over all prompts, else on the timed ones alone."""
@@ -30,18 +33,18 @@ NAMED = 4
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A measured cell beside the best lossless one on the same prompts: that whose answers are complete soonest.
+    """A measured cell beside the best lossless answers to the same prompts (`best_lossless`).
 
     cell     the cell
     summary  its metrics, `answers_over_best` among them
-    best     the metrics of the lossless one
+    best     the speeds of the lossless answers (`modelled_speeds`)
     task     name of the task
     gain     the verdict on it, by the rule of every table; None where nothing can judge
     """
 
     cell: Viewed
     summary: Summary
-    best: Summary
+    best: Mapping[str, Any]
     task: str
     gain: Verdict | None = None
 
@@ -63,11 +66,19 @@ def measured(group: Group) -> list[tuple[Viewed, Summary]]:
     return [(cell, cell.summary) for cell in group.cells if cell.summary is not None]
 
 
-def best_lossless(group: Group) -> tuple[Viewed, Summary] | None:
-    """The lossless cell with the greatest speed per answer; None where none was timed."""
-    timed = [(found[1], cell, summary) for cell, summary in measured(group)
-             if cell.lossless and (found := speed(summary))]
-    return max(timed, key=lambda speed: speed[0])[1:] if timed else None
+def best_lossless(group: Group) -> Answered | None:
+    """The lossless answers that others are compared with, chosen as the rows of tables choose: each half of the
+    prompts from the drafting cell that is fastest on the other half. Plain decoding's where no other lossless cell was
+    timed; None where no prompt of either half was."""
+    timed = [cell for cell, summary in measured(group) if cell.lossless and speed(summary) is not None]
+    cells = [cell for cell in timed if not cell.baseline] or timed
+    rows = {cell.key: row_of(group, cell).pairs for cell in cells}
+    try:
+        chosen = choose(rows, timing_order(group.ids), lossless=True) if rows else []
+    except ValueError:  # a single prompt, or one timed: nothing can be selected, nor decided
+        return None
+    best = answered(rows, chosen, lossless=True)
+    return best if best.pairs else None
 
 
 def standings(groups: Sequence[Group]) -> list[Standing]:
@@ -77,11 +88,11 @@ def standings(groups: Sequence[Group]) -> list[Standing]:
         found = best_lossless(group)
         if found is None:
             continue
-        best, mine = row_of(group, found[0]), []
+        speeds, mine = modelled_speeds(found.pairs, found.settings), []
         for cell, summary in measured(group):
             if not cell.lossless and speed(summary) is not None:
-                over = answers_over_best(row_of(group, cell), best, MARGIN)
-                mine.append(Standing(cell, summary.with_values(**over), found[1], group.task))
+                over = answers_over_best(row_of(group, cell), found, MARGIN)
+                mine.append(Standing(cell, summary.with_values(**over), speeds, group.task))
         decided = verdicts({one.cell.key: one.summary.over_best_tests for one in mine if one.summary.over_best_tests})
         known += [replace(one, gain=decided.get(one.cell.key)) for one in mine]
     return sorted(known, key=lambda one: -_value(one.summary))
@@ -106,8 +117,7 @@ def sentences(groups: Sequence[Group]) -> list[str]:
     of: dict[str, list[Standing]] = {}
     for one in rows:
         of.setdefault("" if one.gain is None else one.gain.kind, []).append(one)
-    longer = [one for one in rows if one not in of.get("gain", []) and _is_above(_per_token(one.summary),
-                                                                                 _per_token(one.best))
+    longer = [one for one in rows if one not in of.get("gain", []) and _is_faster_by_token(one)
               and (one.summary.length_ratio_ci95 or (0, 0))[0] > 1]
     greedier = [one for one in rows if _is_greedier(one.summary)]
     return [text for text in (_ahead(of.get("gain", []), len(rows)), _priced(of.get("gain at a price", [])),
@@ -117,10 +127,10 @@ def sentences(groups: Sequence[Group]) -> list[str]:
 
 def _fastest(groups: Sequence[Group]) -> list[str]:
     """The lossless cell whose answers are complete soonest beside the target alone."""
-    drafting = [replace(group, cells=[cell for cell in group.cells if not cell.baseline]) for group in groups]
-    found = [(_value(best[1]), group, *best) for group in drafting if (best := best_lossless(group)) is not None]
+    timed = [(_value(summary), group, cell, summary) for group in groups for cell, summary in measured(group)
+             if not cell.baseline and speed(summary) is not None]
+    found = [one for one in timed if one[2].lossless]
     if not found:
-        timed = any(speed(summary) is not None for group in drafting for _, summary in measured(group))
         return ["No lossless method was timed beside these cells, so none can be shown to be a gain: add rule=lossless."
                 ] if timed else []
     value, group, cell, summary = max(found, key=lambda one: one[0])
@@ -135,16 +145,10 @@ def _value(summary: Summary) -> float:
     return 0.0 if found is None else found[1]
 
 
-def _is_above(own: tuple[Metric, float, Interval | None] | None,
-              best: tuple[Metric, float, Interval | None] | None) -> bool:
-    """Whether the interval of one number lies above that of another."""
-    if own is None or best is None or own[2] is None:
-        return False
-    return own[2][0] > (best[1] if best[2] is None else best[2][1])
-
-
-def _per_token(summary: Summary) -> tuple[Metric, float, Interval | None] | None:
-    return None if summary.speedup is None else (metric("speedup"), summary.speedup, summary.speedup_ci95)
+def _is_faster_by_token(one: Standing) -> bool:
+    """Whether the interval of the speed by the token lies above that of the best lossless answers."""
+    own, best = one.summary.speedup_modelled_ci95, one.best["speedup_modelled_ci95"]
+    return own is not None and best is not None and own[0] > best[1]
 
 
 def _is_greedier(summary: Summary) -> bool:

@@ -80,6 +80,18 @@ def test_plain_decoding_is_the_frontier_where_it_is_faster() -> None:
     assert slower["frontier_tau"] == pytest.approx(0, abs=1e-9), "τ is compared with lossless speculation"
 
 
+def test_a_chance_in_length_does_not_make_plain_decoding_the_frontier() -> None:
+    """The lossless row at T = 0 commits six tokens a cycle of five tokens' time, so that it is faster than plain
+    decoding, but its answers happened to be half as long again."""
+    rows = frontier(cycle=5.0)
+    longer = [replace(pair, sample=replace(pair.sample, output_ids=[0] * 90, committed=[6] * 15, nll=0.0))
+              for pair in rows[0.0].pairs]
+    rows[0.0] = Answered([pair if pair.timed is None else replace(pair, timed=replace(
+        pair.timed, own=TimedRun(90, 15, 0.0, 0.075))) for pair in longer])
+    found = beside_frontier(row(5.0, 0.0, 1.0, cycle=4.0), rows, rows[1.0])
+    assert found["frontier_answer"] == pytest.approx(75 / 48), "15 cycles of five: what its answers did cost"
+
+
 def test_off_the_curve_there_is_no_comparison() -> None:
     rows = frontier()
     found = beside_frontier(row(10.0, 1.6, 1.0), rows, rows[1.0])

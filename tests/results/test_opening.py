@@ -15,7 +15,7 @@ from results.metrics.gain import verdicts
 from results.metrics.non_inferiority import MARGIN
 from results.metrics.over_best import over_best
 from results.metrics.summary import summarise
-from results.reports.opening import overview, row_of, sentences, standings
+from results.reports.opening import best_lossless, overview, row_of, sentences, standings
 from results.reports.viewer.groups import Group, Viewed
 from tests.helpers.synthetic_cells import compared, sample
 
@@ -89,6 +89,19 @@ def test_the_verdict_is_that_of_the_tables() -> None:
     assert kinds == ["gain", "gain at a price", "no gain"]
 
 
+def test_the_best_lossless_answers_are_those_of_the_tables() -> None:
+    """Each half of the prompts is of the cell that was fastest on the other half; plain decoding only where no other
+    lossless cell is timed."""
+    fast, slow = cell("fast", 2.2, lossless=True), cell("slow", 1.2, lossless=True)
+    best = best_lossless(group(fast, slow, cell("mars", 9.0)))
+    assert best is not None and best.lossless and len(best.pairs) == N
+    assert [pair.sample for pair in best.pairs] == sorted(fast.samples, key=lambda one: one.id)
+    assert all(pair.timed.own.decode_s == pytest.approx(1 / 2.2) for pair in best.pairs)
+    alone = best_lossless(replace(group(), cells=group().cells[:1]))
+    assert alone is not None and all(pair.timed.own.decode_s == 1.0 for pair in alone.pairs)
+    assert best_lossless(replace(group(), cells=[replace(one, summary=None) for one in group().cells])) is None
+
+
 def test_a_gain_at_a_price_is_no_gain() -> None:
     none, priced = sentences([group(cell("mars", 2.5, right=20))])
     assert none.startswith("None of 1 relaxed cell is shown")
@@ -97,7 +110,8 @@ def test_a_gain_at_a_price_is_no_gain() -> None:
 
 
 @pytest.mark.parametrize(("values", "wanted"), [
-    ({"speedup": 3.0, "speedup_ci95": (2.9, 3.1), "length_ratio": 1.4, "length_ratio_ci95": (1.2, 1.6)},
+    ({"speedup_modelled": 3.0, "speedup_modelled_ci95": (2.9, 3.1), "length_ratio": 1.4,
+      "length_ratio_ci95": (1.2, 1.6)},
      "Faster by the token, but longer answers use up the gain: mars on gsm (length 1.40×)."),
     ({"tau_gain": 0.5, "tau_gain_ci95": (0.3, 0.7), "tau_gain_greedier": 0.4,
       "tau_gain_greedier_ci95": (0.3, 0.5), "tau_gain_relaxed": 0.1, "tau_gain_relaxed_ci95": (0.0, 0.2),

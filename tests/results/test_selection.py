@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.metrics.answer_speed import modelled_speeds
+from results.metrics.answer_speed import answer_speedup, equal_length_speedup, modelled_speeds, modelled_value
 from results.metrics.over_best import Answered, over_best
 from results.metrics.selection import choose, reported
 from results.metrics.summary import summarise
@@ -61,6 +61,17 @@ def test_reported_prompts_have_no_say(scale: list[float], prompts: int | None) -
         changed = {name: scaled(pairs, set(one.reported)) for name, pairs in cells.items()}
         assert choose(changed, IDS, prompts)[number].setting == one.setting
         assert one.selection + len(one.reported) == len(IDS)
+
+
+def test_lengths_of_lossless_answers_have_no_say() -> None:
+    """Both settings commit four tokens a cycle; B's cycles are cheaper, but its answers happened to be twice as long.
+    A relaxed rule that writes longer answers is slower for it; of lossless settings the length is chance."""
+    cells = {"A": cell(4, 0.10, passes=10), "B": cell(4, 0.09, passes=20)}
+    assert {one.setting for one in choose(cells, IDS)} == {"A"}
+    assert {one.setting for one in choose(cells, IDS, lossless=True)} == {"B"}
+    assert modelled_value(cells["A"], equal_length_speedup) == pytest.approx(modelled_value(cells["A"], answer_speedup))
+    assert modelled_value(cells["B"], equal_length_speedup) == pytest.approx(
+        (4.0 + 0.5) / (0.09 * 20 * 41 / 81 + 0.5)), "by hand: 81 tokens beside 41"
 
 
 def test_samples_of_an_item_stay_together() -> None:
