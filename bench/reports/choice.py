@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from results.reports.grid import Grid
     from results.reports.spec import Coords, TableSpec
     from results.store.sample import FailedSample
+    from results.store.timed import Timed
 
 
 def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcome]:
@@ -80,8 +81,9 @@ def reference(spec: TableSpec, coords: Coords, label: str) -> Coords:
                  for axis, own in zip(axes, coords, strict=True))
 
 
-def _is_timed(records: Sequence[Compared | FailedSample]) -> bool:
-    return any(isinstance(one, Compared) and one.timed is not None for one in records)
+def _clock(records: Sequence[Compared | FailedSample]) -> dict[str, Timed]:
+    """The timed prompts by their ids."""
+    return {one.id: one.timed for one in records if isinstance(one, Compared) and one.timed is not None}
 
 
 @dataclass
@@ -91,7 +93,8 @@ class ChosenRow:
     settings   setting in words -> coordinates of its point.
     cells      coordinates -> cell, of all points of the report.
     grid       the outcomes of all points.
-    clock      the row whose settings lend their clock to untimed settings of the same names; None: the own clock.
+    clock      the row whose settings lend their clock to those settings of the same names that have fewer timed
+               prompts: another report may have timed some; None: the own clock.
     """
 
     spec: TableSpec
@@ -113,10 +116,9 @@ class ChosenRow:
         records = {name: self.session.folder(cell).compared() for name, cell in self.measured.items()}
         if self.clock is None:
             return records
-        lent = {name: {one.id: one.timed for one in held if isinstance(one, Compared)}
-                for name, held in self.clock.records.items()}
-        return {name: held if _is_timed(held) else [
-            replace(one, timed=lent.get(name, {}).get(one.id)) if isinstance(one, Compared) else one for one in held]
+        lent = {name: _clock(held) for name, held in self.clock.records.items()}
+        return {name: held if len(_clock(held)) >= len(lent.get(name, {})) else [
+            replace(one, timed=lent[name].get(one.id)) if isinstance(one, Compared) else one for one in held]
             for name, held in records.items()}
 
     @cached_property

@@ -99,6 +99,7 @@ class Plan:
         without those of the settings."""
         measured = {coords: outcome(cell, session, self.spec, asked_of(self.spec, coords))
                     for coords, cell in self.cells.items()}
+        measured = {coords: held.untimed() if self.is_frontier(coords) else held for coords, held in measured.items()}
         if models_of(self.spec):
             names = {cell.name: " / ".join(coords) for coords, cell in self.cells.items()}
             measured = {coords: replace(held, agreement=named(agreement_of(self.cells[coords], session), names))

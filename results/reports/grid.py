@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Literal
 
@@ -53,6 +53,10 @@ class Outcome:
     @classmethod
     def missing(cls, reason: str = "not run yet") -> Outcome:
         return cls("missing", None, reason)
+
+    def untimed(self) -> Outcome:
+        """Without the sessions of timed prompts, of which nothing is shown."""
+        return self if self.conditions is None else replace(self, conditions=replace(self.conditions, sessions=()))
 
 
 Grid = Mapping[Coords, Outcome]
