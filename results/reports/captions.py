@@ -62,7 +62,8 @@ def selection(choice: Choice) -> str:
     """How rows selected their setting."""
     which = ("one half of the prompts and reported on the other, both ways" if choice.prompts is None else
              f"{choice.prompts} prompts that are not reported")
-    return f"each row's setting is selected on {which}, by the modelled speed of its answers"
+    return (f"each row's setting is selected on {which}, by the modelled speed of its answers, at equal length where "
+            "the row is lossless")
 
 
 def methods(spec: TableSpec, grid: Grid) -> str:
