@@ -36,8 +36,8 @@ def draw(when: When, spec: FigureSpec, grid: Grid) -> Figure:
         ax.set(xscale="log", xlabel="draft forward ÷ target forward", ylabel=f"verifying {VERIFIED} tokens ÷ 1")
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.grid(False)
-        own = _costs(summary(spec, grid, {**at, when.series: rule}))
-        lossless = [_costs(summary(spec, grid, {**at, when.series: label})) for label in when.lossless]
+        own = costs(summary(spec, grid, {**at, when.series: rule}), lossless=False)
+        lossless = [costs(summary(spec, grid, {**at, when.series: label}), lossless=True) for label in when.lossless]
         known = [cost for cost in lossless if cost is not None]
         if own is None or not known:
             continue
@@ -73,8 +73,11 @@ def places_of(machines: Sequence[Machine]) -> dict[tuple[float, float], str]:
     return {place: ", ".join(numbers) for place, numbers in places.items()}
 
 
-def _costs(cell: Summary | None) -> NDArray[np.float64] | None:
-    """Seconds of an answer ÷ those of plain decoding, [VERIFY, DRAFT]; None where the cell was not measured."""
-    if cell is None or cell.pass_ratio is None or cell.nodes_per_cycle is None or cell.forwards_per_cycle is None:
+def costs(cell: Summary | None, lossless: bool) -> NDArray[np.float64] | None:
+    """Seconds of an answer ÷ those of plain decoding, [VERIFY, DRAFT]; None where the cell was not measured. A lossless
+    method's answers are as long as those of plain decoding, up to chance, which is taken off."""
+    if (cell is None or cell.pass_ratio is None or cell.length_ratio is None or cell.nodes_per_cycle is None
+            or cell.forwards_per_cycle is None):
         return None
-    return answer_cost(1 / cell.pass_ratio, cell.nodes_per_cycle, cell.forwards_per_cycle, DRAFT[None], VERIFY[:, None])
+    passes = 1 / cell.pass_ratio / (cell.length_ratio if lossless else 1)
+    return answer_cost(passes, cell.nodes_per_cycle, cell.forwards_per_cycle, DRAFT[None], VERIFY[:, None])

@@ -262,7 +262,7 @@ class When(_Figure):
     machines: tuple[Machine, ...] = ()
 
     def metrics(self) -> list[str]:
-        return ["pass_ratio", "nodes_per_cycle", "forwards_per_cycle"]
+        return ["pass_ratio", "length_ratio", "nodes_per_cycle", "forwards_per_cycle"]
 
     @property
     def intervals(self) -> bool:

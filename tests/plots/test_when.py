@@ -5,17 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from plots.when import DRAFT, VERIFY, gain
+from plots.when import DRAFT, VERIFY, costs, gain
 from results.metrics.cost import VERIFIED, answer_cost
+from tests.helpers.synthetic_cells import made_up
 
 
-def costs(passes: float, nodes: float = VERIFIED, forwards: float = 4) -> np.ndarray:
+def needing(passes: float, nodes: float = VERIFIED, forwards: float = 4) -> np.ndarray:
     """Costs of a method that needs `passes` of the target's forwards."""
     return answer_cost(passes, nodes, forwards, DRAFT[None], VERIFY[:, None])
 
 
+def test_a_chance_in_length_is_taken_off_a_lossless_setting_alone() -> None:
+    """Half of plain decoding's passes in answers a quarter longer: 0.4 in answers as long as plain decoding's."""
+    cell = made_up().summary.with_values(pass_ratio=2.0, length_ratio=1.25, nodes_per_cycle=VERIFIED,
+                                         forwards_per_cycle=4)
+    np.testing.assert_allclose(costs(cell, lossless=False), needing(0.5), rtol=1e-12)
+    np.testing.assert_allclose(costs(cell, lossless=True), needing(0.4), rtol=1e-12)
+    assert costs(None, lossless=True) is None
+
+
 def test_a_rule_is_compared_with_plain_decoding_where_drafts_do_not_pay() -> None:
-    own, lossless = costs(0.5), costs(0.6)
+    own, lossless = needing(0.5), needing(0.6)
     ratio, plain = gain(own, [lossless]), lossless > 1
     assert plain.any() and not plain.all()
     np.testing.assert_allclose(ratio[~plain], 0.6 / 0.5, rtol=1e-12)
@@ -24,7 +34,7 @@ def test_a_rule_is_compared_with_plain_decoding_where_drafts_do_not_pay() -> Non
 
 
 def test_the_cheapest_lossless_setting_counts_at_each_place() -> None:
-    short, long = costs(0.7, forwards=1), costs(0.55, forwards=7)
-    ratio = gain(costs(0.5), [short, long])
-    assert ratio == pytest.approx(np.minimum(gain(costs(0.5), [short]), gain(costs(0.5), [long])))
+    short, long = needing(0.7, forwards=1), needing(0.55, forwards=7)
+    ratio = gain(needing(0.5), [short, long])
+    assert ratio == pytest.approx(np.minimum(gain(needing(0.5), [short]), gain(needing(0.5), [long])))
     assert (short < long).any() and (long < short).any()
