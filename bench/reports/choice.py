@@ -125,7 +125,7 @@ class ChosenRow:
     def chosen(self) -> list[Chosen]:
         """Raises ValueError where nothing can be chosen."""
         ids = self.session.folder(next(iter(self.measured.values()))).ids
-        return choose(self.records, timing_order(ids), self.choice.prompts, self.is_lossless)
+        return choose(self.records, timing_order(ids), self.choice.prompts, lossless=self.is_lossless)
 
     @cached_property
     def row(self) -> Answered | None:

@@ -177,7 +177,8 @@ def modelled_speeds(pairs: Sequence[Compared], settings: Mapping[str, str] | Non
     return values
 
 
-def modelled_value(pairs: Sequence[Compared], statistic: Callable[[Floats], Floats]) -> float | None:
-    """One statistic alone; None without a clock or a cycle."""
-    found = Priced(pairs).estimate(statistic)
+def modelled_value(pairs: Sequence[Compared], statistic: Callable[[Floats], Floats],
+                   settings: Mapping[str, str] | None = None) -> float | None:
+    """One statistic alone; None without a clock or a cycle. `settings`: as `Priced` has them."""
+    found = Priced(pairs, settings).estimate(statistic)
     return None if found is None else found.value

@@ -9,12 +9,13 @@ that is there sooner."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from results.metrics.answer_speed import equal_length_speedup, modelled_value
 from results.metrics.curve import OFF_CURVE, Counts, Floats, curve_of, interval, monotone, pooled, resamples
 from results.metrics.intervals import SEED
 from results.metrics.over_best import Answered
@@ -54,14 +55,6 @@ class _Priced:
         token = (timed @ self.clock[:, 3]) / (timed @ self.clock[:, 4])
         return np.asarray(draws @ self.plain.cycles / draws.sum(1) + (timed @ self.clock[:, 5]) / timed.sum(1) / token)
 
-    def plain_is_faster(self) -> bool:
-        """Whether plain decoding costs less on all prompts. Both have answers of one distribution, so that a difference
-        in length is chance: the row's cycles are those of answers as long as plain decoding's."""
-        draws, timed = np.ones((1, len(self.own.cycles))), np.ones((1, len(self.clock)))
-        stretch = self.plain.tokens.sum() / self.own.tokens.sum()
-        level = replace(self, own=self.own._replace(cycles=self.own.cycles * stretch))
-        return bool(self.plain_cost(draws, timed)[0] < level.cost(draws, timed)[0])
-
     def _cycle(self, timed: Floats, of_timed: NDArray[np.bool_]) -> Floats:
         """Seconds of a cycle of one setting; of all its timed prompts where none was drawn."""
         seconds, cycles = self.clock[:, 0] * of_timed, self.clock[:, 1] * of_timed
@@ -94,7 +87,7 @@ def beside_frontier(own: Answered, frontier: Mapping[float, Answered], asked: An
     priced = {name: _priced(row, ids, [clocks[name][one] for one in timed]) for name, row in rows.items()}
     if any(not of_timed.any() for one in priced.values() for of_prompts, of_timed in one.kinds if of_prompts.any()):
         return {}
-    plain = {t: priced[t].plain_is_faster() for t in sorted(frontier)}
+    plain = {t: _plain_is_faster(row) for t, row in sorted(frontier.items())}
     rng = np.random.default_rng(SEED + 1)
     found: dict[str, list[Floats]] = {}
     left: dict[str, list[Floats]] = {}
@@ -106,6 +99,11 @@ def beside_frontier(own: Answered, frontier: Mapping[float, Answered], asked: An
             for name, one in given.items():
                 known.setdefault(name, []).append(one)
     return _stated(found, left, min(len(ids), len(timed)))
+
+
+def _plain_is_faster(row: Answered) -> bool:
+    speed = modelled_value(row.pairs, equal_length_speedup, row.settings)
+    return speed is not None and speed < 1
 
 
 def _priced(row: Answered, ids: Sequence[str], clocks: Sequence[Timed]) -> _Priced:
