@@ -15,8 +15,8 @@ FILES = {
     "methods/decode.py": "import tasks.base\n",
     "tasks/base.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import methods.decode\n",
     "results/store/cells.py": "from ..metrics.summary import Summary\n",
-    "results/metrics/summary.py": "class Summary:\n    pass\n" + "# a line\n" * 299,
-    "plots/words.py": "WORDS = (\n" + "    'word',\n" * 300 + ")\n",
+    "results/metrics/summary.py": "class Summary:\n    pass\n" + "# a line\n" * 449,
+    "plots/words.py": "WORDS = (\n" + "    'word',\n" * 450 + ")\n",
     "plots/long.py": "def long():\n" + "    pass\n" * 50,
 }
 
@@ -35,20 +35,14 @@ CHECKOUT = structure.check()
 
 @pytest.mark.parametrize("title", CHECKOUT)
 def test_the_checkout_keeps_the_limit(title: str) -> None:
-    limit, counted = CHECKOUT[title]
-    assert len(counted) <= limit, counted
+    assert CHECKOUT[title] == []
 
 
 def test_each_breach_is_found(broken: Path) -> None:
     project = structure.Project.read(broken)
-    assert structure.long_files(project) == ["results/metrics/summary.py: 301 lines"]
-    assert structure.excepted_data(project) == ["plots/words.py: 302 lines"]
+    assert structure.long_files(project) == ["results/metrics/summary.py: 451 lines"]
+    assert structure.excepted_data(project) == ["plots/words.py: 452 lines"]
     assert structure.long_functions(project) == ["plots/long.py:1 long: 51 lines"]
-    assert structure.bench_entries(broken) == ["config", "run", "speed.py"]
-    assert sorted(structure.room_pairs(project)) == [
-        "bench/config/cell.py -> bench/run/timed_pass/rotate.py",
-        "bench/run/timed_pass/rotate.py -> bench/config/cell.py",
-        "bench/run/timed_pass/rotate.py -> bench/speed.py", "bench/speed.py -> bench/config/cell.py"]
     assert sorted(structure.upward(project)) == [
         "bench/config/cell.py:2 imports bench/run/timed_pass/rotate.py: bench/run is above bench/config",
         "bench/run/timed_pass/rotate.py:2 imports bench/speed.py: bench/commands is above bench/run",
