@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from tasks.base import Score
 from tasks.sandbox.run import Job
+from tasks.scorers.extract import longest_program
 from tasks.scorers.programs import Programs
 
 # The "plus" tests compare arrays with numpy, of which they use little, and the sandbox provides no packages.
@@ -53,11 +54,12 @@ class Code(Programs):
 
 def solution(text: str, prompt: str | None, entry_point: str | None) -> str:
     """Extract the entry point and its dependencies from an answer; a bare body is appended to the prompt."""
-    from evalplus.sanitize import sanitize
+    from evalplus import sanitize as evalplus
 
+    evalplus.code_extract = longest_program  # its own takes cubic time and has no limit
     if prompt is not None and entry_point is not None and not re.search(rf"\bdef\s+{re.escape(entry_point)}\b", text):
         text = prompt + _indented(_unfenced(text))
-    return sanitize(text, entry_point)
+    return str(evalplus.sanitize(text, entry_point))
 
 
 def tests(reference: Mapping[str, Any]) -> str:
