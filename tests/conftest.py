@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -18,6 +19,15 @@ from tasks.mini.phrase import plain
 pytest_plugins = ("tests.helpers.ci",)
 torch.set_num_threads(1)
 VOCAB = 320
+
+
+@pytest.fixture(scope="session", autouse=True)
+def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The tests of this process, and the processes that they start, have a lock of their own in place of the machine's:
+    they neither wait for what is measured beside them nor disturb it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEEWAY_LOCK", str(tmp_path_factory.mktemp("machine") / "lock"))
+        yield
 
 
 @pytest.fixture(scope="session")

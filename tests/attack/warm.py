@@ -42,9 +42,8 @@ def warm_up() -> None:
     for module in pkgutil.walk_packages(bench.__path__, "bench."):
         if not module.name.endswith("__main__") and not module.name.startswith("bench.run.vllm."):  # of another process
             import_module(module.name)
-    from bench.run.timed_pass import machine_lock as machine
 
-    machine.LOCK = Path(tempfile.gettempdir()) / "leeway.lock"  # no trial need be alone on the machine
+    os.environ["LEEWAY_LOCK"] = f"{tempfile.gettempdir()}/leeway.lock"  # no trial need be alone on the machine
 
 
 @dataclass(frozen=True, slots=True)

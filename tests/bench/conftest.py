@@ -12,7 +12,6 @@ from huggingface_hub.errors import DryRunError
 from bench.__main__ import main
 from bench.dry_run.downloads import listing
 from bench.dry_run.plan import config_folder
-from bench.run.timed_pass import machine_lock as machine
 from bench.run.timed_pass import stalls
 from methods.engine import roofline
 from results.store.cells import CellFolder, Store
@@ -56,9 +55,8 @@ def pair(pair_folder: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def machine_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that run beside each other need not wait until they are alone on the machine, and stall each other."""
-    monkeypatch.setattr(machine, "LOCK", tmp_path / "machine.lock")
+def no_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that run beside each other stall each other."""
     monkeypatch.setattr(stalls, "MOST_IDLE", 1.0)
 
 

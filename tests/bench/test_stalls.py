@@ -13,7 +13,7 @@ from bench.run.timed_pass.stalls import REPEATS, SHARE, Reading, StallWatch
 
 
 @pytest.fixture(autouse=True)
-def judged(machine_lock: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def judged(no_stalls: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests must not depend on how busy the machine is; these have a clock of their own."""
     monkeypatch.setattr(stalls, "MOST_IDLE", 0.1)
 

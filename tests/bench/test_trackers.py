@@ -72,15 +72,6 @@ def test_nothing_is_logged_while_something_is_timed(command, monkeypatch: pytest
     assert len(looks) > 3 and not any(looks)
 
 
-def test_the_machine_is_timing_only_while_it_is_held_alone() -> None:
-    assert not machine.is_timing()
-    with machine.decoding():
-        assert not machine.is_timing()
-    with machine.alone():
-        assert machine.is_timing()
-    assert not machine.is_timing()
-
-
 def test_row_of_a_prompt() -> None:
     own = sample("a", [1] * 9, committed=[3, 5], accepted=[2, 4])
     measured = compared(own, sample("a", [1] * 8), decode_s=2.0, base_decode_s=4.0)

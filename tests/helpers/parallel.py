@@ -27,12 +27,11 @@ def started(overrides: Sequence[str], folder: Path, *, torchrun: int = 0) -> sub
     """A command on its own store, by `torchrun` in so many processes."""
     folder.mkdir(exist_ok=True)
     launcher = (*TORCHRUN, str(torchrun)) if torchrun else ()
-    module = ("-m", "tests.helpers.own_machine", str(folder / "lock"))
     return subprocess.Popen(
-        [sys.executable, *launcher, *module, *overrides, f"store.dir={folder / 'store'}",
+        [sys.executable, *launcher, "-m", "bench", *overrides, f"store.dir={folder / 'store'}",
          f"output.dir={folder / 'out'}"],
-        cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1"}, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE)
+        cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1", "LEEWAY_LOCK": str(folder / "lock")}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def samples_of(root: Path) -> dict[Key, Sample]:

@@ -12,16 +12,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, Thread
+
+from bench.config.errors import ConfigError
 
 log = logging.getLogger(__name__)
-LOCK = Path("/tmp/leeway.lock")
-"""Of the whole machine, whoever runs Leeway on it. The kernel drops a lock when its process dies."""
+LOCK = "LEEWAY_LOCK"
+"""Names the file that processes of one machine lock; the kernel drops a lock when its process dies."""
+LONGEST_WAIT = "LEEWAY_LOCK_WAIT"
+"""Seconds to wait for the lock at most."""
+DEFAULTS = {LOCK: "/tmp/leeway.lock", LONGEST_WAIT: "86400"}
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 LOCKS = Path("/proc/locks")
 TOLD_EVERY_S = 30.0
+PATIENCE_S = 0.2
+"""Between two attempts to take the lock."""
 LONGEST_COMMAND = 200
 """Characters of another process's command that are shown."""
+
+
+class MachineBusy(RuntimeError):
+    """Another process has held the machine for longer than LEEWAY_LOCK_WAIT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,63 +53,90 @@ class Stamp:
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Hold the machine for a quality pass: others may decode too, but nobody is timed meanwhile."""
+    """Hold the machine for a quality pass: others may decode too, but nobody is timed meanwhile.
+
+    Raises MachineBusy, or ConfigError for a wrong LEEWAY_LOCK or LEEWAY_LOCK_WAIT."""
     with _held(fcntl.LOCK_SH, "is being timed; nothing else decodes meanwhile"):
         yield
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Hold the machine for a timed pass: no other pass of Leeway runs meanwhile."""
+    """Hold the machine for a timed pass: no other pass of Leeway runs meanwhile. Raises as `decoding`."""
     with _held(fcntl.LOCK_EX, "decodes; timed=0 would not wait"):
         yield
 
 
 def is_timing() -> bool:
     """Whether a timed pass holds this machine."""
-    if not LOCK.exists():
+    try:
+        file = os.open(_setting(LOCK), os.O_RDONLY)
+    except OSError:  # no pass has begun, or the pass that needs the file reports it
         return False
-    with open(LOCK) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    try:
+        return not _taken(file, fcntl.LOCK_SH)
+    finally:
+        os.close(file)
+
+
+def _setting(name: str) -> str:
+    return os.environ.get(name) or DEFAULTS[name]
+
+
+def _longest_wait() -> float:
+    given = _setting(LONGEST_WAIT)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ConfigError(f"{LONGEST_WAIT}={given}: must be a number of seconds, at least 0")
+    return seconds
 
 
 @contextmanager
 def _held(kind: int, other: str) -> Iterator[None]:
+    longest, path = _longest_wait(), _setting(LOCK)
     try:
-        file = os.open(LOCK, os.O_RDONLY)  # without O_CREAT, which /tmp refuses for another user's file
+        file = os.open(path, os.O_RDONLY)  # without O_CREAT, which /tmp refuses for another user's file
     except FileNotFoundError:
-        file = os.open(LOCK, os.O_RDONLY | os.O_CREAT, 0o644)
+        if not Path(path).parent.is_dir():
+            raise ConfigError(f"{LOCK}={path}: no such folder; give a file in a folder that exists") from None
+        file = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
     try:
-        _wait(file, kind, other)
+        _wait(file, kind, other, longest)
         yield
     finally:
         os.close(file)
 
 
-def _wait(file: int, kind: int, other: str) -> None:
-    """Take the lock; until it is there, say at once and then every `TOLD_EVERY_S` who holds it."""
+def _taken(file: int, kind: int) -> bool:
     try:
-        return fcntl.flock(file, kind | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        done = Event()
-    Thread(target=_tell, args=(file, other, done), daemon=True).start()
-    try:
-        fcntl.flock(file, kind)
-    finally:
-        done.set()
+        return False
+    return True
 
 
-def _tell(file: int, other: str, done: Event) -> None:
+def _wait(file: int, kind: int, other: str, longest: float) -> None:
+    """Take the lock; until it is there, say at once and then every `TOLD_EVERY_S` who holds it.
+
+    Raises MachineBusy after `longest` seconds."""
     began = time.monotonic()
-    while not done.is_set():
-        waited = round(time.monotonic() - began)
-        log.warning("waiting%s for %s, which %s", f" {waited} s" if waited else "",
-                    " and ".join(holders(file)) or "another process", other)
-        done.wait(TOLD_EVERY_S)
+    told = -TOLD_EVERY_S
+    while not _taken(file, kind):
+        waited = time.monotonic() - began
+        if waited >= longest:
+            raise MachineBusy(f"waited {waited:.0f} s for {_holders(file)}, which {other}; {LONGEST_WAIT}=SECONDS "
+                              f"waits longer, {LOCK}=FILE takes another lock")
+        if waited >= told + TOLD_EVERY_S:
+            log.warning("waiting%s for %s, which %s", f" {waited:.0f} s" if told >= 0 else "", _holders(file), other)
+            told = waited
+        time.sleep(min(PATIENCE_S, longest - waited))
+
+
+def _holders(file: int) -> str:
+    return " and ".join(holders(file)) or "another process"
 
 
 def holders(file: int) -> list[str]:
