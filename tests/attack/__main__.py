@@ -1,4 +1,4 @@
-"""Attack the benchmark: `python -m tests.attack [--short] [--seed N] [--share S] [PART ...]`, or `make attack`.
+"""Attack the benchmark: `python -m tests.attack [--seed N] [--share S] [PART ...]`, or `make attack`.
 
 Prints one table. With every part and its whole budget it writes docs/attack.md. Exit status 1 after a defect."""
 
@@ -18,7 +18,6 @@ QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFL
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help="names of parts; none: all")
-    parser.add_argument("--short", action="store_true", help="the form that `make test` runs")
     parser.add_argument("--seed", type=int, default=0, help="of the random choices")
     parser.add_argument("--share", type=float, default=1.0, help="of each part's budget")
     given = parser.parse_args(argv)
@@ -27,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tempfile.tempdir = folder
         from tests.attack.campaign import attack  # the environment must be set before torch is imported
 
-        return attack(given.parts, given.seed, given.share, given.short, Path(folder))
+        return attack(given.parts, given.seed, given.share, Path(folder))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ PARTS = (
 BY_NAME = {part.name: part for part in PARTS}
 
 
-def attack(names: Sequence[str], seed: int, share: float, short: bool, folder: Path) -> int:
+def attack(names: Sequence[str], seed: int, share: float, folder: Path) -> int:
     """Run the parts and print their table; write the page where all ran with their whole budget. Exit status 1 after a
     defect."""
     if unknown := [name for name in names if name not in BY_NAME]:
@@ -57,10 +57,10 @@ def attack(names: Sequence[str], seed: int, share: float, short: bool, folder: P
     for part in parts:
         budget = part.budget * share
         print(f"{part.title}: seed {seed}, at most {budget:.0f} s", flush=True)
-        tallies.append(run(part, seed, budget, folder / part.name, lambda line: print(f"  {line}", flush=True), short))
+        tallies.append(run(part, seed, budget, folder / part.name, lambda line: print(f"  {line}", flush=True)))
         print(f"  {', '.join(_outcome(tallies[-1]))} of these survived, {tallies[-1].seconds:.0f} s", flush=True)
     print(table(tallies, "simple"))
-    if not names and not short and share >= 1:
+    if not names and share >= 1:
         write_page(tallies)
     return int(any(tally.defects for tally in tallies))
 

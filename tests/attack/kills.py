@@ -15,8 +15,8 @@ from tests.attack import warm
 from tests.attack.part import Field, Trial
 from tests.attack.stores import Decoded, decoded, difference, doubled, leftovers, lines, lost
 
-KILLS, SHORT, LIMIT, GONE = 200, 20, 600.0, 120.0
-"""Kills; those of the short form; seconds that a run, and what a kill leaves of it, may take."""
+KILLS, LIMIT, GONE = 200, 600.0, 120.0
+"""Kills; seconds that a run, and what a kill leaves of it, may take."""
 RUNS = (
     ("-m method=sps,mars_sampling n=6 decoding.temperature=1 decoding.max_new_tokens=16 quality_batch=2 workers=2", 5),
     ("method=eagle3 drafter.total=8 n=6 decoding.temperature=1 decoding.max_new_tokens=16 trace=true", 3),
@@ -107,7 +107,7 @@ def launched(field: Field) -> Iterator[Trial]:
     command ends by itself."""
     names = ["local", *(["ray"] if find_spec("ray") else [])]
     runs = [Killed(f"{LAUNCHED} launch={name}", field.folder / name, real=True) for name in names]
-    for _ in range(1 if field.short else 10_000):
+    for _ in range(10_000):
         run = field.draw.choice(runs)
         if (trial := run.kill(field)) is not None:
             yield trial
@@ -116,12 +116,11 @@ def launched(field: Field) -> Iterator[Trial]:
 
 def trials(field: Field) -> Iterator[Trial]:
     """KILLS kills, a few of them of real processes, then every store is completed."""
-    runs = [(Killed(words, field.folder / str(number)), weight) for number, (words, weight) in
-            enumerate(RUNS[:1] if field.short else RUNS)]
+    runs = [(Killed(words, field.folder / str(number)), weight) for number, (words, weight) in enumerate(RUNS)]
     killed = 0
-    while killed < (SHORT if field.short else KILLS):
+    while killed < KILLS:
         [run] = field.draw.choices([run for run, _ in runs], [weight for _, weight in runs])
-        if (trial := run.kill(field, real=not field.short and killed % 50 == 49)) is not None:
+        if (trial := run.kill(field, real=killed % 50 == 49)) is not None:
             killed += 1
             yield trial
     for run, _ in runs:

@@ -20,7 +20,7 @@ def trials(field: Field) -> Iterator[Trial]:
              "arrays in arrays": _header(_text("a") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 40),
              "an array of 2^40 texts": _header(_text("a") + struct.pack("<IIQ", 9, 8, 1 << 40)),
              "an unknown type": _header(_text("a") + struct.pack("<I", 99))}
-    for number in range(4 if field.short else 10_000):
+    for number in range(10_000):
         file = field.folder / "model.gguf"
         if number < len(heads):
             name, content = list(heads.items())[number]

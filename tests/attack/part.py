@@ -23,12 +23,10 @@ class Field:
 
     folder  of its files, removed afterwards.
     draw    its random numbers.
-    short   whether only the form that `make test` runs is wanted.
     """
 
     folder: Path
     draw: random.Random
-    short: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class Tally:
         return self.tried - len(self.defects)
 
 
-def run(part: Part, seed: int, budget: float, folder: Path, say: Callable[[str], None], short: bool = False) -> Tally:
+def run(part: Part, seed: int, budget: float, folder: Path, say: Callable[[str], None]) -> Tally:
     """Make the trials of a part until they or its budget end. An error of the part itself counts as a defect."""
     tally = Tally(part, seed, budget, absent=part.missing())
     if tally.absent:
@@ -75,7 +73,7 @@ def run(part: Part, seed: int, budget: float, folder: Path, say: Callable[[str],
     began = time.monotonic()
     folder.mkdir(parents=True)
     try:
-        for trial in part.trials(Field(folder, random.Random(f"{part.name}/{seed}"), short)):
+        for trial in part.trials(Field(folder, random.Random(f"{part.name}/{seed}"))):
             tally.tried += 1
             if trial.defect:
                 tally.defects.append(trial)

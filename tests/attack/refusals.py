@@ -12,20 +12,19 @@ from tests.attack.files import Files
 from tests.attack.part import Field, Trial
 from tests.attack.warm import Ended
 
-SHORT, REAL, LONGEST, SLACK = 60, 20, 1500, 4
-"""Commands of the short form; commands that are run as processes of their own; characters of a line; seconds by the
-clock, on a busy machine, for one of CPU time."""
+REAL, LONGEST, SLACK = 20, 1500, 4
+"""Commands that are run as processes of their own; characters of a line; seconds by the clock, on a busy machine, for
+one of CPU time."""
 PREFIX = {1: "failed: ", 2: "error: "}
 
 
 def trials(field: Field) -> Iterator[Trial]:
-    """Every row in a warm process, in random order, after some as real processes; in the short form a few rows."""
+    """Every row in a warm process, in random order, after some as real processes."""
     files = Files(field.folder / "files")
-    chosen = some(SHORT) if field.short else list(rows())
-    if not field.short:
-        for wrong in some(REAL):
-            yield attempt(wrong, files, field.folder, real=True)
-        field.draw.shuffle(chosen)
+    for wrong in some(REAL):
+        yield attempt(wrong, files, field.folder, real=True)
+    chosen = list(rows())
+    field.draw.shuffle(chosen)
     for wrong in chosen:
         yield attempt(wrong, files, field.folder)
 

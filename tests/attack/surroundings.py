@@ -32,7 +32,7 @@ def kept(field: Field) -> Iterator[Trial]:
     first = _keep(output, field.folder / "never", field)
     if first.status != 0:
         raise RuntimeError(f"status {first.status}: {first.err[-300:]}")
-    for _ in range(2 if field.short else 10_000):
+    for _ in range(10_000):
         folder = field.folder / "kept"
         own = field.draw.random() < 0.5 and _keep(output, folder, field).status == 0
         chosen = [name for name in field.draw.sample(MINE, field.draw.randint(1, 4))
@@ -60,7 +60,7 @@ def prune(field: Field) -> Iterator[Trial]:
     whole, outside = measured(field.folder / "measured"), field.folder / "outside"
     expected = decoded(whole)
     _write(outside / "notes.txt", "the user's own\n")
-    for _ in range(3 if field.short else 10_000):
+    for _ in range(10_000):
         store = field.folder / "store"
         shutil.copytree(whole, store)
         chosen = field.draw.sample(IN_STORE, field.draw.randint(1, 4))
@@ -128,7 +128,7 @@ def server(field: Field) -> Iterator[Trial]:
     try:
         if not _waits(port, running):
             raise RuntimeError("the server does not answer")
-        for number in range(20 if field.short else 10_000):
+        for number in range(10_000):
             damaged = field.draw.choice(list(wholes)) if number % 5 == 0 else None
             if damaged is not None:
                 damaged.write_bytes(wholes[damaged][:field.draw.randrange(len(wholes[damaged]))] + b"\xff{")

@@ -1,4 +1,4 @@
-"""The campaign: its short form, its parts (marker `attack`), and that its checks see what they are for."""
+"""The campaign: its parts (marker `attack`), and that its checks see what they are for."""
 
 from __future__ import annotations
 
@@ -20,23 +20,11 @@ from tests.attack.stores import difference, doubled, leftovers, lines, lost
 from tests.attack.warm import PROJECT, Ended
 
 
-def campaign(*arguments: str) -> None:
-    command = [sys.executable, "-m", "tests.attack", *arguments]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", ["commands", "kills"])
-def test_the_short_form_survives(part: str) -> None:
-    """The worst programs are run by tests/tasks/test_sandbox_attacks.py."""
-    campaign(part, "--short")
-
-
 @pytest.mark.attack
 @pytest.mark.parametrize("part", BY_NAME)
 def test_a_whole_part_survives(part: str) -> None:
-    campaign(part)
+    done = subprocess.run([sys.executable, "-m", "tests.attack", part], cwd=PROJECT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_budgets_are_45_minutes() -> None:

@@ -18,7 +18,7 @@ from tests.helpers import slurm
 from tests.helpers.few_cells import few_cells, table
 from tests.helpers.killed_worker import Killer, kill
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.slow
 NO_RAY, RAY = find_spec("ray") is None, "no scheduler: ray is not installed (pip install -e .[cluster])"
 NO_SLURM = "no scheduler: submitit is not installed" if find_spec("submitit") is None else slurm.missing()
 SWEEP = "method=sps,mars", "task=mini_gsm,mini_chat", "n=8", "timed=2", "decoding.max_new_tokens=24", "quality_batch=1"
@@ -48,6 +48,7 @@ def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(command, tmp_path:
     assert_equal(result, expected)
 
 
+@pytest.mark.slurm
 @pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "-")
 def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(command, tmp_path: Path, monkeypatch,
                                                                            expected: Decoded) -> None:
@@ -68,9 +69,8 @@ def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(comman
 
 
 @pytest.mark.parametrize("launch", [
-    "local",
-    pytest.param("ray", marks=pytest.mark.skipif(NO_RAY, reason=RAY)),
-    pytest.param("slurm", marks=pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "-"))])
+    "local", pytest.param("slurm", marks=[pytest.mark.slurm,
+                                          pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "-")])])
 def test_a_report_is_the_same_whatever_runs_it(command, tmp_path: Path, monkeypatch, launch: str) -> None:
     """Eight cells of MARS Table 1 in two rotations: all but the times, which say that the machine was shared."""
     monkeypatch.setattr(launcher, "POLL_S", 0.5)

@@ -58,7 +58,6 @@ def test_every_character_has_a_form():
     assert all(text.isascii() for text in LATEX.values())
 
 
-@pytest.mark.latex
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX")
 def test_every_table_compiles(tmp_path: Path):
     bodies = [tex(spec) + "\n\\clearpage" for spec in tables().values()]
