@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.commands.command import FAILED, run_command
+from bench.config.recorded import check_settings
 from results.metrics.comparison import METRICS, Change, Comparison, compare_stores
 from results.store.cells import Store
 from results.store.reasons import Arguments
@@ -35,7 +36,9 @@ def run(before: Path, after: Path) -> int:
     for folder in (before, after):
         if not folder.is_dir():
             raise ValueError(f"{folder}: no such folder; give the stores of two runs")
-    compared = compare_stores(Store(before), Store(after))
+    stores = Store(before), Store(after)
+    check_settings(*stores)
+    compared = compare_stores(*stores)
     if not compared.changes and not compared.unreadable:
         raise ValueError(f"{before} and {after}: no cell has the same name or settings in both; give the "
                          "stores of two runs of one command")

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.commands.command import Options, StoreOptions, run_command, run_yaml_command
+from bench.config.recorded import check_settings
 from bench.config.settings import profile_of
 from bench.run.cost_clock import Clocks
 from methods import registry
@@ -70,7 +71,11 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
     """A row for each complete cell that drafts and whose name contains `part`; those without one are told at the end,
     a line for each reason. Raises StoreError."""
     left_out: dict[str, list[str]] = defaultdict(list)
-    keys = [entry.key for entry in store.entries() if entry.complete and part in entry.key]
+    entries = [entry for entry in store.entries() if part in entry.key]
+    for entry in entries:
+        if entry.damage:
+            left_out[entry.damage].append(entry.key)
+    keys = [entry.key for entry in entries if entry.complete]
     for content in store.contents(keys):
         config, folder = content.config, store.cell(content.entry.key)
         if config["drafter"]["name"] == "none":
@@ -165,6 +170,7 @@ def run(config: Mapping[str, Any]) -> int:
     """Print the table. Raises ValueError, StoreError, one line."""
     settings, profile = Cost.from_args({name: config[name] for name in config if name != "cost"}), profile_of(config)
     store = settings.opened()
+    check_settings(store)
     if profile is None:
         raise ValueError("cost=null: names no machine; give cost=NAME, a file of conf/cost")
     if settings.plot is not None:

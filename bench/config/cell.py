@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from bench.config.engine import Engine
 from bench.config.environment import environment
 from bench.config.errors import ConfigError, NotHere
-from bench.config.identity import IDENTITY_VERSION, by_content, contents, digest, states
+from bench.config.identity import IDENTITY_VERSION, by_content, contents, digest, states, without_later
 from bench.config.paths import TINY, portable
 from bench.config.schema import SECTIONS, Decoding, DraftLength, HalfWidth, Pair
 from bench.config.section import Named, Section, choose, parse, validated
@@ -232,7 +232,11 @@ class Cell(Section):
     @cached_property
     def name(self) -> str:
         """The folder in the store: readable, and unique by the hash of the identity."""
-        return f"{self.pair.name}-{self.label}-{self.task.name}-{digest(self.identity())}"
+        return self.named(self.identity())
+
+    def named(self, identity: Mapping[str, Any]) -> str:
+        """The folder of a cell of these names with this identity."""
+        return f"{self.pair.name}-{self.label}-{self.task.name}-{digest(identity)}"
 
     @cached_property
     def rotation_key(self) -> str:
@@ -263,18 +267,20 @@ class Cell(Section):
         record = environment(argv, self.engine.device, self.engine.spread, self.fingerprints(), self.dequantised())
         return record | {"kernels": self.engine.kernels(self.fingerprints())}
 
-    def identity(self) -> dict[str, Any]:
-        """All that decides the tokens, with the content of every file in place of its path. Raises ModelError,
+    def identity(self, models: Mapping[str, str] | None = None,
+                 decoders: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """All that decides the tokens, with the content of every file in place of its path. `models`: role ->
+        fingerprint, and `decoders`: role -> decoder, where these are not asked of the models. Raises ModelError,
         TaskError."""
-        plain = by_content(self.model_dump(mode="json"), self.model_dump())
-        plain["pair"] = {"name": self.pair.name, **self.fingerprints()}
+        plain = without_later(by_content(self.model_dump(mode="json"), self.model_dump()), self)
+        plain["pair"] = {"name": self.pair.name, **(self.fingerprints() if models is None else models)}
         if self.pair.chat_template is not None:
             plain["pair"]["chat_template"] = contents(self.pair.chat_template)
         if self.pair.thinking is not None:
             plain["pair"]["thinking"] = self.pair.thinking
         if Source.of(self.pair.target.source).is_random:
             plain["pair"]["tokenizer"] = [contents(TINY / "target" / name) for name in BORROWED_TOKENIZER]
-        plain["engine"] = self.engine.identity(self.decoders)
+        plain["engine"] = self.engine.identity(self.decoders if decoders is None else lambda: dict(decoders))
         plain["task"]["version"] = self.load_task().version
         del plain["n"], plain["half_width"], plain["timed"]  # more prompts extend a cell
         plain["task"].pop("pass_at", None)  # how samples are scored changes none
@@ -288,13 +294,14 @@ class Cell(Section):
     def task_contents(self) -> str:
         """Digest of the task's settings and version, with the content of its files in place of their paths. Raises
         ConfigError, TaskError."""
-        return digest({"task": by_content(self.task.model_dump(mode="json"), self.task.model_dump()),
-                       "version": self.load_task().version})
+        task = by_content(self.task.model_dump(mode="json"), self.task.model_dump())
+        return digest({"task": without_later(task, self.task.options), "version": self.load_task().version})
 
     def record(self) -> dict[str, Any]:
         """What cell.yaml holds: the resolved settings, the version of what they mean, the fingerprints of their files,
         and the name of the baseline's cell. Paths inside the checkout are relative to it."""
-        return {**portable(self.model_dump(mode="json", exclude={"n", "half_width", "timed"})),
+        settings = without_later(self.model_dump(mode="json", exclude={"n", "half_width", "timed"}), self)
+        return {**portable(settings),
                 **({} if self.engine.repeats(self) else {"repeatable": False}), "identity": IDENTITY_VERSION,
                 "fingerprints": self.fingerprints(), "task_contents": self.task_contents(), "name": self.name,
                 "baseline": self.name if self.is_autoregressive else self.baseline().name}

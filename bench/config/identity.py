@@ -9,9 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from bench.config.errors import ConfigError
+from bench.config.identity_options import OPTIONS
+from bench.config.section import Named
 from methods.engine.fingerprints import fingerprint
 from methods.engine.source import ModelError
+from methods.rules._nested import Nested, built
 
 IDENTITY_VERSION = 3
 """Raise it when the same settings come to mean another computation."""
@@ -75,6 +80,23 @@ def by_content(plain: Any, values: Any) -> Any:
     if isinstance(values, list | tuple):
         return [by_content(one, value) for one, value in zip(plain, values, strict=True)]
     return plain
+
+
+def without_later(plain: Mapping[str, Any], model: BaseModel) -> dict[str, Any]:
+    """`plain`, which `model` was dumped as, without options that its class got after version 3 (`OPTIONS`) and that
+    have their default. The same of every section and rule inside."""
+    known, kept = OPTIONS.get(type(model).__qualname__), {}
+    for name, value in plain.items():
+        own, field = getattr(model, name, None), type(model).model_fields.get(name)
+        is_later = known is not None and name not in known
+        if is_later and field is not None and own == field.get_default(call_default_factory=True):
+            continue
+        if isinstance(own, dict) and isinstance(model, Nested):
+            own = built(own)
+        if isinstance(own, Named):  # dumped flat
+            own = own.options
+        kept[name] = without_later(value, own) if isinstance(own, BaseModel) and isinstance(value, Mapping) else value
+    return kept
 
 
 def states(values: Any) -> tuple[tuple[str, int, int], ...]:

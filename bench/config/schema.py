@@ -200,11 +200,6 @@ class Decoding(Section):
             raise ValueError(f"too small: logits overflow in float32; give 0 (greedy) or ≥ {LEAST_TEMPERATURE:g}")
         return temperature
 
-    @model_serializer(mode="wrap")
-    def _without_unused(self, plain: Callable[[Decoding], dict[str, Any]]) -> dict[str, Any]:
-        """min_p is left out at 0, so that older cells keep their names."""
-        return {name: value for name, value in plain(self).items() if name != "min_p" or value}
-
     @property
     def sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.min_p)

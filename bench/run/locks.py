@@ -11,8 +11,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.config.recorded import contradiction
 from results.store.claims import rotation_held
-from results.store.errors import Locked
+from results.store.errors import Locked, StoreError
 from results.store.reasons import format_exception
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Claim:
         fails."""
         if not self.started:
             try:
+                if reason := contradiction(self.folder):
+                    raise StoreError(reason)
                 self.folder.write_config(self.cell.record())
                 self.folder.write_environment({**self.cell.environment(sys.argv), "run": self._asked()})
             except Exception as error:  # a model's file that is missing, say: only this cell cannot run

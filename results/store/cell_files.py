@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from results.store.errors import StoreError, first_fault
 from results.store.json_text import from_json
 from results.store.reasons import one_line
-from results.store.seals import unsealed
+from results.store.seals import settings_digest, unsealed
 from results.store.summary import Summary
 
 SCHEMA = 2
@@ -56,8 +56,8 @@ def _load(content: bytes) -> Any:
 
 
 def read_config(path: Path, content: bytes) -> list[dict[str, Any]]:
-    """The configuration of a cell.yaml with this content, without its schema; none in an empty file. Raises StoreError
-    for anything else, and for a later schema."""
+    """The configuration of a cell.yaml with this content, without its schema and digest; none in an empty file. Raises
+    StoreError for anything else, for a later schema, and where it was changed since it was written."""
     try:
         config = _parsed(content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -69,7 +69,18 @@ def read_config(path: Path, content: bytes) -> list[dict[str, Any]]:
     if (schema := config.pop("schema", 1)) not in range(1, SCHEMA + 1):
         raise StoreError(f"{path}: schema {schema}: this version reads schemas up to {SCHEMA}; use the version that "
                          "wrote it, or a later one")
+    digest = config.pop("digest", None)
+    if digest is not None and not _is_digest(digest, path.parent.name, config):
+        raise StoreError(f"{path} was changed since it was written, or copied from another cell: restore it, or remove "
+                         "the folder to measure the cell anew")
     return [config]
+
+
+def _is_digest(digest: Any, key: str, config: dict[str, Any]) -> bool:
+    try:
+        return bool(digest == settings_digest(key, config))
+    except (TypeError, ValueError):  # a value or key that no cell has
+        return False
 
 
 def read_summary(path: Path, content: bytes) -> list[Summary]:

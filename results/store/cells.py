@@ -33,7 +33,7 @@ from results.store.lines import LineCache
 from results.store.locks import held
 from results.store.reasons import one_line
 from results.store.sample import FailedSample, Record, Sample, read_records, to_plain
-from results.store.seals import sealed, sealed_line
+from results.store.seals import sealed, sealed_line, settings_digest
 from results.store.summary import Summary
 from results.store.timed import Timed, read_timed
 
@@ -122,8 +122,8 @@ class CellFolder:
                 self._locked = False
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """Write cell.yaml: the schema of the cell's files, and plain data in the order given."""
-        data = {"schema": SCHEMA, **config}
+        """Write cell.yaml: the schema of the cell's files, plain data in the order given, and their digest."""
+        data = {"schema": SCHEMA, **config, "digest": settings_digest(self.key, config)}
         replace_text(self.path / "cell.yaml", yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
     def config(self) -> dict[str, Any] | None:
@@ -131,6 +131,10 @@ class CellFolder:
         later schema."""
         held = self._lines.read(self.path / "cell.yaml", read_config)
         return dict(held[0]) if held else None
+
+    def has_sealed_config(self) -> bool:
+        """Whether cell.yaml carries a digest, which reading it compares."""
+        return b"\ndigest: " in self._lines.content(self.path / "cell.yaml")
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Record the machine and versions of this run. Records of earlier runs move to the list `earlier`, oldest

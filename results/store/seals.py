@@ -32,6 +32,11 @@ def unsealed(stored: Any) -> Any:
     return plain
 
 
+def settings_digest(cell: str, plain: Mapping[str, Any]) -> str:
+    """The digest of a cell's key and its settings, in whatever order. Raises ValueError as `sealed`."""
+    return _of_line(cell, json_text(dict(sorted(plain.items()))).encode()).decode()
+
+
 def sealed_line(cell: str, plain: Mapping[str, Any]) -> bytes:
     """A line of a cell's file, its newline included: the object, and last a digest of the cell's key and the object.
     Raises ValueError for a number that JSON does not have."""

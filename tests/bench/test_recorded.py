@@ -1,0 +1,150 @@
+"""A stored cell keeps its name when options are added; a cell.yaml counts only under the name of its settings."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from bench import compare, cost, merge
+from bench.config import recorded
+from bench.config.cell import Cell
+from bench.config.identity_options import OPTIONS
+from bench.config.paths import PROJECT
+from bench.config.schema import Decoding
+from methods import registry
+from results.store.cells import Store
+from tasks.base import TaskOptions
+from tasks.dataset import DatasetOptions
+from tasks.shots import Shots
+
+ARCHIVES = sorted((PROJECT / "results" / "measured").glob("*/store.tar.xz"))
+LATER = {("Decoding", "min_p"): 0.0}
+"""Options that came later, with the default that stands for their absence: one that changes takes cells of another
+meaning for its own, so it needs a higher IDENTITY_VERSION."""
+
+
+@pytest.fixture(scope="module")
+def committed() -> dict[str, dict[str, Any]]:
+    """Name -> settings of every committed cell."""
+    found = {}
+    for archive in ARCHIVES:
+        with tarfile.open(archive) as file:
+            for member in file:
+                if member.name.endswith("/cell.yaml"):
+                    config = yaml.load(file.extractfile(member), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+                    found[Path(member.name).parent.name] = config
+    return found
+
+
+@pytest.fixture
+def add(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[type[BaseModel]], None]]:
+    """Adds the option `later: int = 7` to a class."""
+    changed: list[type[BaseModel]] = []
+
+    def added(model: type[BaseModel]) -> None:
+        changed.append(model)
+        model.__pydantic_fields__["later"] = FieldInfo(annotation=int, default=7)
+        model.model_rebuild(force=True)
+
+    yield added
+    for model in changed:
+        del model.__pydantic_fields__["later"]
+        model.model_rebuild(force=True)
+    Cell.model_rebuild(force=True)
+    DatasetOptions.model_rebuild(force=True)
+
+
+def classes() -> set[type[BaseModel]]:
+    """The classes whose options name a cell."""
+    found: set[type[BaseModel]] = set()
+    open_ = [Cell, *(registry.rule(name) for name in registry.names("rules")),
+             *(registry.drafter(name) for name in registry.names("drafters")), TaskOptions, DatasetOptions, Shots]
+    while open_:
+        model = open_.pop()
+        found.add(model)
+        open_ += [field.annotation for field in model.model_fields.values()
+                  if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+                  and field.annotation not in found]
+    return found
+
+
+def test_committed_cells_are_found_again_whatever_option_is_added(committed: dict[str, dict[str, Any]], add) -> None:
+    assert len(ARCHIVES) == 2 and len(committed) == 1168
+    for model in (Cell, Decoding, TaskOptions, DatasetOptions, Shots, registry.rule("lossless"), registry.rule("mars"),
+                  registry.drafter("none"), registry.drafter("model")):
+        add(model)
+    Cell.model_rebuild(force=True)
+    DatasetOptions.model_rebuild(force=True)
+    checked = {key: names for key, config in committed.items() if (names := recorded.names(config))}
+    assert [key for key, names in checked.items() if key not in names] == []
+    assert len(checked) >= 1160, "the others name a file that is not committed"
+
+
+def test_an_added_option_counts_where_it_is_set(committed: dict[str, dict[str, Any]], add) -> None:
+    key, config = next((key, config) for key, config in committed.items()
+                       if "-mars-" in key and recorded.names(config))
+    add(registry.rule("mars"))
+    changed = {**config, "rule": {**config["rule"], "later": 8}}
+    assert key in recorded.names({**config, "rule": {**config["rule"], "later": 7}})
+    assert recorded.names(changed) and key not in recorded.names(changed)
+
+
+def test_defaults_of_later_options_stay() -> None:
+    later = {(model.__qualname__, name): field.get_default(call_default_factory=True)
+             for model in classes() if model.__qualname__ in OPTIONS
+             for name, field in model.model_fields.items() if name not in OPTIONS[model.__qualname__]}
+    assert later == LATER
+
+
+def changed(store: Path, key: str, before: str, after: str, seal: bool) -> None:
+    """Write `after` in place of `before` in a cell.yaml, without its digest unless `seal`."""
+    file = store / key / "cell.yaml"
+    text = file.read_text()
+    assert before in text and "\ndigest: " in text
+    kept = text if seal else "".join(line for line in text.splitlines(True) if not line.startswith("digest:"))
+    file.write_text(kept.replace(before, after))
+
+
+@pytest.mark.parametrize("seal", [True, False])
+def test_changed_settings_are_refused_in_one_line_wherever_they_are_read(
+        command, tmp_path: Path, capsys: pytest.CaptureFixture[str], seal: bool) -> None:
+    measured = command("method=mars", "timed=0", "decoding.temperature=1")
+    key = measured.cell.key
+    shutil.copytree(measured.store.root, tmp_path / "other")
+    changed(tmp_path / "other", key, "temperature: 1.0", "temperature: 2.0", seal)
+    file = f"{tmp_path / 'other'}/{key}/cell.yaml"
+
+    def resumed() -> int:
+        result = command("method=mars", "timed=0", "decoding.temperature=1", "n=4", store=tmp_path / "other")
+        print(result.err, file=sys.stderr)
+        return result.status
+
+    commands: dict[str, Callable[[], int]] = {
+        "cost": lambda: cost.main(["cost=epyc_tiny", f"store.dir={tmp_path / 'other'}"]),
+        "compare": lambda: compare.main([str(measured.store.root), str(tmp_path / "other")]),
+        "merge": lambda: merge.main([f"store.dir={tmp_path / 'into'}", f"from={tmp_path / 'other'}"]),
+        "resume": resumed}
+    for name, run in commands.items():
+        capsys.readouterr()
+        status, said = run(), capsys.readouterr().err
+        assert status in (1, 2) and sum(file in line for line in said.splitlines()) == 1, (name, said)
+        assert "Traceback" not in said
+    assert len(Store(tmp_path / "other").cell(key).samples()) == 3, "nothing was added to it"
+    assert not (tmp_path / "into" / key).exists()
+
+
+def test_a_cell_moved_to_another_place_is_believed(command, tmp_path: Path) -> None:
+    measured = command("method=mars", "timed=0")
+    shutil.copytree(measured.store.root, tmp_path / "other")
+    for key in (cell.key for cell in measured.store.cells()):
+        changed(tmp_path / "other", key, "threads: null", "threads: 3", seal=False)
+    recorded.check_settings(measured.store, Store(tmp_path / "other"))
