@@ -36,6 +36,7 @@ from methods.decode import Limits, Request, generate
 from methods.engine.loading import load_model
 from methods.engine.source import DType
 from methods.heads.eagle3 import Eagle3Head
+from methods.heads.eagle3_config import Form, fused_layers
 from methods.heads.head import Head, load_eagle3
 from methods.heads.layer import KNOWN, head_config
 from methods.method import Method, build_method
@@ -181,7 +182,8 @@ def eagle3_head(options: VsTransformers, target: LanguageModel) -> Head:
     config = target.model.config.get_text_config(decoder=True).to_dict()
     with TemporaryDirectory() as made:
         Path(made, "config.json").write_text(json.dumps({key: config.get(key) for key in KNOWN}))
-        save_file(Eagle3Head(head_config({key: config.get(key) for key in KNOWN})).state_dict(),
+        form = Form(fused_layers(target.layers))
+        save_file(Eagle3Head(head_config({key: config.get(key) for key in KNOWN}), form).state_dict(),
                   Path(made, "model.safetensors"))
         return load_eagle3(made, target, dtype=options.dtype, device=str(target.device))
 

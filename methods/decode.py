@@ -80,7 +80,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
     generations = [Generation(prompt_tokens=len(row)) for row in rows]
 
     start = now(target.device)
-    cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(method.target)
+    cache, wanted = target.new_cache(len(rows), slots), method.drafter.features(method.model)
     first, token = _prefill(method, rows, cache, rng, wanted, observers)
     proposer = method.proposer(rows, slots)
     proposer.attach_target_cache(cache)

@@ -88,7 +88,7 @@ def estimate(cell: Cell, folders: Mapping[str, Path], prompt: int | None = None)
         size = 0 if held is None else held.nbytes
         beside = target.model if Source.of(str(folders[role])).is_cut and role == "draft" else None
         parts.append(Part(role, cell.pair.checkpoint(role).source, nbytes(model.model, beside), size, *_outline(model)))
-    wanted = len(cell.drafter.options.features(target))
+    wanted = len(cell.drafter.options.features(models.get(cell.drafter.options.model_role or "")))
     return Estimate(tuple(parts), cell.batch, slots, nodes,
                     max(_working(target, cell.batch, prompt, slots, 1, wanted),
                         _working(target, cell.batch, nodes, slots, nodes, wanted)), copies=_copies(cell, models, parts))

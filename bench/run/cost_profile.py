@@ -90,7 +90,7 @@ class Known:
         target = turns[0].method.target
         self.target, self.draft = Prefills(), Prefills()
         with self._remembered(target, self.target), torch.inference_mode():
-            for features in {turn.method.drafter.features(target) for turn in turns}:
+            for features in {turn.method.drafter.features(turn.method.model) for turn in turns}:
                 target.prefill(rows, target.new_cache(len(rows), len(rows[0]) + 1), features)
 
     def answer(self, turn: Turn, requests: Sequence[Request], limits: Limits, phases: Phases) -> Generation:

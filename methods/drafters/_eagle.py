@@ -24,7 +24,7 @@ class FeatureLevel(Drafter):
 
         return load_eagle(source, target, revision=revision, dtype=dtype, device=device)
 
-    def features(self, target: LanguageModel) -> tuple[int, ...]:
+    def features(self, model: Head) -> tuple[int, ...]:
         from methods.heads.eagle import FEATURES
 
         return FEATURES

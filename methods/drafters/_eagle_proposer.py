@@ -30,6 +30,9 @@ class HeadProposer(Proposer):
 
     def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, max_head_nodes: int):
         """`max_head_nodes`: maximum number of tree nodes fed to the head per cycle."""
+        if head.model.window is not None and head.model.window <= max_head_nodes:
+            raise ModelError(f"{head.source}: its window of {head.model.window} tokens is no longer than the "
+                             "draft; draft less, or give another head")
         self.head, self.settings = head, settings
         self.max_head_nodes = max_head_nodes
         self.cache = head.new_cache(len(rows), slots + max_head_nodes)
@@ -83,7 +86,8 @@ def _catch_up(head: Head, cache: SlotCache, causal: bool, tokens: Tensor, featur
               last: Tensor) -> tuple[Tensor, Tensor]:
     """Feed `tokens` [B, N] with the target's features; hidden state [B, 1, h] and logits [B, 1, Vd] at last [B, 1]."""
     layout = Layout.of(cache, tokens.shape[1], causal)
-    mask = None if layout.causal else layout.mask(cache.dtype)
+    window = head.model.window
+    mask = None if layout.causal and window is None else layout.mask(cache.dtype, window)
     hidden = pick(head.step(tokens, head.model.fuse(features), layout.positions, mask, cache), last)
     return hidden, head.logits(hidden)
 

@@ -38,13 +38,18 @@ class Levels:
         starts = cache.starts[:, None]
         positions = starts + _level_of(tuple(sizes), cache.device)
         self.places = zip(cache.places(sum(sizes)).split(sizes, 1), positions.split(sizes, 1), strict=True)
-        self.mask = additive(cache.slot_ids[:cache.visible] >= starts, cache.dtype)[:, None]
+        slots = cache.slot_ids[:cache.visible]
+        self.mask = additive(slots >= starts, cache.dtype)[:, None]
+        self.committed = slots < starts
 
     def feed(self, tokens: Tensor, hidden: Tensor, parent: Tensor) -> tuple[Tensor, Tensor]:
         """tokens [B, M] of the target's vocabulary, hidden [B, P, h] of the level before, parent [B or 1, M]: each
         node's parent in that level, 0 under the root -> hidden [B, M, h], logits [B, M, Vd]."""
         slots, positions = next(self.places)
         self.cache.begin(slots)
-        self.mask = pick(self.mask, parent).scatter_(2, slots[..., None], 0.0)
-        hidden = self.head.step(tokens, pick(hidden, parent), positions, self.mask[:, None], self.cache)
+        self.mask = mask = pick(self.mask, parent).scatter_(2, slots[..., None], 0.0)
+        if self.head.model.window is not None:  # a committed token's slot is its position
+            far = self.cache.slot_ids[:self.cache.visible] <= positions[:, :1] - self.head.model.window
+            mask = torch.minimum(mask, additive(far & self.committed, self.cache.dtype)[:, None])
+        hidden = self.head.step(tokens, pick(hidden, parent), positions, mask[:, None], self.cache)
         return hidden, self.head.logits(hidden)

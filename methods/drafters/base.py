@@ -100,8 +100,9 @@ class Drafter(BaseModel, ABC):
         """Load the trained head `pair.<model_role>` of this target. Raises ModelError."""
         raise TypeError(f"{cls.__name__} is not a head: its pair.{cls.model_role} is loaded as a causal LM")
 
-    def features(self, target: LanguageModel) -> tuple[int, ...]:
-        """HF hidden_states indices of the target that `Proposer.on_features` receives, concatenated in this order."""
+    def features(self, model: Any) -> tuple[int, ...]:
+        """HF hidden_states indices of the target that `Proposer.on_features` receives, concatenated in this order;
+        `model` is the drafter's, as in `start`."""
         return ()
 
     def samples(self, sampling: Sampling) -> bool:

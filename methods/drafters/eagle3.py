@@ -1,4 +1,4 @@
-"""EAGLE-3: a head that fuses three layers of the target drafts a dynamic tree from a reduced vocabulary.
+"""EAGLE-3: a head that fuses layers of the target drafts a dynamic tree from a reduced vocabulary.
 
 Source: Li et al. 2025, "EAGLE-3"; the tree is that of EAGLE-2. Candidates are deterministic."""
 
@@ -23,7 +23,5 @@ class Eagle3(DynamicDrafter):
 
         return load_eagle3(source, target, revision=revision, dtype=dtype, device=device)
 
-    def features(self, target: LanguageModel) -> tuple[int, ...]:
-        from methods.heads.eagle3 import fused_layers
-
-        return fused_layers(target.model.config.get_text_config(decoder=True).num_hidden_layers)
+    def features(self, model: Head) -> tuple[int, ...]:
+        return model.features

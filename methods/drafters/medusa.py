@@ -37,7 +37,7 @@ class MedusaDrafter(Drafter):
 
         return load_medusa(source, target, revision=revision, dtype=dtype, device=device)
 
-    def features(self, target: LanguageModel) -> tuple[int, ...]:
+    def features(self, model: Medusa) -> tuple[int, ...]:
         from methods.heads.medusa import FEATURES
 
         return FEATURES

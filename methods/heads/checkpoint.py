@@ -39,6 +39,12 @@ class Checkpoint:
         """The checkpoint and one more tensor."""
         return replace(self, tensors={**self.tensors, name: tensor})
 
+    def layers(self, first: str) -> int | None:
+        """How many decoder layers its tensors are of: that called `first`, and layers.1, layers.2, …; None where no
+        tensor is known."""
+        names = {".".join(name.split(".")[:2]) for name in self.tensors if name.startswith("layers.")}
+        return len(names) + any(name.startswith(f"{first}.") for name in self.tensors) if self.tensors else None
+
     def fill(self, module: nn.Module) -> None:
         """Copy every tensor into the module's parameters and persistent buffers. Raises ModelError that names what is
         missing, what is left over, what has another shape, and what is NaN or infinite."""

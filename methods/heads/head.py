@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from methods.engine.block import Block, Place, Rotary, choose_kernels, fold
+from methods.engine.block import Block, Norm, Place, Rotary, choose_kernels, fold
 from methods.engine.cache import SlotCache
 from methods.engine.families import obstacle
 from methods.engine.fingerprints import fingerprint
@@ -20,8 +20,9 @@ from methods.engine.language_model import LanguageModel
 from methods.engine.products import Products, of_head
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import Checkpoint, read
-from methods.heads.eagle import EagleHead
+from methods.heads.eagle import FEATURES, EagleHead
 from methods.heads.eagle3 import TARGET_HEAD, Eagle3Head
+from methods.heads.eagle3_config import flat, form_of
 from methods.heads.layer import HeadModule, head_config
 
 
@@ -33,7 +34,8 @@ class Head:
     embed   token ids -> embeddings: the checkpoint's own embedding or the target's.
     logits  hidden states [..., h] -> float32 logits [..., Vd] over the head's vocabulary.
     to_target  [Vd] int64 target id of each draft id, None where the vocabularies are the same.
-    lean    its layer runs as a `Block` of the lean decoder, as its target's do, and not through its modules.
+    features  HF hidden_states indices of the target that it reads.
+    lean    its layers run as `Block`s of the lean decoder, as its target's do, and not through its modules.
     graphs  what records its forwards, as its target's.
     products  the kernels that were chosen for its weights, as its target has them.
     """
@@ -45,6 +47,7 @@ class Head:
     to_target: Tensor | None
     vocab_size: int
     fingerprint: str
+    features: tuple[int, ...]
     max_positions: int = 1 << 30  # its rotary positions are computed, not stored
     lean: bool = False
     graphs: Graphs | None = None
@@ -52,15 +55,16 @@ class Head:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy makes a block for weights of its own."""
-        own = {name: value for name, value in vars(self).items() if name not in ("_block", "_rotary")}
+        own = {name: value for name, value in vars(self).items() if name not in ("_blocks", "_rotary")}
         return own | {"products": None}
 
     @cached_property
-    def _block(self) -> Block | None:
-        layer, config = self.model.layer, self.model.config
-        if not self.lean:
-            return None
-        return Block(layer.self_attn, layer.mlp, layer.post_attention_layernorm, config, 0, self.products)
+    def _blocks(self) -> list[tuple[Norm | None, Block]]:
+        """Its layers with the norms in front of them; the first has normalised its input itself."""
+        model, config = self.model, self.model.config
+        return [(Norm(layer.input_layernorm.weight, config.rms_norm_eps) if index else None,
+                 Block(layer.self_attn, layer.mlp, layer.post_attention_layernorm, config, index, self.products))
+                for index, layer in enumerate([model.layer, *model.deeper])]
 
     @cached_property
     def _rotary(self) -> Rotary:
@@ -72,13 +76,15 @@ class Head:
         """One forward after `SlotCache.begin`: `tokens` [B, N] int64 and the hidden states [B, N, h] before them ->
         hidden states [B, N, h]. positions [B, N] int64; mask [B, 1, N, L] additive, None: chains in an empty cache."""
         embeddings = self.embed(tokens)
-        if self._block is None:
+        if not self.lean:
             out: Tensor = self.model(embeddings, hidden, mask=mask, rotary=self.model.rotary(positions), cache=cache)
             return out
-        x, residual = self.model.layer_input(embeddings, hidden)
-        mask = fold(mask, self._block.heads // self._block.groups)
-        place = Place(cache, *self._rotary.at(positions, cache.slots), mask)
-        return self._block(x.flatten(0, 1), residual.flatten(0, 1), place).view_as(residual)
+        x, stream = (part.flatten(0, 1) for part in self.model.layer_input(embeddings, hidden))
+        first = self._blocks[0][1]
+        place = Place(cache, *self._rotary.at(positions, cache.slots), fold(mask, first.heads // first.groups))
+        for norm, block in self._blocks:
+            stream = block(x if norm is None else norm(stream), stream, place)
+        return self.model.output(stream.view(*tokens.shape, -1))
 
     @property
     def full_vocabulary(self) -> bool:
@@ -111,7 +117,7 @@ class Head:
 def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
                 device: str = "cpu") -> Head:
     """An EAGLE-3 checkpoint (hub name or folder) on its target. Raises ModelError, one line."""
-    checkpoint = read(source, revision)
+    checkpoint = _official(read(source, revision))
     raw = checkpoint.config
     if raw.get("draft_vocab_size") in (None, raw.get("vocab_size")):
         checkpoint = checkpoint.without("d2t", "t2d")  # maps onto itself, which the official loader drops too
@@ -122,18 +128,38 @@ def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = No
         raise ModelError(f"{source}: its hidden size {raw.get('hidden_size')} is not the target's {target_size}, so it "
                          "needs an embedding of its own, and embed_tokens.weight is missing; give the head's official "
                          "checkpoint")
+    form = form_of(source, raw, target.model.config.get_text_config(decoder=True), checkpoint.layers("midlayer"))
+    if not form.fuses:  # vLLM drops it too
+        checkpoint = checkpoint.without("fc.weight")
     if raw.get(TARGET_HEAD):
         checkpoint = checkpoint.including("lm_head.weight", _target_rows(checkpoint, target))
-    config = _config(checkpoint, "midlayer.self_attn.")
-    module = Eagle3Head(config, target_size=target_size, draft_vocab=raw.get("draft_vocab_size"), own_embedding=own,
-                        attention_bias="midlayer.self_attn.q_proj.bias" in checkpoint.tensors)
+    config = _config(checkpoint, "midlayer.self_attn.", num_hidden_layers=form.layers)
+    module = Eagle3Head(config, form, target_size=target_size, draft_vocab=raw.get("draft_vocab_size"),
+                        own_embedding=own, attention_bias="midlayer.self_attn.q_proj.bias" in checkpoint.tensors)
     _fill(module, checkpoint, dtype, device)
     to_target = None
     if module.d2t is not None:
         to_target = torch.arange(len(module.d2t), device=device) + module.d2t
         if not to_target.is_meta:
             _check_vocabulary(source, to_target, module.t2d)
-    return _bound(source, module, target, lambda hidden: module.logits(hidden).float(), to_target, revision)
+    return _bound(source, module, target, lambda hidden: module.logits(hidden).float(), to_target, form.features,
+                  revision)
+
+
+def _official(checkpoint: Checkpoint) -> Checkpoint:
+    """An EAGLE-3 checkpoint in the official layout: its config flat, its first layer `midlayer`, `t2d` beside `d2t`.
+    speculators and some exporters name the first layer `layers.0`, put `model.` in front or leave `t2d` out."""
+    config, tensors = flat(checkpoint.source, checkpoint.config), {}
+    for name, tensor in checkpoint.tensors.items():
+        plain = name.removeprefix("model.")
+        if not plain.startswith("verifier_"):  # older files of speculators hold weights of the target
+            tensors[plain.replace("layers.0.", "midlayer.", 1) if plain.startswith("layers.0.") else plain] = tensor
+    d2t, size = tensors.get("d2t"), config.get("vocab_size")
+    if d2t is not None and not d2t.is_meta and "t2d" not in tensors and isinstance(size, int):
+        ids = torch.arange(len(d2t)) + d2t
+        if bool(((ids >= 0) & (ids < size)).all()):
+            tensors["t2d"] = torch.zeros(size, dtype=torch.bool).index_fill_(0, ids, True)
+    return replace(checkpoint, config=config, tensors=tensors)
 
 
 def load_eagle(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
@@ -141,22 +167,26 @@ def load_eagle(source: str, target: LanguageModel, *, revision: str | None = Non
     """A checkpoint of EAGLE, EAGLE-2 or HASS (hub name or folder) on its target. Raises ModelError, one line."""
     checkpoint = read(source, revision)
     raw = checkpoint.config
+    if "speculators_model_type" in raw:
+        raise ModelError(f"{source}: a {raw['speculators_model_type']} checkpoint of speculators, of which only "
+                         "eagle3 can be read (pair.eagle3); give this head in its official format")
     _check_target(source, target, raw.get("hidden_size"), raw)
     config = _config(checkpoint, "layers.0.self_attn.")
     module = EagleHead(config, bias=raw.get("bias", True), own_embedding="embed_tokens.weight" in checkpoint.tensors,
                        attention_bias="layers.0.self_attn.q_proj.bias" in checkpoint.tensors)
     _fill(module, checkpoint, dtype, device)
-    return _bound(source, module, target, target.head, None, revision)
+    return _bound(source, module, target, target.head, None, FEATURES, revision)
 
 
 def _bound(source: str, module: HeadModule, target: LanguageModel, logits: Callable[[Tensor], Tensor],
-           to_target: Tensor | None, revision: str | None) -> Head:
+           to_target: Tensor | None, features: tuple[int, ...], revision: str | None) -> Head:
     """The head on its target."""
     digits, config = fingerprint(source, revision), module.config
     products = of_head(module, digits, target.products)
     choose_kernels(module, products)
     return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(), logits, to_target,
-                config.vocab_size, digits, lean=_is_lean(target, config), graphs=target.graphs, products=products)
+                config.vocab_size, digits, features, lean=_is_lean(target, config), graphs=target.graphs,
+                products=products)
 
 
 def _is_lean(target: LanguageModel, config: LlamaConfig) -> bool:
@@ -178,9 +208,9 @@ def _target_rows(checkpoint: Checkpoint, target: LanguageModel) -> Tensor:
     return weight[ids]
 
 
-def _config(checkpoint: Checkpoint, attention: str) -> LlamaConfig:
+def _config(checkpoint: Checkpoint, attention: str, **changes: int) -> LlamaConfig:
     """The layer's configuration; a head dimension that the file does not give is read off the tensors."""
-    raw, changes = checkpoint.config, dict[str, int]()
+    raw = checkpoint.config
     out = checkpoint.tensors.get(f"{attention}o_proj.weight")
     try:
         if raw.get("head_dim") is None and out is not None:

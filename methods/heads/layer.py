@@ -25,7 +25,7 @@ class KeyValues(Protocol):
 
 
 def head_config(raw: Mapping[str, Any], **changes: Any) -> LlamaConfig:
-    """A head's `config.json` -> the configuration of its one layer.
+    """A head's `config.json` -> the configuration of a layer; one layer, unless `changes` say otherwise.
 
     RoPE: base `rope_theta` (or the one inside `rope_parameters`), else 10000; scaling as in `rope_scaling`. Keys that
     do not concern the layer, the model type among them, are left alone. Raises KeyError for a missing size."""
@@ -52,8 +52,10 @@ class RMSNorm(LlamaRMSNorm):
 class HeadAttention(nn.Module):
     """Grouped-query attention whose inputs are `width` wide and whose outputs are as wide as the hidden state."""
 
-    def __init__(self, config: LlamaConfig, width: int, bias: bool = False):
+    def __init__(self, config: LlamaConfig, width: int, bias: bool = False, index: int = 0):
+        """`index`: its layer's place in the cache."""
         super().__init__()
+        self.index = index
         self.heads: int = config.num_attention_heads
         self.groups: int = config.num_key_value_heads or self.heads
         self.dim: int = config.head_dim or config.hidden_size // self.heads
@@ -70,7 +72,7 @@ class HeadAttention(nn.Module):
         value = self.v_proj(x).view(rows, nodes, self.groups, self.dim).transpose(1, 2)
         query, key = apply_rotary_pos_emb(query, key, *rotary)
         if cache is not None:
-            key, value = cache.update(key, value, 0)
+            key, value = cache.update(key, value, self.index)
         states, _ = attend(self, query, key, value, mask, scaling=self.dim ** -0.5)
         out: Tensor = self.o_proj(states.reshape(rows, nodes, -1))
         return out
@@ -80,10 +82,13 @@ class HeadModule(nn.Module, ABC):
     """What the EAGLE heads share: they turn (embedding of token t+1, hidden state at t) into the hidden state at t+1.
 
     `fuse` makes the hidden state out of the target's features; afterwards the head feeds on its own output. A subclass
-    has `config`, and `embed_tokens` if the checkpoint has its own embedding."""
+    has `config`, and `embed_tokens` if the checkpoint has its own embedding.
+
+    window  positions that a token looks back, itself included; None: all."""
 
     config: LlamaConfig
     embed_tokens: nn.Embedding | None
+    window: int | None = None
 
     def __init__(self, config: LlamaConfig):
         super().__init__()
@@ -102,21 +107,33 @@ class HeadModule(nn.Module, ABC):
     def forward(self, embeddings: Tensor, hidden: Tensor, *, mask: Tensor | None = None,
                 rotary: tuple[Tensor, Tensor] | None = None, cache: KeyValues | None = None) -> Tensor:
         """embeddings [B, N, H] of tokens t+1, hidden [B, N, h] at t (fused features, or this function's output one step
-        before) -> hidden [B, N, h] at t+1, before any final norm: what is fed back.
+        before) -> hidden [B, N, h] at t+1: what is fed back.
 
         mask [B or 1, 1, N, L], additive or boolean (None: causal over the N inputs); rotary as `rotary` makes it
         (None: positions 0 … N-1); cache receives the keys and values."""
         if rotary is None:
             rotary = self.rotary(torch.arange(embeddings.shape[1], device=embeddings.device)[None])
         x, residual = self.layer_input(embeddings, hidden)
-        residual = residual + self.layer.self_attn(x, rotary, mask, cache)
-        out: Tensor = residual + self.layer.mlp(self.layer.post_attention_layernorm(residual))
-        return out
+        for layer in (self.layer, *self.deeper):
+            if layer is not self.layer:
+                x = layer.input_layernorm(residual)
+            residual = residual + layer.self_attn(x, rotary, mask, cache)
+            residual = residual + layer.mlp(layer.post_attention_layernorm(residual))
+        return self.output(residual)
 
     @property
     @abstractmethod
     def layer(self) -> Any:
-        """The one decoder layer: `self_attn`, `mlp` and the norm before the latter, `post_attention_layernorm`."""
+        """The first decoder layer: `self_attn`, `mlp` and the norm before the latter, `post_attention_layernorm`."""
+
+    @property
+    def deeper(self) -> list[Any]:
+        """The decoder layers behind the first, in order; they have an `input_layernorm` too."""
+        return []
+
+    def output(self, hidden: Tensor) -> Tensor:
+        """The last layer's output [..., h] -> what is fed back."""
+        return hidden
 
     @abstractmethod
     def layer_input(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:

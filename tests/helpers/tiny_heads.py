@@ -6,6 +6,7 @@ import json
 import tempfile
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from safetensors.torch import save_file
@@ -15,6 +16,7 @@ from methods.drafters.base import Drafter
 from methods.engine.language_model import LanguageModel
 from methods.heads.eagle import EagleHead
 from methods.heads.eagle3 import Eagle3Head
+from methods.heads.eagle3_config import form_of
 from methods.heads.head import Head
 from methods.heads.layer import HeadModule, head_config
 
@@ -36,7 +38,9 @@ def module_of(kind: str, raw: dict, seed: int = 0) -> HeadModule:
     """A head with random weights; `kind` is eagle3, or eagle for the feature-level head."""
     torch.manual_seed(seed)
     if kind == "eagle3":
-        module = Eagle3Head(head_config(raw), draft_vocab=raw.get("draft_vocab_size"))
+        form = form_of("random", raw, SimpleNamespace(num_hidden_layers=64, model_type="llama"))
+        module = Eagle3Head(head_config(raw, num_hidden_layers=form.layers), form,
+                            draft_vocab=raw.get("draft_vocab_size"))
         if module.d2t is not None:
             ids = torch.randperm(raw["vocab_size"])[:raw["draft_vocab_size"]].sort().values
             module.d2t.copy_(ids - torch.arange(len(ids)))

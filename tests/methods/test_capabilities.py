@@ -22,8 +22,9 @@ def test_listed_drafters_say_whether_they_draft_chains() -> None:
 def test_a_chain_of_a_head_is_a_chain() -> None:
     target = language_model(layers=3)
     drafter = registry.drafter("eagle2")(tree="chain")
-    proposer = drafter.start(target, random_head("eagle2", target), DraftSettings(3, Sampling(0.0), True), [[1, 2]], 32)
-    out = target.prefill([[1, 2]], target.new_cache(1, 32), features=drafter.features(target))
+    head = random_head("eagle2", target)
+    proposer = drafter.start(target, head, DraftSettings(3, Sampling(0.0), True), [[1, 2]], 32)
+    out = target.prefill([[1, 2]], target.new_cache(1, 32), features=drafter.features(head))
     proposer.on_logits(out.logits, torch.zeros(1, dtype=torch.long))
     proposer.on_features(out.features, [range(2)])
     draft = proposer.propose([[1, 2, 3]], torch.zeros(1, 0))

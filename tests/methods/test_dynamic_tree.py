@@ -145,7 +145,7 @@ def as_chain(method, ids: list[int], path: list[int]) -> torch.Tensor:
     """[V] logits behind committed `ids` and a drafted `path`."""
     head, target = method.model, method.target
     states = target.model(torch.tensor([ids[:-1]]), output_hidden_states=True, use_cache=False).hidden_states
-    hidden = head.model.fuse(torch.cat([states[i] for i in method.drafter.features(target)], -1))
+    hidden = head.model.fuse(torch.cat([states[i] for i in method.drafter.features(method.model)], -1))
     tokens = ids[1:]
     for token in [*path, None]:
         out = head.model(head.embed(torch.tensor([tokens])), hidden)

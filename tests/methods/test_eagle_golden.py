@@ -97,7 +97,7 @@ def test_numbers_inside(case, golden) -> None:
     target, head, ids = method.target, method.model, recorded["prompts"][0]["input_ids"]
     rows = [list(ids)]
     with torch.inference_mode():
-        out = target.prefill(rows, target.new_cache(1, len(ids) + 1), features=method.drafter.features(target))
+        out = target.prefill(rows, target.new_cache(1, len(ids) + 1), features=method.drafter.features(method.model))
         np.testing.assert_allclose(out.features[0], numbers["draft_input_features"], atol=2e-4)
         proposer = method.drafter.start(target, head, method.draft, rows, len(ids) + 64)
         proposer.on_features(out.features, [range(len(ids))])
@@ -119,7 +119,7 @@ def test_trees_of_the_acceptance_cases(golden, golden_json) -> None:
     for case in golden_json(f"acceptance/real_trees_{name}.json.gz")["cases"]:
         rows = [list(case["context_ids"])]
         with torch.inference_mode():
-            out = target.prefill(rows, target.new_cache(1, 400), features=drafter.features(target))
+            out = target.prefill(rows, target.new_cache(1, 400), features=drafter.features(head))
             proposer = drafter.start(target, head, method.draft, rows, 400)
             proposer.on_features(out.features, [range(len(rows[0]))])
             draft = proposer.propose([rows[0] + case["draft_tokens"][:1]], torch.empty(1, 0))

@@ -40,7 +40,7 @@ def drafter_of(cell: Cell) -> str | None:
     if role is None:
         return None
     checkpoint = cell.pair.checkpoint(role)
-    if role == "eagle3" and _has_targets_head(checkpoint):
+    if role == "eagle3" and _needs_export(checkpoint):
         return _exported(cell, role, partial(_eagle3, cell))
     if role == "medusa":
         return _exported(cell, role, partial(_medusa, checkpoint))
@@ -55,25 +55,33 @@ def _exported(cell: Cell, role: str, make: Callable[[Path], None]) -> str:
     return str(user_cache.make_once(user_cache.cache_folder() / "vllm" / name, make))
 
 
-def _has_targets_head(checkpoint: Checkpoint) -> bool:
+def _needs_export(checkpoint: Checkpoint) -> bool:
+    """Whether vLLM would read a head otherwise: its LM head is the target's, or its layers may be numbered by their
+    outputs."""
     from methods.heads.checkpoint import find
     from methods.heads.eagle3 import TARGET_HEAD
+    from methods.heads.eagle3_config import AUX_LAYERS
 
     config = find(checkpoint.source, "config.json", checkpoint.revision)
-    return config is not None and bool(json.loads(config.read_text()).get(TARGET_HEAD))
+    raw = {} if config is None else json.loads(config.read_text())
+    return bool(raw.get(TARGET_HEAD) or (raw.get("eagle_config") or {}).get(AUX_LAYERS))
 
 
 def _eagle3(cell: Cell, folder: Path) -> None:
-    """The head with the rows of the target's LM head that it uses."""
+    """The head with the rows of the target's LM head that it uses, and its layers as indices of hidden states."""
     from bench.run.models import load_language_model
+    from methods.heads.checkpoint import read
     from methods.heads.eagle3 import TARGET_HEAD
+    from methods.heads.eagle3_config import AUX_LAYERS
     from methods.heads.head import load_eagle3
 
     checkpoint, engine = cell.pair.checkpoint("eagle3"), cell.engine.model_copy(update={"device": "cpu"})
     target = load_language_model(cell.pair, engine, "target")
     head = load_eagle3(checkpoint.source, target, revision=checkpoint.revision, dtype=engine.dtype)
-    config = json.loads((Path(checkpoint.source) / "config.json").read_text())
-    del config[TARGET_HEAD]
+    config = read(checkpoint.source, checkpoint.revision).config
+    config.pop(TARGET_HEAD, None)
+    if (nested := config.get("eagle_config") or {}).pop(AUX_LAYERS, None):
+        config |= {"eagle_config": nested, AUX_LAYERS: list(head.features)}
     _write(folder, config | {"torch_dtype": engine.dtype}, head.model.state_dict())
 
 

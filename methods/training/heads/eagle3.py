@@ -12,7 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from methods.heads.eagle3 import TARGET_HEAD, Eagle3Head, fused_layers
+from methods.engine.source import ModelError
+from methods.heads.eagle3 import TARGET_HEAD, Eagle3Head
+from methods.heads.eagle3_config import form_of
 from methods.heads.layer import head_config
 from methods.training.heads.base import DraftStep, HeadTrainer, rank_of, soft_cross_entropy, start_as_identity
 from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
@@ -34,10 +36,15 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
     def __init__(self, recipe: Eagle3Recipe, frozen_target: FrozenTarget) -> None:
         super().__init__(recipe, frozen_target)
         config = frozen_target.config
-        self.layers = fused_layers(config.num_hidden_layers)
         self.settings = layer_settings(config) | recipe.layer
         self.settings["draft_vocab_size"] = min(recipe.draft_vocab, config.vocab_size)
-        self.head = Eagle3Head(head_config(self.settings), target_size=config.hidden_size,
+        form = form_of(frozen_target.target.source, self.settings, config)
+        if not form.fuses or form.window is not None:
+            raise ModelError("layer: a head is trained on fused features and without a window; leave out "
+                             "use_aux_hidden_state and sliding_window")
+        self.layers = form.features
+        config_of_head = head_config(self.settings, num_hidden_layers=form.layers)
+        self.head = Eagle3Head(config_of_head, form, target_size=config.hidden_size,
                                draft_vocab=self.settings["draft_vocab_size"]).to(frozen_target.model.device)
         self.start()
 
@@ -46,8 +53,9 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
         """Make the head the identity on the highest feature, where the sizes allow it (block expansion: both output
         projections are zero)."""
         head, size = self.head, self.head.config.hidden_size
-        start_as_identity(head.midlayer)
-        if size == self.frozen_target.config.hidden_size:
+        for layer in (head.midlayer, *head.deeper):
+            start_as_identity(layer)
+        if head.fc is not None and size == self.frozen_target.config.hidden_size:
             head.fc.weight.normal_(0, 0.5 * size ** -0.5)
             head.fc.weight[:, -size:] += torch.eye(size, device=head.fc.weight.device)
             head.norm.weight.copy_(self.frozen_target.final_norm)
@@ -77,7 +85,7 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
         assert features is not None, "the trainer's `layers` ask for them"
         ids = None if head.d2t is None else torch.arange(len(head.d2t), device=head.d2t.device) + head.d2t
         embed = self.frozen_target.model.get_input_embeddings()
-        dtype = head.fc.weight.dtype
+        dtype = head.norm.weight.dtype
         outs = unroll(head, lambda tokens: embed(tokens).to(dtype), head.fuse(features.to(dtype)), batch, slots,
                       self.recipe.steps, self.run)
         for k, hidden in enumerate(outs):

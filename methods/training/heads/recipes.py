@@ -60,7 +60,7 @@ class Eagle3Recipe(HeadRecipe):
     draft_vocab: PositiveInt
     vocab_batches: PositiveInt
     own_head: bool
-    layer: dict[str, int] = Field(default_factory=dict)
+    layer: dict[str, bool | int] = Field(default_factory=dict)
 
 
 class MedusaRecipe(HeadRecipe):

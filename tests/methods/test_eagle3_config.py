@@ -1,0 +1,297 @@
+"""Keys of an EAGLE-3 head's config.json: each changes what is computed as vLLM's `llama_eagle3.py` does, or is refused.
+
+The reference below is written from that file's definitions, on plain tensors and one sequence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.drafters._eagle_proposer import HeadProposer
+from methods.engine.source import ModelError
+from methods.heads.eagle3_config import AUX_LAYERS, flat, form_of
+from methods.heads.head import load_eagle, load_eagle3
+from methods.method import build_method
+from methods.sampling import Sampling
+from tests.helpers.tiny_heads import head_json, save_head
+from tests.helpers.tiny_models import VOCAB, language_model, prompts
+
+SLIDING = {"layer_types": ["sliding_attention"], "sliding_window": 7}
+CASES = {
+    "plain": {},
+    "norm_before_residual": {"norm_before_residual": True},
+    "norm_before_fc": {"norm_before_fc": True},
+    "fc_norm": {"fc_norm": True},
+    "norm_output": {"norm_output": True},
+    "EAGLE 3.1": {"fc_norm": True, "norm_output": True},
+    "all norms, nested": {"eagle_config": {"norm_before_fc": True, "norm_output": True}, "norm_before_residual": True},
+    "final states alone": {"eagle_config": {"use_aux_hidden_state": False, AUX_LAYERS: []}},
+    "two layers": {"num_hidden_layers": 2},
+    "three layers, norms": {"num_hidden_layers": 3, "norm_before_residual": True, "norm_output": True},
+    "sliding window": SLIDING,
+    "two features": {AUX_LAYERS: [3, 1]},
+    "four features": {"eagle_config": {AUX_LAYERS: [0, 2, 1, 3]}, "fc_norm": True},
+}
+
+
+def target_of(kind: str = "llama"):
+    return language_model(kind, layers=4)
+
+
+def rms(x: Tensor, weight: Tensor) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+
+
+def rotate(x: Tensor) -> Tensor:
+    """x [n, d], at positions 0 … n-1."""
+    count, dim = x.shape
+    angle = torch.arange(count)[:, None] * 10000.0 ** (-torch.arange(0, dim, 2) / dim)
+    first, second = x[:, :dim // 2], x[:, dim // 2:]
+    return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], 1)
+
+
+class Reference:
+    """A head on plain float64 tensors."""
+
+    def __init__(self, folder: Path) -> None:
+        self.raw = json.loads((folder / "config.json").read_text())
+        self.raw |= self.raw.get("eagle_config", {})
+        self.t = {name: value.double() for name, value in load_file(folder / "model.safetensors").items()}
+
+    def fuse(self, states: list[Tensor]) -> Tensor:
+        """Hidden states [n, H], all that the target has."""
+        if not self.raw.get("use_aux_hidden_state", True):
+            return states[-1]
+        layers = len(states) - 1
+        parts = [states[i] for i in self.raw.get(AUX_LAYERS) or (2, layers // 2, layers - 3)]
+        if self.raw.get("norm_before_fc"):
+            parts = [rms(torch.cat(parts, 1), self.t["input_norm.weight"])]
+        if self.raw.get("fc_norm"):
+            parts = [rms(part, self.t[f"fc_norm.{i}.weight"]) for i, part in enumerate(parts)]
+        return torch.cat(parts, 1) @ self.t["fc.weight"].T
+
+    def attention(self, x: Tensor, name: str) -> Tensor:
+        def heads(kind: str, count: int) -> Tensor:
+            return (x @ self.t[f"{name}.self_attn.{kind}_proj.weight"].T).view(len(x), count, -1).transpose(0, 1)
+
+        query, key, value = heads("q", 4), heads("k", 2), heads("v", 2)
+        place = torch.arange(len(x))
+        seen = place[:, None] >= place
+        if "layer_types" in self.raw:
+            seen &= place[:, None] - place < self.raw["sliding_window"]
+        out = []
+        for head in range(4):
+            scores = rotate(query[head]) @ rotate(key[head // 2]).T / query.shape[-1] ** 0.5
+            out.append(scores.masked_fill(~seen, -torch.inf).softmax(1) @ value[head // 2])
+        return torch.cat(out, 1) @ self.t[f"{name}.self_attn.o_proj.weight"].T
+
+    def mlp(self, x: Tensor, name: str) -> Tensor:
+        gate, up = (x @ self.t[f"{name}.mlp.{kind}_proj.weight"].T for kind in ("gate", "up"))
+        return (gate * gate.sigmoid() * up) @ self.t[f"{name}.mlp.down_proj.weight"].T
+
+    def run(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """[n, H] twice -> what is fed back [n, h] and logits [n, Vd]."""
+        normed = rms(hidden, self.t["midlayer.hidden_norm.weight"])
+        x = torch.cat([rms(embeddings, self.t["midlayer.input_layernorm.weight"]), normed], 1)
+        stream = normed if self.raw.get("norm_before_residual") else hidden
+        for index in range(self.raw.get("num_hidden_layers", 1)):
+            name = f"layers.{index}" if index else "midlayer"
+            if index:
+                x = rms(stream, self.t[f"{name}.input_layernorm.weight"])
+            stream = stream + self.attention(x, name)
+            stream = stream + self.mlp(rms(stream, self.t[f"{name}.post_attention_layernorm.weight"]), name)
+        normed = rms(stream, self.t["norm.weight"])
+        return normed if self.raw.get("norm_output") else stream, normed @ self.t["lm_head.weight"].T
+
+    @torch.inference_mode()
+    def logits(self, target, ids: list[int], path: list[int]) -> Tensor:
+        """[V] behind committed `ids` and a drafted `path`."""
+        states = target.model(torch.tensor([ids[:-1]]), output_hidden_states=True, use_cache=False).hidden_states
+        embedding = target.embedding.double()
+        hidden, tokens = self.fuse([state[0].double() for state in states]), ids[1:]
+        for token in [*path, None]:
+            back, logits = self.run(embedding[tokens], hidden)
+            if token is not None:
+                tokens, hidden = [*tokens, token], torch.cat([hidden, back[-1:]])
+        full = torch.full((target.vocab_size,), -torch.inf, dtype=torch.float64)
+        if "d2t" not in self.t:
+            return logits[-1]
+        full[torch.arange(len(self.t["d2t"])) + self.t["d2t"].long()] = logits[-1]
+        return full
+
+
+def head_folder(folder: Path, target, **changes) -> Path:
+    """A head with random weights, its norms' too."""
+    save_head(folder, "eagle3", head_json(target, draft_vocab_size=40, rope_theta=10000.0) | changes)
+    tensors = load_file(folder / "model.safetensors")
+    draw = torch.Generator().manual_seed(3)
+    for name, tensor in tensors.items():
+        if name.endswith("norm.weight") or name.startswith("fc_norm"):
+            tensor.uniform_(0.5, 1.5, generator=draw)
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def as_speculators(folder: Path) -> Path:
+    """The same head as speculators writes it."""
+    raw = json.loads((folder / "config.json").read_text())
+    own = {key: raw.pop(key) for key in ("draft_vocab_size", "norm_before_residual", "norm_output") if key in raw}
+    raw["model_type"] = "llama"
+    whole = {"architectures": ["Eagle3DraftModel"], "model_type": "speculators", "speculators_model_type": "eagle3",
+             "speculators_config": {"algorithm": "eagle3"}, "norm_before_residual": False, "norm_before_fc": False,
+             "fc_norm": False, "target_hidden_size": None, AUX_LAYERS: [1, 2, 3], "transformer_layer_config": raw}
+    (folder / "config.json").write_text(json.dumps(whole | own))
+    tensors = {name.replace("midlayer.", "layers.0."): value
+               for name, value in load_file(folder / "model.safetensors").items()}
+    save_file(tensors | {"verifier_norm.weight": torch.ones(32)}, folder / "model.safetensors")
+    return folder
+
+
+@torch.inference_mode()
+def drafts(head, target, monkeypatch) -> list[tuple[list[int], list[int], Tensor]]:
+    """(committed ids, path, logits behind it) for every node of some trees that are drafted in a batch."""
+    drafter = registry.drafter("eagle3")(total=8, depth=2, top_k=3)
+    method = build_method(target, head, drafter, registry.rule("lossless")(q_mode="draft"), Sampling(1.0), 3)
+    seen, real = [], HeadProposer.propose
+    monkeypatch.setattr(HeadProposer, "propose", lambda self, rows, u: seen.append(
+        ([list(row) for row in rows], real(self, rows, u))) or seen[-1][1])
+    asked = prompts(2, low=9, high=14)
+    generate(method, [Request(ids, f"head/{i}") for i, ids in enumerate(asked)], Limits(30, frozenset()))
+    found = []
+    for rows, draft in (seen[0], seen[2]):
+        for row, ids in enumerate(rows):
+            parents = draft.parents.expand(draft.tokens.shape)[row].tolist()
+            for node in sorted(set(parents[1:])):
+                line = [node]
+                while line[0]:
+                    line.insert(0, parents[line[0]])
+                found.append((ids, draft.tokens[row, line[1:]].tolist(), draft.logits[row, node]))
+    return found
+
+
+@pytest.mark.parametrize(("name", "kind"), [*((name, "llama") for name in CASES), ("norm_output", "gemma2"),
+                                            ("two layers", "gemma2"), ("sliding window", "gemma2")])
+def test_a_key_computes_what_it_says(name: str, kind: str, tmp_path: Path, monkeypatch) -> None:
+    """Trees drafted in a batch, by the lean layers (llama) and through modules (gemma2), against the reference."""
+    target = target_of(kind)
+    folder = head_folder(tmp_path, target, **CASES[name])
+    head, reference = load_eagle3(str(folder), target), Reference(folder)
+    assert head.lean == (kind == "llama")
+    plain = head_folder(tmp_path / "plain", target)
+    changed = 0.0
+    for ids, path, logits in drafts(head, target, monkeypatch):
+        want = reference.logits(target, ids, path)
+        largest = float(want[want.isfinite()].abs().max())
+        torch.testing.assert_close(logits.double(), want, rtol=2e-4, atol=2e-4 * largest)
+        changed = max(changed, float((want - Reference(plain).logits(target, ids, path)).nan_to_num().abs().max()))
+    assert (changed > 0.05) == (name != "plain")  # the key matters, so the comparison sees it
+
+
+def test_the_format_of_speculators(tmp_path: Path) -> None:
+    """The same weights give the same head; its ids are indices of hidden states, as vLLM reads them."""
+    target = target_of()
+    settings = {"norm_before_residual": True, "norm_output": True, "num_hidden_layers": 2}
+    ours = load_eagle3(str(head_folder(tmp_path / "a", target, **settings, **{AUX_LAYERS: [1, 2, 3]})), target)
+    theirs = load_eagle3(str(as_speculators(head_folder(tmp_path / "b", target, **settings))), target)
+    assert theirs.features == (1, 2, 3) and theirs.model.form == ours.model.form
+    for name, tensor in ours.model.state_dict().items():
+        assert torch.equal(theirs.model.state_dict()[name], tensor), name
+
+
+def test_t2d_follows_from_d2t(tmp_path: Path) -> None:
+    target = target_of()
+    folder = head_folder(tmp_path, target)
+    want = load_eagle3(str(folder), target).model.t2d
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["t2d"]
+    save_file(tensors, folder / "model.safetensors")
+    assert torch.equal(load_eagle3(str(folder), target).model.t2d, want) and int(want.sum()) == 40
+    tensors["d2t"][3] += VOCAB  # beyond the target's vocabulary
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ModelError, match="missing t2d"):
+        load_eagle3(str(folder), target)
+
+
+@pytest.mark.parametrize(("raw", "layers", "features"), [
+    ({}, 32, (2, 16, 29)),
+    ({"eagle_config": {AUX_LAYERS: []}}, 32, (2, 16, 29)),
+    ({"eagle_config": {AUX_LAYERS: [1, 46, 90]}}, 94, (2, 47, 91)),  # SpecForge's default: outputs of layers
+    ({"eagle_config": {AUX_LAYERS: [2, 30, 58]}}, 61, (2, 30, 58)),  # indices of hidden states
+    ({"eagle_config": {AUX_LAYERS: [8, 12, 15]}}, 18, (8, 12, 15)),
+    ({AUX_LAYERS: [1, 46, 90]}, 94, (1, 46, 90)),  # outside eagle_config: as vLLM and speculators
+    ({"eagle_config": {"use_aux_hidden_state": False}}, 36, (-1,)),
+])
+def test_conventions_of_the_ids(raw: dict, layers: int, features: tuple[int, ...]) -> None:
+    target = SimpleNamespace(num_hidden_layers=layers, model_type="qwen3")
+    assert form_of("head", raw, target).features == features
+
+
+def test_ids_for_gpt_oss_are_indices() -> None:
+    raw = {"eagle_config": {AUX_LAYERS: [1, 17, 32]}}
+    target = SimpleNamespace(num_hidden_layers=36, model_type="gpt_oss")
+    assert form_of("head", raw, target).features == (1, 17, 32)
+
+
+@pytest.mark.parametrize(("raw", "message"), [
+    ({"eagle_config": {AUX_LAYERS: [1, 9, 20]}}, r"\[1, 9, 20\]: vLLM reads these as indices .* outside eagle_config"),
+    ({"eagle_config": {AUX_LAYERS: [24, 30, 32]}}, "32 cannot be read from a target of 32 layers"),
+    ({AUX_LAYERS: [2, "x"]}, "must be a list"),
+    ({"num_aux_hidden_states": 4}, "num_aux_hidden_states=4"),
+    ({"norm_output": True, "eagle_config": {"norm_output": False}}, "remove the wrong one"),
+    ({"eagle_config": {"use_last_layernorm": False}}, "use_last_layernorm=False: only True can be run"),
+    ({"eagle_config": {"parallel_draft_step": 4}}, "parallel_draft_step=4: only 1"),
+    ({"eagle_config": {"use_aux_hidden_state": False}, "fc_norm": True}, "nothing is fused"),
+    ({"sliding_window": 512}, "sliding_window=512: without layer_types"),
+    ({"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2},
+     "must all be"),
+    ({"kv_lora_rank": 512}, "latent attention"),
+    ({"logit_scale": 0.5}, "scaled logits"),
+    ({"num_hidden_layers": 2}, "num_hidden_layers=2: its weights have 1"),
+])
+def test_what_cannot_be_run_is_refused(raw: dict, message: str) -> None:
+    held = 1 if raw == {"num_hidden_layers": 2} else None
+    with pytest.raises(ModelError, match=message) as error:
+        form_of("head", raw, SimpleNamespace(num_hidden_layers=32, model_type="llama"), held)
+    assert str(error.value).startswith("head: ") and len(str(error.value).splitlines()) == 1
+
+
+def test_harmless_keys_are_accepted() -> None:
+    target = SimpleNamespace(num_hidden_layers=40, model_type="llama")
+    raw = {"num_hidden_layers": 40, "sliding_window": 4096, "use_sliding_window": False,
+           "eagle_config": {"use_last_layernorm": True, "next_layer_regular": True, "parallel_draft_step": 1}}
+    assert form_of("head", raw, target, 1) == form_of("head", {}, target, 1)  # the released head of Vicuna 13B says 40
+
+
+@pytest.mark.parametrize(("raw", "message"), [
+    ({"speculators_model_type": "peagle"}, "a peagle checkpoint of speculators"),
+    ({"speculators_model_type": "eagle3", "transformer_layer_config": {"model_type": "qwen3"}}, "of type qwen3"),
+    ({"speculators_model_type": "eagle3", "transformer_layer_config": {}}, "no norm_before_residual"),
+])
+def test_what_cannot_be_read_of_speculators(raw: dict, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        flat("head", raw)
+
+
+def test_a_feature_level_head_of_speculators_is_refused(tmp_path: Path) -> None:
+    target = target_of()
+    folder = save_head(tmp_path, "eagle", head_json(target))
+    raw = json.loads((folder / "config.json").read_text()) | {"speculators_model_type": "eagle"}
+    (folder / "config.json").write_text(json.dumps(raw))
+    with pytest.raises(ModelError, match=r"only eagle3 can be read \(pair\.eagle3\)"):
+        load_eagle(str(folder), target)
+
+
+def test_a_window_no_longer_than_the_draft_is_refused(tmp_path: Path) -> None:
+    target = target_of()
+    head = load_eagle3(str(head_folder(tmp_path, target, **SLIDING)), target)
+    method = build_method(target, head, registry.drafter("eagle3")(), registry.rule("greedy")(), Sampling(0.0), 5)
+    with pytest.raises(ModelError, match="its window of 7 tokens is no longer than the draft"):
+        method.drafter.start(target, head, method.draft, [[1]], 64)
