@@ -20,7 +20,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-all slurm attack sandbox-table store-cost pictures lint structure golden engine-speed models heads derived real-model measured-real lock clean
+.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-all slurm attack sandbox-table store-cost pictures lint structure golden engine-speed gpu models heads derived real-model measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,6 +73,9 @@ store-cost: $(READY)  ## what a store of CELLS=100000 cells costs, generated in 
 
 pictures: $(READY)  ## after report=controls pair=smollm2: take the pictures of docs/page.md
 	$(RUN) -m tests.helpers.pictures outputs/report/index.html --group ifeval_loose --mars mars
+
+gpu: $(READY)  ## on a GPU, in about eight minutes: exactness, speed, the price of a cycle (docs/gpu.md; WITH=parts=exact,forward)
+	$(RUN) -m bench.gpu $(WITH)
 
 lint: $(READY)  ## ruff and mypy
 	$(RUN) -m ruff check .

@@ -1,0 +1,275 @@
+"""Part `cycle`: the whole loop at 8B shapes.
+
+The weights are random, so what a rule would keep says nothing. How many tokens each cycle keeps is replayed from
+answers of a trained pair (models/shapes/accepted.json); the rule still does all of its work."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from bench.commands.arms import assisted, stock_generate
+from bench.commands.gpu.exact import use_graphs
+from bench.commands.gpu.forward import random_head, random_model
+from bench.commands.gpu.part import Aim, Found, Machine, Row
+from bench.config.paths import PROJECT
+from bench.run.timed_pass.profiling import Phases
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.engine.clock import now
+from methods.method import Method, autoregressive, build_method
+from methods.rules.base import Rule
+from methods.rules.verification import State, Verification
+from methods.sampling import Sampling
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+    from methods.rules.walk import Decision, Walk
+
+ACCEPTED = PROJECT / "models" / "shapes" / "accepted.json"
+TARGET, DRAFT = "llama31_8b", "llama32_1b"
+SAMPLING = Sampling(1.0)
+TREE = {"total": 60, "depth": 7, "top_k": 10}
+CONTEXT, NEW, LENGTH = 512, 96, 5
+HOST_AIM, PLAIN_AIM = 0.05, 1.3
+CYCLE, SERVED, STOCK = "where a cycle's time goes", "batches", "beside transformers"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A method at the shape. `trace`: the cell whose accepted lengths it replays; None keeps what the rule keeps."""
+
+    name: str
+    drafter: str
+    rule: str
+    trace: str | None
+
+
+ARMS = (Arm("plain decoding", "none", "lossless", None),
+        Arm("EAGLE-3, lossless", "eagle3", "lossless", "eagle3 lossless"),
+        Arm("EAGLE-3, MARS", "eagle3", "mars", "eagle3 mars"),
+        Arm("EAGLE-3, DropMatch", "eagle3", "dropmatch", "eagle3 dropmatch"),
+        Arm("EAGLE-3, ARC-Decode", "eagle3", "arc", "eagle3 arc"),
+        Arm("1B draft, lossless", "model", "lossless", "model lossless"),
+        Arm("1B draft, FSD", "model", "fsd", "eagle3 fsd"),
+        Arm("prompt lookup, lossless", "prompt_lookup", "lossless", "prompt_lookup lossless"))
+
+
+class Replayed:
+    """A rule that decides as it always does, and then keeps the recorded number of tokens: the first child at each
+    depth. It is otherwise the rule itself."""
+
+    def __init__(self, rule: Rule, accepted: Sequence[int], device: torch.device) -> None:
+        self._rule = rule
+        self._accepted = torch.tensor(accepted, device=device)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rule, name)
+
+    def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
+        """As `Rule.start`, with each request's place in the record: rows begin at different cycles."""
+        places = 7 * torch.arange(len(rows), device=device)
+        return {**self._rule.start(rows, device), "replayed": places % len(self._accepted)}
+
+    def decide(self, v: Verification) -> Decision:
+        """As `Rule.decide`, with the recorded length."""
+        decision = self._rule.decide(v)
+        wanted = self._accepted[v.state["replayed"]]
+        first = ~v.earlier_siblings.any(-1) if not v.draft.chain else torch.ones_like(decision.accept)
+        return replace(decision, accept=first & (v.draft.depth <= wanted[:, None]))
+
+    def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
+        """As `Rule.next_state`."""
+        own = {name: value for name, value in v.state.items() if name != "replayed"}
+        inner = Verification(v.draft, v.logits, v.sampling, v.u, v.hidden_or_none, own)
+        inner.notes = v.notes
+        place = (v.state["replayed"] + 1) % len(self._accepted)
+        return {**self._rule.next_state(inner, path, token), "replayed": place}
+
+
+def measure(machine: Machine, found: Found) -> None:
+    """Fill `found`; see the module."""
+    target = None
+    with found.step(machine, "weights of the shapes") as go:
+        target = random_model(machine, "tiny" if machine.tiny else TARGET) if go else None
+    if target is None:
+        return
+    ids = [1 + place % (target.vocab_size - 1) for place in range(64 if machine.tiny else CONTEXT)]
+    traces = json.loads(ACCEPTED.read_text(encoding="utf-8"))["cells"]
+    models: dict[str, Any] = {}
+    for graphs in (False,) if machine.tiny else (True, False):
+        for arm in ARMS:
+            with found.step(machine, f"{arm.name}, graphs {'on' if graphs else 'off'}") as go:
+                if go:
+                    method = _method(machine, arm, target, models, traces)
+                    use_graphs(method, graphs)
+                    found.add(CYCLE, [_cycle(machine, arm, method, ids, graphs)])
+    use_graphs(autoregressive(target), False)
+    with found.step(machine, STOCK) as go:
+        if go:
+            found.add(STOCK, list(_stock(machine, target, models, ids, found)))
+    for arm in ARMS[:3]:
+        for rows in (1, 2) if machine.tiny else (1, 4, 16, 64):
+            with found.step(machine, f"{arm.name}, batch {rows}") as go:
+                if go:
+                    method = _method(machine, arm, target, models, traces)
+                    use_graphs(method, not machine.tiny)
+                    found.add(SERVED, [_served(arm, method, ids, rows)])
+    _aims(machine, found)
+
+
+def _method(machine: Machine, arm: Arm, target: LanguageModel, models: dict[str, Any],
+            traces: dict[str, Any]) -> Method:
+    """The arm's method; its drafter's model is made once. Raises ModelError, ValueError."""
+    if arm.drafter == "none":
+        return autoregressive(target, SAMPLING)
+    if arm.drafter not in models:
+        models[arm.drafter] = (random_head(machine, "tiny" if machine.tiny else TARGET, target)
+                               if arm.drafter == "eagle3" else
+                               random_model(machine, "tiny" if machine.tiny else DRAFT)
+                               if arm.drafter == "model" else None)
+    options: dict[str, Any] = TREE if arm.drafter == "eagle3" else {"sample": False} if arm.rule == "fsd" else {}
+    with TemporaryDirectory() as folder:
+        settings: dict[str, Any] = {"dropmatch": {"variant": "naive"}, "arc": {
+            "constants": _constants(Path(folder), target)}}
+        rule = registry.rule(arm.rule)(**settings.get(arm.rule, {}))
+        drafter = registry.drafter(arm.drafter)(**options)
+        method = build_method(target, models[arm.drafter], drafter, rule, SAMPLING, LENGTH)
+    if arm.trace is None:
+        return method
+    replayed = Replayed(method.rule, traces[arm.trace]["accepted"], machine.device)
+    return replace(method, rule=cast(Rule, replayed))
+
+
+def _constants(folder: Path, target: LanguageModel) -> Path:
+    """Constants for ARC-Decode on random weights: what a decision costs does not depend on them."""
+    file = folder / "arc.json"
+    file.write_text(json.dumps({"target": target.source, "fingerprint": target.fingerprint,
+                                "inv_std": [1.0] * target.embedding.shape[1],
+                                "buckets": [{"c": 0.1, "alpha_kappa": 0.1, "tau": 0.1, "n": 1}]}), encoding="utf-8")
+    return file
+
+
+def _cycle(machine: Machine, arm: Arm, method: Method, ids: list[int], graphs: bool) -> Row:
+    """Milliseconds of a cycle and of its parts. The whole is timed without a probe; the parts, in a run of their own,
+    wait for the device after each."""
+    limits = Limits(16 if machine.tiny else NEW, frozenset())
+    generate(method, [Request(ids, "cycle")], limits)  # records graphs, warms up
+    answers = [generate(method, [Request(ids, "cycle")], limits)[0] for _ in range(3)]
+    whole = statistics.median(answer.decode_s / len(answer.committed) for answer in answers)
+    phases = Phases(method.target.device)
+    generate(method, [Request(ids, "cycle")], limits, phases)
+    parts = {name: 1e3 * statistics.median(phases.times[name]) for name in ("draft", "verify", "accept", "commit")}
+    host = parts["accept"] + parts["commit"]
+    tau = sum(answers[0].committed) / len(answers[0].committed)
+    return {"arm": arm.name, "graphs": "on" if graphs else "off", "τ": tau,
+            "nodes": round(statistics.mean(answers[0].nodes)),
+            "ms": 1e3 * whole, **{f"{name} ms": value for name, value in parts.items()},
+            "rule and host": host / sum(parts.values()),
+            "tokens/s": tau / whole}
+
+
+def _stock(machine: Machine, target: LanguageModel, models: dict[str, Any], ids: list[int],
+           found: Found) -> Iterator[Row]:
+    """Plain decoding and assisted generation of transformers on the same weights, greedy. Random drafts are hardly ever
+    kept, so what is compared is a cycle: with a draft of five tokens a token of assisted generation is about one."""
+    new = 8 if machine.tiny else 48
+    model, own = target.model, target.model.config._attn_implementation
+    arms = {"generate": lambda: stock_generate(model, [], new)}
+    if "model" in models:
+        arms["assisted generation"] = lambda: assisted(model, models["model"].model, [], new, 5)
+    others = [model, *([models["model"].model] if "model" in models else [])]
+    try:
+        for each in others:
+            each.set_attn_implementation("sdpa")
+        for name, arm in arms.items():
+            yield {"arm": f"transformers, {name}", "tokens/s": _rate(arm())(ids)}
+    finally:
+        for each in others:
+            each.set_attn_implementation(own)
+    for graphs in (False,) if machine.tiny else (False, True):
+        plain = autoregressive(target)
+        use_graphs(plain, graphs)
+
+        def ours(ids: list[int], method: Method = plain) -> tuple[int, float]:
+            answer = generate(method, [Request(ids, "stock")], Limits(new, frozenset()))[0]
+            return len(answer.output_ids), answer.prefill_s + answer.decode_s
+
+        yield {"arm": f"this loop, plain, graphs {'on' if graphs else 'off'}", "tokens/s": _rate(ours)(ids)}
+    found.write()
+
+
+def _rate(arm: Callable[[list[int]], tuple[int, float]]) -> Callable[[list[int]], float]:
+    """Tokens/s of the median of three runs after one that warms up."""
+    def run(ids: list[int]) -> float:
+        arm(ids)
+        rates = []
+        for _ in range(3):
+            began = time.perf_counter()
+            tokens, _ = arm(ids)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            rates.append(tokens / (time.perf_counter() - began))
+        return statistics.median(rates)
+    return run
+
+
+class Committed:
+    """A probe that notes when each cycle has committed its tokens."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.times = device, list[float]()
+        self.phase = ""
+
+    def __call__(self, phase: str) -> Committed:
+        self.phase = phase
+        return self
+
+    def __enter__(self) -> None:
+        if not self.times:
+            self.times.append(now(self.device))
+
+    def __exit__(self, *_: object) -> None:
+        if self.phase == "commit":
+            self.times.append(now(self.device))
+
+
+def _served(arm: Arm, method: Method, ids: list[int], rows: int) -> Row:
+    """Tokens/s of a batch, time to the first token, and the 95th percentile of a token's time."""
+    limits, device = Limits(16 if method.target.device.type == "cpu" else 64, frozenset()), method.target.device
+    requests = [Request(ids, f"served/{row}") for row in range(rows)]
+    generate(method, requests, Limits(4, frozenset()))
+    answers = generate(method, requests, limits)
+    committed = Committed(device)
+    probed = generate(method, requests, limits, committed)
+    a_token = [(late - early) / max(1, tokens) for (early, late), tokens in
+               zip(pairwise(committed.times), probed[0].committed, strict=False)]
+    tokens, seconds = sum(sum(answer.committed) for answer in answers), sum(answer.decode_s for answer in answers)
+    return {"arm": arm.name, "batch": rows, "tokens/s": tokens / seconds,
+            "first token ms": 1e3 * rows * answers[0].prefill_s,
+            "p95 of a token ms": 1e3 * float(torch.tensor(a_token).quantile(0.95))}
+
+
+def _aims(machine: Machine, found: Found) -> None:
+    rows = [row for row in found.tables.get(CYCLE, []) if row["graphs"] == ("off" if machine.tiny else "on")]
+    judge = None if machine.tiny else True
+    for row in rows:
+        if row["arm"] != ARMS[0].name:
+            found.aims.append(Aim(f"{row['arm']}: rule and host take at most {HOST_AIM:.0%} of a cycle",
+                                  f"{row['rule and host']:.1%}", judge and row["rule and host"] <= HOST_AIM))
+    stock = {row["arm"]: row["tokens/s"] for row in found.tables.get(STOCK, [])}
+    ours = max((value for name, value in stock.items() if name.startswith("this loop")), default=None)
+    if ours and (theirs := stock.get("transformers, generate")):
+        found.aims.append(Aim(f"plain decoding at least {PLAIN_AIM} times as fast as generate", f"{ours / theirs:.2f}",
+                              judge and ours / theirs >= PLAIN_AIM))
+    found.write()

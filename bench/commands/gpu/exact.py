@@ -1,0 +1,303 @@
+"""Part `exact`: greedy answers equal those of transformers' own `generate`, sampling follows the target's law, and an
+answer depends neither on its batch nor on CUDA graphs.
+
+In bfloat16 two correct programs may differ where the two largest logits are closer than rounding. Each first
+difference is listed with their gap, also in spacings of the dtype's numbers there (`steps`). It is a failure where the
+gap is wider than one spacing and wider than what rounding does to the logits of that place: twice the largest
+difference between transformers' own logits in the dtype and in float32, from the same weights."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import torch
+from scipy.stats import chi2
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from bench.config.paths import TINY
+from bench.run.answer import context
+from bench.run.timed_pass.same_tokens import NEAR_TIE
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.engine.graphs import Graphs
+from methods.engine.loading import load_model
+from methods.engine.margin import next_logits, top2_margin
+from methods.method import Method, autoregressive, build_method
+from methods.sampling import Sampling
+
+if TYPE_CHECKING:
+    from bench.commands.gpu.part import Found, Machine, Row
+    from methods.heads.head import Head
+
+DTYPES = ("float32", "bfloat16")
+SMALL: Mapping[str, Any] = {"total": 12, "depth": 3, "top_k": 3}
+VOCABULARY = 512
+SHARED: Mapping[str, Any] = {
+    "vocab_size": VOCABULARY, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 1024,
+    "initializer_range": 0.1, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0,
+    "tie_word_embeddings": False}
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "llama": {}, "qwen3": {}, "gemma3_text": {"sliding_window": 32, "query_pre_attn_scalar": 32},
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 32,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}}
+"""model_type -> its own keys beside `SHARED`: two layers with random weights, windows shorter than the prompts."""
+HEAD = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5}
+NEW = {True: 16, False: 48}
+"""New tokens of an answer, on tiny shapes or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model under test.
+
+    stock    transformers' own copy of it, for `generate`.
+    prompts  token ids.
+    arms     name -> greedy method.
+    new      new tokens of an answer.
+    """
+
+    name: str
+    dtype: str
+    stock: Any
+    prompts: Sequence[list[int]]
+    arms: Mapping[str, Method]
+    new: int
+
+
+def measure(machine: Machine, found: Found) -> None:
+    """Fill `found`; see the module."""
+    few = 2 if machine.tiny else 8
+    for dtype in DTYPES:
+        for name, make in _subjects(machine, dtype, few).items():
+            with found.step(machine, f"{name}, {dtype}: greedy tokens beside generate") as go:
+                if go:
+                    found.add("greedy tokens beside transformers.generate", list(_beside(make(), found)))
+    for name in ("chain", "tree"):
+        with found.step(machine, f"law of lossless sampling, {name}") as go:
+            if go:
+                found.add("law of lossless sampling", [_law(machine, found, name)])
+    for dtype in DTYPES:
+        for name in ("none", "chain", "tree"):
+            with found.step(machine, f"batches and graphs, {name}, {dtype}") as go:
+                if go:
+                    found.add("batches and graphs", list(_together(machine, found, name, dtype)))
+
+
+def _subjects(machine: Machine, dtype: str, few: int) -> dict[str, Callable[[], Subject]]:
+    made: dict[str, Callable[[], Subject]] = {"pair tiny": lambda: _pair(machine, dtype, few)}
+    return made | {f"random {kind}": lambda kind=kind: _random(machine, kind, dtype, few) for kind in SHAPES}
+
+
+def mini_prompts(target: Any, task: str, count: int) -> list[list[int]]:
+    """Token ids of the first prompts of an embedded task."""
+    from bench.commands.open_cell import OpenCell
+
+    opened = OpenCell.compose([f"task={task}"], {"pair": "tiny"})
+    return [context(target, prompt, []) for prompt in opened.task.prompts(count, 0)]
+
+
+def tiny_method(machine: Machine, dtype: str, drafter: str, sampling: Sampling, target: Any = None) -> Method:
+    """The embedded pair with a drafter of that name under the lossless rule; none, chain, tree, medusa, lookup."""
+    device = str(machine.device)
+    target = target or load_model(str(TINY / "target"), dtype=dtype, device=device)
+    rule = registry.rule("greedy" if sampling.greedy else "lossless")()
+    if drafter == "none":
+        return autoregressive(target, sampling)
+    if drafter == "chain":
+        draft = load_model(str(TINY / "draft"), dtype=dtype, device=device)
+        return build_method(target, draft, registry.drafter("model")(), rule, sampling, 5)
+    if drafter == "lookup":
+        return build_method(target, None, registry.drafter("prompt_lookup")(), rule, sampling, 5)
+    options: dict[str, tuple[str, dict[str, Any]]] = {"tree": ("eagle3", {"total": 16, "depth": 6, "top_k": 3}),
+                                                      "medusa": ("medusa", {"tree": "medusa_tiny_23"})}
+    name, settings = options[drafter]
+    own = registry.drafter(name)(**settings)
+    head = own.load(str(TINY / name), target, revision=None, dtype=dtype, device=device)
+    return build_method(target, head, own, rule, sampling, 5)
+
+
+def _pair(machine: Machine, dtype: str, few: int) -> Subject:
+    greedy = Sampling(0.0)
+    plain = tiny_method(machine, dtype, "none", greedy)
+    arms = {name: tiny_method(machine, dtype, name, greedy, plain.target)
+            for name in ("chain", "tree", "lookup", "medusa")}
+    return Subject("pair tiny", dtype, _stock_tiny(machine, dtype), mini_prompts(plain.target, "mini_chat", few),
+                   {"plain": plain, **arms}, NEW[machine.tiny])
+
+
+def _stock_tiny(machine: Machine, dtype: str) -> Any:
+    stock: Any = AutoModelForCausalLM.from_pretrained(TINY / "target", dtype=getattr(torch, dtype))
+    return stock.to(machine.device).eval()
+
+
+def _random(machine: Machine, kind: str, dtype: str, few: int) -> Subject:
+    device = str(machine.device)
+    with TemporaryDirectory() as folder:
+        config = AutoConfig.for_model(kind, **{**SHARED, **SHAPES[kind]})
+        config.save_pretrained(folder)
+        target = load_model(f"random:{folder}", dtype=dtype, device=device)
+        head_folder = Path(folder, "head")
+        head_folder.mkdir()
+        text = {**SHARED, **HEAD, "num_hidden_layers": 1, "draft_vocab_size": VOCABULARY}
+        (head_folder / "config.json").write_text(json.dumps(text), encoding="utf-8")
+        drafter = registry.drafter("eagle3")(**SMALL)
+        head: Head = drafter.load(f"random:{head_folder}", target, revision=None, dtype=dtype, device=device)
+    stock = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).to(machine.device).eval()
+    stock.load_state_dict(target.model.state_dict())
+    greedy, rule = Sampling(0.0), registry.rule("greedy")()
+    random = torch.Generator().manual_seed(0)
+    # A repeated half gives prompt lookup something to find.
+    prompts = [half * 2 for size in torch.linspace(5, 60, few).long().tolist()
+               for half in [torch.randint(1, VOCABULARY, (size,), generator=random).tolist()]]
+    arms = {"plain": autoregressive(target),
+            "tree": build_method(target, head, drafter, rule, greedy, 4),
+            "lookup": build_method(target, None, registry.drafter("prompt_lookup")(), rule, greedy, 5)}
+    return Subject(f"random {kind}", dtype, stock, prompts, arms, NEW[machine.tiny])
+
+
+def _beside(subject: Subject, found: Found) -> Iterator[Row]:
+    """A row for each arm: answers equal to those of `generate`, and the widest gap at a first difference."""
+    theirs = [_stock_answer(subject.stock, ids, subject.new) for ids in subject.prompts]
+    for name, method in subject.arms.items():
+        answers = [generate(method, [Request(ids, "gpu")], Limits(subject.new, frozenset()))[0].output_ids
+                   for ids in subject.prompts]
+        gaps = [_gap(method, subject.stock, ids, own, other)
+                for ids, own, other in zip(subject.prompts, answers, theirs, strict=True) if own != other]
+        widest = max(gaps, key=lambda gap: gap.steps, default=None)
+        yield {"model": subject.name, "dtype": subject.dtype, "arm": name, "answers": len(theirs),
+               "equal": len(theirs) - len(gaps), "widest gap": None if widest is None else widest.logits,
+               "in steps": None if widest is None else widest.steps}
+        found.failures += [f"{subject.name}, {subject.dtype}, {name}: token {gap.at} differs from generate where the "
+                           f"two largest logits are {gap.logits:.3g} apart; rounding moves them by at most "
+                           f"{gap.rounding:.2g}"
+                           for gap in gaps if gap.is_failure]
+
+
+def _stock_answer(stock: Any, ids: list[int], new: int) -> list[int]:
+    tokens = torch.tensor([ids], device=stock.device)
+    out = stock.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new, min_new_tokens=new,
+                         do_sample=False, eos_token_id=None, pad_token_id=0)
+    return list(out[0, len(ids):].tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Where two answers part: the token's place, how far apart the two largest logits are there, the same in spacings
+    of the dtype's numbers, and what rounding does to logits there at most."""
+
+    at: int
+    logits: float
+    steps: float
+    rounding: float
+
+    @property
+    def is_failure(self) -> bool:
+        return self.steps > 1 and self.logits > 2 * self.rounding
+
+
+@torch.inference_mode()
+def _rounding(stock: Any, ids: list[int]) -> float:
+    """The largest difference between the model's logits behind `ids` in its dtype and in float32; `NEAR_TIE` in
+    float32."""
+    if stock.dtype == torch.float32:
+        return NEAR_TIE / 2
+    tokens = torch.tensor([ids], device=stock.device)
+    exact = copy.deepcopy(stock).float()
+    return float((stock(tokens).logits[0, -1].float() - exact(tokens).logits[0, -1]).abs().max())
+
+
+def _gap(method: Method, stock: Any, ids: list[int], own: list[int], other: list[int]) -> Gap:
+    at = next(place for place, pair in enumerate(zip(own, other, strict=True)) if pair[0] != pair[1])
+    logits = next_logits(method.target, [*ids, *own[:at]])
+    margin, dtype = top2_margin(logits), method.target.model.dtype
+    spacing = torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(float(logits.abs().max())))
+    return Gap(at, margin, margin / spacing, _rounding(stock, [*ids, *own[:at]]))
+
+
+def _law(machine: Machine, found: Found, drafter: str) -> Row:
+    """Chi-square of the first three tokens of an answer, drawn by speculation, against their exact probabilities."""
+    sampling, draws, rows = Sampling(1.0), 1000 if machine.tiny else 100_000, 500 if machine.tiny else 4000
+    method = tiny_method(machine, "float32", drafter, sampling)
+    [ids] = mini_prompts(method.target, "mini_chat", 1)
+    cells = _prefixes(method, ids, sampling)
+    counts = dict.fromkeys(cells, 0)
+    for first in range(0, draws, rows):
+        requests = [Request(ids, f"law/{number}") for number in range(first, first + rows)]
+        for answer in generate(method, requests, Limits(3, frozenset())):
+            drawn = tuple(answer.output_ids)
+            counts[next(drawn[:size] for size in (3, 2, 1, 0) if drawn[:size] in cells)] += 1
+    merged = _at_least(5.0, [(draws * share, counts[prefix]) for prefix, share in cells.items()])
+    statistic = sum((count - expected) ** 2 / expected for expected, count in merged)
+    p_value = float(chi2.sf(statistic, len(merged) - 1))
+    if p_value < 1e-4:
+        found.failures.append(f"law of lossless sampling, {drafter}: chi-square {statistic:.1f} with {len(merged) - 1} "
+                              f"degrees of freedom, p = {p_value:.2g}")
+    return {"draft": drafter, "draws": draws, "cells": len(merged), "chi-square": statistic, "p": p_value}
+
+
+def _prefixes(method: Method, ids: list[int], sampling: Sampling, width: int = 6) -> dict[tuple[int, ...], float]:
+    """Probabilities that add up to 1: of the likeliest answers of three tokens, and of each shorter prefix going on
+    with any other token."""
+    shares: dict[tuple[int, ...], float] = {(): 1.0}
+    for size in range(3):
+        for prefix in [prefix for prefix in shares if len(prefix) == size]:
+            probs = sampling.probs(next_logits(method.target, [*ids, *prefix])).double()
+            whole = shares[prefix]
+            for share, token in zip(*(part.tolist() for part in probs.topk(width)), strict=True):
+                shares[*prefix, token] = whole * share
+                shares[prefix] -= whole * share
+    return shares
+
+
+def _at_least(least: float, cells: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """(expected, counted), those that expect less than `least` joined."""
+    large = [cell for cell in cells if cell[0] >= least]
+    small = [cell for cell in cells if cell[0] < least]
+    rest = sum(expected for expected, _ in small), sum(count for _, count in small)
+    return [*large, rest] if rest[0] >= least else large
+
+
+def use_graphs(method: Method, on: bool) -> None:
+    """Record the forwards of target and drafter as CUDA graphs from now on, or not."""
+    method.target.graphs = Graphs() if on else None
+    if method.model is not None:
+        method.model.graphs = method.target.graphs
+
+
+def _together(machine: Machine, found: Found, drafter: str, dtype: str) -> Iterator[Row]:
+    """Answers of batches of 1, 8 and 64, with and without graphs, beside those of a batch of 64 without."""
+    method = tiny_method(machine, dtype, drafter, Sampling(0.0))
+    most = 8 if machine.tiny else 64
+    prompts = mini_prompts(method.target, "mini_chat", most)
+    limits, usual = Limits(NEW[machine.tiny], frozenset()), None
+    stock = _stock_tiny(machine, dtype)
+    for graphs in (False,) if machine.tiny else (False, True):
+        use_graphs(method, graphs)
+        for rows in (most, 8, 1):
+            if rows == 8 == most:
+                continue
+            some = prompts[:8] if rows == 1 else prompts
+            requests = [Request(ids, f"gpu/{number}") for number, ids in enumerate(some)]
+            answers = [answer.output_ids for first in range(0, len(some), rows)
+                       for answer in generate(method, requests[first:first + rows], limits)]
+            usual = usual or answers
+            gaps = [_gap(method, stock, ids, own, other)
+                    for ids, own, other in zip(some, answers, usual, strict=False) if own != other]
+            wrong = [gap for gap in gaps if gap.is_failure]
+            yield {"draft": drafter, "dtype": dtype, "batch": rows, "graphs": "on" if graphs else "off",
+                   "answers": len(some), "other tokens": len(gaps),
+                   "widest gap in steps": max((gap.steps for gap in gaps), default=None)}
+            found.failures += [f"{drafter}, {dtype}, batch {rows}, graphs {'on' if graphs else 'off'}: token {gap.at} "
+                               f"differs at a gap of {gap.logits:.3g}; rounding moves logits by at most "
+                               f"{gap.rounding:.2g}"
+                               for gap in wrong]
+
+

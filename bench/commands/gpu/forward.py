@@ -1,0 +1,175 @@
+"""Part `forward`: seconds of one forward of k tokens behind a context, at the shapes that people run.
+
+Weights are random and made on the device. Eager, as CUDA graphs, compiled; bytes moved beside a copy of the same
+run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from bench.commands.gpu.part import Aim, Found, Machine, Row
+from bench.config.paths import PROJECT
+from methods import registry
+from methods.engine.clock import now
+from methods.engine.graphs import Graphs
+from methods.engine.loading import load_model
+from methods.engine.roofline import measured_bandwidth, step_bytes
+
+if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
+
+SHAPES = ("llama31_8b", "qwen3_8b", "vicuna_7b")
+TOKENS, BATCHES, CONTEXTS = (1, 2, 4, 8, 16, 32, 64), (1, 8, 64), (512, 2048)
+TINY_TOKENS, TINY_BATCHES, TINY_CONTEXTS = (1, 8), (1, 2), (64,)
+BANDWIDTH_AIM, WIDE_AIM = 0.80, 1.15
+TITLE = "one forward of k tokens"
+
+
+def measure(machine: Machine, found: Found) -> None:
+    """Fill `found`; see the module."""
+    with found.step(machine, "bandwidth of a copy") as go:
+        if not go:
+            return
+        copy = measured_bandwidth(machine.device)
+    for name in ("tiny",) if machine.tiny else SHAPES:
+        target = None
+        with found.step(machine, f"{name}: random weights") as go:
+            target = random_model(machine, name) if go else None
+        if target is not None:
+            _shape(machine, found, name, target, copy)
+        del target
+    _aims(machine, found)
+
+
+def random_model(machine: Machine, name: str) -> LanguageModel:
+    """The shape of models/shapes with random weights, made on the device. Raises ModelError."""
+    dtype = "float32" if machine.tiny else "bfloat16"
+    return load_model(f"random:{PROJECT / 'models' / 'shapes' / name}", dtype=dtype, device=str(machine.device))
+
+
+def _shape(machine: Machine, found: Found, name: str, target: LanguageModel, copy: float) -> None:
+    tokens, batches, contexts = ((TINY_TOKENS, TINY_BATCHES, TINY_CONTEXTS) if machine.tiny
+                                 else (TOKENS, BATCHES, CONTEXTS))
+    weights, entry = step_bytes(target)
+    for context, rows in product(contexts, batches):
+        need = 1.15 * rows * (context + max(tokens) + 64) * entry + rows * max(tokens) * target.vocab_size * 8
+        what = f"{name}: batch {rows} behind {context} tokens"
+        if need > machine.free():
+            found.skipped.append(f"{what}: needs {need / 1e9:.0f} GB beside the weights; {machine.free() / 1e9:.0f} GB "
+                                 "are free")
+            continue
+        with found.step(machine, what) as go:
+            if not go:
+                continue
+            moved = weights + rows * entry * context
+            found.add(TITLE, [
+                {"shape": name, "mode": mode, "context": context, "batch": rows, "k": count, "ms": 1e3 * seconds,
+                 "GB/s": moved / seconds / 1e9, "of the copy": moved / seconds / copy}
+                for mode in (("eager",) if machine.tiny else ("eager", "graphs"))
+                for count, seconds in forwards(target, rows, context, tokens, mode == "graphs").items()])
+    _head(machine, found, name, target)
+    if name == SHAPES[0] and machine.left > 60:
+        _compiled(machine, found, name, target, weights + entry * contexts[0], copy)
+
+
+@torch.inference_mode()
+def forwards(target: LanguageModel, rows: int, context: int, tokens: Sequence[int], graphs: bool) -> dict[int, float]:
+    """Tokens of a row -> seconds of one forward of a chain of so many behind `context` random cache entries."""
+    target.graphs = Graphs() if graphs else None
+    cache = target.new_cache(rows, context + max(tokens) + 1)
+    cache.store.normal_()
+    cache.lengths = [context] * rows
+    found = {}
+    for count in tokens:
+        ids = torch.arange(rows * count, device=target.device).view(rows, count) % target.vocab_size
+        found[count] = median_seconds(partial(target.forward, ids, cache), target.device)
+    target.graphs = None
+    return found
+
+
+def median_seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Median over runs of a tenth of a second at most, after three that warm up and record."""
+    for _ in range(3):
+        began = now(device)
+        work()
+        took = now(device) - began
+    times = []
+    for _ in range(max(3, min(20, int(0.1 / took)))):
+        began = now(device)
+        work()
+        times.append(now(device) - began)
+    return statistics.median(times)
+
+
+def _head(machine: Machine, found: Found, name: str, target: LanguageModel) -> None:
+    """One forward of an EAGLE-3 head of the target's shape, where there is one."""
+    folder = PROJECT / "models" / "shapes" / f"{name}_eagle3"
+    if not folder.is_dir():
+        return
+    with found.step(machine, f"{name}: EAGLE-3 head") as go, torch.inference_mode():
+        if not go:
+            return
+        head = random_head(machine, name, target)
+        size = head.model.config.hidden_size
+        rows: list[Row] = []
+        for count in TINY_TOKENS if machine.tiny else (1, 10, 60):
+            cache = head.new_cache(1, 640)
+            cache.lengths = [512]
+            tokens = torch.zeros(1, count, dtype=torch.long, device=machine.device)
+            hidden = torch.randn(1, count, size, device=machine.device, dtype=target.model.dtype)
+
+            def work(tokens: Any = tokens, hidden: Any = hidden, cache: Any = cache, count: int = count) -> object:
+                cache.reserve(count)
+                places = cache.places(count)
+                cache.begin(places)
+                mask = torch.zeros(1, 1, count, cache.visible, device=machine.device, dtype=hidden.dtype)
+                return head.logits(head.step(tokens, hidden, places, mask, cache))
+
+            rows.append({"shape": f"{name}_eagle3", "mode": "eager", "context": 512, "batch": 1, "k": count,
+                         "ms": 1e3 * median_seconds(work, machine.device), "GB/s": None, "of the copy": None})
+        found.add(TITLE, rows)
+
+
+def random_head(machine: Machine, name: str, target: LanguageModel) -> Any:
+    """An EAGLE-3 head of the shape of models/shapes for a random target. Raises ModelError."""
+    dtype = "float32" if machine.tiny else "bfloat16"
+    return registry.drafter("eagle3")().load(f"random:{PROJECT / 'models' / 'shapes' / f'{name}_eagle3'}", target,
+                                             revision=None, dtype=dtype, device=str(machine.device))
+
+
+def _compiled(machine: Machine, found: Found, name: str, target: LanguageModel, moved: int, copy: float) -> None:
+    """The lean decoder under torch.compile, one token."""
+    with found.step(machine, f"{name}: torch.compile") as go, torch.inference_mode():
+        if not go or target.lean is None:
+            return
+        cache = target.new_cache(1, 640)
+        cache.lengths = [512]
+        ids = torch.zeros(1, 1, dtype=torch.long, device=machine.device)
+        lean = target.lean
+        try:
+            target.lean = cast(Any, torch.compile(lean))
+            seconds = median_seconds(partial(target.forward, ids, cache), machine.device)
+        finally:
+            target.lean = lean
+        found.add(TITLE, [{"shape": name, "mode": "compiled", "context": 512, "batch": 1, "k": 1, "ms": 1e3 * seconds,
+                           "GB/s": moved / seconds / 1e9, "of the copy": moved / seconds / copy}])
+
+
+def _aims(machine: Machine, found: Found) -> None:
+    rows: Sequence[Mapping[str, Any]] = found.tables.get(TITLE, [])
+    for name in SHAPES:
+        own = {row["k"]: row for row in rows if (row["shape"], row["mode"], row["context"], row["batch"]) == (
+            name, "graphs", 512, 1)}
+        if {1, 64} <= set(own):
+            share, wide = own[1]["of the copy"], own[64]["ms"] / own[1]["ms"]
+            found.aims += [Aim(f"{name}: one token by graphs at {BANDWIDTH_AIM:.0%} of the copy bandwidth or more",
+                               f"{share:.0%}", share >= BANDWIDTH_AIM),
+                           Aim(f"{name}: 64 tokens take at most {WIDE_AIM} times as long as 1", f"{wide:.2f}",
+                               wide <= WIDE_AIM)]
+    found.write()

@@ -1,0 +1,104 @@
+"""What one part of `bench.gpu` finds, and the machine on which it looks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from results.store.files import replace_text
+from results.store.json_text import json_text
+from results.store.reasons import one_line
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a part runs.
+
+    device  of all tensors; on a CPU every shape is tiny.
+    ends    `time.monotonic()` behind which nothing new begins.
+    say     shows one line of progress.
+    """
+
+    device: torch.device
+    ends: float
+    say: Callable[[str], None]
+
+    @property
+    def tiny(self) -> bool:
+        return self.device.type == "cpu"
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self.ends - time.monotonic()
+
+    def free(self) -> float:
+        """Bytes that the device can still hold; without a limit on a CPU, whose shapes are tiny."""
+        return float("inf") if self.tiny else torch.cuda.mem_get_info(self.device)[0]
+
+
+@dataclass(slots=True)
+class Aim:
+    """An aim and what was measured. `met` is None where the machine is not the one that the aim is for."""
+
+    text: str
+    measured: str
+    met: bool | None
+
+
+@dataclass(slots=True)
+class Found:
+    """What a part finds, written to `file` whenever it grows: what a killed command had measured stays.
+
+    tables    title -> rows, whose keys are the columns.
+    aims      of the part.
+    failures  what contradicts exactness, one line each.
+    skipped   what did not run, and why, one line each.
+    seconds   the part took.
+    """
+
+    file: Path
+    tables: dict[str, list[Row]] = field(default_factory=dict)
+    aims: list[Aim] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, title: str, rows: Sequence[Row]) -> None:
+        """Add rows to a table."""
+        self.tables.setdefault(title, []).extend(rows)
+        self.write()
+
+    def write(self) -> None:
+        """Write the file. Raises StoreError where that is impossible."""
+        content = {name: value for name, value in asdict(self).items() if name != "file"}
+        replace_text(self.file, json_text(content, indent=1) + "\n")
+
+    @contextmanager
+    def step(self, machine: Machine, what: str) -> Iterator[bool]:
+        """One piece of the part. Gives False where no time is left. No memory for it, or a model that refuses, costs
+        this piece alone and is listed."""
+        if machine.left <= 0:
+            self.skipped.append(f"{what}: no time was left")
+            self.write()
+            yield False
+            return
+        machine.say(what)
+        try:
+            yield True
+        except torch.OutOfMemoryError as error:
+            self.skipped.append(f"{what}: too little memory on {machine.device}: {one_line(error)}")
+        except (ValueError, RuntimeError, NotImplementedError) as error:  # ModelError among them
+            self.skipped.append(f"{what}: {one_line(error)}")
+        finally:
+            self.write()
+            if machine.device.type == "cuda":
+                torch.cuda.empty_cache()

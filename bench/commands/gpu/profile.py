@@ -1,0 +1,111 @@
+"""Part `profile`: a cost profile of this machine (docs/cost.md) from what `forward` and `cycle` measured.
+
+It measures nothing itself. How well it predicts the cycles stands beside it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from typing import Any
+
+import numpy as np
+import yaml
+
+from bench.commands.gpu import cycle, forward
+from bench.commands.gpu.part import Aim, Found, Machine, Row
+from methods import registry
+from results.metrics.cost import Check, Costs, Drafting, Linear, Profile
+from results.store.files import replace_text
+
+NEEDED = ("forward", "cycle")
+PREDICTED = "cycles, predicted and measured"
+CYCLE_AIM = 0.05
+
+
+def measure(machine: Machine, found: Found) -> None:
+    """Fill `found`, and write profile.yaml beside it; see the module."""
+    tables: dict[str, list[Row]] = {}
+    for name in NEEDED:
+        file = found.file.with_name(f"{name}.json")
+        if not file.is_file():
+            found.skipped.append(f"profile: needs {name}; run parts={name} into the same folder first")
+            found.write()
+            return
+        tables |= json.loads(file.read_text(encoding="utf-8"))["tables"]
+    with found.step(machine, "profile") as go:
+        if go:
+            profile = _profile(machine, found, tables)
+            found.add(PREDICTED, _predicted(machine, profile, tables))
+            ratios = [row["predicted ÷ measured"] for row in found.tables[PREDICTED]]
+            low, high = np.quantile(ratios, (0.05, 0.95))
+            profile = profile.model_copy(update={"check": Check(
+                cells=len(ratios), median=statistics.median(ratios), low=float(low), high=float(high))})
+            replace_text(found.file.with_name("profile.yaml"), yaml.safe_dump(profile.model_dump(exclude_none=True),
+                                                                             sort_keys=False, default_flow_style=None))
+            tree = next(row for row in found.tables[PREDICTED] if row["arm"] == "EAGLE-3, lossless")
+            found.aims.append(Aim(f"an EAGLE-3 cycle predicted within {CYCLE_AIM:.0%}",
+                                  f"{tree['predicted ÷ measured']:.3f}",
+                                  None if machine.tiny else abs(tree["predicted ÷ measured"] - 1) <= CYCLE_AIM))
+
+
+def _rows(machine: Machine, tables: dict[str, list[Row]]) -> dict[str, Row]:
+    """The cycles of each arm, with graphs where the machine has them."""
+    return {row["arm"]: row for row in tables[cycle.CYCLE] if row["graphs"] == ("off" if machine.tiny else "on")}
+
+
+def _profile(machine: Machine, found: Found, tables: dict[str, list[Row]]) -> Profile:
+    shape, mode = ("tiny", "eager") if machine.tiny else (cycle.TARGET, "graphs")
+    context = 64 if machine.tiny else cycle.CONTEXT
+    target: dict[int, dict[int, float]] = {}
+    for row in tables[forward.TITLE]:
+        if (row["shape"], row["mode"], row["context"]) == (shape, mode, context):
+            target.setdefault(row["batch"], {})[row["k"]] = row["ms"] / 1e3
+    target = {batch: _rising(seconds) for batch, seconds in target.items()}
+    arms = _rows(machine, tables)
+    plain = arms[cycle.ARMS[0].name]
+    rest = max(0.0, plain["ms"] - plain["accept ms"]) / 1e3 - target[1][1]
+    drafts: dict[str, dict[int, Drafting]] = {}
+    accept: dict[str, Linear] = {"lossless": Linear(cycle=plain["accept ms"] / 1e3)}
+    for arm in cycle.ARMS[1:]:
+        if arm.name in arms:
+            row = arms[arm.name]
+            accept.setdefault(arm.rule, Linear(cycle=row["accept ms"] / 1e3))
+            drafts.setdefault(arm.drafter, {1: _drafting(arm, row["draft ms"] / 1e3)})
+    return Profile(title=f"{found.file.parent.name}, {shape} with random weights", obtained="measured",
+                   sources=["python -m bench.gpu"], target=target, rest=Linear(cycle=max(0.0, rest)),
+                   sampled=Costs(drafts=drafts, accept=accept))
+
+
+def _rising(seconds: dict[int, float]) -> dict[int, float]:
+    """More tokens never take less: what falls is noise."""
+    return dict(zip(sorted(seconds), np.maximum.accumulate([seconds[count] for count in sorted(seconds)]).tolist(),
+                    strict=True))
+
+
+def _forwards(arm: cycle.Arm) -> tuple[int, ...]:
+    options: dict[str, Any] = cycle.TREE if arm.drafter == "eagle3" else {}
+    drafter = registry.drafter(arm.drafter)(**options)
+    return tuple(drafter.forwards(cycle.LENGTH, cycle.TREE["depth"] + 1 if arm.drafter == "eagle3" else cycle.LENGTH))
+
+
+def _drafting(arm: cycle.Arm, seconds: float) -> Drafting:
+    """The seconds of drafting, spread evenly over the forwards of the drafter's model."""
+    forwards = _forwards(arm)
+    if not forwards:
+        return Drafting(cycle=seconds)
+    return Drafting(cycle=0.0, forwards=dict.fromkeys(sorted(set(forwards)), seconds / len(forwards)))
+
+
+def _predicted(machine: Machine, profile: Profile, tables: dict[str, list[Row]]) -> list[Row]:
+    """A row for each arm: its cycle by the profile, beside the clock."""
+    rows = []
+    for arm in cycle.ARMS:
+        row = _rows(machine, tables).get(arm.name)
+        if row is None:
+            continue
+        draft = 0.0 if arm.drafter == "none" else profile.drafting(arm.drafter, 1, False).seconds(_forwards(arm))
+        seconds = (draft + float(profile.forward(np.array([row["nodes"] + 1]), 1)[0])
+                   + profile.accepting(arm.rule, False).cycle + profile.rest.cycle)
+        rows.append({"arm": arm.name, "predicted ms": 1e3 * seconds, "measured ms": row["ms"],
+                     "predicted ÷ measured": 1e3 * seconds / row["ms"]})
+    return rows
