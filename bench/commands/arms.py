@@ -16,6 +16,7 @@ from rich.table import Table
 from bench.config.environment import environment
 from methods.decode import Limits, Request, generate
 from results.metrics.delta import clocked_interval
+from results.store.redaction import redacted_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,6 +92,6 @@ def write(folder: Path, comparison: str, module: str, device: str, models: Mappi
     """Write README.md with the comparison as it was printed, and environment.json. `models`: role -> fingerprint."""
     found = environment(sys.argv, device, {"mode": "none", "devices": 1}, models, {})
     (folder / "environment.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    command = shlex.join(["python", "-m", module, *sys.argv[1:]])
+    command = shlex.join(["python", "-m", module, *map(redacted_word, sys.argv[1:])])
     (folder / "README.md").write_text(f"# This engine beside others\n\n`{command}`\n\n```\n{comparison}```\n",
                                       encoding="utf-8")

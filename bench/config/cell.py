@@ -26,6 +26,7 @@ from methods.method import check
 from methods.pruning import Pruning
 from methods.rules.base import Rule
 from results.store.reasons import one_line
+from results.store.redaction import redacted_plain
 from tasks import registry as task_registry
 from tasks.base import DataMissing, Task, TaskOptions
 
@@ -51,6 +52,13 @@ def _number_of_prompts(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"n={AUTO}: give half_width.tau=0.02 or half_width.accuracy=0.05, the relative half-width of "
                           "the interval at which prompts are no longer added")
     return {"n": None, "half_width": width}
+
+
+def _without_secrets(plain: Mapping[str, Any], options: BaseModel) -> dict[str, Any]:
+    """The options as plain data, texts `redacted_plain`, but not one of a few words: what it is decides the tokens."""
+    fields = type(options).model_fields
+    chosen = {"name", *(name for name, field in fields.items() if "Literal[" in str(field.annotation))}
+    return {name: value if name in chosen else redacted_plain(value) for name, value in plain.items()}
 
 
 class NoPruning(Section):
@@ -299,9 +307,12 @@ class Cell(Section):
 
     def record(self) -> dict[str, Any]:
         """What cell.yaml holds: the resolved settings, the version of what they mean, the fingerprints of their files,
-        and the name of the baseline's cell. Paths inside the checkout are relative to it."""
-        settings = without_later(self.model_dump(mode="json", exclude={"n", "half_width", "timed"}), self)
-        return {**portable(settings),
+        and the name of the baseline's cell. Paths inside the checkout are relative to it; texts are without secrets."""
+        plain = without_later(self.model_dump(mode="json", exclude={"n", "half_width", "timed"}), self)
+        for name, options in {"pair": self.pair, "task": self.task.options, "drafter": self.drafter.options,
+                              "rule": self.rule.options}.items():
+            plain[name] = _without_secrets(plain[name], options)
+        return {**portable(plain),
                 **({} if self.engine.repeats(self) else {"repeatable": False}), "identity": IDENTITY_VERSION,
                 "fingerprints": self.fingerprints(), "task_contents": self.task_contents(), "name": self.name,
                 "baseline": self.name if self.is_autoregressive else self.baseline().name}

@@ -15,12 +15,31 @@ from pathlib import Path
 from typing import Any
 
 from bench.config.paths import PROJECT, command_line, shown
+from results.store.redaction import redacted, redacted_word
 
 PACKAGES = ("torch", "transformers", "numpy", "scipy", "statsmodels", "pandas", "datasets", "hydra-core", "omegaconf",
             "pydantic", "lm-eval", "evalplus", "wandb", "gguf")
-VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS|CUDA|NVIDIA|PYTORCH|TORCH|HF|TRANSFORMERS|TOKENIZERS|WANDB|LEEWAY|SLURM)_")
-SECRET = re.compile(r"key|(?<![a-z])token(?![a-z])|secret|passw|credential|auth", re.IGNORECASE)
-HIDDEN = "(hidden)"
+VARIABLES = frozenset((
+    "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "OMP_DYNAMIC", "OMP_SCHEDULE", "OMP_WAIT_POLICY",
+    "OMP_THREAD_LIMIT", "GOMP_CPU_AFFINITY", "GOMP_SPINCOUNT", "KMP_AFFINITY", "KMP_BLOCKTIME", "KMP_HW_SUBSET",
+    "KMP_LIBRARY", "MKL_NUM_THREADS", "MKL_DYNAMIC", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR",
+    "MKL_DEBUG_CPU_TYPE", "MKL_THREADING_LAYER", "MKL_INTERFACE_LAYER", "OPENBLAS_NUM_THREADS",
+    "OPENBLAS_CORETYPE", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "ONEDNN_MAX_CPU_ISA",
+    "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "CUBLAS_WORKSPACE_CONFIG",
+    "NVIDIA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL", "NCCL_IB_DISABLE", "NCCL_SOCKET_IFNAME", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_JIT", "PYTORCH_NO_CUDA_MEMORY_CACHING", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCH_CUDNN_V8_API_DISABLED", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE", "TORCHINDUCTOR_MAX_AUTOTUNE",
+    "TORCHINDUCTOR_FREEZING", "VLLM_ATTENTION_BACKEND", "VLLM_USE_V1", "VLLM_USE_V2_MODEL_RUNNER",
+    "VLLM_USE_FLASHINFER_SAMPLER", "VLLM_WORKER_MULTIPROC_METHOD", "VLLM_ENABLE_V1_MULTIPROCESSING",
+    "VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_OMP_THREADS_BIND", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT",
+    "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "TOKENIZERS_PARALLELISM", "LEEWAY_CACHE",
+    "LEEWAY_LOCK", "LEEWAY_VLLM_PYTHON", "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
+    "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST", "SLURMD_NODENAME", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE",
+    "SLURM_GPUS_ON_NODE", "SLURM_MEM_PER_NODE", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LD_PRELOAD",
+    "MALLOC_ARENA_MAX", "MALLOC_CONF", "PYTHONHASHSEED"))
+"""Environment variables that matter to a measurement; no others are recorded."""
 LOCK = PROJECT / "requirements.lock"
 
 
@@ -30,12 +49,12 @@ def environment(argv: list[str], device: str, spread: Mapping[str, Any], models:
     devices, and how many; `models` are role -> fingerprint, `dequantised` role -> GGUF file whose dequantised weights
     are the model.
 
-    Commands read `python -m bench …`; paths start at the checkout or at the user's cache. Values of variables and
-    arguments whose name sounds like a secret are hidden."""
+    Commands read `python -m bench …`; paths start at the checkout or at the user's cache. Of variables only
+    VARIABLES are recorded. Secrets are as `redacted` shows them."""
     import torch
 
     return {
-        "argv": [redacted(argument) for argument in command_line(argv)],
+        "argv": [redacted_word(word) for word in command_line(argv)],
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "lock": _lock(),
@@ -47,15 +66,8 @@ def environment(argv: list[str], device: str, spread: Mapping[str, Any], models:
         "git": _git(),
         "models": dict(models),
         "dequantised": dict(dequantised),
-        "variables": {name: HIDDEN if SECRET.search(name) else shown(value)
-                      for name, value in sorted(os.environ.items()) if VARIABLES.match(name)},
+        "variables": {name: shown(redacted(value)) for name, value in sorted(os.environ.items()) if name in VARIABLES},
     }
-
-
-def redacted(argument: str) -> str:
-    """A command-line argument without the value of an option that sounds like a secret."""
-    name, separator, _ = argument.partition("=")
-    return f"{name}={HIDDEN}" if separator and SECRET.search(name) else argument
 
 
 def _version(package: str) -> str | None:

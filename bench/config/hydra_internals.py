@@ -24,10 +24,12 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.resolvers import oc
 
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
 from bench.config.user_yaml import check_folder
+from results.store.redaction import interpolated
 
 BASIC = "hydra._internal.core_plugins.basic_"
 """Prefix of the target of Hydra's own sweeper."""
@@ -139,5 +141,11 @@ def combinations(overrides: list[Override]) -> list[list[str]]:
 
 
 def register_resolvers() -> None:
-    """Make `${project:PATH}` in YAMLs stand for a path in the checkout."""
+    """Make `${project:PATH}` in YAMLs stand for a path in the checkout; what `${oc.env:NAME}` reads is
+    never written."""
+    def read(name: str, *default: str | None) -> str | None:
+        interpolated(name)
+        return oc.env(name, *default)
+
     OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
+    OmegaConf.register_new_resolver("oc.env", read, replace=True)

@@ -12,6 +12,7 @@ from rich.table import Table
 from bench.dry_run.downloads import Listing, listing, size
 from bench.dry_run.known import cpu_time, download, hours, known, prompts_of, shared_baseline
 from methods.engine.source import Source
+from results.store.redaction import redacted_word
 
 if TYPE_CHECKING:
     from bench.dry_run.known import Priced
@@ -68,7 +69,8 @@ def _show_hours(costs: Sequence[Priced], show: Callable[..., None], parallel: in
     wall = max(sum(walls) / parallel, max(walls))
     show(f"wall time: {rounded(wall)} h with {parallel} task{'s' * (parallel > 1)} at once (launch.parallel); "
          f"{rounded(max(walls))} h with one for each of the {len(walls)} rotations", soft_wrap=True)
-    given = [word for word in sys.argv[1:] if word.partition("=")[0] not in ("dry_run", "verbose", "launch")]
+    given = [redacted_word(word) for word in sys.argv[1:]
+             if word.partition("=")[0] not in ("dry_run", "verbose", "launch")]
     for gpus in sorted({max(one.gpus for _, one in own) for own in rotations.values()}):
         tasks = sum(max(one.gpus for _, one in own) == gpus for own in rotations.values())
         show(f"Slurm array: {tasks} task{'s' * (tasks > 1)} of {gpus} GPU{'s' * (gpus > 1)}", soft_wrap=True)

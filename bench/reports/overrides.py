@@ -11,6 +11,7 @@ import yaml
 
 from results.reports.axes import SCALES, Scale
 from results.reports.spec import ReportSpec
+from results.store.redaction import redacted_word
 
 Spec = TypeVar("Spec", bound=ReportSpec)
 
@@ -57,5 +58,5 @@ def key_of(override: str) -> str:
 
 
 def made_by(*overrides: str) -> str:
-    """The command that these overrides make, as a shell takes it."""
-    return shlex.join(["python", "-m", "bench", *overrides])
+    """The command that these overrides make, as a shell takes it, without secrets."""
+    return shlex.join(["python", "-m", "bench", *map(redacted_word, overrides)])

@@ -12,6 +12,7 @@ from bench.run.progress import display_names
 from bench.run.texts import texts_of
 from results.reports.viewer.groups import Group, Viewed
 from results.store.errors import StoreError
+from results.store.redaction import redacted
 from results.store.traces import TraceFolder
 from tasks.base import TaskError
 
@@ -139,5 +140,5 @@ def _messages(prompt: Prompt, texts: Texts | None) -> Messages:
         return [("", prompt.text)]
     if prompt.input_ids is not None:
         return [("", " ".join(map(str, prompt.input_ids)) if texts is None else "".join(texts(prompt.input_ids)))]
-    system = [("system", prompt.system)] if prompt.system is not None else []
+    system = [("system", redacted(prompt.system))] if prompt.system is not None else []
     return [*system, *prompt.prefix, *(("user", turn) for turn in prompt.turns)]

@@ -8,7 +8,10 @@ import re
 import sys
 import traceback
 from pathlib import Path
+from types import TracebackType
 from typing import NoReturn
+
+from results.store.redaction import redacted
 
 USAGE_ERROR = 2
 """Exit status of a wrong command."""
@@ -23,10 +26,10 @@ def printable(text: str) -> str:
 
 
 def one_line(error: object) -> str:
-    """The text of an exception (or of anything), printable and without its line breaks; an exception without text gives
-    its type."""
+    """The text of an exception (or of anything), printable, without its line breaks and without secrets; an exception
+    without text gives its type."""
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
-    return printable(" ".join(str(text).split())) or type(error).__name__
+    return printable(redacted(" ".join(str(text).split()))) or type(error).__name__
 
 
 def is_own(error: BaseException) -> bool:
@@ -53,10 +56,10 @@ class Arguments(argparse.ArgumentParser):
 
 
 class _Formatter(logging.Formatter):
-    """`WARNING: text`, without what would steer the terminal."""
+    """`WARNING: text`, without secrets and what would steer the terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return printable(redacted(super().format(record)))
 
 
 class _Once(logging.Filter):
@@ -73,8 +76,14 @@ class _Once(logging.Filter):
         return first
 
 
+def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    print(redacted("".join(traceback.format_exception(kind, error, trace))), end="", file=sys.stderr)
+
+
 def log_to_stderr() -> None:
-    """Let warnings of this process go to stderr, each text once, where nothing has set up logging before."""
+    """Let warnings of this process go to stderr, each text once, where nothing has set up logging before, and the
+    traceback of an error that ends the process, both without secrets."""
+    sys.excepthook = _print_traceback
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_Once())
     handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))

@@ -1,4 +1,4 @@
-"""One request to an LLM judge behind an OpenAI-compatible endpoint. The API key is never shown."""
+"""One request to an LLM judge behind an OpenAI-compatible endpoint. Neither API key nor password is shown."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import json
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from results.store.reasons import one_line
+from results.store.redaction import redacted
 
 if TYPE_CHECKING:
     from bench.config.judge_options import Judge
@@ -45,15 +48,18 @@ def ask(judge: Judge, body: Mapping[str, Any]) -> str:
                 break  # the request itself is refused: sending it again would not help
         except (OSError, http.client.HTTPException) as error:  # no connection, or a reply that breaks off
             reason = _redacted(one_line(error).encode(), key)
-    raise JudgeError(f"judge.base_url={judge.base_url}: no reply from {judge.model} ({reason}); replies so far are "
-                     "kept, re-running the same command resumes judging")
+    raise JudgeError(f"judge.base_url={redacted(judge.base_url or '')}: no reply from {judge.model} ({reason}); "
+                     "replies so far are kept, re-running the same command resumes judging")
 
 
 def _request(judge: Judge, body: Mapping[str, Any], key: str) -> urllib.request.Request:
-    url = f"{(judge.base_url or '').rstrip('/')}/chat/completions"
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    if key:
-        request.add_unredirected_header("Authorization", f"Bearer {key}")  # for this host, not where it redirects to
+    url = urlsplit(judge.base_url or "")
+    user, _, host = url.netloc.rpartition("@")
+    whole = url._replace(netloc=host, path=f"{url.path.rstrip('/')}/chat/completions").geturl()
+    request = urllib.request.Request(whole, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    authorization = f"Bearer {key}" if key else f"Basic {b64encode(unquote(user).encode()).decode()}" if user else ""
+    if authorization:
+        request.add_unredirected_header("Authorization", authorization)  # for this host, not where it redirects to
     return request
 
 

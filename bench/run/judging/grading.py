@@ -15,6 +15,7 @@ from bench.run.judging.scores import Verdict, format_judge_summary, judge_summar
 from results.store.errors import StoreError
 from results.store.judge_replies import JudgeReplies, question_key
 from results.store.reasons import one_line
+from results.store.redaction import redacted
 from tasks.base import JudgeStyle, Prompt, Task, TaskError
 from tasks.dataset import answers
 from tasks.judge_prompts import KOREAN, MODES, SOURCES, JudgePrompts, Question, is_penalised, shipped_references
@@ -106,7 +107,7 @@ def _replies(questions: Sequence[Question], judge: Judge, stored: JudgeReplies) 
     replies = []
     for question in questions:
         body = judge.asked(question.messages)
-        key = question_key({**body, "base_url": judge.base_url})
+        key = question_key({**body, "base_url": redacted(judge.base_url or "")})
         if key not in known:
             known[key] = ask(judge, body)
             about = {"id": question.id, "turn": question.turn, "swapped": question.swapped, "judge": judge.model}

@@ -10,8 +10,9 @@ from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from bench.run.launch.work import Ended, Work, complete
+from bench.run.launch.work import Ended, Work, complete, sealed, unsealed
 from results.store.reasons import log_to_stderr, one_line
+from results.store.redaction import redacted_word
 
 if TYPE_CHECKING:
     from bench.config.launchers import Slurm
@@ -30,13 +31,13 @@ class Task:
     """A task of the array. If Slurm is about to end it, because of its time limit or pre-emption, it is requeued, and
     the rotation resumes."""
 
-    def __call__(self, work: Work) -> tuple[str, ...]:
+    def __call__(self, work: bytes) -> tuple[str, ...]:
         from bench.run.engine import Engines
 
         log_to_stderr()
-        return complete(work, Engines())
+        return complete(unsealed(work), Engines())
 
-    def checkpoint(self, work: Work) -> Any:
+    def checkpoint(self, work: bytes) -> Any:
         """The requeued task, which does the same."""
         from submitit.helpers import DelayedSubmission
 
@@ -60,9 +61,14 @@ def run(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, None]:
 
 
 def submit(works: Sequence[Work], gpus: int, options: Slurm) -> list[Any]:
-    """One array for rotations that need the same number of GPUs. Raises ValueError."""
+    """One array for rotations that need the same number of GPUs. Raises ValueError, also for a secret in `setup` or
+    `sbatch`, which submitit writes into its script."""
     from submitit import SlurmExecutor
 
+    for line in (*options.setup, *(f"{name}={value}" for name, value in options.sbatch.items())):
+        if (shown := redacted_word(line)) != line:
+            raise ValueError(f"launch={{setup,sbatch}}: {one_line(shown)}: holds a secret, which would lie in the "
+                             "job's script; export the variable before the command, Slurm hands it on")
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     executor = SlurmExecutor(options.logs / started, max_num_timeout=options.requeues)
     threads = [f"export OMP_NUM_THREADS={options.cpus}"]
@@ -74,7 +80,7 @@ def submit(works: Sequence[Work], gpus: int, options: Slurm) -> list[Any]:
             job_name="leeway", time=options.minutes, cpus_per_task=options.cpus, setup=[*threads, *options.setup],
             additional_parameters={"requeue": True, **options.sbatch},
             **{name: value for name, value in chosen.items() if value is not None})
-        return executor.map_array(Task(), works)
+        return executor.map_array(Task(), [sealed(work) for work in works])
     except (subprocess.SubprocessError, RuntimeError, OSError) as error:
         raise ValueError(f"launch=slurm: Slurm refuses the jobs: {one_line(error)}") from error
 

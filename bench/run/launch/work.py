@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.run.complete import Passes, complete_cells, title
 from bench.run.locks import by_rotation
 from results.store.cells import Store
+from results.store.redaction import interpolate, interpolation, redacted_word
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ class Work:
     passes    how they are completed.
     store     the store's folder, absolute.
     checkout  the folder to which paths of the cells are relative.
-    argv      the command, as environment.json records it.
+    argv      the command, as environment.json records it, without secrets.
     """
 
     cells: tuple[Cell, ...]
@@ -87,7 +90,7 @@ def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
         if ":" in cell.engine.device:
             raise ValueError(f"engine.device={cell.engine.device}: the launcher gives each worker its GPU; give "
                              "engine.device=cuda")
-    path, checkout, argv = store.root.absolute(), Path.cwd(), tuple(sys.argv)
+    path, checkout, argv = store.root.absolute(), Path.cwd(), tuple(map(redacted_word, sys.argv))
     works = [Work(tuple(own), passes, path, checkout, argv) for own in by_rotation(cells).values()]
     tokens, totals = {work.rotation: work.tokens for work in works}, Counter["Pair"]()
     for work in works:
@@ -100,6 +103,31 @@ def next_for(pair: Pair | None, works: Iterable[Work]) -> Work | None:
     """The rotation that a worker takes next: one of the `pair` whose models it holds, else the first."""
     waiting = list(works)
     return next((work for work in waiting if work.pair == pair), waiting[0] if waiting else None)
+
+
+class _Sealing(pickle.Pickler):
+    """Writes the names of the environment variables that a configuration has read, in place of their values."""
+
+    def persistent_id(self, given: Any) -> str | None:
+        return hidden if type(given) is str and (hidden := interpolation(given)) != given else None
+
+
+class _Unsealing(pickle.Unpickler):
+    def persistent_load(self, name: str) -> str:
+        return interpolate(name)
+
+
+def sealed(work: Work) -> bytes:
+    """The rotation for a file: no value of an environment variable is in it."""
+    file = io.BytesIO()
+    _Sealing(file).dump(work)
+    return file.getvalue()
+
+
+def unsealed(work: bytes) -> Work:
+    """The rotation again, with the values of this process's environment. Raises ValueError for one that it lacks."""
+    found: Work = _Unsealing(io.BytesIO(work)).load()
+    return found
 
 
 def complete(work: Work, engine: Engine) -> tuple[str, ...]:

@@ -29,7 +29,8 @@ class WandbRun(OpenRun):
         patience |= {f"x_{service}_timeout_seconds": options.timeout for service in services}
         settings = wandb.Settings(init_timeout=options.timeout, silent=True, console="off", reinit="create_new",
                                   disable_code=True, save_code=False, x_disable_stats=True,
-                                  x_save_requirements=False, **patience)
+                                  x_save_requirements=False, x_disable_meta=True, x_disable_machine_info=True,
+                                  disable_git=True, **patience)  # its metadata hold the command and SLURM_*
         wandb.setup(settings=wandb.Settings(silent=True))  # what it would print before and between runs
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # and of its telemetry
         self._wandb, self._run = wandb, wandb.init(
