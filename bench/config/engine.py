@@ -118,6 +118,19 @@ class Engine(Section):
 
         return {role: known(digits, self.dtype, threads) for role, digits in models.items()}
 
+    def probed(self, models: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
+        """Role -> what the engine was found to do right with a model (`methods/engine/probe.py`), None where it was not
+        loaded here yet. `models`: role -> fingerprint, causal LMs alone."""
+        if self.name != "lab" or self.parallel == "tensor":
+            return {}
+        from methods.engine.probe import Settings, known  # only here: a refused command should not cost torch
+
+        def settings(role: str) -> Settings:
+            return Settings(self.dtype, self.device, self.decoder, self.graphs == "on", self.packed_threads is not None,
+                            self.devices if role == "target" else 1)
+
+        return {role: known(digits, settings(role)) for role, digits in models.items()}
+
     @property
     def spread(self) -> dict[str, Any]:
         """How the target is spread over devices, and the version of an engine that is not this project's."""

@@ -84,9 +84,10 @@ class Lab:
         self.pool.keep_only(cells)
 
     def prepare(self, cells: Sequence[Cell]) -> None:
-        """Choose the kernels for models of these cells that were not yet loaded on this machine."""
+        """Choose the kernels for models of these cells that were not yet loaded on this machine, and compare them with
+        transformers."""
         pool = ModelPool()
         for cell in cells:
             with suppress(Exception):  # whoever loads it to decode records why it cannot be loaded
-                if None in cell.engine.kernels(cell.fingerprints()).values():
+                if None in (*cell.engine.kernels(cell.fingerprints()).values(), *cell.probed().values()):
                     pool.method(cell)

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.config.paths import TINY
+from methods.engine import probe
 from methods.engine.cut import load_cut
 from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
@@ -40,16 +41,18 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
         cut = load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
         if threads is not None:
             note_shared(cut.model, cut.fingerprint, threads)
+        probe.check(cut)
         return cut
     team = team_of(engine.devices) if engine.parallel == "tensor" and role == "target" else None
     model = load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
                        trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
                        thinking=pair.thinking if role == "target" else None, shape_tokenizer=TINY / "target",
                        decoder=engine.decoder, team=team,
-                       devices=engine.devices if engine.parallel == "layers" and role == "target" else 1)
+                       devices=engine.devices if engine.parallel == "layers" and role == "target" else 1, check=False)
     model.graphs = Graphs() if engine.graphs == "on" else None
     if threads is not None:
         model.products = products_of(model.model, model.fingerprint, threads)
+    probe.check(model)
     return model
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 NAME = "leeway"
+BY_TABLE = "attention_by_table"
+"""Attribute of a model whose classes of attention were chosen when it was made: they cannot be switched."""
 
 
 def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
@@ -42,3 +45,23 @@ def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attenti
 
 AttentionInterface.register(NAME, attend)
 AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def configs(model: nn.Module) -> list[Any]:
+    """The configurations of a model's parts, each once."""
+    return list({id(part.config): part.config for part in model.modules() if hasattr(part, "config")}.values())
+
+
+def installed(make: Callable[[str], Any]) -> Any:
+    """The model that `make` makes for the name of an implementation of attention: this one. An architecture that takes
+    its attention's class from a table keeps transformers' plain one, under this engine's masks."""
+    try:
+        return make(NAME)
+    except KeyError as error:
+        if error.args != (NAME,):
+            raise
+    model = make("eager")
+    for config in configs(model):
+        config._attn_implementation = NAME
+    setattr(model, BY_TABLE, True)
+    return model

@@ -18,6 +18,7 @@ from methods.engine.families import DecoderName, resolve
 from methods.engine.graphs import Graphs
 from methods.engine.layout import Layout
 from methods.engine.prefills import Prefills
+from methods.engine.probe import Findings
 from methods.engine.products import Products
 from methods.engine.source import ModelError
 from methods.engine.spread import SpreadCache, SpreadDecoder, stages_of
@@ -60,6 +61,7 @@ class LanguageModel:
     team         the ranks among which it is divided, of which this process has one part; None: it is whole.
     prefills     the prompts that it has read, which it does not read again; None: it reads every prompt.
     products     the kernels that were chosen for its weights; None: the plain product serves.
+    findings     what the engine was found to do right with it (`methods/engine/probe.py`); None: nobody looked.
     """
 
     source: str
@@ -72,6 +74,7 @@ class LanguageModel:
     team: Team | None = None
     prefills: Prefills | None = None
     products: Products | None = None
+    findings: Findings | None = None
     full_vocabulary: ClassVar[bool] = True
     """Its distribution covers every token, unlike that of a head with a reduced draft vocabulary."""
 

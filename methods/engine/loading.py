@@ -12,7 +12,7 @@ import torch
 from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from methods.engine import attention, gguf, parallel
+from methods.engine import attention, gguf, parallel, probe
 from methods.engine.cut import load_cut
 from methods.engine.families import DecoderName
 from methods.engine.fingerprints import fingerprint
@@ -38,14 +38,26 @@ def switched(source: str, template: Any, thinking: bool) -> str:
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
                trust_remote_code: bool = False, chat_template: Path | None = None, thinking: bool | None = None,
                shape_tokenizer: Path | None = None, decoder: DecoderName = "auto",
-               team: Team | None = None, devices: int = 1, weights: bool = True) -> LanguageModel:
+               team: Team | None = None, devices: int = 1, weights: bool = True, check: bool = True) -> LanguageModel:
     """Load a causal LM in eval mode by local folder, hub name or GGUF file, which is converted on first use. A cut of
     its target is loaded with that target, which its config.json names.
 
     `chat_template`: a Jinja file that replaces its tokenizer's own. `thinking`: its `enable_thinking`; None leaves that
     to the template. `shape_tokenizer`: folder of the tokenizer for a model that exists as a shape only
     (`random:FOLDER`). `decoder`: see LanguageModel. `team`: load this rank's part. `devices`: spread its layers over so
-    many. `weights=False`: tokenizer and sizes alone, on the meta device. Raises ModelError, one line."""
+    many. `weights=False`: tokenizer and sizes alone, on the meta device. `check=False`: who asks has settings to make
+    before `probe.check`. Raises ModelError, one line."""
+    model = _load(source, dtype, device, revision, trust_remote_code, chat_template, thinking, shape_tokenizer, decoder,
+                  team, devices, weights)
+    if check:
+        probe.check(model)
+    return model
+
+
+def _load(source: str, dtype: str, device: str, revision: str | None, trust_remote_code: bool,
+          chat_template: Path | None, thinking: bool | None, shape_tokenizer: Path | None, decoder: DecoderName,
+          team: Team | None, devices: int, weights: bool) -> LanguageModel:
+    """As `load_model`, unchecked."""
     if Source.of(source).is_random:
         whole = from_shape(source, dtype=dtype, device="cpu" if team is not None or devices > 1 else device,
                            tokenizer=shape_tokenizer, trust_remote_code=trust_remote_code, decoder=decoder)
@@ -55,9 +67,8 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
             whole, model=parallel.part_of(source, whole.model, team, device), team=team)
     if Source.of(source).is_cut:
         base, base_revision = Source.of(source).origin
-        return load_cut(source, load_model(base, dtype=dtype, device=device, revision=base_revision,
-                                           trust_remote_code=trust_remote_code, chat_template=chat_template,
-                                           thinking=thinking, decoder=decoder, team=team, devices=devices))
+        return load_cut(source, _load(base, dtype, device, base_revision, trust_remote_code, chat_template, thinking,
+                                      None, decoder, team, devices, weights=True))
     place = str(gguf.converted(gguf.file_of(source, revision))) if Source.of(source).is_gguf else source
     try:
         if not weights:
@@ -92,10 +103,16 @@ def _whole(source: str, place: str, revision: str | None, dtype: torch.dtype, de
         with torch.device("meta"):
             shape = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
         spread = {"device_map": device_map(source, shape, device, devices)}
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        place, dtype=dtype, revision=revision, trust_remote_code=trust_remote_code,
-        attn_implementation=attention.NAME, ignore_mismatched_sizes=True, output_loading_info=True, **spread)
-    model, info = loaded
+    info: dict[str, Any] = {}
+
+    def make(implementation: str) -> Any:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            place, dtype=dtype, revision=revision, trust_remote_code=trust_remote_code,
+            attn_implementation=implementation, ignore_mismatched_sizes=True, output_loading_info=True, **spread)
+        info.update(loaded[1])
+        return loaded[0]
+
+    model = attention.installed(make)
     check_loaded(source, model, info)
     if not spread:
         return model.to(device)

@@ -25,9 +25,9 @@ def from_shape(source: str, *, dtype: str, device: str, tokenizer: Path | None =
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         with torch.random.fork_rng(), torch.device(device):
             torch.manual_seed(0)
-            model = AutoModelForCausalLM.from_config(
-                config, dtype=getattr(torch, dtype), attn_implementation=attention.NAME,
-                trust_remote_code=trust_remote_code)
+            model = attention.installed(lambda implementation: AutoModelForCausalLM.from_config(
+                config, dtype=getattr(torch, dtype), attn_implementation=implementation,
+                trust_remote_code=trust_remote_code))
     except (OSError, ValueError) as error:
         raise ModelError(f"{source}: its config.json describes no causal language model: "
                          f"{str(error).splitlines()[0]}; give a folder whose config.json does") from error

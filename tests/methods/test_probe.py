@@ -1,0 +1,114 @@
+"""What the engine does with a model is what transformers does, or the model is refused before it decodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from methods import registry
+from methods.engine import probe
+from methods.engine.language_model import LanguageModel
+from methods.engine.layout import Layout
+from methods.engine.source import ModelError
+from methods.method import build_method
+from methods.sampling import Sampling
+from tests.helpers.architectures import config_of, random_model
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path))
+
+
+def build(target: LanguageModel, drafter: str, rule: str = "greedy", **options: Any) -> Any:
+    return build_method(target, None, registry.drafter(drafter)(**options), registry.rule(rule)(), Sampling(0.0), 3)
+
+
+def test_a_model_that_is_right_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model(config_of("llama"))
+    probe.check(model)
+    found = model.findings
+    assert found is not None and not found.trees and not found.states and found.tokens == 80
+    monkeypatch.setattr(probe, "probe", lambda _: pytest.fail("it was remembered"))
+    probe.check(model)
+    assert model.findings == found
+
+
+@pytest.mark.parametrize("fault", ["positions", "mask", "rollback"])
+def test_a_forward_that_is_not_transformers_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is broken in one place after another."""
+    model = random_model(config_of("gemma2"))
+    right, commit = Layout.of.__func__, probe._Trial._begin  # type: ignore[attr-defined]
+
+    def broken(cls: type[Layout], *args: Any, **kwargs: Any) -> Layout:
+        layout = right(cls, *args, **kwargs)
+        if fault == "positions":
+            layout.positions = layout.positions + (layout.positions > 20)
+        elif fault == "mask":
+            layout.slot_ids = layout.slot_ids - 1
+        return layout
+
+    def begin(self: Any, model: LanguageModel) -> Any:
+        cache = commit(self, model)
+        if fault == "rollback":
+            monkeypatch.setattr(type(cache), "commit", lambda cache, counts: cache.advance(3))
+        return cache
+
+    monkeypatch.setattr(Layout, "of", classmethod(broken))
+    monkeypatch.setattr(probe._Trial, "_begin", begin)
+    with pytest.raises(ModelError, match=r"not those of transformers' own forward: .*% off; give engine=vllm") as error:
+        probe.probe(model)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_trees_alone_are_refused_where_chains_are_right() -> None:
+    """MPT's ALiBi counts slots, and a tree puts siblings in neighbouring ones."""
+    model = random_model(config_of("mpt"))
+    probe.check(model)
+    assert model.findings is not None and model.findings.trees
+    build(model, "prompt_lookup")
+    with pytest.raises(ModelError, match=r"mpt: trees are not right with it: .*; take a drafter of chains"):
+        build(model, "lookahead")
+
+
+def test_hidden_states_alone_are_refused_where_tokens_are_right() -> None:
+    """Gemma 3n stacks several streams in a hidden state."""
+    model = random_model(config_of("gemma3n_text"))
+    probe.check(model)
+    assert model.findings is not None and model.findings.states and not model.findings.trees
+    build(model, "lookahead")
+    with pytest.raises(ModelError, match="gemma3n_text: nothing can read its hidden states: "):
+        probe_states(model)
+
+
+def probe_states(model: LanguageModel) -> None:
+    class Reads(registry.rule("greedy")):  # type: ignore[misc]
+        needs_hidden = True
+
+    build_method(model, None, registry.drafter("none")(), Reads(), Sampling(0.0), 1)
+
+
+def test_activations_that_overflow() -> None:
+    model = random_model(config_of("llama"))
+    model.model.half()
+    model.model.model.layers[1].mlp.up_proj.weight.data *= 3e4
+    with pytest.raises(ModelError, match=r"logits are NaN in engine.dtype=float16: .*; give engine.dtype=bfloat16"):
+        probe.probe(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounding_in_two_bytes_is_no_difference(dtype: torch.dtype) -> None:
+    for kind in ("llama", "gemma2", "mixtral"):
+        model = random_model(config_of(kind))
+        model.model.to(dtype)
+        found = probe.probe(model)
+        assert not found.trees and not found.states
+
+
+def test_prompts_reach_beyond_boundaries_of_the_config() -> None:
+    config = {"sliding_window": 40, "rope": {"original_max_position_embeddings": 300}, "window_sizes": [8, [16]],
+              "hidden_size": 4096, "chunk_size": None, "use_sliding_window": True}
+    assert probe.boundaries(config) == {8, 16, 40, 300}
+    assert probe.lengths_for(random_model(config_of("gemma2", sliding_window=200))) == (5, 19, 216)
