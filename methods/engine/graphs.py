@@ -3,14 +3,13 @@
 A recording reads and writes fixed memory. So the tensors among the arguments are copied into buffers before each
 replay, results are copied out, and caches come out of a pool: a prompt's cache lies where the last one's did.
 
-No GPU was at hand for this file: its tests replay the recorded calls on the CPU."""
+The tests replay recorded calls on the CPU; `python -m bench.gpu` compares answers with and without them on a GPU."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -25,24 +24,26 @@ Recorder = Callable[[Work, list[Any]], tuple[Callable[[], None], Any]]
 """A function and its arguments -> what replays the call, and the result that a replay overwrites."""
 
 
-@cache
-def _pool() -> Any:
-    """The memory that all recordings share."""
-    return torch.cuda.graph_pool_handle()
+class CudaRecorder:
+    """Records calls as CUDA graphs, which share their memory. It ends with the last of them, and a pool that has ended
+    takes no other graph: so each set of recordings has a pool of its own."""
 
+    def __init__(self) -> None:
+        self._pool: Any = None
 
-def record(work: Work, arguments: list[Any]) -> tuple[Callable[[], None], Any]:
-    """Record a call as a CUDA graph. It first runs once beside the recording, where libraries prepare themselves, so
-    running it twice must do what running it once does."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        work(*arguments)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=_pool()):
-        result = work(*arguments)
-    return graph.replay, result
+    def __call__(self, work: Work, arguments: list[Any]) -> tuple[Callable[[], None], Any]:
+        """The call first runs once beside the recording, where libraries prepare themselves, so running it twice must
+        do what running it once does."""
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            work(*arguments)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            result = work(*arguments)
+        return graph.replay, result
 
 
 @dataclass(slots=True)
@@ -70,12 +71,12 @@ class _Same:
 class Graphs:
     """Recorded calls of the models that share it, by function, constants and shapes.
 
-    recorder  records a call; another one serves the tests.
+    recorder  records a call; None: as CUDA graphs. Another one serves the tests.
     replays   how many calls were replayed.
     """
 
-    def __init__(self, recorder: Recorder = record):
-        self.recorder = recorder
+    def __init__(self, recorder: Recorder | None = None):
+        self.recorder: Recorder = recorder or CudaRecorder()
         self.recordings: dict[Hashable, _Recording] = {}
         self.replays = 0
         self._free: list[Memory] = []
