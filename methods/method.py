@@ -103,7 +103,7 @@ def _check_findings(target: LanguageModel, model: LanguageModel | Head | None, d
         if found.trees and not drafter.chain:
             raise ModelError(f"{one.source}: trees are not right with it: {found.trees}; take a drafter of chains "
                              "(prompt_lookup, or drafter.tree=chain), or engine=vllm")
-        reads = rule.needs_hidden or drafter.features(target) if one is target else rule.needs_draft_hidden
+        reads = rule.needs_hidden or drafter.features(model) if one is target else rule.needs_draft_hidden
         if found.states and reads:
             raise ModelError(f"{one.source}: nothing can read its hidden states: {found.states}; take a drafter and a "
                              "rule without a head or classifier (drafter=model, rule=lossless)")

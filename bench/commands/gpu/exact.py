@@ -26,6 +26,7 @@ from bench.run.answer import context
 from bench.run.timed_pass.same_tokens import NEAR_TIE
 from methods import registry
 from methods.decode import Limits, Request, generate
+from methods.engine import probe
 from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
 from methods.engine.margin import next_logits, top2_margin
@@ -144,6 +145,7 @@ def _random(machine: Machine, kind: str, dtype: str, few: int) -> Subject:
         config = AutoConfig.for_model(kind, **{**SHARED, **SHAPES[kind]})
         config.save_pretrained(folder)
         target = load_model(f"random:{folder}", dtype=dtype, device=device)
+        probe.check(target)  # a model that the program refuses is listed as such
         head_folder = Path(folder, "head")
         head_folder.mkdir()
         text = {**SHARED, **HEAD, "num_hidden_layers": 1, "draft_vocab_size": VOCABULARY}

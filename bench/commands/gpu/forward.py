@@ -19,6 +19,7 @@ from methods import registry
 from methods.engine.clock import now
 from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
+from methods.engine.probe import probe
 from methods.engine.roofline import measured_bandwidth, step_bytes
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ def _shape(machine: Machine, found: Found, name: str, target: LanguageModel, cop
     tokens, batches, contexts = ((TINY_TOKENS, TINY_BATCHES, TINY_CONTEXTS) if machine.tiny
                                  else (TOKENS, BATCHES, CONTEXTS))
     weights, entry = step_bytes(target)
+    with found.step(machine, f"{name}: the probe of a model that is loaded for the first time") as go:
+        if go:
+            began = now(machine.device)
+            probe(target)
+            found.add("the probe of a model", [{"shape": name, "s": now(machine.device) - began}])
     for context, rows in product(contexts, batches):
         need = 1.15 * rows * (context + max(tokens) + 64) * entry + rows * max(tokens) * target.vocab_size * 8
         what = f"{name}: batch {rows} behind {context} tokens"
