@@ -26,8 +26,8 @@ from typing import IO, TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.commands.command import run_command
+from bench.config.rule_text import rule_of
 from methods.conformance import FEWEST, Check, Cycle, Distribution, examine
-from methods.registry import rule_of
 from methods.sampling import Sampling
 from results.store.reasons import Arguments
 

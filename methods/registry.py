@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
-
-import yaml
-from pydantic import ValidationError
 
 if TYPE_CHECKING:
     from methods.drafters.base import Drafter
@@ -52,24 +48,3 @@ def rule(name: str) -> type[Rule]:
 def drafter(name: str) -> type[Drafter]:
     """The drafter class of methods/drafters/<name>.py; its fields are the drafter's options. Raises KeyError."""
     return _find("drafters", name)
-
-
-def rule_of(overrides: Sequence[str]) -> Rule:
-    """The rule that `rule=NAME` and `rule.OPTION=VALUE` name. Raises ValueError, one line."""
-    name, options = "lossless", {}
-    for given in overrides:
-        key, equals, value = given.partition("=")
-        if not equals or not (key == "rule" or key.startswith("rule.")):
-            raise ValueError(f"{given}: unknown; give rule=NAME and rule.OPTION=VALUE")
-        if key == "rule":
-            name = value
-        else:
-            options[key.removeprefix("rule.")] = yaml.safe_load(value)
-    if name not in names("rules"):
-        raise ValueError(f"rule={name}: unknown; allowed: {', '.join(names('rules'))}")
-    try:
-        return rule(name)(**options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"rule.{'.'.join(map(str, first['loc']))}={first['input']}: {first['msg']}; rule={name} has "
-                         f"{', '.join(rule(name).model_fields) or 'no options'}") from error

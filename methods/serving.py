@@ -6,6 +6,7 @@ drafts are the same, so are the tokens, at any temperature, whatever else stands
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from methods.rules.walk import Walk
 from methods.sampling import Sampling, draw
 from methods.trees.draft import Draft
 
+log = logging.getLogger(__name__)
 KINDS = ("started", "emitted", "cycles", "drafted", "accepted", "relaxed", "greedier")
 """What `Setting.totals` counts: requests, their tokens, verified drafts, and of the drafted tokens those that were
 accepted, and those among them that the lossless test rejects, by whether they are the target's argmax."""
@@ -46,6 +48,7 @@ class Served:
     prompt  its token ids.
     state   what the rule knows of it; None before its first cycle.
     last    [1] its last token; None before its first.
+    failure what its rule raised, one line; it then gets no more tokens.
     """
 
     key: str
@@ -54,6 +57,7 @@ class Served:
     rng: PromptRng = field(repr=False)
     state: State | None = None
     last: Tensor | None = None
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,8 @@ class Verifier:
 
     def step(self, requests: Sequence[Served | None], rows: Rows) -> Tensor:
         """[B, N + 1] int64, N the longest draft: each request's tokens, then -1. Requests that are None have 0 in the
-        first place. Nothing waits for the device, but for a rule that starts from the first token."""
+        first place. A rule that raises has its requests fail, alone: they have -1 there, and a `failure`. Nothing
+        waits for the device, but for a rule that starts from the first token."""
         out = torch.full((len(requests), max(rows.drafts, default=0) + 1), -1, device=self.device)
         groups: dict[tuple[Setting | None, bool], list[int]] = {}
         for place, one in enumerate(requests):
@@ -111,7 +116,13 @@ class Verifier:
                 out[places, 0] = 0
                 continue
             served = [one for place in places if (one := requests[place]) is not None]
-            tokens = (self._first if fresh else self._cycle)(setting, served, places, rows)
+            try:
+                tokens = (self._first if fresh else self._cycle)(setting, served, places, rows)
+            except Exception as error:  # whatever a rule's options made it do is no matter of the other requests
+                log.exception("rule=%s fails", setting.rule.name)
+                for one in served:
+                    one.failure = f"rule={setting.rule.name}: {' '.join(str(error).split())[:300]}"
+                continue
             where = slice(None) if len(places) == len(requests) else places
             out[where, :tokens.shape[1]] = tokens
         return out

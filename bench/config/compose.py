@@ -14,7 +14,8 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-from bench.config.errors import CONFIG_ERRORS, ConfigError, NotHere, format_hydra_error, unknown_key
+from bench.config.errors import ConfigError, NotHere, unknown_key
+from bench.config.hydra_errors import CONFIG_ERRORS, format_hydra_error
 from bench.config.hydra_internals import BASIC, CommandLine, ConfigLoaderImpl, combinations, compose_option, session
 from bench.config.lines import check_number, check_values, first_line, line_of
 from bench.config.patched import Patched

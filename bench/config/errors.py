@@ -7,14 +7,10 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from hydra.errors import HydraException, MissingConfigException
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import ValidationError
 
 from results.store.booleans import booleans_for_numbers
-from results.store.reasons import one_line
 
-CONFIG_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 COMPARISONS = {"greater than or equal to": "≥", "less than or equal to": "≤", "greater than": ">", "less than": "<"}
 NEAREST = 3
 """Names that an error proposes where it does not give all."""
@@ -84,16 +80,3 @@ def _complaint(item: Any, location: tuple[int | str, ...], section: str, allowed
         text = text.replace(words, sign)
     whole_section = not location
     return f"{section}: {text}" if whole_section else f"{key}={item['input']}: {text}"
-
-
-def format_hydra_error(error: Exception) -> ConfigError:
-    """What Hydra or OmegaConf said about an override, in one line."""
-    text = str(error)
-    if isinstance(error, MissingMandatoryValue):
-        key = error.full_key or text.splitlines()[0].rpartition(" ")[2]
-        return ConfigError(f"{key}: missing; give {key}=VALUE")
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, option = str(error.missing_cfg_file).rpartition("/")
-        options = (f"{group}={name}" for name in error.options or ())
-        return ConfigError(unknown_key(f"{group}={option}", options, what="unknown"))
-    return ConfigError(re.sub(r" See https://hydra\S+.*", "", one_line(text)))

@@ -148,6 +148,11 @@ class Rule(BaseModel, ABC):
         (`target.head`, `target.embedding`). Default: itself. Raises ValueError, one line."""
         return self
 
+    def too_much(self, vocab: int) -> str | None:
+        """Why a request must not ask this of a server with others on it, one line: its options take many times the
+        usual work or memory on a target with `vocab` tokens. Default: None, it may."""
+        return None
+
     def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
         """The state of each request before its first draft; `rows` are its prompt and the first token of its answer.
         Default: none."""

@@ -57,6 +57,8 @@ if TYPE_CHECKING:  # transformers is slow to import
 
 _KNOWN: WeakKeyDictionary[torch.nn.Module, dict[tuple[float, ...], Groups]] = WeakKeyDictionary()
 """The groups of a target's embeddings: every pair of 50,000 tokens takes half a minute on a CPU."""
+MOST_KNOWN = 8
+"""Settings of a target whose groups are kept."""
 
 
 @dataclass(slots=True)
@@ -91,11 +93,19 @@ class CoarseGrained(Rule):
             known = _KNOWN.setdefault(target.model, {})
             state = weight.data_ptr(), weight._version, self.similarity, self.largest
             if state not in known:
+                while len(known) >= MOST_KNOWN:
+                    known.pop(next(iter(known)))
                 known[state] = Groups.from_embedding(weight, self.similarity, self.largest)
             bound._groups = known[state]
         else:
             bound._groups = Groups.from_file(self.groups, target.vocab_size, target.device)
         return bound
+
+    def too_much(self, vocab: int) -> str | None:
+        """Half a minute of a CPU for 50,000 tokens, for each setting; with `largest` of 1024 gigabytes."""
+        if self.groups is not None:
+            return None
+        return f"rule=coarse_grained: compares all pairs of {vocab} tokens before its first answer; give another rule"
 
     @property
     def token_groups(self) -> Groups:

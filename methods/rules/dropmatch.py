@@ -64,6 +64,10 @@ def words(u: Tensor, counters: Tensor) -> Tensor:
     return hashed((seed[..., None] + counters) & (WORD - 1))
 
 
+MOST_SERVED = 16
+"""Heads that one request to a server may ask for: each is a forward of the LM head."""
+
+
 class Dropmatch(Rule):
     """heads: K. p_drop: share of hidden units dropped in each head."""
 
@@ -79,6 +83,9 @@ class Dropmatch(Rule):
         bound = self.model_copy()
         bound._head = target.head
         return bound
+
+    def too_much(self, vocab: int) -> str | None:
+        return f"rule.heads={self.heads}: at most {MOST_SERVED} on a server" if self.heads > MOST_SERVED else None
 
     def needs_q(self, sampling: Sampling) -> bool:
         return self.variant == "js"

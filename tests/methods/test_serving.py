@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from bench.config.rule_text import rule_of
 from methods.batch import Generation
 from methods.decode import Limits, Request, count_cycle, emit, generate
 from methods.drafters.prompt_lookup import PromptLookup, lookup
 from methods.method import build_method
-from methods.registry import rule_of
 from methods.sampling import Sampling
 from methods.serving import KINDS, Rows, Served, Setting, Verifier
 from tests.helpers.tiny_models import language_model, prompts

@@ -6,15 +6,19 @@ patches nothing: a request without a rule takes vLLM's own path. Runs in vLLM's 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.rejection_sampler import RejectionSampler
 from vllm.v1.sample.sampler import Sampler
 
+from bench.run.vllm.admission import Offer
 from bench.run.vllm.recorder import Recorder
-from bench.run.vllm.requests import Known, Requests, Target, check_signatures
+from bench.run.vllm.requests import Known, Refused, Requests, Target, check_signatures
+from bench.run.vllm.scheduler import RuleScheduler
 from methods.engine.fingerprints import fingerprint
 from methods.serving import Rows, Served
 
@@ -29,6 +33,10 @@ SIGNATURES: dict[Callable[..., Any], str] = {
         "self max_num_logprobs metadata logits target_logits bonus_logits sampled_token_ids",
     Sampler.forward: "self logits sampling_metadata predict_bonus_token logprobs_mode_override",
     Sampler.gather_logprobs: "logprobs num_logprobs token_ids",
+    Scheduler.schedule: "self throttle_prefills",
+    Scheduler._preempt_request: "self request timestamp drop_stale_output",
+    Scheduler._reserve_prefill_lookahead: "self request num_computed_tokens num_new_tokens",
+    Scheduler.update_from_output: "self scheduler_output model_runner_output",
 }
 
 
@@ -49,8 +57,10 @@ class RuleWorker:
         self.__dict__["_leeway_runner"] = runner
 
     def leeway_start(self, target: list[str] | None, draft: list[str] | None, record: bool) -> None:
-        """Source and fingerprint of the models that rules bind to; whether `leeway_take` will ask for every cycle."""
+        """Source and fingerprint of the models that rules bind to; whether `leeway_take` will ask for every cycle. For
+        this project's own requests alone: what a server refuses for others on it is taken from then on."""
         requests = self._leeway()
+        requests.offer = replace(requests.offer, is_ours=True)
         if target is not None and requests.target is not None:
             requests.target.source, requests.target.fingerprint = target
         requests.draft = None if draft is None else Known(*draft)
@@ -63,7 +73,7 @@ class RuleWorker:
                       for one in cycles] for key, cycles in taken.items()}
 
     def leeway_refusals(self) -> list[str]:
-        """Why requests since the last call were left to the engine's own sampler."""
+        """Why requests since the last call ended with an error."""
         requests = self._leeway()
         reasons = list(requests.refusals)
         requests.refusals.clear()
@@ -108,9 +118,13 @@ def install(runner: Any) -> Requests:
     if runner.vllm_config.model_config.logprobs_mode.startswith("processed"):
         raise RuntimeError("the rules give raw log-probabilities alone: leave out --logprobs-mode")
     config = runner.vllm_config
+    if config.scheduler_config.get_scheduler_cls() is not RuleScheduler:
+        raise RuntimeError("a preempted request needs its draft again: give "
+                           "--scheduler-cls bench.run.vllm.scheduler.RuleScheduler")
+    if type(runner).__module__.startswith("vllm.v1.worker.gpu."):
+        raise RuntimeError("the rules run in vLLM's V1 model runner alone: give VLLM_USE_V2_MODEL_RUNNER=0")
     spec = config.speculative_config
-    requests = Requests(spec and spec.method, spec.num_speculative_tokens if spec else 0,
-                        spec is not None and spec.draft_sample_method == "probabilistic", runner.device)
+    requests = Requests(Offer.of(config), spec.num_speculative_tokens if spec else 0, runner.device)
     source = config.model_config.model
     try:
         known = Known(source, fingerprint(source, config.model_config.revision))
@@ -120,11 +134,7 @@ def install(runner: Any) -> Requests:
     processor = getattr(runner.model, "logits_processor", None)
     if processor is not None:
         processor.register_forward_pre_hook(requests.hidden_hook)
-    if type(runner).__module__.startswith("vllm.v1.worker.gpu."):
-        from bench.run.vllm import v2
-
-        v2.install(runner, requests, Recorder(requests))
-        return requests
+    requests.prepare()
     batch = Batch(runner, requests)
     recorder = Recorder(requests)
     runner.sampler = PlainSampler(runner.sampler, batch, recorder)
@@ -147,8 +157,18 @@ class Batch:
             return None
         self.requests.tidy(self.runner.requests)
         unfinished = self.runner.discard_request_mask.np
-        found = [None if unfinished[place] else self._of(name) for place, name in enumerate(names)]
+        found = [self._of(place, name) for place, name in enumerate(names)]
+        found = [None if unfinished[place] else one for place, one in enumerate(found)]
         return found if any(one is not None for one in found) else None
+
+    def step(self, served: Sequence[Served | None], rows: Rows) -> Tensor:
+        """As `Verifier.step`; where a rule fails, vLLM throws the row away, and the scheduler ends the request."""
+        tokens = self.requests.verifier.step(served, rows)
+        for place, one in enumerate(served):
+            if one is not None and one.failure is not None:
+                self._drop(place)
+                self.requests.refused(one.failure)
+        return tokens.clamp(min=0) if tokens.shape[1] == 1 else tokens
 
     def engines_own(self, served: Sequence[Served | None]) -> list[int]:
         """The places whose tokens the engine's sampler draws."""
@@ -159,9 +179,20 @@ class Batch:
         """The SamplingParams of a row."""
         return self.runner.requests[self.runner.input_batch.req_ids[place]].sampling_params
 
-    def _of(self, name: str) -> Served | None:
+    def _of(self, place: int, name: str) -> Served | None:
         state = self.runner.requests[name]
-        return self.requests.of(name, state.sampling_params, lambda: list(state.prompt_token_ids or ()))
+        try:
+            found = self.requests.of(name, state.sampling_params, lambda: list(state.prompt_token_ids or ()))
+        except Refused:
+            self._drop(place)
+            return None
+        if found is not None:  # vLLM turns it back where it drops a row, which no generator of a CPU can
+            self.runner.input_batch.generators.pop(place, None)
+        return found
+
+    def _drop(self, place: int) -> None:
+        self.runner.discard_request_mask.np[place] = True
+        self.runner.input_batch.generators.pop(place, None)
 
 
 class PlainSampler(Sampler):
@@ -185,7 +216,7 @@ class PlainSampler(Sampler):
             if (served := self.batch.served(len(logits))) is None:
                 return engine()
             rows = Rows(logits, logits.new_zeros(len(logits), dtype=torch.long), range(len(logits)), [0] * len(served))
-            tokens = self.batch.requests.verifier.step(served, rows)
+            tokens = self.batch.step(served, rows)
             if own := self.batch.engines_own(served):
                 tokens[own] = engine().sampled_token_ids[own].long()
             return SamplerOutput(tokens.int(), self._logprobs(logits, sampling_metadata.max_num_logprobs, tokens))
@@ -222,7 +253,7 @@ class ChainSampler(RejectionSampler):
                 self.recorder.engines_cycles(own, rows, engine.sampled_token_ids, self.batch.params)
             if served is None:
                 return engine
-            tokens = self.batch.requests.verifier.step(served, rows)
+            tokens = self.batch.step(served, rows)
             if own and engine is not None:
                 tokens[own] = engine.sampled_token_ids[own].long()
             logprobs = None

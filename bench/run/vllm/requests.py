@@ -1,8 +1,4 @@
-"""The requests of a vLLM worker that one of this project's rules serves. Runs in vLLM's environment.
-
-A request names its rule in `SamplingParams.extra_args` (`vllm_xargs` of the server's requests): `leeway`, as on this
-project's command line, `rule=mars rule.theta=0.9`, and `leeway_key`, the name of its random numbers. The environment
-variable LEEWAY_RULE names the rule of all requests that name none; without it they keep the engine's own sampler."""
+"""The requests of a vLLM worker that one of this project's rules serves. Runs in vLLM's environment."""
 
 from __future__ import annotations
 
@@ -10,31 +6,36 @@ import hashlib
 import inspect
 import json
 import logging
-import os
-import shlex
+import re
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.config.rule_text import rule_of, words_of
+from bench.run.vllm.admission import ONE_DEVICE, Admitted, Offer, admitted, operators_rules
 from methods.engine.families import VLLM_SUPPORTED
-from methods.registry import rule_of
-from methods.rules.base import DraftCapabilities
-from methods.sampling import Sampling
 from methods.serving import KINDS, Served, Setting, Verifier
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from methods.rules.base import Rule
+
 log = logging.getLogger("vllm.leeway")
-DEFAULT = "LEEWAY_RULE"
 REPORT_S = 30.0
 """Seconds between two reports in the log."""
-DRAFTERS = {"ngram": "prompt_lookup", "draft_model": "model", "eagle3": "eagle3", "eagle": "eagle", "medusa": "medusa",
-            "suffix": "suffix", None: "none"}
-"""vLLM's name of a drafter -> the name here."""
+MOST_SETTINGS = 256
+"""Rules with their decoding settings that are kept: as many as vLLM has requests in a batch, by default."""
+SAMPLE = re.compile(r"(\d+)_")
+"""How vLLM begins the name of each sample of a request with n > 1."""
+
+
+class Refused(ValueError):
+    """A request that must end with an error. The message is one line."""
 
 
 @dataclass
@@ -58,8 +59,7 @@ class Target:
         weight: Tensor = self.model.get_input_embeddings().weight if hasattr(
             self.model, "get_input_embeddings") else self.model.model.embed_tokens.weight
         if len(weight) < self.vocab_size:
-            raise ValueError("the rule reads the target's embedding, of which each tensor-parallel rank has a part: "
-                             "take one device")
+            raise ValueError(ONE_DEVICE)
         return weight[:self.vocab_size].detach()
 
     def head(self, hidden: Tensor) -> Tensor:
@@ -71,25 +71,44 @@ class Target:
 class Requests:
     """The served requests of one worker, by the engine's ids."""
 
-    def __init__(self, method: str | None, length: int, is_drawn: bool, device: torch.device) -> None:
-        """`method`: the drafter by vLLM's name; `length`: K; `is_drawn`: drafts carry the distribution they are from
-        at temperatures above 0."""
-        self.drafter, self.is_drawn, self.device = DRAFTERS.get(method, str(method)), is_drawn, device
-        self.verifier = Verifier(length, length if self.drafter == "model" else 0, device)
+    def __init__(self, offer: Offer, length: int, device: torch.device) -> None:
+        """`length`: K."""
+        self.offer, self.device = offer, device
+        self.verifier = Verifier(length, length if offer.drafter == "model" else 0, device)
         self.target: Target | None = None
         self.draft: Known | None = None
-        self.settings: dict[tuple[str, float, int, float], Setting | None] = {}
+        self.settings = OrderedDict[tuple[str, float, int, float], Setting]()
         self.refusals: dict[str, int] = {}
+        self._gone: Tensor | None = None
         self._served: dict[str, Served | None] = {}
         self._reported = time.monotonic()
         self.last_hidden: Tensor | None = None
         self.reads_hidden = False
 
     def of(self, name: str, params: Any, prompt: Callable[[], Sequence[int]]) -> Served | None:
-        """The request `name` of the engine; None for one that keeps the engine's sampler."""
+        """The request `name` of the engine; None for one that keeps the engine's sampler. Raises Refused."""
         if name not in self._served:
-            self._served[name] = self._admit(name, params, prompt())
-        return self._served[name]
+            try:
+                self._served[name] = self._admit(name, params, prompt())
+            except (ValueError, OSError) as error:
+                raise self.refused(" ".join(str(error).split())) from error
+        found = self._served[name]
+        if found is not None and found.failure is not None:
+            raise Refused(found.failure)
+        return found
+
+    def refused(self, reason: str) -> Refused:
+        """Log a reason once, and count it."""
+        if reason not in self.refusals:
+            log.error("a request ends with an error: %s", reason)
+        if reason in self.refusals or len(self.refusals) < MOST_SETTINGS:
+            self.refusals[reason] = self.refusals.get(reason, 0) + 1
+        return Refused(reason)
+
+    def prepare(self) -> None:
+        """Bind the operator's rules, which may take long, before the first request. Raises ValueError, one line."""
+        for text in filter(None, operators_rules()):
+            self._bound(rule_of(words_of(text)))
 
     def tidy(self, running: Any) -> None:
         """Drop the requests that are no longer among `running`, once there are many; log what the rules did."""
@@ -105,66 +124,44 @@ class Requests:
         self.last_hidden = args[1] if self.reads_hidden else None
 
     def _admit(self, name: str, params: Any, prompt: Sequence[int]) -> Served | None:
-        extra = params.extra_args or {}
-        text = extra.get("leeway", os.environ.get(DEFAULT))
-        if not text:
+        asked = admitted(params, self.offer)
+        if asked is None:
             return None
-        top_k = 0 if params.top_k in (0, -1) else params.top_k
-        key = str(text), float(params.temperature), int(top_k), float(params.top_p)
-        try:
-            if reason := unsupported(params):
-                raise ValueError(reason)
-            if self.settings.get(key) is None:
-                self.settings[key] = self._setting(*key)
-        except (ValueError, OSError) as error:
-            reason = f"{text}: {' '.join(str(error).split())}"
-            if reason not in self.refusals:
-                log.error("a request keeps vLLM's own sampler: %s", reason)
-            self.refusals[reason] = self.refusals.get(reason, 0) + 1
-            return None
+        key = asked.text, asked.sampling.temperature, asked.sampling.top_k, asked.sampling.top_p
+        if key not in self.settings:
+            self.settings[key] = Setting(self._bound(asked.rule), asked.sampling)
+        self.settings.move_to_end(key)
+        while len(self.settings) > MOST_SETTINGS:
+            _, old = self.settings.popitem(last=False)
+            if old.totals is not None:
+                self._gone = old.totals if self._gone is None else self._gone + old.totals
         setting = self.settings[key]
-        assert setting is not None
         self.reads_hidden |= setting.rule.needs_hidden
-        return self.verifier.request(str(extra.get("leeway_key") or _key(name, params, prompt)), setting, prompt)
+        return self.verifier.request(_stream(name, asked, params, prompt), setting, prompt)
 
-    def _setting(self, text: str, temperature: float, top_k: int, top_p: float) -> Setting:
-        """Raises ValueError, one line, for a rule that cannot run here."""
-        rule, sampling = rule_of(shlex.split(text)), Sampling(temperature, top_k, top_p)
-        sampled = self.is_drawn and not sampling.greedy
-        rule.check(DraftCapabilities(self.drafter, sampled, sampled), sampling)
-        if sampled and (top_k or top_p < 1.0):
-            raise ValueError("vLLM draws drafts with the temperature alone: give no top_k and top_p, or "
-                             "draft_sample_method=greedy")
+    def _bound(self, rule: Rule) -> Rule:
         assert self.target is not None, "the model is loaded before its first request"
         bound = rule.bind(self.target, self.draft)  # type: ignore[arg-type]  # what rules bind to, no more
         if bound.needs_draft_hidden:
             raise ValueError(f"rule={rule.name} reads the draft model's hidden states, which vLLM does not give")
-        return Setting(bound, sampling)
+        return bound
 
     def totals(self) -> list[dict[str, Any]]:
         """Rule, decoding settings and counts by `methods.serving.KINDS` since the engine started. Waits for the
         device."""
-        return [{"rule": text, "temperature": setting.sampling.temperature,
-                 **dict(zip(KINDS, setting.totals.tolist(), strict=True))}
-                for (text, *_), setting in self.settings.items() if setting is not None and setting.totals is not None]
+        found = [(text, setting.sampling.temperature, setting.totals) for (text, *_), setting in self.settings.items()]
+        return [{"rule": text, "temperature": temperature, **dict(zip(KINDS, totals.tolist(), strict=True))}
+                for text, temperature, totals in [*found, ("settings no longer kept", None, self._gone)]
+                if totals is not None]
 
 
 def sentence(one: Mapping[str, Any]) -> str:
     """A rule's totals in words."""
     rate = (one["emitted"] - one["started"]) / max(one["cycles"], 1)
-    return (f"{one['rule']} T={one['temperature']:g}: {one['emitted']} tokens in {one['cycles']} cycles, {rate:.2f} a "
+    at = "" if one["temperature"] is None else f" T={one['temperature']:g}"
+    return (f"{one['rule']}{at}: {one['emitted']} tokens in {one['cycles']} cycles, {rate:.2f} a "
             f"cycle; of {one['drafted']} drafted {one['accepted']} accepted, {one['relaxed']} relaxed, "
             f"{one['greedier']} greedier")
-
-
-def unsupported(params: Any) -> str | None:
-    """Why the rules cannot serve a request with these SamplingParams; None where they can."""
-    given = [name for name, default in (
-        ("presence_penalty", 0.0), ("frequency_penalty", 0.0), ("repetition_penalty", 1.0), ("min_p", 0.0),
-        ("min_tokens", 0), ("logit_bias", None), ("bad_words", None), ("allowed_token_ids", None),
-        ("structured_outputs", None), ("logprob_token_ids", None)) if (getattr(params, name, default) or default)
-        != default]
-    return f"rules see the target's own distribution: leave out {', '.join(given)}" if given else None
 
 
 def check_signatures(signatures: Mapping[Callable[..., Any], str]) -> None:
@@ -179,10 +176,12 @@ def check_signatures(signatures: Mapping[Callable[..., Any], str]) -> None:
                            + "; install that version (make vllm), or see docs/serving.md for how to raise it")
 
 
-def _key(name: str, params: Any, prompt: Sequence[int]) -> str:
-    """With a seed the same prompt gets the same numbers; without one every request has its own."""
+def _stream(name: str, asked: Admitted, params: Any, prompt: Sequence[int]) -> str:
+    """The name of a request's random numbers: its key, with the place of the sample behind the first; else with a seed
+    the same prompt gets the same numbers (vLLM adds the place to the seed); else every request has its own."""
+    if asked.key:
+        place = SAMPLE.match(name)
+        return asked.key if place is None or int(place[1]) == 0 else f"{asked.key} sample {int(place[1])}"
     if params.seed is None:
         return name
     return hashlib.sha256(json.dumps([params.seed, list(prompt)]).encode()).hexdigest()
-
-

@@ -44,7 +44,8 @@ class Server:
         import vllm
         from vllm import LLM
 
-        self.llm = LLM(**engine, worker_extension_cls="bench.run.vllm.extension.RuleWorker")
+        self.llm = LLM(**engine, worker_extension_cls="bench.run.vllm.extension.RuleWorker", async_scheduling=False,
+                       scheduler_cls="bench.run.vllm.scheduler.RuleScheduler")
         self.llm.collective_rpc("leeway_start", args=(target, draft, True))
         gc.freeze()
         return {"version": vllm.__version__, "max_model_len": self.llm.llm_engine.model_config.max_model_len}
