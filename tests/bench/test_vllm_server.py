@@ -79,7 +79,8 @@ def server() -> Iterator[Server]:
         process = subprocess.Popen(
             [str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--uds", found.path, "--model",
              str(TINY / "target"), "--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager",
-             "--speculative-config", NGRAM, *SMALL, *FLAGS], cwd=PROJECT, stdout=log, stderr=log, start_new_session=True,
+             "--speculative-config", NGRAM, *SMALL, *FLAGS], cwd=PROJECT, stdout=log, stderr=log,
+            start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(PROJECT), "LEEWAY_RULE": "rule=lossless", "VLLM_NO_USAGE_STATS": "1",
                  "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1",
                  "OMP_NUM_THREADS": "1"})
