@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Split = Literal["train", "calibration", "test"]
+ControlTokens = Literal["refuse", "text", "parse"]
+"""What a chat message that holds the string of a control token is: refused, plain text, or read as the token."""
 JudgeStyle = Literal["mt_bench", "komt_bench", "alpaca_eval"]
 
 
@@ -36,6 +38,7 @@ class Prompt:
     history    given answers to the first turns; they replace the method's own in the context of later turns.
     group      the item's id where several prompts are samples of one item (pass@k).
     reference  plain JSON data for the task's scorer.
+    control_tokens  what a control token in its messages is; in `text` it is the token unless this says text.
     """
 
     id: str
@@ -47,6 +50,7 @@ class Prompt:
     history: tuple[str, ...] = ()
     group: str | None = None
     reference: Mapping[str, Any] = field(default_factory=dict)
+    control_tokens: ControlTokens = "refuse"
 
 
 @dataclass(frozen=True, slots=True)

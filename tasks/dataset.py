@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tasks.base import JudgeStyle, LocalFile, Prompt, Score, Task, TaskError, TaskOptions
+from tasks.base import ControlTokens, JudgeStyle, LocalFile, Prompt, Score, Task, TaskError, TaskOptions
 from tasks.sandbox import templates
 from tasks.sandbox.templates import TemplateFault
 from tasks.scorers import AnyScorer
@@ -35,6 +35,7 @@ class DatasetOptions(Source, TaskOptions):
     keep: dict[str, str] = Field(default_factory=dict)
     shots: Shots = Field(default_factory=Shots)
     chat: bool = True
+    control_tokens: ControlTokens = "refuse"
     system: str | None = None
     stop: tuple[str, ...] = ()
     history: Literal["own", "reference"] = "own"
@@ -79,7 +80,7 @@ class Dataset(Task):
             if prompt.id in seen:
                 raise TaskError(f"{self._place(number)}: id {prompt.id!r} stands in an earlier row too")
             seen.add(prompt.id)
-            prompts.append(self._with_history(prompt, given))
+            prompts.append(replace(self._with_history(prompt, given), control_tokens=o.control_tokens))
         if not prompts:
             raise TaskError(f"{self.name}: no row is left; task.where={o.where} leaves out all of them")
         return [sample for prompt in prompts for sample in _samples(prompt, o.samples)]

@@ -37,6 +37,8 @@ ANY_LANGUAGE = ("138", "140")
 _RATINGS = (re.compile(r"\[\[(\d+\.?\d*)\]\]"), re.compile(r"\[(\d+\.?\d*)\]"))  # the second where the first is not
 _CHOICE = re.compile(r"\[\[([ABC])\]\]")
 _ALPACA_CHOICE = re.compile(r"(?<!\w)(?<!\w['’])[mM](?!\w)")  # not the m of "I'm"
+_CONTROL = re.compile(r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|"
+                      r"<(?:bos|eos)>")
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)\n?<\|im_end\|>", re.DOTALL)
 
@@ -143,6 +145,21 @@ def is_penalised(question: Question) -> bool:
         return langdetect.detect(prose if prose.strip() else question.answer) != "ko"
     except langdetect.LangDetectException:
         return True
+
+
+def refuse_control_tokens(questions: Sequence[Question]) -> None:
+    """Raises TaskError for a question with a string that common chat templates use as a control token: the judge's
+    server may read what an answer says as a message of its own."""
+    for question in questions:
+        if found := next(filter(None, (_CONTROL.search(text) for _, text in question.messages)), None):
+            raise TaskError(f"prompt {question.id}: it or its answer holds {found[0]!r}, a control token of chat "
+                            "templates: give judge.control_tokens=text to break it by a zero-width space, or parse to "
+                            "send it as it is")
+
+
+def as_text(text: str) -> str:
+    """A text whose control tokens are broken by a zero-width space, so that no tokenizer reads them as such."""
+    return _CONTROL.sub(lambda match: f"{match[0][0]}\u200b{match[0][1:]}", text)
 
 
 def is_remote(source: str) -> bool:

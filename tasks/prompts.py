@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.base import LocalFile, Prompt, Score, Task, TaskError, TaskOptions
+from tasks.base import ControlTokens, LocalFile, Prompt, Score, Task, TaskError, TaskOptions
 from tasks.jsonl import read_rows
 
 log = logging.getLogger(__name__)
@@ -26,9 +26,10 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class PromptsOptions(TaskOptions):
-    """`path`: the JSONL file."""
+    """`path`: the JSONL file. `control_tokens`: what the string of a control token in a message is."""
 
     path: LocalFile
+    control_tokens: ControlTokens = "refuse"
     max_new_tokens: int = Field(256, ge=1)
 
 
@@ -59,14 +60,14 @@ class _Row(BaseModel):
             raise ValueError("messages: the last message must be the user's, it is what will be answered")
         return self
 
-    def as_prompt(self) -> Prompt:
+    def as_prompt(self, control_tokens: ControlTokens) -> Prompt:
         if self.messages is None:
-            return Prompt(self.id, text=self.prompt, input_ids=self.input_ids)
+            return Prompt(self.id, text=self.prompt, input_ids=self.input_ids, control_tokens=control_tokens)
         system = self.messages[0].content if self.messages[0].role == "system" else None
         talk = self.messages[system is not None :]
         turns = tuple(message.content for message in takewhile(lambda m: m.role == "user", reversed(talk)))[::-1]
         prefix = tuple((message.role, message.content) for message in talk[: len(talk) - len(turns)])
-        return Prompt(self.id, turns=turns, system=system, prefix=prefix)
+        return Prompt(self.id, turns=turns, system=system, prefix=prefix, control_tokens=control_tokens)
 
 
 class Prompts(Task):
@@ -79,6 +80,7 @@ class Prompts(Task):
 
     def __init__(self, options: PromptsOptions) -> None:
         self.path = self._file = options.path
+        self._control_tokens = options.control_tokens
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
         """The first `n` rows (all when None) in the order of the file. The whole file is checked. Raises TaskError."""
@@ -88,7 +90,7 @@ class Prompts(Task):
             if row.id in seen:
                 raise TaskError(f"{self.path}, line {line}: id {row.id!r} is already used on line {seen[row.id]}")
             seen[row.id] = line
-            prompts.append(row.as_prompt())
+            prompts.append(row.as_prompt(self._control_tokens))
             unread |= set(row.model_extra or ())
         if unread:
             _warn(str(self.path), tuple(sorted(unread)))

@@ -12,9 +12,9 @@ from bench.config.errors import ConfigError
 from bench.config.section import Section
 from results.store.judge_summary import Opponent
 from results.store.reasons import one_line
-from tasks.base import LocalFile, TaskError
+from tasks.base import ControlTokens, LocalFile, TaskError
 from tasks.dataset import answers
-from tasks.judge_prompts import JudgePrompts, is_remote
+from tasks.judge_prompts import JudgePrompts, as_text, is_remote
 
 
 class Judge(Section):
@@ -28,6 +28,7 @@ class Judge(Section):
     mode: Literal["single", "pairwise"] | None
     language_penalty: bool | None
     against: Opponent | None
+    control_tokens: ControlTokens = "refuse"
     temperature: float = Field(ge=0)
     max_tokens: int = Field(ge=1)
     timeout_s: float = Field(gt=0)
@@ -77,5 +78,6 @@ class Judge(Section):
 
     def asked(self, messages: Sequence[tuple[str, str]]) -> dict[str, Any]:
         """The body of a request."""
-        said = [{"role": role, "content": content} for role, content in messages if content.strip()]
+        said = [{"role": role, "content": as_text(content) if self.control_tokens == "text" else content}
+                for role, content in messages if content.strip()]
         return {"model": self.model, "messages": said, "temperature": self.temperature, "max_tokens": self.max_tokens}

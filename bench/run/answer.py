@@ -101,28 +101,43 @@ def answer(method: LoadedMethod, prompts: Sequence[Prompt], limits: Limits, stre
 
 
 def context(target: Text, prompt: Prompt, answers: Sequence[str]) -> list[int]:
-    """The token ids before the turn that follows the given answers; a given history stands in their place. Raises
-    TaskError for a given id that is no token."""
+    """The token ids before the turn that follows the given answers; a given history stands in their place. The model's
+    own answers are plain text, whatever they hold. Raises TaskError for a given id that is no token, and for a message
+    with a control token, unless the prompt says what that is."""
     if prompt.input_ids is not None:
         if (largest := max(prompt.input_ids, default=0)) >= target.vocab_size:
             raise TaskError(f"input_ids: {target.source} has no token {largest}; give ids below {target.vocab_size}")
         return list(prompt.input_ids)
     if prompt.text is not None:
-        return target.encode_text(prompt.text)
+        return target.encode_text(prompt.text, plain=prompt.control_tokens == "text")
+    if prompt.control_tokens == "refuse":
+        _refuse_control_tokens(target, prompt)
     messages = [("system", prompt.system)] if prompt.system is not None else []
     messages += prompt.prefix
+    first = len(messages)
     said = [*prompt.history, *answers[len(prompt.history):]][:len(answers)]
     for question, answer in zip(prompt.turns, said, strict=False):
         messages += [("user", question), ("assistant", answer)]
     messages.append(("user", prompt.turns[len(answers)]))
-    return target.encode([{"role": role, "content": content} for role, content in messages])
+    own = range(first + 2 * len(prompt.history) + 1, len(messages), 2)
+    plain = own if prompt.control_tokens == "parse" else range(len(messages))
+    return target.encode([{"role": role, "content": content} for role, content in messages], plain)
+
+
+def _refuse_control_tokens(target: Text, prompt: Prompt) -> None:
+    """Raises TaskError for a given message, of whichever turn, that the tokenizer would read as more than one."""
+    given = [*filter(None, [prompt.system]), *(text for _, text in prompt.prefix), *prompt.turns, *prompt.history]
+    if token := next(filter(None, map(target.control_tokens.first, given)), None):
+        raise TaskError(f"prompt {prompt.id} holds {token!r}, a control token of {target.source}: give "
+                        "task.control_tokens=text to read it as plain text, or parse to read it as the token")
 
 
 def prompt_sha256(target: Text, prompt: Prompt) -> str:
     """SHA-256 of what the task gives, as token ids of the target: the context of the first turn, then each later turn
     and the answers of a given history. The model's own answers are not in it. Raises as `context`."""
     later = [*prompt.history, *prompt.turns[1:]]
-    given = [context(target, prompt, []), *map(target.encode_text, later), len(prompt.history)]
+    plain = prompt.control_tokens == "text"
+    given = [context(target, prompt, []), *(target.encode_text(text, plain) for text in later), len(prompt.history)]
     return hashlib.sha256(json.dumps(given).encode()).hexdigest()
 
 

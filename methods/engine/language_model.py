@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -13,6 +14,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from methods.engine.block import Product, linear
 from methods.engine.cache import SlotCache
+from methods.engine.control_tokens import ControlTokens
 from methods.engine.decoder import Decoder
 from methods.engine.families import DecoderName, resolve
 from methods.engine.graphs import Graphs
@@ -137,18 +139,27 @@ class LanguageModel:
             raise ModelError(f"{self.source}: a prompt of {characters} characters does not fit its "
                              f"{self.max_positions} positions; shorten the prompt, or take a model with more positions")
 
-    def encode(self, messages: list[dict[str, str]]) -> list[int]:
-        """A conversation through the chat template, ready for the assistant's answer. Raises ModelError."""
+    @cached_property
+    def control_tokens(self) -> ControlTokens:
+        return ControlTokens(self.tokenizer, self.source)
+
+    def encode(self, messages: list[dict[str, str]], plain: Collection[int] = ()) -> list[int]:
+        """A conversation through the chat template, ready for the assistant's answer. Control tokens in the messages of
+        the indices `plain` are text. Raises ModelError."""
         self._check_length(sum(len(message["content"]) for message in messages))
         if not getattr(self.tokenizer, "chat_template", None):
             raise ModelError(f"{self.source}: its tokenizer has no chat template; give "
                              "pair.chat_template=FILE, or raw prompts by task.chat=false")
+        if any(self.control_tokens.first(messages[number]["content"]) for number in plain):
+            return self.control_tokens.chat(messages, plain)
         return list(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
 
-    def encode_text(self, text: str) -> list[int]:
-        """Token ids of a text, as the tokenizer makes them. Raises ModelError."""
+    def encode_text(self, text: str, plain: bool = False) -> list[int]:
+        """Token ids of a text, as the tokenizer makes them; where `plain`, its control tokens are text. Raises
+        ModelError."""
         self._check_length(len(text))
-        return list(self.tokenizer.encode(text))
+        is_plain = plain and self.control_tokens.first(text)
+        return self.control_tokens.text(text) if is_plain else list(self.tokenizer.encode(text))
 
     def decode(self, ids: list[int]) -> str:
         """Text of token ids, special tokens left out."""

@@ -6,10 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import torch
     from torch import Tensor
 
     from methods.engine.cache import SlotCache
+    from methods.engine.control_tokens import ControlTokens
     from methods.engine.language_model import Output
 
 Agreed = TypeVar("Agreed")
@@ -30,11 +33,16 @@ class Text(Protocol):
     def eos_ids(self) -> frozenset[int]:
         """The tokens that end an answer."""
 
-    def encode(self, messages: list[dict[str, str]]) -> list[int]:
-        """Token ids of a conversation through the chat template, up to the beginning of the next answer."""
+    @property
+    def control_tokens(self) -> ControlTokens:
+        """The strings that it reads as special tokens."""
 
-    def encode_text(self, text: str) -> list[int]:
-        """Token ids of a text, as the tokenizer makes them."""
+    def encode(self, messages: list[dict[str, str]], plain: Collection[int] = ()) -> list[int]:
+        """Token ids of a conversation through the chat template, up to the beginning of the next answer; control tokens
+        in the messages of the indices `plain` are text."""
+
+    def encode_text(self, text: str, plain: bool = False) -> list[int]:
+        """Token ids of a text, as the tokenizer makes them; where `plain`, its control tokens are text."""
 
     def decode(self, ids: list[int]) -> str:
         """Text of token ids, special tokens left out."""

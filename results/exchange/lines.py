@@ -55,7 +55,7 @@ def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, object) of each line of a file. Raises ExchangeError, naming file and line, for any other line."""
     for place, line in raw_lines(file):
         try:
-            data = from_json(line)
+            data = from_json(line, unique=True)
         except ValueError as error:
             raise ExchangeError(f"{place}: is not JSON ({one_line(error)})") from error
         if not isinstance(data, dict):

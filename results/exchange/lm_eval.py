@@ -124,7 +124,7 @@ def samples_beside(results: Path) -> list[Path]:
     try:
         if results.stat().st_size > LINE_BYTES:
             raise ExchangeError(f"{results}: larger than {LINE_BYTES >> 20} MiB; no results file is")
-        data = from_json(results.read_bytes())
+        data = from_json(results.read_bytes(), unique=True)
     except ValueError as error:
         raise error if isinstance(error, ExchangeError) else ExchangeError(
             f"{results}: is not JSON ({one_line(error)})") from error

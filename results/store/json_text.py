@@ -17,9 +17,19 @@ def json_text(data: Any, indent: int | None = None) -> str:
     return _SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text)
 
 
-def from_json(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises ValueError, also for one that is nested too deeply to be read."""
+def from_json(text: str | bytes, unique: bool = False) -> Any:
+    """The value of a JSON text. Raises ValueError, also for one that is nested too deeply to be read, and with `unique`
+    for a key that one object has twice."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique if unique else None)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:60]!r} is given twice")
+        found[key] = value
+    return found

@@ -24,10 +24,12 @@ from methods import registry
 from results.store.cells import Store
 from tasks.base import TaskOptions
 from tasks.dataset import DatasetOptions
+from tasks.prompts import PromptsOptions
 from tasks.shots import Shots
 
 ARCHIVES = sorted((PROJECT / "results" / "measured").glob("*/store.tar.xz"))
-LATER = {("Decoding", "min_p"): 0.0}
+LATER = {("Decoding", "min_p"): 0.0, ("DatasetOptions", "control_tokens"): "refuse",
+         ("PromptsOptions", "control_tokens"): "refuse"}
 """Options that came later, with the default that stands for their absence: one that changes takes cells of another
 meaning for its own, so it needs a higher IDENTITY_VERSION."""
 
@@ -67,7 +69,8 @@ def classes() -> set[type[BaseModel]]:
     """The classes whose options name a cell."""
     found: set[type[BaseModel]] = set()
     open_ = [Cell, *(registry.rule(name) for name in registry.names("rules")),
-             *(registry.drafter(name) for name in registry.names("drafters")), TaskOptions, DatasetOptions, Shots]
+             *(registry.drafter(name) for name in registry.names("drafters")),
+             TaskOptions, DatasetOptions, PromptsOptions, Shots]
     while open_:
         model = open_.pop()
         found.add(model)

@@ -173,6 +173,7 @@ def changed(**choice) -> dict:
 
 
 @pytest.mark.parametrize(("line", "complaint"), [
+    (b'{"a": 1, "a": 2}', "line 2: is not JSON .the key 'a' is given twice"),
     (b"{", "line 2: is not JSON"), (b"[]", "line 2: is not a JSON object but list"),
     (b"\xff\xfe", "line 2: is not JSON"), (b"[" * 100_000, "line 2: is not JSON .nested too deeply"),
     ({"choices": GOOD["choices"]}, "line 2: question_id: Field required"),
@@ -184,7 +185,7 @@ def changed(**choice) -> dict:
     (changed(accept_lengths="many"), "line 2: choices.0.accept_lengths: Input should be a valid list"),
     ({**GOOD, "choices": GOOD["choices"] * 2}, "line 2: choices: Value error, index: two choices have the same"),
     (GOOD, "line 2: repeats '1' of line 1: remove one of them"),
-], ids=range(13))
+], ids=range(14))
 def test_a_wrong_line_is_named_and_leaves_nothing(line, complaint: str, tmp_path: Path) -> None:
     file = tmp_path / "file.jsonl"
     second = line if isinstance(line, bytes) else json.dumps(line).encode()

@@ -63,7 +63,7 @@ def test_trailing_user_messages_become_turns(read):
 def test_no_message_is_lost_or_moved(system, history, asked):
     said = [("system", system)] * (system is not None) + history + [("user", content) for content in asked]
     row = _Row(id="x", messages=[{"role": role, "content": content} for role, content in said])
-    prompt = row.as_prompt()
+    prompt = row.as_prompt("refuse")
     again = [("system", prompt.system)] * (prompt.system is not None)
     again += [*prompt.prefix, *(("user", turn) for turn in prompt.turns)]
     assert again == said
@@ -82,6 +82,8 @@ def test_there_is_no_score(read):
         ([], "no rows; give a JSONL file"),
         (["", "  "], "no rows"),
         ([{"id": "a", "prompt": "p"}, '{"id": "b", '], r"line 2: not valid JSON \(Expecting property name"),
+        ([{"id": "a", "prompt": "p"}, '{"id": "b", "id": "c", "prompt": "x"}'], "line 2: the key 'id' is given twice"),
+        (['{"id": "a", "messages": [{"role": "user", "content": "x", "content": "y"}]}'], "line 1: the key 'content'"),
         (["3"], "line 1: must be a JSON object, got int"),
         ([{"prompt": "p"}], "line 1: id: missing"),
         ([{"id": "a"}], "line 1: needs exactly one of prompt, messages, input_ids; has none"),

@@ -18,7 +18,16 @@ from results.store.reasons import one_line
 from results.store.redaction import redacted
 from tasks.base import JudgeStyle, Prompt, Task, TaskError
 from tasks.dataset import answers
-from tasks.judge_prompts import KOREAN, MODES, SOURCES, JudgePrompts, Question, is_penalised, shipped_references
+from tasks.judge_prompts import (
+    KOREAN,
+    MODES,
+    SOURCES,
+    JudgePrompts,
+    Question,
+    is_penalised,
+    refuse_control_tokens,
+    shipped_references,
+)
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -102,7 +111,10 @@ def _other_answers(cell: Cell, session: Session, by_id: Mapping[str, Prompt],
 
 
 def _replies(questions: Sequence[Question], judge: Judge, stored: JudgeReplies) -> list[str]:
-    """The reply to each question, from the store or from the judge."""
+    """The reply to each question, from the store or from the judge. Raises TaskError, before any is asked, for one with
+    a control token, and as `ask`."""
+    if judge.control_tokens == "refuse":
+        refuse_control_tokens(questions)
     known = stored.read()
     replies = []
     for question in questions:
