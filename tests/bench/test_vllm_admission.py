@@ -8,12 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from bench.config.compose import refusals
 from bench.config.errors import ConfigError
 from bench.config.rule_text import LONGEST, rule_of, words_of
 from bench.run.vllm.admission import Admission, Offer, Outline, admitted, misplaced
+from bench.run.vllm.requests import MOST_SETTINGS, Known, Refused, Requests, Target, sentence
 from methods import registry
+from methods.serving import Rows
 from tests.helpers.in_vllm import cell
 
 OFFER = Offer("prompt_lookup", False, Outline("tiny", 2048))
@@ -111,6 +114,42 @@ def test_every_rule_is_taken_or_refused_in_one_line(name: str) -> None:
             assert found is not None and found.rule.name == name
         except ValueError as error:
             assert "\n" not in str(error)
+
+
+def test_a_worker_keeps_the_latest_settings_alone() -> None:
+    """And the counts of the others as one sum."""
+    own = Requests(OFFER, 4, torch.device("cpu"))
+    own.target = Target(None, Known("tiny", "0"), 8, torch.device("cpu"))
+    rows = Rows(torch.zeros(1, 8), torch.tensor([-1]), [0], [0])
+    for number in range(MOST_SETTINGS + 10):
+        served = own.of(f"r{number}", asks(f"rule=mars\nrule.theta=0.5{number}"), lambda: [1])
+        own.verifier.step([served], rows)
+    assert len(own.settings) == MOST_SETTINGS
+    totals = own.totals()
+    assert (totals[-1]["rule"], totals[-1]["started"]) == ("settings no longer kept", 10)
+    assert sum(one["started"] for one in totals) == MOST_SETTINGS + 10
+    assert not any("\n" in sentence(one) for one in totals)
+    with pytest.raises(Refused, match="rule=nope: unknown"):
+        own.of("bad", asks("rule=nope"), lambda: [1])
+    assert list(own.refusals.values()) == [1]
+
+
+def test_each_sample_of_a_request_has_its_own_numbers() -> None:
+    """By the names that vLLM gives them: N_ before the request's own. The first is that of a single answer."""
+    own = Requests(OFFER, 4, torch.device("cpu"))
+    own.target = Target(None, Known("tiny", "0"), 8, torch.device("cpu"))
+    keyed = params(extra_args={"leeway": "rule=mars", "leeway_key": "7/q"})
+
+    def key(name: str, given: Any) -> str:
+        served = own.of(name, given, lambda: [1])
+        assert served is not None
+        return served.key
+
+    assert [key(name, keyed) for name in ("cmpl-a-0-1b", "0_cmpl-a-0-1b", "1_cmpl-a-0-1b", "12_cmpl-a-0-1b")] == [
+        "7/q", "7/q", "7/q sample 1", "7/q sample 12"]
+    assert key("x", asks("rule=mars", seed=1)) == key("y", asks("rule=mars", seed=1)) != key(
+        "z", asks("rule=mars", seed=2))
+    assert key("u", asks("rule=mars")) == "u"
 
 
 @pytest.mark.parametrize(("body", "words"), [

@@ -12,6 +12,7 @@ from methods.batch import Generation
 from methods.decode import Limits, Request, count_cycle, emit, generate
 from methods.drafters.prompt_lookup import PromptLookup, lookup
 from methods.method import build_method
+from methods.rules.lossless import Lossless
 from methods.sampling import Sampling
 from methods.serving import KINDS, Rows, Served, Setting, Verifier
 from tests.helpers.tiny_models import language_model, prompts
@@ -137,3 +138,21 @@ def test_a_token_below_zero_ends_a_draft() -> None:
     out = verifier.step([one], Rows(torch.zeros(3, 8), torch.tensor([-1, 4, -1]), [0], [2]))
     assert out[0, 0] == 4
     assert (out[0] >= 0).sum() == 2
+
+
+class Failing(Lossless):
+    def decide(self, v):
+        raise IndexError("index 5 is\nout of range")
+
+
+def test_a_rule_that_fails_costs_no_other_request() -> None:
+    verifier = Verifier(2, 0, torch.device("cpu"))
+    bad, good = (verifier.request(f"0/{rule}", Setting(rule(), Sampling(1.0)), [1]) for rule in (Failing, Lossless))
+    rows = Rows(torch.zeros(2, 8), torch.tensor([-1, -1]), [0, 1], [0, 0])
+    assert (verifier.step([bad, good], rows) >= 0).all()
+    drafted = Rows(torch.zeros(4, 8), torch.tensor([-1, 4, -1, 4]), [0, 2], [1, 1])
+    out = verifier.step([bad, good], drafted)
+    assert out[0].tolist() == [-1, -1]
+    assert out[1, 0] >= 0
+    assert good.failure is None
+    assert bad.failure is not None and bad.failure.endswith("index 5 is out of range")

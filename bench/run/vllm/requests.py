@@ -19,6 +19,7 @@ from bench.config.rule_text import rule_of, words_of
 from bench.run.vllm.admission import ONE_DEVICE, Admitted, Offer, admitted, operators_rules
 from methods.engine.families import VLLM_SUPPORTED
 from methods.serving import KINDS, Served, Setting, Verifier
+from results.store.reasons import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,7 +92,7 @@ class Requests:
             try:
                 self._served[name] = self._admit(name, params, prompt())
             except (ValueError, OSError) as error:
-                raise self.refused(" ".join(str(error).split())) from error
+                raise self.refused(one_line(error)) from error
         found = self._served[name]
         if found is not None and found.failure is not None:
             raise Refused(found.failure)
@@ -150,7 +151,7 @@ class Requests:
         """Rule, decoding settings and counts by `methods.serving.KINDS` since the engine started. Waits for the
         device."""
         found = [(text, setting.sampling.temperature, setting.totals) for (text, *_), setting in self.settings.items()]
-        return [{"rule": text, "temperature": temperature, **dict(zip(KINDS, totals.tolist(), strict=True))}
+        return [{"rule": one_line(text), "temperature": temperature, **dict(zip(KINDS, totals.tolist(), strict=True))}
                 for text, temperature, totals in [*found, ("settings no longer kept", None, self._gone)]
                 if totals is not None]
 
