@@ -264,9 +264,10 @@ def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], tar
             return
 
 
-def text_of(generation: Generation, stop: tuple[str, ...], target: Text) -> str:
-    """The generation's text, special tokens left out, ended before the first stop string."""
-    text = target.decode(generation.output_ids)
+def text_of(generation: Generation, stop: tuple[str, ...], target: Text, *, opens: bool = False) -> str:
+    """The generation's text, special tokens left out, ended before the first stop string. It continues the prompt's, or
+    `opens` one, as a message does."""
+    text = target.decode(generation.output_ids, opens=opens)
     return text[:min((text.find(s) for s in stop if s in text), default=len(text))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ class Prompt:
     group      the item's id where several prompts are samples of one item (pass@k).
     reference  plain JSON data for the task's scorer.
     control_tokens  what a control token in its messages is; in `text` it is the token unless this says text.
+    date       the day that a chat template prints; None: the one that `LanguageModel.encode` takes.
     """
 
     id: str
@@ -51,6 +53,7 @@ class Prompt:
     group: str | None = None
     reference: Mapping[str, Any] = field(default_factory=dict)
     control_tokens: ControlTokens = "refuse"
+    date: datetime.date | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +99,16 @@ LocalFile = Annotated[Path, BeforeValidator(_local_path)]
 
 
 class TaskOptions(BaseModel):
-    """What every task's options include. `max_new_tokens`: limit of a turn where decoding.max_new_tokens is null."""
+    """What every task's options include.
+
+    max_new_tokens  limit of a turn where decoding.max_new_tokens is null.
+    date            the day that a chat template prints which reads the clock.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_new_tokens: int = Field(ge=1)
+    date: datetime.date | None = None
 
 
 class Task(ABC):

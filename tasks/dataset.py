@@ -114,7 +114,7 @@ class Dataset(Task):
             reference = {"target": target, **{key: self._value(value, row, place) for key, value in o.keep.items()}}
         if o.chat:
             said = [(role, text) for asked, answer in shots for role, text in (("user", asked), ("assistant", answer))]
-            return Prompt(name, turns=turns, system=o.system, prefix=tuple(said), reference=reference)
+            return Prompt(name, turns=turns, system=o.system, prefix=tuple(said), reference=reference, date=o.date)
         if len(turns) > 1:
             raise TaskError(f"{place}: {len(turns)} turns need task.chat=true")
         worked = "".join(f"{asked}{_joint(asked)}{answer}\n\n" for asked, answer in shots)

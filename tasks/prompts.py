@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import date
 from functools import cache
 from itertools import takewhile
 from typing import Annotated, Literal
@@ -60,14 +61,14 @@ class _Row(BaseModel):
             raise ValueError("messages: the last message must be the user's, it is what will be answered")
         return self
 
-    def as_prompt(self, control_tokens: ControlTokens) -> Prompt:
+    def as_prompt(self, control_tokens: ControlTokens, day: date | None) -> Prompt:
         if self.messages is None:
             return Prompt(self.id, text=self.prompt, input_ids=self.input_ids, control_tokens=control_tokens)
         system = self.messages[0].content if self.messages[0].role == "system" else None
         talk = self.messages[system is not None :]
         turns = tuple(message.content for message in takewhile(lambda m: m.role == "user", reversed(talk)))[::-1]
         prefix = tuple((message.role, message.content) for message in talk[: len(talk) - len(turns)])
-        return Prompt(self.id, turns=turns, system=system, prefix=prefix, control_tokens=control_tokens)
+        return Prompt(self.id, turns=turns, system=system, prefix=prefix, control_tokens=control_tokens, date=day)
 
 
 class Prompts(Task):
@@ -81,6 +82,7 @@ class Prompts(Task):
     def __init__(self, options: PromptsOptions) -> None:
         self.path = self._file = options.path
         self._control_tokens = options.control_tokens
+        self._date = options.date
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
         """The first `n` rows (all when None) in the order of the file. The whole file is checked. Raises TaskError."""
@@ -90,7 +92,7 @@ class Prompts(Task):
             if row.id in seen:
                 raise TaskError(f"{self.path}, line {line}: id {row.id!r} is already used on line {seen[row.id]}")
             seen[row.id] = line
-            prompts.append(row.as_prompt(self._control_tokens))
+            prompts.append(row.as_prompt(self._control_tokens, self._date))
             unread |= set(row.model_extra or ())
         if unread:
             _warn(str(self.path), tuple(sorted(unread)))

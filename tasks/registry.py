@@ -12,7 +12,7 @@ from tasks.prompts import Prompts, PromptsOptions
 
 
 def _mini_task(name: str) -> Callable[[Any], Task]:
-    return lambda _: MiniTask(name)
+    return lambda options: MiniTask(name, options.date)
 
 
 _TASKS: dict[str, tuple[type[TaskOptions], Callable[[Any], Task]]] = {

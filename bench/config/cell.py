@@ -20,6 +20,7 @@ from methods import registry as method_registry
 from methods.drafters.base import Drafter
 from methods.engine.families import check_division, resolve
 from methods.engine.fingerprints import config_of, dequantised, fingerprint
+from methods.engine.generation_config import check_generation_config
 from methods.engine.source import ModelError, Source, check_objects, read_json
 from methods.engine.vocabulary import declared_size
 from methods.method import check
@@ -142,6 +143,8 @@ class Cell(Section):
         try:
             for role in roles:
                 check_objects(self.pair.checkpoint(role).source)
+            if not self.pair.ignore_generation_config:
+                check_generation_config(self.pair.target.source)
             self._check_division()
             sizes = {role: declared_size(self.pair.checkpoint(role).source) for role in roles}
         except ModelError as error:

@@ -69,6 +69,8 @@ class Pair(Section):
     eagle_tree         the static tree of EAGLE in reports.
     medusa_tree        the static tree of Medusa in reports.
     trust_remote_code  whether model code that comes with a checkpoint may run.
+    ignore_generation_config  decode without what the target's generation_config.json asks for beyond sampling, such as
+                       repetition_penalty; without this a target that asks for it is refused.
     """
 
     causal_roles: ClassVar[tuple[str, ...]] = ("target", "draft")
@@ -94,6 +96,7 @@ class Pair(Section):
     eagle_tree: str = "eagle_25"
     medusa_tree: str = "medusa_63"
     trust_remote_code: bool = False
+    ignore_generation_config: bool = Field(False, exclude_if=lambda ignored: not ignored)  # it changes no token
 
     @model_validator(mode="before")
     @classmethod

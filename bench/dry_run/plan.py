@@ -18,6 +18,7 @@ from bench.dry_run.known import FREE, Cost, cost, cpu_time, hours, known, prompt
 from bench.dry_run.memory import Estimate, estimate
 from bench.dry_run.totals import minutes, rounded, show_downloads, show_totals
 from methods.engine.fingerprints import unhashed
+from methods.engine.generation_config import check_generation_config
 from methods.engine.source import ModelError, Source
 from results.store.reasons import one_line
 
@@ -98,6 +99,8 @@ def dry_run_entry(cell: Cell) -> DryRunEntry:
             return DryRunEntry(cell, None, rough_estimate(cell), {}, f"pair.{role}={checkpoint.source}: {folder}")
         folders[role] = folder
     try:
+        if not cell.pair.ignore_generation_config:
+            check_generation_config(cell.pair.target.source, cell.pair.target.revision, fetch=True)
         memory = estimate(cell, folders)
         if new := {role: note for role, folder in folders.items() if (note := _unhashed(cell, role, folder))}:
             sources = {role: cell.pair.checkpoint(role).source for role in new}

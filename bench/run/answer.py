@@ -96,7 +96,8 @@ def answer(method: LoadedMethod, prompts: Sequence[Prompt], limits: Limits, stre
         for reply, request, generation in zip(batch, requests, generations, strict=True):
             reply.contexts.append(request.input_ids)
             reply.generations.append(generation)
-            reply.texts.append(text_of(generation, limits.stop, method.target))
+            is_message = bool(reply.prompt.turns)
+            reply.texts.append(text_of(generation, limits.stop, method.target, opens=is_message))
     return answers
 
 
@@ -121,7 +122,7 @@ def context(target: Text, prompt: Prompt, answers: Sequence[str]) -> list[int]:
     messages.append(("user", prompt.turns[len(answers)]))
     own = range(first + 2 * len(prompt.history) + 1, len(messages), 2)
     plain = own if prompt.control_tokens == "parse" else range(len(messages))
-    return target.encode([{"role": role, "content": content} for role, content in messages], plain)
+    return target.encode([{"role": role, "content": content} for role, content in messages], plain, prompt.date)
 
 
 def _refuse_control_tokens(target: Text, prompt: Prompt) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bench.config.paths import TINY
 from methods.engine import probe
 from methods.engine.cut import load_cut
+from methods.engine.generation_config import check_generation_config
 from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
 from methods.engine.prefills import Prefills
@@ -36,6 +37,8 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
     is a cut shares its weights. Raises ValueError, ModelError."""
     pair.check(role)
     checkpoint = pair.checkpoint(role)
+    if role == "target" and not pair.ignore_generation_config:
+        check_generation_config(checkpoint.source, checkpoint.revision, fetch=True)
     threads = engine.packed_threads
     if role == "draft" and Source.of(checkpoint.source).is_cut:
         cut = load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -38,14 +39,16 @@ class ControlTokens:
         found = self._pattern.search(text)
         return None if found is None else found[0]
 
-    def chat(self, messages: Sequence[Mapping[str, str]], plain: Collection[int]) -> list[int]:
+    def chat(self, messages: Sequence[Mapping[str, str]], plain: Collection[int],
+             options: Mapping[str, Any] = MappingProxyType({})) -> list[int]:
         """Token ids of a conversation up to the next answer, where the messages of these indices hold plain text alone.
-        Raises ModelError."""
+        `options`: further arguments of `apply_chat_template`. Raises ModelError."""
         for message in messages:
             self._check(message["content"])
         hidden = [{**message, "content": self._renamed(message["content"], TEXT_BEGIN, TEXT_END)}
                   if number in plain else message for number, message in enumerate(messages)]
-        text = self._tokenizer.apply_chat_template(hidden, add_generation_prompt=True, tokenize=False)
+        text = self._tokenizer.apply_chat_template(hidden, add_generation_prompt=True, tokenize=False,
+                                                   **options)
         renamed = self._renamed(text, BEGIN, END)
         shown = _TEXT.sub(lambda match: self._names[int(match[1])], renamed)
         return list(self._copy.encode(shown, add_special_tokens=False).ids)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers.utils.logging import disable_progress_bar
 
+from methods.engine import dates
 from methods.engine.block import Product, linear
 from methods.engine.cache import SlotCache
 from methods.engine.control_tokens import ControlTokens
@@ -143,27 +145,53 @@ class LanguageModel:
     def control_tokens(self) -> ControlTokens:
         return ControlTokens(self.tokenizer, self.source)
 
-    def encode(self, messages: list[dict[str, str]], plain: Collection[int] = ()) -> list[int]:
+    def encode(self, messages: list[dict[str, str]], plain: Collection[int] = (),
+               day: date | None = None) -> list[int]:
         """A conversation through the chat template, ready for the assistant's answer. Control tokens in the messages of
-        the indices `plain` are text. Raises ModelError."""
+        the indices `plain` are text. A template that prints the date prints `day`, by default `dates.DEFAULT`. Raises
+        ModelError, also for a `day` that the template does not print."""
         self._check_length(sum(len(message["content"]) for message in messages))
-        if not getattr(self.tokenizer, "chat_template", None):
+        template = getattr(self.tokenizer, "chat_template", None)
+        if not template:
             raise ModelError(f"{self.source}: its tokenizer has no chat template; give "
-                             "pair.chat_template=FILE, or raw prompts by task.chat=false")
+                             "pair.chat_template=FILE, or take raw prompts: task.chat=false for a data set, rows with "
+                             "`prompt` for task=prompts")
+        options = dates.fixed(self.source, template, day)
         if any(self.control_tokens.first(messages[number]["content"]) for number in plain):
-            return self.control_tokens.chat(messages, plain)
-        return list(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
+            return self._embedded(self.control_tokens.chat(messages, plain, options))
+        return self._embedded(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True,
+                                                                 return_dict=False, **options))
 
     def encode_text(self, text: str, plain: bool = False) -> list[int]:
         """Token ids of a text, as the tokenizer makes them; where `plain`, its control tokens are text. Raises
         ModelError."""
         self._check_length(len(text))
         is_plain = plain and self.control_tokens.first(text)
-        return self.control_tokens.text(text) if is_plain else list(self.tokenizer.encode(text))
+        return self._embedded(self.control_tokens.text(text) if is_plain else self.tokenizer.encode(text))
 
-    def decode(self, ids: list[int]) -> str:
-        """Text of token ids, special tokens left out."""
-        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+    def _embedded(self, ids: Sequence[int]) -> list[int]:
+        """The ids as a list. Raises ModelError for one without an embedding."""
+        if (largest := max(ids, default=0)) >= self.vocab_size:
+            raise ModelError(f"{self.source}: its tokenizer gives token {largest}, and its embedding has "
+                             f"{self.vocab_size} rows; give the tokenizer that the model was trained with")
+        return list(ids)
+
+    def decode(self, ids: list[int], *, opens: bool = False) -> str:
+        """Text of token ids behind others, special tokens left out; `opens`: of ids that open a text, whose leading
+        space some tokenizers (Llama 2's) leave out."""
+        anchor, length = ([], 0) if opens else self._anchor
+        return str(self.tokenizer.decode([*anchor, *ids], skip_special_tokens=True))[length:]
+
+    @cached_property
+    def _anchor(self) -> tuple[list[int], int]:
+        """Ids that stand before others where these are decoded, and the characters of their text; none for a tokenizer
+        that decodes the end of a text to the end of it as it stands."""
+        ids = list(self.tokenizer.encode("one\n  two three\n four", add_special_tokens=False))
+        whole = [self.decode(ids[:end], opens=True) for end in range(len(ids) + 1)]
+        if all(self.decode(ids[end:], opens=True) == whole[-1][len(whole[end]):] for end in range(1, len(ids))):
+            return [], 0
+        first = list(self.tokenizer.encode("a", add_special_tokens=False))
+        return first, len(self.decode(first, opens=True))
 
     @cached_property
     def embedding(self) -> Tensor:

@@ -3,6 +3,7 @@ the target need more of that class."""
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -37,15 +38,16 @@ class Text(Protocol):
     def control_tokens(self) -> ControlTokens:
         """The strings that it reads as special tokens."""
 
-    def encode(self, messages: list[dict[str, str]], plain: Collection[int] = ()) -> list[int]:
+    def encode(self, messages: list[dict[str, str]], plain: Collection[int] = (),
+               day: date | None = None) -> list[int]:
         """Token ids of a conversation through the chat template, up to the beginning of the next answer; control tokens
-        in the messages of the indices `plain` are text."""
+        in the messages of the indices `plain` are text, and `day` is the one that the template prints."""
 
     def encode_text(self, text: str, plain: bool = False) -> list[int]:
         """Token ids of a text, as the tokenizer makes them; where `plain`, its control tokens are text."""
 
-    def decode(self, ids: list[int]) -> str:
-        """Text of token ids, special tokens left out."""
+    def decode(self, ids: list[int], *, opens: bool = False) -> str:
+        """Text of token ids behind others, or that open a text, special tokens left out."""
 
 
 class Target(Text, Protocol):

@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from functools import cache
 from hashlib import blake2b
 from itertools import islice
@@ -104,9 +105,10 @@ def _prompts(name: str, split: Split) -> tuple[list[Prompt], Iterator[Prompt]]:
 class MiniTask(Task):
     """One embedded benchmark: its test split, always in the same order."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, day: date | None = None) -> None:
+        """`day`: as `Prompt.date`."""
         benchmark = _module(name, BENCHMARKS)
-        self.name = name
+        self.name, self.date = name, day
         self.version, self.metric, self.proportion = benchmark.VERSION, benchmark.METRIC, benchmark.PROPORTION
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
@@ -122,7 +124,7 @@ class MiniTask(Task):
         """The first `n` prompts of a split that have a right answer."""
         known, further = _prompts(self.name, split)
         known.extend(islice(further, max(0, n - len(known))))
-        return known[:n]
+        return known[:n] if self.date is None else [replace(prompt, date=self.date) for prompt in known[:n]]
 
     def check(self) -> None:
         """Raises TaskError where answers could not be scored on this machine."""

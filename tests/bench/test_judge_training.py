@@ -85,6 +85,9 @@ class Words:
     eos_token_id = None
     chat_template = None
 
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return [1]
+
     def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
         return " ".join(map(str, ids))
 

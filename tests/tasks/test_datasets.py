@@ -237,7 +237,7 @@ def test_the_second_turn_follows_the_given_answers(load, tmp_path):
     class Target:
         control_tokens = SimpleNamespace(first=lambda text: None)
 
-        def encode(self, messages, plain):
+        def encode(self, messages, plain, day):
             return [f"{m['role']}: {m['content']}" for m in messages]
 
     path = str(write_rows(tmp_path, "mt_bench"))

@@ -17,6 +17,7 @@ from bench.run.vllm.export import drafter_of, known, target_of
 from bench.run.vllm.process import PYTHON, EngineDied, EngineProcess
 from methods.batch import Generation
 from methods.decode import CycleOutcome, TooLong, count_cycle, emit
+from methods.engine.generation_config import check_generation_config
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
 
@@ -236,6 +237,8 @@ class Vllm:
     def _text(self, cell: Cell) -> LanguageModel:
         pair, key = cell.pair, cell.pair.model_dump_json()
         if key not in self._texts:
+            if not pair.ignore_generation_config:
+                check_generation_config(pair.target.source, pair.target.revision, fetch=True)
             self._texts[key] = load_model(
                 pair.target.source, dtype=cell.engine.dtype, revision=pair.target.revision,
                 trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template, thinking=pair.thinking,
