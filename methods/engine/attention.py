@@ -2,24 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import eager_mask
+
+from methods.engine.layout import Layout, additive
 
 NAME = "leeway"
 BY_TABLE = "attention_by_table"
 """Attribute of a model whose classes of attention were chosen when it was made: they cannot be switched."""
 
 
+_layout: ContextVar[Layout | None] = ContextVar("layout", default=None)
+
+
+@contextmanager
+def laid_out(layout: Layout) -> Iterator[None]:
+    """A forward of a model of transformers whose nodes stand as `layout` says."""
+    token = _layout.set(layout)
+    try:
+        yield
+    finally:
+        _layout.reset(token)
+
+
+def layout_now() -> Layout | None:
+    """That of the forward which runs; None: it has none, as in training."""
+    return _layout.get()
+
+
+_narrow: ContextVar[list[int] | None] = ContextVar("narrow", default=None)
+
+
+@contextmanager
+def narrow_masks() -> Iterator[list[int]]:
+    """Collects the sizes of windows and chunks of the masks that forwards inside ask for."""
+    found: list[int] = []
+    token = _narrow.set(found)
+    try:
+        yield found
+    finally:
+        _narrow.reset(token)
+
+
+def mask(batch_size: int, *, mask_function: Callable[..., Tensor], dtype: torch.dtype = torch.float32,
+         **others: Any) -> Tensor | None:
+    """[B, 1, N, L] additive: what the model's own rule, `mask_function` of row, head and the positions of query and
+    key, lets the nodes of the forward see. The arguments are those of `transformers.masking_utils.eager_mask`."""
+    if (narrow := _narrow.get()) is not None and others.get("local_size") is not None:
+        narrow.append(others["local_size"])
+    if (layout := _layout.get()) is None:
+        return eager_mask(batch_size, mask_function=mask_function, dtype=dtype, **others)
+    queries, keys = layout.positions[:, None, :, None], layout.slot_positions[:, None, None]
+    rows = torch.arange(len(queries), device=queries.device)[:, None, None, None]
+    blocked = ~mask_function(rows, torch.zeros_like(rows), queries, keys)
+    if layout.blocked is not None:
+        blocked = blocked | layout.blocked[:, None]
+    return additive(blocked, dtype)
+
+
 def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-           scaling: float, dropout: float = 0.0, softcap: float | None = None, **_: Any) -> tuple[Tensor, None]:
-    """query [B, H, N, d], key/value [B, G, L, d] with H = G * r, attention_mask [B or 1, 1, N, L] additive in the
-    model's dtype, boolean, or None (causal) -> [B, N, H, d].
+           scaling: float, dropout: float = 0.0, softcap: float | None = None, s_aux: Tensor | None = None,
+           **_: Any) -> tuple[Tensor, None]:
+    """query [B, H, N, d], key [B, G, L, d] and value [B, G, L, v] with H = G * r, attention_mask [B or 1, 1, N, L]
+    additive in the model's dtype, boolean, or None (causal) -> [B, N, H, v]. s_aux [H]: each head's sink, a logit
+    without a value (gpt-oss).
 
     Head h reads group h // r, so the r heads of a group are stacked along the query axis: [B, G, r*N, d]."""
     rows, heads, nodes, dim = query.shape
@@ -33,18 +87,24 @@ def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attenti
         attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, -torch.inf)
     if attention_mask is not None and repeats > 1 and nodes > 1:
         attention_mask = attention_mask.repeat(1, 1, repeats, 1)
-    if softcap is None:
+    if softcap is None and s_aux is None:
         out = F.scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
     else:
-        scores = torch.tanh(folded @ key.transpose(-1, -2) * (scaling / softcap)) * softcap
+        scores = folded @ key.transpose(-1, -2) * scaling
+        if softcap is not None:
+            scores = torch.tanh(scores / softcap) * softcap
         if attention_mask is not None:
             scores = scores + attention_mask
-        out = scores.softmax(-1, dtype=torch.float32).to(value.dtype) @ value
-    return out.reshape(rows, heads, nodes, dim).transpose(1, 2), None
+        if s_aux is not None:
+            sinks = s_aux.view(1, groups, repeats, 1, 1).expand(rows, -1, -1, nodes, -1).flatten(2, 3)
+            scores = torch.cat([scores, sinks.to(scores.dtype)], -1)
+        shares = scores.softmax(-1, dtype=torch.float32).to(value.dtype)
+        out = shares[..., :key.shape[2]] @ value
+    return out.reshape(rows, heads, nodes, value.shape[-1]).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(NAME, attend)
-AttentionMaskInterface.register(NAME, sdpa_mask)
+AttentionMaskInterface.register(NAME, mask)
 
 
 def configs(model: nn.Module) -> list[Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import Cache, PretrainedConfig
 
 from methods.engine.upload import upload
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 BUCKET = 64
 """A forward attends over a multiple of this many slots, so that few shapes occur."""
+
+
+Entry = tuple[int, int, int]
+"""Of one layer: key-value heads G, and how many numbers a key and a value have."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,17 +63,26 @@ class SlotCache(Cache):
 
     lengths  committed tokens of each row, as host integers; setting them sets `starts`.
     graphs   what records forwards on this cache, and lends it its memory; None: nothing does.
+    long     [B] bool, the rows whose prompt was longer than a model's rotary frequencies for short texts allow, of a
+             model that has others for long ones (`methods/engine/longrope.py`); None: of any other.
     store, slot_ids, starts  of its `Memory`; masks, positions and writes are computed from them.
     """
 
     def __init__(self, config: PretrainedConfig, rows: int, slots: int, *, dtype: torch.dtype, device: torch.device,
-                 graphs: Graphs | None = None, layers: int | None = None):
-        """`layers`: how many it holds; by default all."""
+                 graphs: Graphs | None = None, layers: int | None = None, entries: Sequence[Entry] = ()):
+        """`layers`: how many it holds; by default all. `entries`: what each layer writes, by default what the config
+        says."""
         super().__init__(layers=[])
-        config = config.get_text_config(decoder=True)
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        layers = config.num_hidden_layers if layers is None else layers
+        if entries:
+            layers, heads, dim = len(entries), max(one[0] for one in entries), max(max(one[1:]) for one in entries)
+        else:
+            config = config.get_text_config(decoder=True)
+            heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+            dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+            layers = config.num_hidden_layers if layers is None else layers
+        padded = any(one != (heads, dim, dim) for one in entries)
+        self._entries = list(entries) if padded else []
+        self.long: Tensor | None = None
 
         def memory(slots: int) -> Memory:
             return Memory.new(layers, rows, slots, (2, heads, dim), dtype, device)
@@ -162,7 +176,14 @@ class SlotCache(Cache):
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any,
                **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """As `write`, for keys and values [B, G, N, d] apart."""
+        """As `write`, for keys and values [B, G, N, d] apart, of the layer's own G and d."""
+        if self._entries:
+            heads, dim = self.store.shape[-2:]
+            key_states, value_states = (F.pad(states, (0, dim - states.shape[3], 0, 0, 0, heads - states.shape[1]))
+                                        for states in (key_states, value_states))
+            keys, values = self.write(layer_idx, torch.cat([key_states, value_states], 1).transpose(1, 2))
+            heads, key, value = self._entries[layer_idx]
+            return keys[:, :heads, :, :key], values[:, :heads, :, :value]
         return self.write(layer_idx, torch.cat([key_states, value_states], 1).transpose(1, 2))
 
     def compact(self, path: Tensor) -> None:
@@ -180,6 +201,7 @@ class SlotCache(Cache):
         self.memory = Memory(self.store.index_select(1, index), self.slot_ids, self.starts[index], first)
         self.store, self.starts, self._first = self.memory.store, self.memory.starts, first
         self._index, self._lengths = self.starts, [self._lengths[place] for place in places]
+        self.long = None if self.long is None else self.long[index]
 
     def commit(self, counts: Iterable[int]) -> None:
         """Add the first `counts[b]` nodes of the last forward to each row's committed tokens."""

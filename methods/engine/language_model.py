@@ -11,14 +11,15 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 from transformers.utils.logging import disable_progress_bar
 
-from methods.engine import dates
+from methods.engine import attention, dates, longrope
 from methods.engine.block import Product, linear
-from methods.engine.cache import SlotCache
+from methods.engine.cache import Entry, SlotCache
 from methods.engine.control_tokens import ControlTokens
 from methods.engine.decoder import Decoder
-from methods.engine.families import DecoderName, resolve
+from methods.engine.families import DecoderName, obstacle, resolve
 from methods.engine.graphs import Graphs
 from methods.engine.layout import Layout
 from methods.engine.prefills import Prefills
@@ -32,8 +33,6 @@ from methods.engine.upload import upload
 disable_progress_bar()  # of loading weights: standard error is the harness' own
 
 Agreed = TypeVar("Agreed")
-Mask = Tensor | dict[str, Tensor]
-"""One attention mask for all layers, or one per layer type."""
 
 
 @dataclass(slots=True)
@@ -115,13 +114,34 @@ class LanguageModel:
 
     @cached_property
     def max_positions(self) -> int:
-        return int(getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", 1 << 30))
+        config = self.model.config.get_text_config(decoder=True)
+        return int(getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30)
 
     @cached_property
     def window(self) -> int | None:
-        """Tokens a sliding-window layer looks back, or None where no layer does."""
+        """Tokens a sliding-window layer looks back, or None where no layer does: a config may hold the key of a model
+        that does not read it."""
         config = self.model.config.get_text_config(decoder=True)
-        return getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+        if obstacle(self.model.config.to_dict()) is None or not self._layers[1]:
+            return None
+        return getattr(config, "sliding_window", None)
+
+    @cached_property
+    def length_boundary(self) -> int | None:
+        """Longer texts have other rotary frequencies than shorter ones; None: all have the same."""
+        longrope.by_row(self.model)
+        return longrope.boundary(self.model)
+
+    @cached_property
+    def _layers(self) -> tuple[list[Entry], bool]:
+        """What each layer writes into a cache, and whether a mask is narrower than causal: seen in a forward of the
+        model's own."""
+        ids = torch.zeros(1, 2, dtype=torch.int64, device=self.device)
+        cache: Any = DynamicCache()
+        with torch.no_grad(), attention.narrow_masks() as narrow:
+            self.model(input_ids=ids, past_key_values=cache, use_cache=True)
+        return [(keys.shape[1], keys.shape[3], layer.values.shape[3]) if (keys := layer.keys) is not None else (1, 1, 1)
+                for layer in cache.layers], bool(narrow)
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:
@@ -247,13 +267,15 @@ class LanguageModel:
         if any(self.stages):
             devices = [next(layer.parameters()).device for layer in self.model.base_model.layers]
             return SpreadCache(self.model.config, rows, slots, self.stages, devices, dtype=self.model.dtype)
-        return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device, graphs=self.graphs)
+        return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device, graphs=self.graphs,
+                         entries=() if self.lean is not None else self._layers[0])
 
     def prefill(self, rows: list[list[int]], cache: SlotCache, features: tuple[int, ...] = ()) -> Output:
         """Fill an empty cache with the prompts `rows` and commit them. Its logits are each row's last token's
         [B, 1, V], its `features`, as in `forward`, of all tokens.
 
         Shorter rows are padded at the end; those slots are masked."""
+        self._note_lengths([len(row) for row in rows], cache)
         if self.prefills is None:
             return self._read(rows, cache, features)
         if (known := self.prefills.recall(rows, features, cache)) is not None:
@@ -270,6 +292,12 @@ class LanguageModel:
         pick = upload([[row, ends.index(length - 1)] for row, length in enumerate(cache.lengths)], self.device)
         return Output(out.logits[pick[:, 0], pick[:, 1]][:, None], features=out.features)
 
+    def _note_lengths(self, lengths: list[int], cache: SlotCache) -> None:
+        """Tell an empty cache which frequencies the rows of these prompts have."""
+        if self.length_boundary is not None:
+            long = [int(length > self.length_boundary) for length in lengths]
+            cache.long = upload(long, self.device).bool()
+
     def forward(self, tokens: Tensor, cache: SlotCache, *, ancestors: Tensor | None = None, depth: Tensor | None = None,
                 keep: Tensor | int = 0, hidden: bool = False, features: tuple[int, ...] = ()) -> Output:
         """One forward of `tokens` [B, N] int64 behind each row's committed tokens.
@@ -277,6 +305,8 @@ class LanguageModel:
         ancestors [B or 1, N, N] bool and depth [B or 1, N] describe the tree (None: a chain). `keep` as in
         transformers: the positions whose logits are wanted (0 = all). `features`: HF hidden_states indices to
         concatenate. Nothing is committed: the caller does that with `cache.commit`."""
+        if cache.long is None and not any(cache.lengths):
+            self._note_lengths([tokens.shape[1]] * len(tokens), cache)
         cache.reserve(tokens.shape[1])
         causal = ancestors is None and not any(cache.lengths)
         arguments = (self, tokens, cache, causal, ancestors, depth, keep, hidden, features)
@@ -290,20 +320,13 @@ class LanguageModel:
         layout = Layout.of(cache, tokens.shape[1], causal, ancestors, depth)
         if self.lean is not None:
             mask = None if layout.causal else layout.mask(cache.dtype)
-            return Output(*self.lean(tokens, cache, layout.positions, mask, keep=keep, hidden=hidden,
-                                     features=features))
-        out = self.model(input_ids=tokens, attention_mask=self._masks(layout), position_ids=layout.positions,
-                         past_key_values=cache, use_cache=True, logits_to_keep=keep,
-                         output_hidden_states=hidden or bool(features))
+            with attention.laid_out(layout):
+                return Output(*self.lean(tokens, cache, layout.positions, mask, keep=keep, hidden=hidden,
+                                         features=features))
+        positions = layout.positions.clamp(max=self.max_positions - 1)  # of a draft beyond the end of an answer
+        with attention.laid_out(layout):
+            out = self.model(input_ids=tokens, position_ids=positions, past_key_values=cache, use_cache=True,
+                             logits_to_keep=keep, output_hidden_states=hidden or bool(features))
         states = out.hidden_states
         return Output(out.logits.float(), states[-1] if hidden else None,
                       torch.cat([states[i] for i in features], -1) if features else None)
-
-    def _masks(self, layout: Layout) -> Mask:
-        """The additive mask [B, 1, N, L], or one per layer type for models with several types."""
-        full = near = layout.mask(self.model.dtype)
-        if self.window:
-            near = layout.mask(self.model.dtype, self.window)
-        if getattr(self.model.config.get_text_config(decoder=True), "layer_types", None):
-            return {"full_attention": full, "sliding_attention": near}
-        return near

@@ -20,6 +20,7 @@ class Layout:
     causal     the nodes are chains in an empty cache: node i sees slots 0 … i.
     places     [B, N] int64, the slot of each node.
     slot_ids   [L] int64, 0, 1, …
+    long       [B] bool, the rows whose rotary frequencies are those of long texts; None: no row's depend on its length.
     """
 
     positions: Tensor
@@ -27,6 +28,7 @@ class Layout:
     causal: bool
     places: Tensor
     slot_ids: Tensor
+    long: Tensor | None
 
     @classmethod
     def of(cls, cache: SlotCache, nodes: int, causal: bool, ancestors: Tensor | None = None,
@@ -37,17 +39,21 @@ class Layout:
         cache.begin(places)
         slots = cache.slot_ids[:cache.visible]
         if ancestors is None or depth is None:
-            return cls(places, None, causal, places, slots)
+            return cls(places, None, causal, places, slots, cache.long)
         behind = (slots >= cache.starts[:, None])[:, None].expand(-1, nodes, -1)
         blocked = behind.scatter(2, places[:, None].expand(-1, nodes, -1), ~ancestors.expand(len(places), -1, -1))
-        return cls(cache.starts[:, None] + depth, blocked, causal, places, slots)
+        return cls(cache.starts[:, None] + depth, blocked, causal, places, slots, cache.long)
+
+    @property
+    def slot_positions(self) -> Tensor:
+        """[B, L] int64: the position of what each slot holds."""
+        return self.slot_ids.expand(len(self.places), -1).scatter(1, self.places, self.positions)
 
     def mask(self, dtype: torch.dtype, window: int | None = None) -> Tensor:
         """[B, 1, N, L] additive; `window`: positions that a node looks back, itself included."""
         blocked = self.slot_ids > self.places[..., None] if self.blocked is None else self.blocked
         if window is not None:
-            position = self.slot_ids.expand(len(blocked), -1).scatter(1, self.places, self.positions)
-            blocked = blocked | (position[:, None] <= self.positions[..., None] - window)
+            blocked = blocked | (self.slot_positions[:, None] <= self.positions[..., None] - window)
         return additive(blocked, dtype)[:, None]
 
 

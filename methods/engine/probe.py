@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 from torch import Tensor
+from transformers import DynamicCache
 
 from methods.engine import attention
 from methods.engine.families import DecoderName
@@ -112,6 +113,9 @@ def _versions() -> str:
 def probe(model: LanguageModel) -> Findings:
     """What the engine does right with a model. Raises ModelError where it does not decode it right."""
     began = perf_counter()
+    if recurrent(model.model):
+        raise ModelError(f"{model.source}: it keeps a recurrent state (linear attention, Mamba, a convolution), from "
+                         "which this engine cannot take back a rejected draft; give engine=vllm, or another model")
     try:
         trial = _Trial(model)
     except ModelError:
@@ -124,6 +128,14 @@ def probe(model: LanguageModel) -> Findings:
         raise ModelError(f"{model.source}: {_refusal(model, trial, error)}") from error
     trees, states = (_reason(part, model) for part in (trial.tree, trial.states))
     return Findings(trial.longest, trees, states, round(perf_counter() - began, 2))
+
+
+def recurrent(model: Any) -> bool:
+    """Whether layers of a model of transformers keep more of the past than keys and values."""
+    config = model.config.get_text_config(decoder=True)
+    if model._is_stateful or not getattr(config, "layer_types", None):
+        return bool(model._is_stateful)
+    return any(DynamicCache(config=config).is_linear)
 
 
 def _refusal(model: LanguageModel, trial: _Trial, error: Exception) -> str:

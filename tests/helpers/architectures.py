@@ -1,17 +1,30 @@
-"""Small random models of transformers' causal architectures; as a command, the table of what the engine does with them.
+"""Small random models of transformers' causal architectures; as a command, the table of docs/options.md.
 
-    python -m tests.helpers.architectures            # a Markdown table, for docs/options.md
-    python -m tests.helpers.architectures llama mpt  # these alone"""
+    python -m tests.helpers.architectures docs/options.md     # replaces the table there (some minutes)
+    python -m tests.helpers.architectures docs/options.md llama mpt    # of these alone"""
 
 from __future__ import annotations
 
+import random
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils.logging import set_verbosity_error
 
-from methods.engine import attention
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.engine import attention, probe
 from methods.engine.language_model import LanguageModel
+from methods.engine.source import ModelError
+from methods.method import build_method
+from methods.sampling import Sampling
 from tests.helpers.tiny_models import NoTokenizer
 
 SIZES = {
@@ -36,7 +49,6 @@ OWN: dict[str, dict[str, Any]] = {
                      "laurel_rank": 4, "activation_sparsity_pattern": [0.0] * 4},
     "falcon": {"new_decoder_architecture": True, "alibi": False}, "mpt": {"max_seq_len": 512},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": 8},
-    "deepseek_v2": {"head_dim": 8}, "deepseek_v3": {"head_dim": 8},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2}}
 
 
@@ -45,6 +57,8 @@ def config_of(kind: str, **changes: Any) -> Any:
     shape = AutoConfig.for_model(kind).get_text_config(decoder=True)
     keys = shape.to_dict()
     given = {key: value for key, value in SIZES.items() if key in keys}
+    if "qk_rope_head_dim" in keys:  # its heads are all alike, and head_dim is that of their rotated part
+        given |= {"num_key_value_heads": 4, "head_dim": 8}
     given |= {key: size for key in keys for part, size in PARTS if key.endswith(part)}
     return AutoConfig.for_model(kind, **(given | {"eos_token_id": 1, "bos_token_id": 2, "pad_token_id": 0}
                                          | OWN.get(kind, {}) | changes))
@@ -66,3 +80,85 @@ def random_model(config: Any, seed: int = 0) -> LanguageModel:
             elif "sinks" in name:
                 weight.normal_(2, 1)
     return LanguageModel(config.model_type, model, NoTokenizer(), f"{config.model_type} {seed}")
+
+
+DRAFTERS = (("none", {}, 1), ("prompt_lookup", {}, 5), ("model", {}, 5), ("model", {"branching": [2, 2]}, 2),
+            ("lookahead", {}, 5))
+LENGTHS = (5, 20, 30)
+
+
+def wrong_answers(model: LanguageModel, new: int = 12) -> tuple[list[str], set[str]]:
+    """Greedy answers of a probed model that are not those of transformers' full forward, and the lines in which methods
+    were refused."""
+    draw = random.Random(1)
+    rows = [[draw.randrange(8, 200) for _ in range(length)] for length in LENGTHS]
+    with probe.unmodified(model.model):
+        want = [_greedy(model, row, new)[len(row):] for row in rows]
+    wrong, refused = [], set()
+    for name, options, length in DRAFTERS:
+        for group in ([0], [1], [0, 1, 2]):
+            try:
+                method = build_method(model, model if name == "model" else None, registry.drafter(name)(**options),
+                                      registry.rule("greedy")(), Sampling(0.0), length)
+                answers = generate(method, [Request(rows[i], str(i)) for i in group], Limits(new, model.eos_ids))
+            except ModelError as error:
+                refused.add(str(error))
+                continue
+            wrong += [f"{name}{options or ''}, {LENGTHS[i]} tokens, batch of {len(group)}"
+                      for i, answer in zip(group, answers, strict=True) if answer.output_ids != want[i]]
+    return wrong, refused
+
+
+@torch.no_grad()
+def _greedy(model: LanguageModel, row: list[int], count: int) -> list[int]:
+    for _ in range(count):
+        row = [*row, int(model.model(torch.tensor([row]), use_cache=False).logits[0, -1].argmax())]
+        if row[-1] in model.eos_ids:
+            break
+    return row
+
+
+def outcome(kind: str) -> tuple[str, float]:
+    """What the engine does with an architecture, in words, and the seconds of its probe. Raises what transformers
+    raises for one that cannot be made small."""
+    model, began = random_model(config_of(kind)), perf_counter()
+    try:
+        found = model.findings = probe.probe(model)
+    except ModelError as error:
+        return "refused: " + re.sub(r"^\S+: |[\d.]+% off|\d+ tokens", "", str(error)), perf_counter() - began
+    wrong, _ = wrong_answers(model)
+    if wrong:
+        return f"WRONG: {wrong[0]}", found.seconds
+    lacking = [name for name, why in (("trees", found.trees), ("hidden states", found.states)) if why]
+    return f"right, but no {' and no '.join(lacking)}" if lacking else "right", found.seconds
+
+
+def table(kinds: list[str]) -> str:
+    """Markdown: the outcomes, and the architectures with each."""
+    found, seconds = defaultdict(list), []
+    for kind in kinds:
+        try:
+            word, took = outcome(kind)
+        except Exception as error:  # whatever a configuration refuses
+            print(f"{kind}: {type(error).__name__}: {' '.join(str(error).split())[:120]}", file=sys.stderr)
+            continue
+        print(f"{kind}: {word} ({took:.2f} s)", file=sys.stderr)
+        found[word].append(f"`{kind}`")
+        seconds.append(took)
+    lines = [f"{len(seconds)} architectures, each a random model of four layers; a probe took {min(seconds):.1f} to "
+             f"{max(seconds):.1f} s.", "", "| what the engine does | model_type |", "|---|---|"]
+    lines += [f"| {word} | {', '.join(found[word])} |" for word in sorted(found, key=lambda word: -len(found[word]))]
+    return "\n".join(lines)
+
+
+def main(page: str, *kinds: str) -> None:
+    set_verbosity_error()
+    torch.set_num_threads(1)
+    text = Path(page).read_text(encoding="utf-8")
+    made = table(list(kinds) or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+    text = re.sub(r"(?s)(<!-- architectures -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{made}\n{m[2]}", text)
+    Path(page).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
