@@ -22,7 +22,7 @@ import pytest
 from bench.config.paths import TINY
 from bench.config.vllm_here import PROJECT, PYTHON
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-vllm: run `make vllm`")]
+pytestmark = [pytest.mark.attack, pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-vllm: run `make vllm`")]
 FLAGS = ["--worker-extension-cls", "bench.run.vllm.extension.RuleWorker", "--middleware",
          "bench.run.vllm.admission.Admission", "--scheduler-cls", "bench.run.vllm.scheduler.RuleScheduler"]
 SMALL = ["--max-model-len", "256", "--max-num-seqs", "16", "--block-size", "32", "--num-gpu-blocks-override", "12"]
