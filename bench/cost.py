@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import yaml
 from pydantic import PositiveInt
 from rich.console import Console
 from rich.table import Table
 
 from bench.commands.command import Options, StoreOptions, run_command, run_yaml_command
+from bench.config.cost_file import profile_of, save
 from bench.config.recorded import check_settings
-from bench.config.settings import profile_of
 from bench.run.cost_clock import Clocks
 from methods import registry
 from methods.sampling import Sampling
@@ -27,7 +26,7 @@ from results.metrics.cost_check import Seconds, check_of, speedup, stated
 from results.store.cells import Store
 from results.store.compared import Compared, compare
 from results.store.errors import StoreError
-from results.store.files import check_writable, replace_text
+from results.store.files import check_writable
 from results.store.reasons import Arguments
 
 if TYPE_CHECKING:
@@ -151,19 +150,8 @@ def write_profile(options: Measuring, overrides: Sequence[str]) -> None:
     if options.check is not None:
         found = [row for row in rows(Store(options.check), profile, "") if row.group.startswith(f"{pair},")]
         profile = profile.model_copy(update={"check": check_of([(row.predicted, row.measured) for row in found])})
-    replace_text(file, f"# python -m bench report=controls cost={file.stem}\n{as_yaml(profile)}")
+    save(file, profile)
     print(f"written: {file}; {stated(profile)}")
-
-
-def as_yaml(profile: Profile) -> str:
-    """A line for each drafter, rule and batch; numbers of four digits."""
-    def rounded(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {name: rounded(value) for name, value in part.items()}
-        return float(f"{part:.4g}") if isinstance(part, float) else part
-
-    plain = rounded(profile.model_dump(exclude_none=True))
-    return str(yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=1000))
 
 
 def run(config: Mapping[str, Any]) -> int:

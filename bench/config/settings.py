@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from bench.config import tracking
+from bench.config.cost_file import profile_of
 from bench.config.errors import ConfigError, unknown_key
 from bench.config.judge_options import Judge
 from bench.config.launchers import LAUNCHERS, Launcher
@@ -16,7 +17,6 @@ from bench.config.schema import SECTIONS
 from bench.config.section import Named, Section, choose, parse, validated
 from bench.config.similarity_options import Similarity
 from results.metrics.cost import Profile
-from results.metrics.cost_roofline import Roofline
 
 
 class Folder(Section):
@@ -34,19 +34,6 @@ class Output(Folder):
     """Where files are written; `keep`: a folder for those files of reports that are kept beside the code."""
 
     keep: Path | None = None
-
-
-def profile_of(config: Mapping[str, Any]) -> Profile | None:
-    """`cost=NAME`: what the parts of a cycle cost on another machine; None where none is named. Raises ConfigError."""
-    given = config.get("cost")
-    if given is None:
-        return None
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"cost={given}: must be a file of conf/cost; python -m bench.microbench to=FILE.yaml makes "
-                          "one")
-    if "roofline" in given:
-        return validated(Roofline, given["roofline"], "cost.roofline").profile()
-    return validated(Profile, given, "cost")
 
 
 class Settings(Section):

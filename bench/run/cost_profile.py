@@ -27,7 +27,7 @@ from bench.run.timed_pass.profiling import Phases
 from methods.decode import Limits, Request, generate
 from methods.engine.language_model import LanguageModel
 from methods.engine.prefills import Prefills
-from results.metrics.cost import LOSSLESS, Profile
+from results.metrics.cost import LOSSLESS, Profile, Rest
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -134,7 +134,7 @@ def measure(overrides: Sequence[str], prompts: int, batches: Sequence[int],
         title=f"{cell.environment([])['cpu']['model']}, {threads} threads, {cell.pair.name} in {cell.engine.dtype}",
         obtained="measured", sources=[f"python -m bench.microbench {' '.join(overrides)}"],
         target={batch: verification(spent) for batch, spent in together.items()},
-        rest=linear([(size.nodes, spent["rest"]) for size, spent in together[1]]),
+        rest=Rest(**linear([(size.nodes, spent["rest"]) for size, spent in together[1]]).model_dump()),
         prefill=linear([*times[False, 1].prefills["none"], *times[True, 1].prefills["none"]]),
         sampled=costs_of({batch: spent for (greedy, batch), spent in times.items() if not greedy}),
         greedy=costs_of({batch: spent for (greedy, batch), spent in times.items() if greedy}))

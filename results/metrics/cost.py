@@ -1,9 +1,9 @@
 """What recorded cycles would cost on another machine: a clock that is computed from a profile instead of measured.
 
 A cycle costs draft + verification + acceptance + the rest. With n draft tokens verified, f forwards of the drafter's
-model over t_1 … t_f tokens, and B rows decoded together, its seconds are
+model (steps) over t_1 … t_f tokens, and B rows decoded together, its seconds are
 
-    [drafting.cycle + Σ drafting.forwards(t_i) + target(1 + n) + accept.cycle + rest.cycle] ÷ B
+    [drafting.cycle + Σ drafting.forwards(t_i) + target(1 + n) + accept.cycle + rest.cycle + f · rest.step] ÷ B
     + (accept.node + rest.node) · n
 
 with the drafting and the target of batch B. `target` and `forwards` are linear between the numbers of tokens that the
@@ -14,16 +14,17 @@ of each."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from results.store.compared import Compared
 from results.store.errors import StoreError
+from results.store.reasons import printable
 from results.store.sample import Sample
 from results.store.timed import Timed, TimedRun
 
@@ -40,6 +41,24 @@ VERIFIED = 8
 """Tokens of the verification by which machines are compared."""
 
 
+READ, SHORTEST, LONGEST = 512, 1e-3, 10
+"""Where all numbers are seconds: a prompt of so many tokens takes half a forward of the target over one token, or more;
+a forward of a drafter's model takes at least `SHORTEST` of it, and no part of a cycle more than `LONGEST`."""
+Seconds = Annotated[float, Field(ge=0, le=1000)]
+ForwardSeconds = Annotated[float, Field(ge=1e-6, le=1000)]
+Tokens = Annotated[int, Field(ge=1, le=1 << 24)]
+Batch = Annotated[int, Field(ge=1, le=1 << 16)]
+
+
+def _one_line(text: str) -> str:
+    if not text.strip() or "\n" in text or printable(text) != text:
+        raise ValueError("must be one line of printable characters")
+    return text
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
+
+
 class Frozen(BaseModel):
     """A part of a profile: immutable, unknown keys refused."""
 
@@ -49,12 +68,19 @@ class Frozen(BaseModel):
 class Linear(Frozen):
     """Seconds of a cycle, and of each draft token verified in it."""
 
-    cycle: NonNegativeFloat
-    node: NonNegativeFloat = 0.0
+    cycle: Seconds
+    node: Seconds = 0.0
 
     def seconds(self, nodes: int) -> float:
         """Seconds of a cycle with so many nodes, or of a prompt with so many tokens."""
         return self.cycle + self.node * nodes
+
+
+class Rest(Linear):
+    """Seconds of what lies between the other parts of a cycle: of a cycle, of each draft token verified, and of each
+    draft step (`step`), which is a forward of the drafter's model."""
+
+    step: Seconds = 0.0
 
 
 def between(points: Mapping[int, float], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -71,8 +97,8 @@ class Drafting(Frozen):
     """Seconds of drafting: of a cycle, of a forward of the drafter's model by its tokens (none: it has no model); and
     of reading a prompt, None: those of a forward over it."""
 
-    cycle: NonNegativeFloat
-    forwards: dict[PositiveInt, NonNegativeFloat] = {}
+    cycle: Seconds
+    forwards: dict[Tokens, Seconds] = {}
     prefill: Linear | None = None
 
     @model_validator(mode="after")
@@ -98,6 +124,12 @@ def _check_rising(name: str, seconds: Mapping[int, float]) -> None:
         raise ValueError(f"{name}: more tokens take less time; give numbers that do not fall")
 
 
+class Units(Frozen):
+    """The unit of every time in a profile."""
+
+    time: Literal["s"]
+
+
 class Check(Frozen):
     """Predicted ÷ measured answer speedup of timed cells on the machine itself: their number, the median, and the
     interval that holds 90% of them."""
@@ -106,6 +138,12 @@ class Check(Frozen):
     median: PositiveFloat
     low: PositiveFloat
     high: PositiveFloat
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Check:
+        if not self.low <= self.median <= self.high:
+            raise ValueError(f"low {self.low:g}, median {self.median:g}, high {self.high:g}: must not fall")
+        return self
 
     @property
     def misses(self) -> bool:
@@ -121,29 +159,32 @@ class Costs(Frozen):
             lossless rule.
     """
 
-    drafts: dict[str, dict[PositiveInt, Drafting]]
+    drafts: dict[str, dict[Batch, Drafting]]
     accept: dict[str, Linear]
 
 
 class Profile(Frozen):
-    """What the parts of a cycle cost on a machine, in seconds.
+    """What the parts of a cycle cost on a machine, in seconds: the format of conf/cost (docs/cost.md), where a
+    `Roofline` may stand in its place. `bench.config.cost_file` reads and writes it.
 
+    units     of all numbers: seconds. A file must give it.
     title     machine, engine and model, for captions.
     obtained  measured on the machine, or roofline: computed from bytes, operations and the shares of `sources`.
     sources   where each constant comes from, or the command that measured.
     target    batch -> tokens of a row -> seconds of one forward of the target.
-    rest      of a cycle: what lies between the other parts.
+    rest      of a cycle and of each draft step: what lies between the other parts.
     prefill   of a prompt, and each of its tokens; None: one forward over it.
     sampled   drafting and acceptance above temperature 0.
     greedy    the same at temperature 0; None: as `sampled`.
     check     how well the profile predicts its own machine; None where it has not been tried.
     """
 
-    title: str
+    units: Units = Units(time="s")
+    title: Line
     obtained: Literal["measured", "roofline"]
-    sources: list[str] = Field(min_length=1)
-    target: dict[PositiveInt, dict[PositiveInt, PositiveFloat]]
-    rest: Linear
+    sources: list[Line] = Field(min_length=1)
+    target: dict[Batch, dict[Tokens, ForwardSeconds]] = Field(min_length=1)
+    rest: Rest
     prefill: Linear | None = None
     sampled: Costs
     greedy: Costs | None = None
@@ -155,7 +196,34 @@ class Profile(Frozen):
             if len(seconds) < 2 or 1 not in seconds:
                 raise ValueError(f"target.{batch}: give the seconds of one token and of at least one more number")
             _check_rising(f"target.{batch}", seconds)
+        self._check_units()
         return self
+
+    def _check_units(self) -> None:
+        """Raises ValueError for parts that cannot belong to one machine where all numbers are seconds."""
+        for name, seconds, forward, least, most in self._parts():
+            if not least * forward <= seconds <= most * forward:
+                raise ValueError(f"{name} takes {seconds:.3g} s, a forward of the target over one token {forward:.3g} "
+                                 "s; no machine does that: give all numbers in seconds")
+
+    def _parts(self) -> Iterator[tuple[str, float, float, float, float]]:
+        """Name and seconds of each part that is compared with a forward of the target over one token, the seconds of
+        that forward, and how many of them the part takes at least and at most."""
+        least_batch = min(self.target)
+        one = self.target[least_batch][1]
+        yield "rest.cycle", self.rest.cycle, one, 0, LONGEST
+        yield "rest.step", self.rest.step, one, 0, LONGEST
+        if self.prefill is not None:
+            yield f"prefill of {READ} tokens", self.prefill.seconds(READ), one, 0.5, 2 * READ
+        for name, costs in (("sampled", self.sampled), ("greedy", self.greedy or self.sampled)):
+            if (lossless := costs.accept.get(LOSSLESS)) is not None:
+                yield f"{name}.accept.{LOSSLESS}.cycle", lossless.cycle, one, 0, LONGEST
+            for drafter, sizes in costs.drafts.items():
+                for batch, cost in sizes.items():
+                    forward = self.target.get(batch, self.target[least_batch])[1]
+                    yield f"{name}.drafts.{drafter}.{batch}.cycle", cost.cycle, forward, 0, LONGEST
+                    if first := cost.forward(1):  # 0: the heads' time is in `cycle`
+                        yield f"{name}.drafts.{drafter}.{batch}.forwards", first, forward, SHORTEST, LONGEST
 
     def forward(self, tokens: NDArray[np.int64], batch: int) -> NDArray[np.float64]:
         """Seconds of one forward of the target over so many tokens of each of `batch` rows."""
@@ -206,7 +274,8 @@ class Clock:
             raise StoreError(f"prompt {sample.id}: recorded before cycles had their number of nodes, which a cost "
                              "profile needs; decode the cell anew into another store (store.dir=FOLDER)")
         nodes, rest = np.array(sample.nodes, dtype=int), self.profile.rest
-        drafting = {levels: self._drafting.seconds(self._forwards(levels)) for levels in set(sample.levels)}
+        steps = {levels: self._forwards(levels) for levels in set(sample.levels)}
+        drafting = {levels: self._drafting.seconds(own) + rest.step * len(own) for levels, own in steps.items()}
         shared = (self.profile.forward(nodes + 1, self.batch) + self._accept.cycle + rest.cycle
                   + np.array([drafting[levels] for levels in sample.levels]))
         return np.asarray(shared / self.batch + (self._accept.node + rest.node) * nodes)
@@ -263,4 +332,5 @@ def ratios(profile: Profile, drafter: str) -> tuple[float, float] | None:
     if cost is None:
         return None
     one, several = profile.forward(np.array([1, VERIFIED]), 1)
-    return cost.forward(1) / float(one), float(several / one)
+    step = profile.rest.step if cost.forwards else 0.0
+    return (cost.forward(1) + step) / float(one), float(several / one)

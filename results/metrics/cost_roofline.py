@@ -5,16 +5,31 @@ tokens:
 
     max((weights + B · context · cached) ÷ (bandwidth · share), t · B · operations ÷ (peak · share)) ÷ devices
 
-What devices send one another is not in it. What speculation costs beside the forwards is a constant of its own."""
+What devices send one another is not in it. What speculation costs beside the forwards are constants of their own, of a
+cycle and of each draft step."""
 
 from __future__ import annotations
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from typing import Annotated, Literal
 
-from results.metrics.cost import ANY, Costs, Drafting, Frozen, Linear, Profile
+from pydantic import Field
+
+from results.metrics.cost import ANY, Costs, Drafting, Frozen, Line, Linear, Profile, Rest
 
 TOKENS, BATCHES = tuple(1 << power for power in range(11)), (1, 4, 16, 64)
 """A prompt of more than a few hundred tokens computes for longer than it reads weights."""
+Bytes = Annotated[float, Field(ge=1e5, le=1e14)]
+Operations = Annotated[float, Field(ge=1e5, le=1e14)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class RooflineUnits(Frozen):
+    """The units of a data sheet's numbers and of its models."""
+
+    time: Literal["s"]
+    memory: Literal["bytes"]
+    bandwidth: Literal["bytes/s"]
+    peak: Literal["operations/s"]
 
 
 class Shape(Frozen):
@@ -25,14 +40,15 @@ class Shape(Frozen):
     cached      bytes of keys and values of one token of context.
     """
 
-    weights: PositiveFloat
-    operations: PositiveFloat
-    cached: NonNegativeFloat = 0.0
+    weights: Bytes
+    operations: Operations
+    cached: float = Field(default=0.0, ge=0, le=1e9)
 
 
 class Roofline(Frozen):
     """A machine and the models on it.
 
+    units             of all numbers.
     title, sources    as `Profile` has them.
     bandwidth         bytes per second of one device, and the share of it that decoding reaches.
     peak              operations per second of one device, and the share that large products reach.
@@ -42,21 +58,24 @@ class Roofline(Frozen):
     logits            bytes of one row of logits.
     passes            how often acceptance reads a row.
     speculation       seconds that a draft adds to a cycle beside the forwards: launches, the host, waiting.
+    step              seconds that each forward of the drafter's model adds to them.
     """
 
-    title: str
-    sources: list[str] = Field(min_length=1)
-    bandwidth: PositiveFloat
-    bandwidth_share: float = Field(gt=0, le=1)
-    peak: PositiveFloat
-    peak_share: float = Field(gt=0, le=1)
-    devices: PositiveInt = 1
-    context: PositiveInt
+    units: RooflineUnits
+    title: Line
+    sources: list[Line] = Field(min_length=1)
+    bandwidth: float = Field(ge=1e9, le=1e15)
+    bandwidth_share: Share
+    peak: float = Field(ge=1e9, le=1e18)
+    peak_share: Share
+    devices: int = Field(default=1, ge=1, le=1 << 16)
+    context: int = Field(ge=1, le=1 << 24)
     target: Shape
     drafts: dict[str, Shape]
-    logits: PositiveFloat
-    passes: PositiveFloat
-    speculation: NonNegativeFloat
+    logits: float = Field(ge=1, le=1e9)
+    passes: float = Field(gt=0, le=1000)
+    speculation: float = Field(ge=0, le=10)
+    step: float = Field(default=0.0, ge=0, le=10)
 
     def profile(self) -> Profile:
         """The profile at every batch."""
@@ -65,7 +84,7 @@ class Roofline(Frozen):
         drafts = {name: {batch: Drafting(cycle=self.speculation, forwards=self._forwards(shape, batch))
                          for batch in BATCHES} for name, shape in self.drafts.items()}
         return Profile(
-            title=self.title, obtained="roofline", sources=self.sources, rest=Linear(cycle=0.0),
+            title=self.title, obtained="roofline", sources=self.sources, rest=Rest(cycle=0.0, step=self.step),
             target={batch: self._forwards(self.target, batch) for batch in BATCHES},
             sampled=Costs(drafts={**drafts, **dict.fromkeys(("prompt_lookup", "suffix", "lookahead"), free)},
                           accept={ANY: node}))

@@ -6,20 +6,17 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from bench.config.errors import ConfigError
-from bench.config.paths import CONF
-from bench.config.settings import profile_of
 from results.metrics.cost import (
     Clock,
     Costs,
     Drafting,
     Linear,
     Profile,
+    Rest,
     answer_cost,
     cycle_sizes,
     modelled,
@@ -35,7 +32,8 @@ from tests.helpers import synthetic_cells
 HEAD = {1: 0.2, 4: 0.5, 10: 0.8}
 TARGET = {1: {1: 1.0, 2: 1.1, 8: 1.7, 32: 5.0}, 4: {1: 1.6, 8: 4.4}}
 PROFILE = Profile(
-    title="a machine", obtained="measured", sources=["made up"], target=TARGET, rest=Linear(cycle=0.02, node=0.001),
+    title="a machine", obtained="measured", sources=["made up"], target=TARGET,
+    rest=Rest(cycle=0.02, node=0.001, step=0.004),
     sampled=Costs(drafts={"model": {1: Drafting(cycle=0.1, forwards=HEAD), 4: Drafting(cycle=0.3)}},
                   accept={"lossless": Linear(cycle=0.03), "mars": Linear(cycle=0.05, node=0.002)}))
 
@@ -65,7 +63,8 @@ def test_seconds_of_an_answer(nodes: list[int], batch: int, prompt_tokens: int) 
 
     run = clock.run(sample(nodes, prompt_tokens=prompt_tokens))
     cycle = {1: 0.1, 4: 0.3}[batch]
-    decode = sum((cycle + draft(1) + draft(3) * n + forward(1 + n, TARGET[batch]) + 0.05 + 0.02) / batch
+    decode = sum((cycle + draft(1) + draft(3) * n + forward(1 + n, TARGET[batch]) + 0.05 + 0.02 + 0.004 * (1 + n))
+                 / batch
                  + (0.002 + 0.001) * n for n in nodes)
     assert run.decode_s == pytest.approx(decode) and run.cycles == len(nodes)
     assert run.prefill_s == pytest.approx((forward(prompt_tokens, TARGET[batch]) + draft(prompt_tokens)) / batch)
@@ -77,7 +76,7 @@ def test_the_baseline_is_cycles_without_a_draft() -> None:
     timed = modelled(clock, plain_clock(PROFILE, False, 1), pair)
     assert timed.baseline is not None
     assert timed.baseline.decode_s == pytest.approx(6 * (1.0 + 0.03 + 0.02))
-    assert timed.own.decode_s == pytest.approx(2 * (0.1 + 4 * 0.2 + forward(5, TARGET[1]) + 0.05 + 0.02 + 4 * 0.003))
+    assert timed.own.decode_s == pytest.approx(2 * (0.1 + 4 * 0.204 + forward(5, TARGET[1]) + 0.05 + 0.02 + 4 * 0.003))
     plain = plain_clock(PROFILE, False, 1)
     alone = modelled(plain, plain, Compared(pair.baseline, pair.baseline))
     assert alone.baseline is None and alone.own == timed.baseline
@@ -105,8 +104,8 @@ def test_an_answer_without_recorded_nodes() -> None:
 def test_ratios_and_sums_agree_with_the_clock() -> None:
     """`answer_cost` is the clock of a machine on which only forwards cost, without the prefill."""
     own, plain, draft, verify = sample([3, 5, 2]), sample([0] * 9), 0.1, 2.4
-    profile = Profile(title="", obtained="roofline", sources=[""], target={1: {1: 1.0, 8: verify}},
-                      rest=Linear(cycle=0), sampled=Costs(drafts={"model": {1: Drafting(cycle=0, forwards={1: draft})}},
+    profile = Profile(title="a", obtained="roofline", sources=["b"], target={1: {1: 1.0, 8: verify}},
+                      rest=Rest(cycle=0), sampled=Costs(drafts={"model": {1: Drafting(cycle=0, forwards={1: draft})}},
                                                           accept={"any": Linear(cycle=0)}))
     clock = Clock(profile, "model", "mars", False, 1, lambda levels: [1] * levels)
     sizes = cycle_sizes([own], lambda levels: [1] * levels)
@@ -119,7 +118,7 @@ def test_ratios_and_sums_agree_with_the_clock() -> None:
 
 @pytest.mark.parametrize(("target", "said"), [
     ({1: {2: 1.0, 8: 2.0}}, "give the seconds of one token"), ({1: {1: 1.0}}, "at least one more"),
-    ({1: {1: 2.0, 8: 1.0}}, "more tokens take less time"), ({0: {1: 1.0, 8: 1.0}}, "greater than 0")])
+    ({1: {1: 2.0, 8: 1.0}}, "more tokens take less time"), ({0: {1: 1.0, 8: 1.0}}, "greater than or equal to 1")])
 def test_impossible_profiles(target: dict, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Profile.model_validate(PROFILE.model_dump() | {"target": target})
@@ -128,31 +127,6 @@ def test_impossible_profiles(target: dict, said: str) -> None:
 def test_a_draft_that_gets_cheaper() -> None:
     with pytest.raises(ValidationError, match="forwards: more tokens take less time"):
         Drafting(cycle=0, forwards={1: 0.2, 3: 0.1})
-
-
-@pytest.mark.parametrize("file", sorted((CONF / "cost").glob("*.yaml")), ids=lambda file: file.stem)
-def test_shipped_profiles(file) -> None:
-    text = file.read_text()
-    profile = profile_of({"cost": yaml.safe_load(text)})
-    assert profile is not None and profile.sources and 1 in profile.target
-    assert "not that one's" in stated(profile) and profile.title in stated(profile)
-
-
-def test_the_roofline_meets_what_vllm_reports() -> None:
-    """4.05 ms a token at 3.08 tokens a cycle, four draft tokens, against 7.07 ms without: the two numbers that the
-    constants of the profile were set by."""
-    profile = profile_of({"cost": yaml.safe_load((CONF / "cost" / "h100_llama31_8b.yaml").read_text())})
-    assert profile is not None
-    cycle = profile.drafting("eagle3", 1, False).seconds((1, 1, 1, 1)) + float(profile.forward(np.array([5]), 1)[0])
-    assert profile.target[1][1] == pytest.approx(7.07e-3, rel=0.02) and cycle / 3.08 == pytest.approx(4.05e-3, rel=0.02)
-
-
-@pytest.mark.parametrize(("given", "said"), [
-    ({"cost": "h100"}, "cost=h100: must be a file of conf/cost"),
-    ({"cost": {"roofline": {"title": 3}}}, "cost.roofline"), ({"cost": {"title": "a"}}, "cost.")])
-def test_refused_profiles(given: dict, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        profile_of(given)
 
 
 def test_predicted_over_measured() -> None:

@@ -9,13 +9,12 @@ import statistics
 from typing import Any
 
 import numpy as np
-import yaml
 
 from bench.commands.gpu import cycle, forward
 from bench.commands.gpu.part import Aim, Found, Machine, Row
+from bench.config.cost_file import save
 from methods import registry
-from results.metrics.cost import Check, Costs, Drafting, Linear, Profile
-from results.store.files import replace_text
+from results.metrics.cost import Check, Costs, Drafting, Linear, Profile, Rest
 
 NEEDED = ("forward", "cycle")
 PREDICTED = "cycles, predicted and measured"
@@ -40,8 +39,7 @@ def measure(machine: Machine, found: Found) -> None:
             low, high = np.quantile(ratios, (0.05, 0.95))
             profile = profile.model_copy(update={"check": Check(
                 cells=len(ratios), median=statistics.median(ratios), low=float(low), high=float(high))})
-            replace_text(found.file.with_name("profile.yaml"), yaml.safe_dump(profile.model_dump(exclude_none=True),
-                                                                             sort_keys=False, default_flow_style=None))
+            save(found.file.with_name("profile.yaml"), profile)
             tree = next(row for row in found.tables[PREDICTED] if row["arm"] == "EAGLE-3, lossless")
             found.aims.append(Aim(f"an EAGLE-3 cycle predicted within {CYCLE_AIM:.0%}",
                                   f"{tree['predicted ÷ measured']:.3f}",
@@ -72,7 +70,7 @@ def _profile(machine: Machine, found: Found, tables: dict[str, list[Row]]) -> Pr
             accept.setdefault(arm.rule, Linear(cycle=row["accept ms"] / 1e3))
             drafts.setdefault(arm.drafter, {1: _drafting(arm, row["draft ms"] / 1e3)})
     return Profile(title=f"{found.file.parent.name}, {shape} with random weights", obtained="measured",
-                   sources=["python -m bench.gpu"], target=target, rest=Linear(cycle=max(0.0, rest)),
+                   sources=["python -m bench.gpu"], target=target, rest=Rest(cycle=max(0.0, rest)),
                    sampled=Costs(drafts=drafts, accept=accept))
 
 

@@ -1,0 +1,89 @@
+"""Files of cost profiles (conf/cost; docs/cost.md): read, checked and written in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.config.errors import ConfigError
+from bench.config.section import refusals, validated
+from bench.config.user_yaml import check_file
+from methods import registry
+from results.metrics.cost import ANY, DRAWN, Profile
+from results.metrics.cost_roofline import Roofline
+from results.store.files import replace_text
+
+
+def profile_of(config: Mapping[str, Any]) -> Profile | None:
+    """`cost=NAME`: what the parts of a cycle cost on another machine; None where none is named. Raises ConfigError, one
+    line, for what is no profile, or cannot be one of a machine."""
+    given = config.get("cost")
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"cost={given}: must be a file of conf/cost; python -m bench.microbench to=FILE.yaml makes "
+                          "one")
+    if "roofline" in given:
+        if others := [f"cost.{key}" for key in given if key != "roofline"]:
+            raise ConfigError(f"cost.roofline: excludes {', '.join(others)}; give the numbers of a data sheet or "
+                              "measured times, not both")
+        roofline = validated(Roofline, _mapping(given["roofline"], "cost.roofline"), "cost.roofline")
+        with refusals("cost.roofline", ()):
+            return roofline.profile()
+    if "units" not in given:
+        raise ConfigError("cost.units: missing; give cost.units={time: s}, with all times in seconds")
+    profile = validated(Profile, given, "cost")
+    _check_models(profile)
+    return profile
+
+
+def load(file: Path) -> Profile:
+    """The profile of a file. Raises ConfigError, one line."""
+    check_file(file)
+    with file.open(encoding="utf-8") as text:
+        profile = profile_of({"cost": yaml.safe_load(text) or {}})
+    assert profile is not None
+    return profile
+
+
+def save(file: Path, profile: Profile) -> None:
+    """Write a profile as a file of conf/cost that `load` and `cost=NAME` read: a line for each drafter, rule and batch,
+    numbers of four digits. Raises ConfigError for a profile that they would refuse, StoreError where it cannot be
+    written."""
+    plain = _rounded(profile.model_dump(exclude_none=True))
+    profile_of({"cost": plain})
+    text = yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, allow_unicode=True, width=1000)
+    replace_text(file, f"# python -m bench report=controls cost={file.stem}\n"
+                       f"# All times are in seconds; docs/cost.md explains each key.\n{text}")
+
+
+def _mapping(given: Any, key: str) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{key}={given}: must hold `key: value` lines")
+    return given
+
+
+def _check_models(profile: Profile) -> None:
+    """Raises ConfigError for a drafter whose model would draft for nothing."""
+    for name, costs in (("sampled", profile.sampled), ("greedy", profile.greedy)):
+        for drafter, sizes in {} if costs is None else costs.drafts.items():
+            for batch, cost in sizes.items():
+                if not cost.forwards and _has_model(drafter.removesuffix(DRAWN)):
+                    raise ConfigError(f"cost.{name}.drafts.{drafter}.{batch}.forwards: holds none, but {drafter} runs "
+                                      "a model; give tokens of a forward and its seconds, such as {1: 0.002}")
+
+
+def _has_model(drafter: str) -> bool:
+    """Whether drafting takes forwards of a model; a drafter of another checkout is not known to."""
+    if drafter == ANY:
+        return True
+    return drafter in registry.names("drafters") and bool(registry.drafter(drafter)().forwards(1, 1))
+
+
+def _rounded(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: _rounded(value) for name, value in part.items()}
+    return float(f"{part:.4g}") if isinstance(part, float) else part
