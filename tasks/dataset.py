@@ -51,6 +51,8 @@ class DatasetOptions(Source, TaskOptions):
         if self.pass_at > 1 and (self.scorer.metric != "pass@1" or self.pass_at > self.samples):
             raise ValueError(f"pass_at={self.pass_at}: needs a score that is pass@1, and as many samples (there are "
                              f"{self.samples})")
+        if "" in self.stop:
+            raise ValueError("stop: '' ends every answer before its first token; give strings, or stop=[]")
         self.scorer.check_options()  # here, for prompts that cost hours may be decoded before the first score
         return self
 

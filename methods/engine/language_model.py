@@ -246,8 +246,14 @@ class LanguageModel:
 
     @cached_property
     def layers(self) -> int:
-        """Transformer layers between embedding and final norm."""
-        return len(self.model.base_model.layers)
+        """Transformer layers between embedding and final norm. Raises ModelError for a model that calls them
+        otherwise."""
+        layers = getattr(self.model.base_model, "layers", None)
+        if layers is None:
+            kind = self.model.config.model_type
+            raise ModelError(f"{self.source}: a {kind} model cannot be ended after some of its layers; take another "
+                             "drafter than early_exit, or a target of Llama's kind")
+        return len(layers)
 
     def first_layers(self, count: int) -> LanguageModel:
         """This model ended after 1 <= `count` <= layers of its layers: their output goes through its own final norm and

@@ -76,7 +76,7 @@ def _text(lines: str | Sequence[str] | None) -> str:
 
 def _unfenced(text: str) -> str:
     """The first fenced block of a text, or all of it."""
-    block = re.search(r"```(?:[Pp]ython)?[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
+    block = re.search(r"```(?:[Pp]y(?:thon)?3?)?[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
     return block.group(1) if block else text
 
 

@@ -7,6 +7,7 @@ task whose `process_results` compares has no filters: `filter` is then left out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,8 @@ from tasks.base import Score, TaskError
 from tasks.scorers.base import Scorer
 
 INVALID = "[invalid]"  # result of lm-eval's filters without a match
+LABEL = re.compile(r"(\*\*|__)([Aa]nswer)\s*(?::\s*\1|\1\s*:)\s*")
+"""A label in bold; the filters of a task's YAML know it plain."""
 Steps = tuple[dict[str, Any], ...]
 
 
@@ -41,7 +44,9 @@ class Harness(Scorer):
         `filter` the score that the task's own function gives."""
         if self.filter is None:
             return Score(float(own_comparison(self.rules)({"answer": reference["target"]}, [texts[0]])["exact_match"]))
-        extracted = {name: extract(steps, texts[0], reference) for name, steps in self._filters().items()}
+        plain = LABEL.sub(r"\2: ", texts[0])
+        extracted = {name: extract(steps, plain if name in self.filters else texts[0], reference)
+                     for name, steps in self._filters().items()}
         options = rules(self.rules)["metric"]
         right = {name: exact_match(answer, reference["target"], options) for name, answer in extracted.items()}
         answer = extracted[self.filter]

@@ -6,11 +6,12 @@ import copy
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.drafters import early_exit
+from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 from methods.method import build_method
 from methods.sampling import Sampling
@@ -75,3 +76,10 @@ def test_the_target_keeps_its_layers():
 def test_refuses_an_exit_that_leaves_nothing_out(exit_layer):
     with pytest.raises(ModelError, match=rf"^drafter.exit_layer={exit_layer}: llama-3-0 has 3 layers, .* give 1 to 2$"):
         method_of(language_model("llama", layers=LAYERS), exit_layer)
+
+
+def test_a_model_that_calls_its_layers_otherwise_is_refused() -> None:
+    config = AutoConfig.for_model("gpt2", vocab_size=64, n_embd=16, n_layer=3, n_head=2)
+    target = LanguageModel("gpt2", AutoModelForCausalLM.from_config(config), None, "test")
+    with pytest.raises(ModelError, match="a gpt2 model cannot be ended after some of its layers; take another drafter"):
+        method_of(target, 1)

@@ -399,3 +399,8 @@ def test_without_a_hub_the_error_names_the_way_out(tmp_path):
     [line] = subprocess.check_output(command, env=environment, text=True, timeout=240).splitlines()
     assert line.startswith("gsm8k: openai/gsm8k cannot be loaded from the hub (")
     assert "give task.path=FILE" in line
+
+
+def test_an_empty_stop_string_is_refused(load):
+    with pytest.raises(Exception, match="stop: '' ends every answer before its first token"):
+        load("humaneval_completion", stop=["\ndef", ""])

@@ -96,7 +96,9 @@ def test_an_unknown_filter_is_one_line():
 
 @pytest.mark.parametrize(("text", "letter"), [
     ("B", "B"), (" B. water", "B"), ("(B)", "B"), ("**B**", "B"), ("The answer is B because fish swim.", "B"),
-    ("I think\nAnswer: (C)", "C"), ("A fish lives in water", None), ("Because of it", None), ("", None),
+    ("I think\nAnswer: (C)", "C"),
+    ("**Answer:** B", "B"), ("So\n\n**Answer:** **C**", "C"), ("__Answer:__ (D) fish", "D"),
+    ("**Answer**: B", "B"), ("A fish lives in water", None), ("Because of it", None), ("", None),
 ])
 def test_letters(text, letter):
     for task in ("csqa", "mmlu", "mmlu_pro_arc"):
@@ -370,3 +372,9 @@ def test_hidden_tests_hold_nothing_but_text():
     with pytest.raises(TaskError, match="these tests cannot be read"):
         read_tests("not base64!")
     assert not Path("/tmp/leeway_was_here").exists()
+
+
+@pytest.mark.parametrize("fence", ["python", "Python", "py", "python3", "py3", ""])
+def test_a_body_alone_in_a_fence_completes_its_prompt(fence):
+    written = solution(f"```{fence}\nreturn a + b\n```", "def add(a, b):\n", "add")
+    assert written == "def add(a, b):\n    return a + b"
