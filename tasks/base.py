@@ -121,6 +121,8 @@ class Task(ABC):
     stop        decoding of a turn ends before the first of these strings.
     judged      the published judge prompts that grade its answers; None where no LLM judge does.
     path        the local file or folder its rows come from, if any.
+    runs_programs  whether its programs may be trusted, where the project's own models wrote them.
+    own_models  whether the answers are those of the models that the project ships, whose programs are trusted.
     """
 
     name: str
@@ -130,6 +132,8 @@ class Task(ABC):
     stop: tuple[str, ...] = ()
     judged: JudgeStyle | None = None
     path: Path | None = None
+    runs_programs: bool = False
+    own_models: bool = False
 
     @abstractmethod
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
@@ -145,5 +149,12 @@ class Task(ABC):
         prompts = self.prompts()
         return random.Random(f"{self.name}/{split}/{seed}").sample(prompts, min(n, len(prompts)))
 
-    def check(self) -> None:  # noqa: B027
-        """Raises TaskError where answers could not be scored on this machine."""
+    def unscorable(self) -> str | None:
+        """Why answers cannot be scored on this machine, in one line; None where they can."""
+        return None
+
+    def caution(self) -> str | None:
+        """What a run says once of how answers are scored on this machine."""
+        fault = self.unscorable()
+        return fault and (f"{self.name}: answers are stored without a score, for programs cannot be run: {fault}; the "
+                          "same command gives the scores where they can")

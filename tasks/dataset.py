@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from tasks import templates
 from tasks.base import ControlTokens, JudgeStyle, LocalFile, Prompt, Score, Task, TaskError, TaskOptions
-from tasks.sandbox import templates
-from tasks.sandbox.templates import TemplateFault
 from tasks.scorers import AnyScorer
 from tasks.shots import Shots
 from tasks.sources import Source
+from tasks.templates import TemplateFault
 
 
 class DatasetOptions(Source, TaskOptions):
@@ -87,9 +87,8 @@ class Dataset(Task):
             raise TaskError(f"{self.name}: no row is left; task.where={o.where} leaves out all of them")
         return [sample for prompt in prompts for sample in _samples(prompt, o.samples)]
 
-    def check(self) -> None:
-        """Raises TaskError when answers could not be scored on this machine."""
-        self.options.scorer.check()
+    def unscorable(self) -> str | None:
+        return self.options.scorer.unscorable()
 
     def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
         """The scorer's score; there is none without a reference in the row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic import BaseModel, Field
 from bench.config.engine import Engine
 from bench.config.environment import environment
 from bench.config.errors import ConfigError, NotHere
-from bench.config.identity import IDENTITY_VERSION, by_content, contents, digest, states, without_later
+from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest, states, without_later
 from bench.config.paths import TINY, portable
 from bench.config.schema import SECTIONS, Decoding, DraftLength, HalfWidth, Pair
 from bench.config.section import Named, Section, choose, parse, validated
@@ -188,7 +189,11 @@ class Cell(Section):
         return self.task.options.max_new_tokens if limit is None else limit
 
     def load_task(self) -> Task:
-        return task_registry.build(self.task.name, self.task.options)
+        task = task_registry.build(self.task.name, self.task.options)
+        if task.runs_programs:
+            with suppress(ModelError):  # a model that is not here is not the project's
+                task.own_models = are_own(self.fingerprints().values())
+        return task
 
     @property
     def is_autoregressive(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from bench.config.errors import ConfigError
 from bench.config.identity_options import OPTIONS
+from bench.config.paths import TINY
 from bench.config.section import Named
 from methods.engine.fingerprints import fingerprint
 from methods.engine.source import ModelError
@@ -48,6 +49,12 @@ def _is_replaced(source: str, known: str) -> bool:
         return Path(source).is_dir() and fingerprint(source) != known
     except ModelError:  # the checkpoint is missing and may be restored
         return False
+
+
+def are_own(fingerprints: Iterable[str]) -> bool:
+    """Whether all these models are among those that the project ships in models/tiny."""
+    own = {fingerprint(str(file.parent)) for file in TINY.glob("*/config.json")}
+    return set(fingerprints) <= own
 
 
 def contents(path: Path) -> str:

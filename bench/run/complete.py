@@ -135,10 +135,12 @@ class Completion:
         return {(baseline.name, baseline.n): baseline for baseline in baselines}.values()
 
     def _lacks(self, cell: Cell) -> bool:
-        """Whether prompts of the cell were not answered yet, or its configuration was removed."""
+        """Whether prompts of the cell were not answered or scored yet, or its configuration was removed."""
         folder = requested_cell(cell, self._store)
         try:
-            return folder.config() is None or not set(folder.ids) <= {sample.id for sample in folder.good_samples()}
+            scored = cell.load_task().unscorable() is not None
+            return folder.config() is None or not set(folder.ids) <= {
+                sample.id for sample in folder.good_samples() if scored or not sample.unscored}
         except StoreError:  # the pass that reads the file records why
             return True
 
@@ -150,6 +152,7 @@ class Completion:
             return "decoded" if cell.name in self._passes.along and cell.engine.shows_positions else "none"
 
         quality = QualityPass(claims, asked, tracing, self._passes.quality_batch, self._store)
+        quality.score()
         if not quality.jobs:
             return
         engines = [held.cell.engine for held in claims.values()]

@@ -126,7 +126,7 @@ class RequestedCell(CellFolder):
     def is_complete(self) -> bool:
         """Whether the prompts asked for were answered and timed; no metric is computed. Raises StoreError."""
         stored = self.stored_summary()
-        if stored is None or self.failure():
+        if stored is None or self.failure() or self.awaits_scores(stored):
             return False
         if self.is_about(stored):
             return self.is_timed(stored)
@@ -137,8 +137,12 @@ class RequestedCell(CellFolder):
     def is_about(self, stored: Summary) -> bool:
         """Whether a stored summary is about the prompts asked for and the timed ones that count, by the present
         definitions. Raises StoreError."""
-        return (stored.asked == self.cell.n and stored.definitions == DEFINITIONS
+        return (not self.awaits_scores(stored) and stored.asked == self.cell.n and stored.definitions == DEFINITIONS
                 and stored.metric == self.cell.load_task().metric and stored.timed == len(self.timed()))
+
+    def awaits_scores(self, stored: Summary) -> bool:
+        """Whether answers are without a score that this machine can give."""
+        return stored.unscored > 0 and self.cell.load_task().unscorable() is None
 
     def stored_summary(self) -> Summary | None:
         """summary.json, whichever prompts it is about. Raises StoreError."""

@@ -16,12 +16,13 @@ from rich.console import Console
 from rich.progress import track
 
 from bench.config.engine import Engine
-from bench.config.identity import digest
+from bench.config.identity import are_own, digest
 from bench.config.paths import PROJECT
 from bench.config.schema import Pair
 from bench.config.section import Named, Section, choose, parse, validated
 from bench.run.models import load_language_model
 from bench.run.threads import use_threads
+from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
 from methods.engine.source import DType
 from tasks import registry
@@ -76,7 +77,11 @@ class PairOptions(Section):
 
     def load_task(self) -> Task:
         """Raises TaskError."""
-        return registry.build(self.task.name, self.task.options)
+        task = registry.build(self.task.name, self.task.options)
+        if task.runs_programs:
+            found = [self.pair.checkpoint(role) for role in ("target", "draft")]
+            task.own_models = are_own(fingerprint(one.source, one.revision) for one in found)
+        return task
 
     def map_prompts(self, identity: dict[str, Any], prompts: Sequence[Prompt],
                     function: Callable[[Prompt], list[Any]], title: str) -> list[tuple[str, list[Any]]]:

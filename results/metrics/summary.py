@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -56,8 +57,14 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
         raise ValueError(f"{alone} of {len(pairs)} samples are their own baseline: a cell has none or all such")
     autoregressive = alone == len(pairs)
     cycles, speed = _cycles(samples), speeds(pairs, autoregressive)
+    unscored = sum(run.unscored for run in (samples if autoregressive else [*samples, *base]))
+    if unscored:  # the accuracy of a part would look like that of the whole
+        pairs = [replace(pair, sample=replace(pair.sample, score=None), baseline=replace(pair.baseline, score=None))
+                 for pair in pairs]
+        samples, base = [pair.sample for pair in pairs], [pair.baseline for pair in pairs]
     return Summary(
         n=len(samples), failed=len(records) - len(samples), metric=metric,
+        **_unscored(unscored),
         **cycles,
         **_rule_events(samples),
         **speed,
@@ -71,6 +78,10 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
         **_likelihood(samples, base),
         **diversity(samples),
     )
+
+
+def _unscored(answers: int) -> dict[str, Any]:
+    return {"unscored": answers} if answers else {}
 
 
 def _cycles(samples: Sequence[Sample]) -> dict[str, Any]:

@@ -172,7 +172,8 @@ class CellFolder:
         return self._lines.read(self.path / "timed.jsonl", read_timed)
 
     def samples(self) -> list[Record]:
-        """One record per prompt, in the order first written. A later line of a prompt replaces a failed one.
+        """One record per prompt, in the order first written. A later line of a prompt replaces one that failed
+        or has no score yet.
 
         An unfinished last line is left out with a warning, and the next `append` removes it. Raises StoreError for any
         other line that is no record. The file is read again only when it has changed."""

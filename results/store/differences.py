@@ -70,6 +70,7 @@ def differing_field(own: Sample, other: Sample) -> str:
     if not close:
         return "nll"
     later = (*TREES, "prompt_sha256")
-    skipped = {"nll", *(name for name in later if not (getattr(own, name) and getattr(other, name)))}
+    scores = ("score", "answer", "details", "unscored") if own.unscored or other.unscored else ()
+    skipped = {"nll", *scores, *(name for name in later if not (getattr(own, name) and getattr(other, name)))}
     return next((field.name for field in fields(own) if field.name not in skipped
                  and getattr(own, field.name) != getattr(other, field.name)), "")

@@ -11,7 +11,7 @@ from results.store.cells import CellFolder, Store
 from results.store.differences import differences
 from results.store.errors import StoreError
 from results.store.files import check_writable, copy_file, copy_files
-from results.store.sample import Record, Sample
+from results.store.sample import FailedSample, Record
 from results.store.timed import Timed
 
 APART = "apart"
@@ -125,10 +125,14 @@ def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
 
 
 def _missing(ours: CellFolder, theirs: CellFolder) -> list[Record]:
-    """Their records of prompts that ours has not answered; a failure only for a prompt that ours has not tried."""
-    tried = {record.id: isinstance(record, Sample) for record in ours.samples()}
-    return [record for record in theirs.samples()
-            if not tried.get(record.id, False) and (isinstance(record, Sample) or record.id not in tried)]
+    """Their records of prompts that ours has not answered or scored; a failure only for a prompt that ours has not
+    tried."""
+    tried = {record.id: _progress(record) for record in ours.samples()}
+    return [record for record in theirs.samples() if _progress(record) > tried.get(record.id, -1)]
+
+
+def _progress(record: Record) -> int:
+    return 0 if isinstance(record, FailedSample) else 1 if record.unscored else 2
 
 
 def _clock(ours: CellFolder, theirs: CellFolder) -> list[Timed]:

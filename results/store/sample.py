@@ -12,7 +12,7 @@ from results.store.errors import StoreError, first_fault
 from results.store.lines import whole_lines
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-OMITTED: dict[str, Any] = {"flags": {}, "group": None}
+OMITTED: dict[str, Any] = {"flags": {}, "group": None, "unscored": False}
 """Fields that a line leaves out at these values."""
 TREES = ("nodes", "levels")
 """Counts that lines of schema 1 do not have."""
@@ -50,6 +50,7 @@ class Sample(Counts):
     nll            −log p(token) under the raw target, nats, summed over the emitted tokens; None where not computed
     prompt_tokens  tokens of the prompt, all turns
     group          the item that several samples answer; None where a sample is an item of its own
+    unscored       the machine that decoded it could not score it; a later line gives the score
 
     A line of schema 1 does not say what each cycle's tree held: `nodes` and `levels` are then empty.
     """
@@ -67,6 +68,7 @@ class Sample(Counts):
     nll: float | None
     prompt_tokens: int
     group: str | None = None
+    unscored: bool = False
 
     @property
     def item(self) -> str:
@@ -132,10 +134,12 @@ def from_json(text: bytes) -> Record:
 
 def read_records(path: Path, content: bytes) -> list[Record]:
     """The records of a samples file with this content: one per prompt, in the order first written; a later line of a
-    prompt replaces a failed one. Raises StoreError, naming file and line, for a whole line that is no record."""
+    prompt replaces one that failed or has no score yet. Raises StoreError, naming file and line, for a whole line that
+    is no record."""
     records: dict[str, Record] = {}
     for where, record in whole_lines(path, content, from_json, "sample"):
-        if isinstance(records.get(record.id), Sample):
+        before = records.get(record.id)
+        if isinstance(before, Sample) and not before.unscored:
             raise StoreError(f"{where} repeats prompt {record.id!r}, which is already measured: remove the line")
         records[record.id] = record
     return list(records.values())

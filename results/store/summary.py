@@ -32,6 +32,7 @@ class Summary(BaseModel):
     retimed, stalled     of these, prompts timed again after a stall of the machine, in the cell or its baseline; those
                          whose last repeat was stalled too
     metric               name of the task's score
+    unscored             answers that the machine could not score, of the cell and of its baseline: no accuracy is known
     tokens, cycles       emitted tokens, draft–verify cycles
     prefill_s, decode_s  seconds, summed over the timed prompts
     accept_histogram     [i]: cycles with i accepted draft tokens
@@ -59,6 +60,7 @@ class Summary(BaseModel):
     retimed: int = 0
     stalled: int = 0
     metric: str
+    unscored: int = 0
     tokens: int
     cycles: int
 

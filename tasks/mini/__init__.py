@@ -108,7 +108,7 @@ class MiniTask(Task):
     def __init__(self, name: str, day: date | None = None) -> None:
         """`day`: as `Prompt.date`."""
         benchmark = _module(name, BENCHMARKS)
-        self.name, self.date = name, day
+        self.name, self.date, self.runs_programs = name, day, name == "mini_code"
         self.version, self.metric, self.proportion = benchmark.VERSION, benchmark.METRIC, benchmark.PROPORTION
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
@@ -126,12 +126,17 @@ class MiniTask(Task):
         known.extend(islice(further, max(0, n - len(known))))
         return known[:n] if self.date is None else [replace(prompt, date=self.date) for prompt in known[:n]]
 
-    def check(self) -> None:
-        """Raises TaskError where answers could not be scored on this machine."""
-        if self.name == "mini_code":
-            code.check()
+    def unscorable(self) -> str | None:
+        return None if not self.runs_programs or self.own_models else code.fault()
+
+    def caution(self) -> str | None:
+        if self.own_models and (fault := code.fault()):
+            return f"mini_code: {fault}; the programs of the project's own models run as plain processes with limits"
+        return super().caution()
 
     def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
         """Score the answers to the prompt's turns (one text a turn)."""
+        if self.runs_programs:
+            return code.score(prompt.reference, texts, trusted=self.own_models)
         scored: Score = BENCHMARKS[self.name].score(prompt.reference, texts)
         return scored

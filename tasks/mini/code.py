@@ -6,16 +6,13 @@ loop or a comprehension, one name or another. The answer is the whole function a
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tasks.base import Example, Score, TaskError
+from tasks.base import Example, Score
 from tasks.mini.operations import GERUNDS, INTEGER, NUMBERS, TEXT, WORDS, Family, Operation
 from tasks.mini.phrase import either, plain
-
-log = logging.getLogger(__name__)
 
 METRIC = "pass@1"
 PROPORTION = True
@@ -232,20 +229,18 @@ def _code(step: Step, value: str, names: Names, rng: random.Random) -> str:
     return rng.choice(step.operation.code).format(v=value, k=step.constant, item=names.item)
 
 
-def check() -> None:
-    """Warn of what programs can do on this machine. Raises TaskError where none can be run."""
-    from tasks.sandbox.run import SandboxError, best_mode, exposure
+def fault() -> str | None:
+    """Why programs cannot be isolated on this machine, in one line; None where they can."""
+    from tasks.sandbox.run import bubblewrap_fault
 
-    try:
-        if (fault := exposure(best_mode())) is not None:
-            log.warning("mini_code: %s", fault)
-    except SandboxError as error:
-        raise TaskError(f"mini_code: {error}") from error
+    return bubblewrap_fault()
 
 
-def score(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-    """1 when the written function passes all tests in the sandbox, else 0 with the first error."""
+def score(reference: Mapping[str, Any], texts: Sequence[str], trusted: bool = False) -> Score:
+    """1 when the written function passes all tests, else 0 with the first error. Programs of models that are `trusted`
+    run as plain processes with limits where they cannot be isolated. Raises SandboxError."""
     from tasks.sandbox.run import Job, run_job
 
-    outcome = run_job(Job(texts[0].strip(), "\n".join(reference["tests"])))
-    return Score(float(outcome.ok), "passed" if outcome.ok else outcome.error)
+    job = Job(texts[0].strip(), "\n".join(reference["tests"]))
+    error = run_job(job, isolated=not trusted or fault() is None)
+    return Score(float(error is None), error or "passed")

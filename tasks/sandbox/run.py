@@ -1,12 +1,8 @@
-"""Run a program that a language model wrote, and test it, in processes that can do little harm.
+"""Run a program that a language model wrote, and test it, in two processes that can do no harm (inside.py).
 
-Two modes. `bubblewrap`: own namespaces, a read-only view of the interpreter and the system's libraries alone.
-`limits`: the same without bubblewrap; as much of it as the machine lets a process have. In both, a system-call filter
-(seccomp), Landlock where the kernel has it, limits on memory, time, files and processes, an empty environment, the
-standard library and no packages. docs/sandbox.md has the threat model and what each mode stops.
-
-The program and its tests run in two processes: the program's knows neither the tests nor the way to the verdict.
-"""
+Each has a bubblewrap of its own: namespaces, a read-only view of the interpreter and its libraries, no file to write, a
+filter of system calls (calls.py), an empty environment, limits on memory, time and processes. A verdict is believed
+with a number used once, which only the tests' process is told."""
 
 from __future__ import annotations
 
@@ -17,56 +13,30 @@ import secrets
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
 
-Mode = Literal["bubblewrap", "limits"]
+from tasks.sandbox.calls import filter_program
 
-OUTPUT_BYTES = 256 * 1024
-"""No file the program writes, its output included, gets longer."""
-SCRATCH_BYTES, SCRATCH_FILES = 64 * 1024 * 1024, 4096
-START_S, LOOK_S = 60.0, 0.02
-"""Seconds until a program's process must be ready, on an overloaded machine too; seconds between two looks at that."""
-
+START_S = 60.0  # until both processes must be ready, on an overloaded machine too
+LONGEST_ERROR = 300
 _FOLDER = Path(__file__).parent
-_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache")
+_SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache")
 
 
 class SandboxError(RuntimeError):
-    """The sandbox or the machine failed, not the program: there is no verdict. The message is one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramResult:
-    """How a program did.
-
-    ok        its last line and that of its tests were reached
-    error     why not, in one line; None when ok
-    seconds   wall time, with the start of the interpreter
-    output    what it printed, cut at OUTPUT_BYTES
-    """
-
-    ok: bool
-    error: str | None
-    seconds: float
-    output: str
+    """The machine or the tests failed, not the program: there is no verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is run.
-
-    program       code that a model wrote
-    tests         code that uses what the program defines and passes to its last line when all is right
-    prelude       code that stands before the program and, for names that the tests take from it, before the tests
-    entry_point   the name that the tests take from the program although the prelude has it, too
-    """
+    """What is run: a model's program after a prelude, and tests that reach their last line when all is right. They use
+    names of the prelude and then of the program; `entry_point` is the program's even where the prelude has it."""
 
     program: str
     tests: str = ""
@@ -74,212 +44,133 @@ class Job:
     entry_point: str | None = None
 
 
-def run_job(job: Job, *, timeout_s: float = 5.0, memory_mb: int = 512, require: Mode | None = None) -> ProgramResult:
-    """Run a program and its tests, at most `timeout_s` seconds of wall time and `memory_mb` MiB of address space each.
-    The time begins when the program's process is ready.
+def run_job(job: Job, *, timeout_s: float = 5.0, memory_mb: int = 512, isolated: bool = True) -> str | None:
+    """Run a program and its tests, each with `memory_mb` MiB of address space and, once both processes are ready, at
+    most `timeout_s` seconds together. None where both reached their last line, else why not, in one line.
 
-    `require` names the mode that must be used; None takes bubblewrap where it works, else limits. Whatever the program
-    does is an Outcome. Raises SandboxError when the mode is not available, the machine is out of memory or disk, or the
-    tests are such as two processes cannot run. No process and no file is left behind.
-    """
-    mode = require or best_mode()
-    if mode == "bubblewrap":
-        _require_bubblewrap()
-    return _run(job, timeout_s, memory_mb, mode)[0]
-
-
-def best_mode() -> Mode:
-    """Bubblewrap where it works, else limits."""
-    return "limits" if bubblewrap_fault() else "bubblewrap"
+    Without `isolated` only limits are in force, for trusted programs. No process is left. Raises SandboxError."""
+    if isolated and (fault := bubblewrap_fault()):
+        raise SandboxError(f"programs cannot be run: {fault}")
+    return _run(job, timeout_s, memory_mb, isolated)
 
 
 @cache
 def bubblewrap_fault() -> str | None:
     """Why bubblewrap cannot be used here; None when it can: tried once, with a real program."""
     if shutil.which("bwrap") is None:
-        return "no program `bwrap` on the PATH; install the package bubblewrap"
+        return "there is no `bwrap` on the PATH; install bubblewrap"
     try:
-        outcome, _ = _run(Job("import math"), timeout_s=20.0, memory_mb=512, mode="bubblewrap")
+        return _run(Job("import math"), timeout_s=20.0, memory_mb=512, isolated=True)
     except SandboxError as error:
         return str(error)
-    return outcome.error
 
 
-def exposure(mode: Mode) -> str | None:
-    """What a hostile program can still do here in this mode, in one line; None when nothing of it is known.
-
-    Raises SandboxError when programs cannot be run in this mode here."""
-    if mode == "bubblewrap":
-        _require_bubblewrap()
-        return None
-    if _landlock_in_force():
-        return None
-    user = "every user may" if os.geteuid() == 0 else "this user may"
-    return f"this kernel has no Landlock: programs can read and write all files that {user}"
-
-
-def _require_bubblewrap() -> None:
-    if fault := bubblewrap_fault():
-        raise SandboxError(f"the bubblewrap sandbox is required but does not work here: {fault}")
-
-
-@cache
-def _landlock_in_force() -> bool:
-    return bool(_run(Job("pass"), timeout_s=20.0, memory_mb=512, mode="limits")[1]["landlock"])
-
-
-def _run(job: Job, timeout_s: float, memory_mb: int, mode: Mode) -> tuple[ProgramResult, dict[str, Any]]:
-    """The outcome, and the guards that were in force. Raises SandboxError."""
-    if sys.platform != "linux":
-        raise SandboxError(f"model-written code is run on Linux only, this is {sys.platform}; use a container")
-    nonce = secrets.token_hex(16)
+def _run(job: Job, timeout_s: float, memory_mb: int, isolated: bool) -> str | None:
+    nonce, before = secrets.token_hex(16), _killed_for_memory()
+    limits = {"AS": memory_mb << 20, "CPU": math.ceil(timeout_s) + 1, "FSIZE": 0, "NOFILE": 64, "NPROC": 0, "CORE": 0}
+    config = json.dumps({"limits": limits, "drop_root": isolated and os.geteuid() == 0})
     try:
         with ExitStack() as stack:
-            settings, printed, reported = (_memory_file(stack) for _ in range(3))
-            _write(settings, {"nonce": nonce, "program": job.program, "tests": job.tests, "prelude": job.prelude,
-                              "entry_point": job.entry_point})  # fmt: skip
-            command = _command(mode, _config(timeout_s, memory_mb, mode, settings, reported))
-            began = time.perf_counter()
-            code = _wait(command, printed, settings, reported, timeout_s)
-            seconds = time.perf_counter() - began
-            output = os.pread(printed, OUTPUT_BYTES, 0).decode(errors="replace")
-            reports = _reports(os.pread(reported, OUTPUT_BYTES, 0), nonce)
-    except OSError as error:
-        raise SandboxError(f"the sandbox cannot be started: {error}") from error
-    error_line = _error(reports, code, output, timeout_s)
-    return ProgramResult(error_line is None, error_line, seconds, output), reports[0]
+            told, complaints, program = _start(stack, config, {**asdict(job), "nonce": nonce}, isolated)
+            state, error = _told(told, nonce, START_S)
+            if state != "started":
+                said = os.pread(complaints, 4096, 0).decode(errors="replace").strip().splitlines()
+                raise SandboxError(said[-1][:LONGEST_ERROR] if said else f"no program was ready within {START_S:g} s")
+            state, error = _told(told, nonce, timeout_s)
+            if state == "ended":
+                error = _how_it_ended(program)
+            if state in ("ended", "absent") and _killed_for_memory() > before:
+                raise SandboxError("the host ran out of memory while a program was run")
+    except OSError as failed:
+        raise SandboxError(f"no process can be started: {failed}") from failed
+    if state == "unsupported":
+        raise SandboxError(f"the tests cannot be run apart from the program: {error}")
+    text = f"no end after {timeout_s:g} s" if state == "late" else error or "the tests were ended"
+    return None if state == "passed" else "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)[:LONGEST_ERROR]
 
 
-def _memory_file(stack: ExitStack) -> int:
-    file = os.memfd_create("leeway")  # a full disk cannot fail a program
-    stack.callback(os.close, file)
-    return file
+def _start(stack: ExitStack, config: str, job: dict[str, str | None],
+           isolated: bool) -> tuple[socket.socket, int, subprocess.Popen[bytes]]:
+    """The socket of the verdict, the file of complaints, the program's process. None is left when the stack ends."""
+    def file(data: bytes = b"") -> int:
+        descriptor = os.memfd_create("leeway")  # a full disk cannot fail a program
+        stack.callback(os.close, descriptor)
+        os.write(descriptor, data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return descriptor
+
+    def process(role: str, given: int, *ends: int) -> subprocess.Popen[bytes]:
+        command = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8", str(_FOLDER / "inside.py")]
+        command, passed = [*command, role, config, *map(str, ends)], list(ends)
+        if isolated:
+            passed.append(rules := file(filter_program()))
+            command = [*_bubblewrap(), "--seccomp", str(rules), "--", *command]
+        started = subprocess.Popen(command, executable=shutil.which(command[0]), pass_fds=passed, cwd="/", env={},
+                                   stdin=given, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True)
+        running.append(started)
+        return started
+
+    (told, theirs), complaints = socket.socketpair(type=socket.SOCK_SEQPACKET), file()
+    stack.enter_context(told)
+    stack.callback(_end, running := list[subprocess.Popen[bytes]]())
+    with theirs, ExitStack() as pipes:
+        (asked, ask), (answered, answer) = os.pipe(), os.pipe()
+        for end in (asked, ask, answered, answer):
+            pipes.callback(os.close, end)
+        process("checker", file(json.dumps(job).encode()), answered, ask, theirs.fileno())
+        return told, complaints, process("program", subprocess.DEVNULL, asked, answer)
 
 
-def _write(file: int, data: dict[str, Any]) -> None:
-    with open(file, "wb", closefd=False) as stream:
-        stream.write(json.dumps(data).encode())
-        stream.seek(0)
+def _end(running: list[subprocess.Popen[bytes]]) -> None:
+    """Kill what still runs, and wait for the first process of each bubblewrap, which ends after all its others."""
+    for process in running:
+        if process.returncode is None:  # not yet reaped: the number still names its group
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            first = [os.pidfd_open(int(child)) for child in children]
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for descriptor in first:
+                select.select([descriptor], [], [])
+                os.close(descriptor)
 
 
-def _config(timeout_s: float, memory_mb: int, mode: Mode, settings: int, report: int) -> dict[str, Any]:
-    """What the supervisor is told before it reads the tests; the program may know it."""
-    return {
-        "mode": mode,
-        "settings": settings,
-        "report": report,
-        "readable": [*_SYSTEM, os.path.realpath(sys.base_prefix)],
-        "scratch_bytes": SCRATCH_BYTES,
-        "scratch_files": SCRATCH_FILES,
-        "limits": {
-            "AS": memory_mb * 1024 * 1024,
-            "CPU": math.ceil(timeout_s) + 1,
-            "FSIZE": OUTPUT_BYTES,
-            "NOFILE": 64,
-            "CORE": 0,
-        },
-    }
-
-
-def _command(mode: Mode, config: dict[str, Any]) -> list[str]:
-    """The command line: the interpreter without site packages and environment, inside bubblewrap or by itself."""
-    python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
-    if mode == "limits":
-        return [*python, str(_FOLDER / "supervisor.py"), json.dumps(config)]
-    # Real root needs no user namespace, and must not have one: in it the program could not become another user,
-    # and root's processes are not counted against any limit.
-    rights = ["SYS_ADMIN", "SETUID", "SETGID"] if os.geteuid() == 0 else ["SYS_ADMIN"]
+def _bubblewrap() -> list[str]:
+    # Real root needs no user namespace and must not have one: its processes in it could not become nobody's.
+    rights = ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    python, package = os.path.realpath(sys.base_prefix), str(_FOLDER.parent / "__init__.py")
+    above = sorted({str(folder) for path in (python, str(_FOLDER)) for folder in Path(path).parents} - {"/"})
     return [
         "bwrap", "--die-with-parent", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
-        "--unshare-cgroup-try", *([] if os.geteuid() == 0 else ["--unshare-user"]),
-        *(part for right in rights for part in ("--cap-add", f"CAP_{right}")),
-        *(part for path in sorted(set(config["readable"])) for part in ("--ro-bind-try", path, path)),
-        "--ro-bind", str(_FOLDER.parent / "__init__.py"), "/leeway/tasks/__init__.py",
-        "--ro-bind", str(_FOLDER), "/leeway/tasks/sandbox",
-        "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/dev", "--remount-ro", "/",
-        "--size", str(SCRATCH_BYTES), "--tmpfs", "/dev/shm",
-        *python, "/leeway/tasks/sandbox/supervisor.py", json.dumps(config),
+        "--unshare-cgroup-try", *(rights if os.geteuid() == 0 else ["--unshare-user"]),
+        *(part for path in above for part in ("--dir", path)),  # nobody may enter what it makes by itself
+        *(part for path in (*_SYSTEM, python, str(_FOLDER), package) for part in ("--ro-bind-try", path, path)),
+        "--dev-bind", "/dev/null", "/dev/null", "--remount-ro", "/",
     ]  # fmt: skip
 
 
-def _wait(command: list[str], printed: int, settings: int, reported: int, timeout_s: float) -> int | None:
-    """Start the supervisor and wait for its end; its exit status, None when the time ran out."""
-    executable = shutil.which(command[0])
-    process = subprocess.Popen(
-        command,
-        executable=executable,
-        stdin=subprocess.DEVNULL,
-        stdout=printed,
-        stderr=subprocess.STDOUT,
-        pass_fds=(settings, reported),
-        cwd="/",
-        env={},
-        start_new_session=True,
-    )
-    ended = False
+def _told(told: socket.socket, nonce: str, seconds: float) -> tuple[str, str | None]:
+    """The checker's next state and error; `late` where the time is up before, `absent` where it has ended."""
+    told.settimeout(seconds)
     try:
-        watch = os.pidfd_open(process.pid)
-        try:
-            ended = _ends(watch, reported, timeout_s)
-        finally:
-            os.close(watch)
-    finally:
-        # Not yet reaped: the number still names this group, whose members cannot leave it.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
-    return code if ended else None
+        line = json.loads(told.recv(1 << 16) or "{}")
+    except TimeoutError:
+        return "late", None
+    return (line["state"], line["error"]) if line.get("nonce") == nonce else ("absent", None)
 
 
-def _ends(watch: int, reported: int, timeout_s: float) -> bool:
-    """Whether a process ends within START_S without a report, or within `timeout_s` after its first one."""
-    poll, until = select.poll(), time.monotonic() + START_S
-    poll.register(watch, select.POLLIN)
-    while not os.fstat(reported).st_size:
-        if poll.poll(LOOK_S * 1000):
-            return True
-        if time.monotonic() > until:
-            return False
-    return bool(poll.poll(timeout_s * 1000))
+def _how_it_ended(program: subprocess.Popen[bytes]) -> str:
+    with suppress(subprocess.TimeoutExpired):
+        code = program.wait(1.0)
+        killed = -code if code < 0 else code - 128  # bubblewrap's way to say so
+        if killed in signal.Signals.__members__.values():
+            return f"killed by {signal.Signals(killed).name}"
+        return f"left before its last line with exit status {code}"
+    return "the program's process closed its channel"
 
 
-def _reports(written: bytes, nonce: str) -> list[dict[str, Any]]:
-    """The supervisor's own lines: those with the number that it alone was told."""
-    lines = []
-    for raw in written.splitlines():
-        with suppress(ValueError, RecursionError):
-            line = json.loads(raw)
-            if isinstance(line, dict) and line.get("nonce") == nonce:
-                lines.append(line)
-    return lines
-
-
-def _error(reports: list[dict[str, Any]], code: int | None, output: str, timeout_s: float) -> str | None:
-    """The program's error, None when it passed. Raises SandboxError where it was not the program that failed."""
-    last = reports[-1] if reports else {"state": "absent"}
-    state = last["state"]
-    if state == "passed":
-        return None
-    if state == "failed":
-        return _printable(str(last["error"]))
-    if state == "absent" and code is None:
-        raise SandboxError(f"the sandbox did not start within {START_S:g} s: the machine is overloaded")
-    if state == "absent":
-        raise SandboxError(f"the sandbox did not start: {' '.join(output.split())[-300:] or f'exit status {code}'}")
-    if state == "refused":
-        raise SandboxError(f"the sandbox cannot be locked: {last['error']}")
-    if state == "unsupported":
-        raise SandboxError(f"the tests cannot be run apart from the program: {last['error']}")
-    if state == "machine":
-        raise SandboxError(f"{last['error']} while a program was run")
-    if code is None:
-        return f"no end after {timeout_s:g} s"
-    if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        # Neither the program nor a limit of ours can do that.
-        raise SandboxError("the sandbox was killed from outside; the machine may be short of memory")
-    return f"the tests were ended with exit status {code}"
-
-
-def _printable(text: str) -> str:
-    """The text with what a terminal acts on, and what UTF-8 cannot carry, as backslash escapes."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+def _killed_for_memory() -> int:
+    """How many processes the kernel has killed for want of memory; 0 where it does not say."""
+    with suppress(OSError), open("/proc/vmstat", encoding="ascii") as lines:
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    return 0

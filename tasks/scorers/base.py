@@ -54,8 +54,9 @@ class Scorer(BaseModel, ABC):
     def check_options(self) -> None:
         """Raise TaskError for invalid options."""
 
-    def check(self) -> None:
-        """Raise TaskError if answers cannot be scored on this machine."""
+    def unscorable(self) -> str | None:
+        """Why answers cannot be scored on this machine, in one line; None where they can."""
+        return None
 
     @abstractmethod
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:

@@ -15,13 +15,18 @@ from tasks.sandbox.run import Job
 from tasks.scorers.extract import longest_program
 from tasks.scorers.programs import Programs
 
-# The "plus" tests compare arrays with numpy, of which they use little, and the sandbox provides no packages.
+# The "plus" tests compare arrays with numpy, of which they use little, and the sandbox provides no packages. As in
+# evalplus, and unlike in numpy, values of another type or length are not close.
 NUMPY = '''
 import math as _math, sys as _sys, types as _types
 def _allclose(a, b, rtol=1e-05, atol=1e-08):
     if isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(_allclose(x, y, rtol, atol) for x, y in zip(a, b))
-    return a == b or abs(a - b) <= atol + rtol * abs(b)
+        return type(a) is type(b) and len(a) == len(b) and all([_allclose(x, y, rtol, atol) for x, y in zip(a, b)])
+    if not isinstance(a, (int, float, complex)) or not isinstance(b, (int, float, complex)):
+        raise TypeError("only numbers, and lists and tuples of them, are compared")
+    if a == b or a in (_math.inf, -_math.inf) or b in (_math.inf, -_math.inf):
+        return a == b
+    return abs(a - b) <= atol + rtol * abs(b)
 _numpy = _types.ModuleType("numpy")
 _numpy.ndarray, _numpy.float32, _numpy.float64 = type("ndarray", (), {}), "float32", "float64"
 _numpy.allclose, _numpy.isclose, _numpy.inf, _numpy.nan = _allclose, _allclose, _math.inf, _math.nan
@@ -48,8 +53,8 @@ class Code(Programs):
         given = f"{prompt}    pass\n" if prompt is not None else ""
         # Both the function and the tests may use the imports of the set-up.
         job = Job(f"{written}\n{_text(reference.get('setup'))}", tests(reference), given, entry_point)
-        outcome = self.run(job)
-        return Score(float(outcome.ok), "passed" if outcome.ok else outcome.error)
+        fault = self.run(job)
+        return Score(float(fault is None), fault or "passed")
 
 
 def solution(text: str, prompt: str | None, entry_point: str | None) -> str:

@@ -58,9 +58,8 @@ class LiveCodeBench(Programs):
         name = json.loads(reference.get("metadata") or "{}").get("func_name")
         code = PRELUDE + answer_code(texts[0])
         for number, case in enumerate(cases, start=1):
-            outcome = self.run(_job(code, case, name))
-            if not outcome.ok:
-                return Score(0.0, f"test {number} of {len(cases)}: {outcome.error}")
+            if (error := self.run(_job(code, case, name))) is not None:
+                return Score(0.0, f"test {number} of {len(cases)}: {error}")
         return Score(1.0, "passed")
 
 

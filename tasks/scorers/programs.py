@@ -1,17 +1,13 @@
-"""Shared by the scorers that run a model's code: sandbox mode and limits."""
+"""Shared by the scorers that run a model's code: its limits, and whether programs can be run here."""
 
 from __future__ import annotations
 
-import logging
+from typing import Literal
 
 from pydantic import Field
 
-from tasks.base import TaskError
-from tasks.sandbox import run as sandbox
-from tasks.sandbox.run import Job, Mode, ProgramResult, SandboxError
+from tasks.sandbox.run import Job, bubblewrap_fault, run_job
 from tasks.scorers.base import Scorer
-
-log = logging.getLogger(__name__)
 
 
 class Programs(Scorer):
@@ -19,23 +15,16 @@ class Programs(Scorer):
 
     timeout_s  wall time of one program, seconds.
     memory_mb  memory of one program, MiB.
-    sandbox    `bubblewrap`, or `limits`: resource limits without namespaces (see tasks/sandbox/run.py).
+    sandbox    what isolates them; its only value stands in the identity of every stored cell.
     """
 
     timeout_s: float = Field(5.0, gt=0)
     memory_mb: int = Field(1024, ge=64)
-    sandbox: Mode = "bubblewrap"
+    sandbox: Literal["bubblewrap"] = "bubblewrap"
 
-    def check(self) -> None:
-        """Raise TaskError if programs cannot run in this mode here; warn about what the mode does not isolate."""
-        try:
-            exposure = sandbox.exposure(self.sandbox)
-        except SandboxError as error:
-            hint = "; task.scorer.sandbox=limits runs the code under resource limits alone, if you want that"
-            raise TaskError(f"{error}{hint if self.sandbox == 'bubblewrap' else ''}") from error
-        if exposure is not None:
-            log.warning("task.scorer.sandbox=%s: %s", self.sandbox, exposure)
+    def unscorable(self) -> str | None:
+        return bubblewrap_fault()
 
-    def run(self, job: Job) -> ProgramResult:
-        """Run a program with its tests. Raises SandboxError if the machine failed, not the program."""
-        return sandbox.run_job(job, timeout_s=self.timeout_s, memory_mb=self.memory_mb, require=self.sandbox)
+    def run(self, job: Job) -> str | None:
+        """None where a program passes its tests, else why not. Raises SandboxError if the machine failed."""
+        return run_job(job, timeout_s=self.timeout_s, memory_mb=self.memory_mb)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tasks.sandbox import seccomp
-from tasks.sandbox.run import Job, Mode, run_job
+from tasks.sandbox.calls import REFUSED
+from tasks.sandbox.run import Job, run_job
+from tasks.scorers.code import NUMPY
 
 Kind = Literal["verdict", "reach", "resources"]
 
@@ -43,6 +44,36 @@ UNGUESSED = "import random\nx = random.SystemRandom().randrange(2**64)\nassert f
 C = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 _PASS = '{"state": "passed", "error": null, "nonce": ""}'
 
+PLUS = NUMPY + """
+import numpy as np
+def is_floats(x) -> bool:
+    if isinstance(x, float): return True
+    if isinstance(x, (list, tuple)): return all(isinstance(i, float) for i in x)
+    return False
+def assertion(out, exp, atol):
+    exact_match = out == exp
+    if atol == 0 and is_floats(exp): atol = 1e-6
+    if not exact_match and atol != 0:
+        assert np.allclose(out, exp, rtol=1e-07, atol=atol)
+    else:
+        assert exact_match
+def check(candidate):
+    for inp, exp in zip([[3.0], [4.0]], {wanted}):
+        assertion(candidate(*inp), exp, 0)
+check(f)
+"""
+"""The tests of evalplus' data sets, as they stand there, with the results that are wanted."""
+FLOATS, NOTHING = PLUS.replace("{wanted}", "[[1.5, 2.5], [1.5, 3.5]]"), PLUS.replace("{wanted}", "[[], []]")
+NUMBER, NONE = PLUS.replace("{wanted}", "[17, 23]"), PLUS.replace("{wanted}", "[None, None]")
+MAPPED = "assert all(map(lambda x: f(x) == 3 * x + 1, range(5, 9)))"
+
+PUT = """import os
+def put(message):
+    for d in range(3, 64):
+        try: os.write(d, message)
+        except OSError: pass
+"""
+
 VERDICT = [
     ("write a pass record to descriptors 3 to 63", "import os\ndef f(x):\n    for d in range(3, 64):\n        try: os.write"
      f"(d, b'{_PASS}\\n')\n        except OSError: pass\n    os._exit(0)", True),
@@ -65,15 +96,14 @@ VERDICT = [
      "def random(): pass\ndef f(x): return 0", False),
     ("leave with exit status 0", "import os\ndef f(x): os._exit(0)", False),
     ("raise SystemExit(0) in a function", "def f(x): raise SystemExit(0)", False),
-    ("forge the channel's answers", "import os\nfor m in (b'{\"value\": null}', b'{\"value\": {\"f\": {\"ref\": 0}}}', "
-     "b'{\"value\": {\"result\": true, \"changed\": []}}'):\n    os.write(3, len(m).to_bytes(8, 'big') + m)\ndef f(x): return 0", True),
-    ("name a library's function as its own", "import os\nfor m in (b'{\"value\": null}', b'{\"value\": {\"f\": {\"library\": "
-     "[\"operator\", \"not_\"]}}}'):\n    os.write(3, len(m).to_bytes(8, 'big') + m)\ndef f(x): return 0", False),
-    ("announce a message of 2**63 bytes", "import os\nos.write(3, (2**63).to_bytes(8, 'big'))\ndef f(x): return 0", False),
-    ("a result nested 10**5 times", "import os\nm = b'{\"value\": {\"result\": ' + b'[' * 10**5 + b']' * 10**5 + b', "
-     "\"changed\": []}}'\ndef f(x):\n    os.write(3, len(m).to_bytes(8, 'big') + m)\n    return 0", False),
+    ("forge the channel's answers", PUT + "for m in (b'{\"value\": null}', b'{\"value\": {\"dict\": [[\"f\", {\"ref\": 0}]]}}', "
+     "b'{\"value\": true}'):\n    put(m + b'\\n')\ndef f(x): return 0", True),
+    ("name a library's function as its own", "from operator import truth as f", True),
+    ("announce a message of 100 MB", PUT + "for _ in range(100): put(b'0' * 10**6)\ndef f(x): return 0", False),
+    ("a result nested 10**5 times", PUT + "def f(x):\n    put(b'{\"value\": ' + b'[' * 10**5 + b']' * 10**5 + b'}\\n')\n    return 0", False),
+    ("an exception of no class", PUT + "def f(x):\n    put(b'{\"error\": \"eval\", \"described\": [\"\", \"\"]}\\n')\n    return 0", True),
     ("a result of 300 MB", "def f(x): return 'x' * (300 * 2**20)", False),
-    ("close the channel", "import os\nos.close(3)\ndef f(x): return 0", False),
+    ("close the channel", "import os\nos.closerange(3, 64)\ndef f(x): return 0", False),
     ("kill the checker", "import os, signal\ndef f(x):\n    os.kill(os.getppid(), signal.SIGKILL)\n    return 0", True),
     ("stop the checker", "import os, signal\ndef f(x):\n    os.kill(os.getppid(), signal.SIGSTOP)\n    return 0", False),
     ("kill the process group", "import os\ndef f(x):\n    os.kill(0, 9)\n    return 0", False),
@@ -90,6 +120,70 @@ VERDICT = [
      "{os.getppid()}/fd/{d}', 'rb').read()\n        except FileNotFoundError: pass\n    raise OSError", False),
 ]  # fmt: skip
 
+UNDESERVED = [
+    ("a length and nothing to compare", "class L:\n    def __len__(self): return 2\n    def __iter__(self): return iter(())\n"
+     "def f(x): return L()", FLOATS),
+    ("a list that has nothing to iterate over", "class L(list):\n    def __iter__(self): return iter(())\n    def __len__(self): return 2\n"
+     "def f(x): return L()", FLOATS),
+    ("a text for an empty list", "def f(x): return ''", NOTHING),
+    ("a dict for an empty list", "def f(x): return {}", NOTHING),
+    ("a tuple for an empty list", "def f(x): return ()", NOTHING),
+    ("bytes for an empty list", "def f(x): return b''", NOTHING),
+    ("an empty set for an empty list", "def f(x): return set()", NOTHING),
+    ("an object for None", "class N:\n    def __eq__(self, o): return True\n    __hash__ = None\ndef f(x): return N()", NONE),
+    ("StopIteration inside map", "def f(x): raise StopIteration", MAPPED),
+    ("a subclass of StopIteration inside map", "class S(StopIteration): pass\ndef f(x): raise S", MAPPED),
+    ("GeneratorExit inside map", "def f(x): raise GeneratorExit", MAPPED),
+    ("StopAsyncIteration inside map", "def f(x): raise StopAsyncIteration", MAPPED),
+    ("an int whose comparison lies", "class I(int):\n    def __eq__(self, o): return True\n    __hash__ = int.__hash__\ndef f(x): return I(5)", NUMBER),
+    ("a str whose comparison lies", "class S(str):\n    def __eq__(self, o): return True\n    __hash__ = None\ndef f(x): return S()", "assert f(1) == 'abc'"),
+    ("a float near to everything", "class F(float):\n    def __sub__(self, o): return 0.0\n    __rsub__ = __sub__\n    def __abs__(self): return 0.0\n"
+     "def f(x): return F(9)", "assert abs(f(1) - 2.5) < 1e-6"),
+    ("not a number", "def f(x): return float('nan')", FLOATS),
+    ("infinity near infinity", "def f(x): return [1.0, 1.0]", PLUS.replace("{wanted}", "[[float('inf'), 1.0]] * 2")),
+    ("a number near none", "def f(x): return [True, False]", FLOATS),
+    ("a dict that has every key", "class D(dict):\n    def __missing__(self, k): return 3 * k + 1\n    def __eq__(self, o): return True\n"
+     "def f(x): return D()", "assert f(1) == {1: 4}"),
+    ("a list as long as asked for", "def f(x): return [1.5]", FLOATS),
+    ("an object that holds everything", "class A:\n    def __contains__(self, o): return True\ndef f(x): return A()", "assert 17 in f(1)"),
+    ("an object that is false", "class A:\n    def __bool__(self): return False\ndef f(x): return A()", "assert not f(1)"),
+    ("a class that pretends to be list", "class L:\n    __class__ = list\n    def __eq__(self, o): return True\ndef f(x): return L()",
+     "r = f(1)\nassert isinstance(r, list) and r == [4]"),
+    ("isclose that is always true", "import math\nmath.isclose = lambda *a, **k: True\ndef f(x): return 0.0", "assert math.isclose(f(2), 7.0)"),
+    ("isclose of its own, imported by name", "from math import isclose\ndef isclose(*a, **k): return True\ndef f(x): return 0.0",
+     "from math import isclose\nassert isclose(f(2), 7.0)"),
+    ("a numpy of its own", "import sys, types\nn = types.ModuleType('numpy')\nn.allclose = lambda *a, **k: True\nsys.modules['numpy'] = n\n"
+     "np = numpy = n\ndef f(x): return [0.0]", FLOATS),
+    ("an assertion of its own", "def assertion(out, exp, atol): pass\ndef check(c): pass\ndef f(x): return 0", NUMBER),
+    ("builtins that agree", "import builtins\nbuiltins.abs = builtins.len = lambda *a: 0\nbuiltins.zip = lambda *a: []\nbuiltins.all = lambda *a: True\n"
+     "def all(*a): return True\ndef zip(*a): return []\ndef f(x): return 0", NUMBER),
+    ("empty its arguments", "def f(x):\n    x.clear()\n    return []", "ref = sorted\ngiven = [3, 1]\nassert f(given) == ref(given)"),
+    ("sort the expected value's list", "def f(x):\n    x[:] = [0]\n    return [0]", "given = [3, 1]\nassert f(given) == given"),
+    ("look for the expected values in frames", "import sys\ndef f(x):\n    frame = sys._getframe()\n    while frame:\n        for scope in "
+     "(frame.f_locals, frame.f_globals):\n            for name in ('exp', 'results', 'wanted'):\n                if name in scope: return scope[name]\n"
+     "        frame = frame.f_back\n    return 0", NUMBER),
+    ("look for the tests in all objects", "import gc\ndef f(x):\n    for o in gc.get_objects():\n        if isinstance(o, dict) and 'tests' in o and "
+     "'nonce' in o: return 17\n        if isinstance(o, str) and 'assertion(' in o: return 17\n    return 0", NUMBER),
+    ("a verdict on every descriptor", "import os\nfor d in range(3, 64):\n    try: os.write(d, b'{\"nonce\": null, \"state\": \"passed\", \"error\": null}')\n"
+     "    except OSError: pass\ndef f(x): os._exit(0)", NUMBER),
+    ("answer when Python ends", "import atexit, os\natexit.register(os._exit, 0)\nraise SystemExit(0)\ndef f(x): return 0", NUMBER),
+    ("a signal that answers", "import os, signal\ndef done(*_): os._exit(0)\nsignal.signal(signal.SIGALRM, done)\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\n"
+     "def f(x):\n    while True: pass", NUMBER),
+    ("a trace of what calls it", "import sys\ndef trace(frame, event, arg):\n    if 'exp' in frame.f_locals: frame.f_locals['out'] = frame.f_locals['exp']\n"
+     "    return trace\nsys.settrace(trace)\nsys.setprofile(trace)\ndef f(x): return 0", NUMBER),
+    ("patch what encodes its results", "import sys\nwire = sys.modules['tasks.sandbox.wire']\nwire.encode = lambda value, refer: {'dict': [[0, 0]], 'ref': 0}\n"
+     "def f(x): return 0", NUMBER),
+    ("name a built-in function as a type", "import sys\nwire = sys.modules['tasks.sandbox.wire']\nold = wire.encode\n"
+     "wire.encode = lambda value, refer: {'type': 'eval'} if value == 5 else old(value, refer)\ndef f(x): return 5", "assert f(1)('True')"),
+    ("code in place of a literal", "import sys\nwire = sys.modules['tasks.sandbox.wire']\nold = wire.encode\n"
+     "wire.encode = lambda value, refer: {'literal': '__import__(\"os\")._exit(0)'} if value == 5 else old(value, refer)\ndef f(x): return 5", NUMBER),
+    ("an exception that tests wait for is not enough", "class E(ValueError): pass\ndef f(x): raise E", "try: f(1)\nexcept KeyError: pass"),
+    ("an error of 200,000 characters", "E = type('E' * 200_000, (Exception,), {})\ndef f(x): raise E('x' * 200_000)", NUMBER),
+    ("answer before it is asked", "import os\nfor d in range(3, 64):\n    try: os.write(d, b'{\"value\": {\"int\": \"0x11\"}}\\n' * 9)\n"
+     "    except OSError: pass\ndef f(x): return 0", "assert f(1) == 17 and f(2) == 23"),
+]  # fmt: skip
+"""Programs that compute nothing, each with tests that it must not pass."""
+
 REACH = [
     ("fork", "import os\nif os.fork() == 0: os._exit(0)", True),
     ("start a thread", "import threading\nthreading.Thread(target=int).start()", False),
@@ -97,13 +191,13 @@ REACH = [
     ("signal the harness", "import os\nos.kill({host}, 0)", True),
     ("prlimit on the harness", "import resource\nresource.prlimit({host}, resource.RLIMIT_NOFILE, (9, 9))", True),
     ("setpriority on the harness", "import os\nos.setpriority(os.PRIO_PROCESS, {host}, 19)", True),
-    ("setpriority on the user", "import os\nos.setpriority(os.PRIO_USER, os.getuid(), 19)", False),
+    ("setpriority on the user", "import os\nos.setpriority(os.PRIO_USER, os.getuid(), 19)\nwhile True: pass", False),
     ("sched_setaffinity on the harness", "import os\nos.sched_setaffinity({host}, [0])", True),
-    ("sched_setaffinity on the checker", "import os\nos.sched_setaffinity(os.getppid(), [0])", False),
-    ("prlimit on the checker", "import os, resource\nresource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))", True),
+    ("kill all that it sees", "import os\nfor p in range(9):\n    try: os.kill(p, 9)\n    except OSError: pass\nos.kill(-1, 9)", False),
+    ("see another process", "import os\nseen = []\nfor p in range(3, 70000):\n    try: os.kill(p, 0); seen.append(p)\n    except ProcessLookupError: pass\nassert seen", True),
     ("ptrace the checker", C + "assert libc.ptrace(16, os.getppid(), 0, 0) == 0", False),
-    ("leave the process group", "import os\nos.setsid()", False),
-    ("outlive its parent", C + "assert libc.prctl(1, 0, 0, 0, 0) == 0", False),
+    ("leave the process group and stay", "import os\nos.setsid()\nwhile True: pass", True),
+    ("outlive its parent", C + "libc.prctl(1, 0, 0, 0, 0)\nos.close(0)\nwhile True: pass", False),
     ("a user namespace", C + "assert libc.unshare(0x10000000) == 0", True),
     ("a mount namespace", C + "assert libc.unshare(0x20000) == 0", False),
     ("mount a tmpfs", C + "assert libc.mount(b'none', b'/dev/shm', b'tmpfs', 0, b'size=2g') == 0", True),
@@ -126,7 +220,7 @@ REACH = [
     ("list the folders behind its descriptors", "import os\nseen = []\nfor d in range(3, 64):\n    try: seen += os.listdir"
      "(f'/proc/self/fd/{d}/..')\n    except OSError: pass\n    try: seen += os.listdir(os.open('..', 0, dir_fd=d))\n"
      "    except OSError: pass\nassert seen", True),
-    ("list the home folder of root", "import os\nos.listdir('/root')", False),
+    ("list the home folder of root", "import os\nassert len(os.listdir('/root')) > 1", False),
     ("read the harness' environment", "open('/proc/{host}/environ').read()", False),
     ("write to the kernel's settings", "open('/proc/sys/kernel/hostname', 'w').write('x')", False),
     ("raise its own limits", "import resource as r\nr.setrlimit(r.RLIMIT_NPROC, (9, 9))", False),
@@ -150,11 +244,11 @@ RESOURCES = [
     ("600 MB in /", MEGABYTES.format(place="/", count=3000), False),
     ("600 MB in /tmp", MEGABYTES.format(place="/tmp", count=3000), False),
     ("600 MB in its own folder", MEGABYTES.format(place=".", count=3000), True),
-    ("10,000 files", "for n in range(10_000): open(f'f{n}', 'w').close()", False),
-    ("3,000 nested folders", "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\nwhile True: pass", True),
+    ("a file", "open('f', 'w')", True),
+    ("a folder", "import os\nos.mkdir('d')", False),
     ("a file of 10 MB", "open('f', 'wb').write(bytes(10**7))", False),
     ("memory beyond the limit", "x = bytearray(2 * 1024**3)", False),
-    ("memory of a file without a name", "import os\nos.memfd_create('x')", False),
+    ("memory of a file without a name", "import os\nos.write(os.memfd_create('x'), b'x')", False),
     ("an endless loop", "while True: pass", False),
     ("a loop that ignores signals", "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n"
      "    except OSError: pass\nwhile True: pass", False),
@@ -162,8 +256,7 @@ RESOURCES = [
     ("1,000 open files", "import os\nfiles = [os.open('/dev/null', 0) for _ in range(1000)]", False),
 ]  # fmt: skip
 
-_COLUMN = 0 if os.uname().machine == "x86_64" else 1
-CALLS = {name: numbers[_COLUMN] for name, numbers in seccomp.DENIED.items() if numbers[_COLUMN] is not None}
+CALLS = {name: numbers[os.uname().machine != "x86_64"] for name, numbers in REFUSED.items()}
 EVERY_CALL = C + (
     f"for name, number in {CALLS}.items():\n    ctypes.set_errno(0)\n"
     "    assert libc.syscall(number, 0, 0, 0, 0, 0, 0) == -1 and ctypes.get_errno() == 1, name\n"
@@ -172,6 +265,7 @@ EVERY_CALL = C + (
 
 ATTACKS = [
     *(Attack(name, "verdict", program, UNGUESSED, quick) for name, program, quick in VERDICT),
+    *(Attack(name, "verdict", program, tests, True) for name, program, tests in UNDESERVED),
     *(Attack(name, "reach", program, quick=quick) for name, program, quick in REACH),
     *(Attack(name, "resources", program, quick=quick) for name, program, quick in RESOURCES),
 ]
@@ -193,23 +287,22 @@ def prey() -> Iterator[dict[str, str]]:
                "{add_key}": str(CALLS["add_key"])}  # fmt: skip
 
 
-def attempt(attack: Attack, mode: Mode, aims: dict[str, str], timeout_s: float = 5.0) -> tuple[bool, str]:
+def attempt(attack: Attack, aims: dict[str, str], timeout_s: float = 5.0) -> tuple[bool, str]:
     """Run one attack; whether it was stopped, and how it ended. Raises SandboxError where it harmed the sandbox."""
     program = attack.program
     for name, value in aims.items():
         program = program.replace(name, value)
     before = _state(Path(aims["{folder}"]))
-    outcome = run_job(Job(program, attack.tests), timeout_s=timeout_s, require=mode)
+    error = run_job(Job(program, attack.tests), timeout_s=timeout_s)
     after = _state(Path(aims["{folder}"]))
     if before != after:
         return False, f"it changed {', '.join(sorted(name for name in before if before[name] != after[name]))}"
-    return not outcome.ok, outcome.error or "it worked"
+    return error is not None, error or "it worked"
 
 
 def _state(folder: Path) -> dict[str, object]:
-    """What no program may change on the host."""
+    """What no program may change on the host, and what belongs to this process alone."""
     return {
         "files": [(path.name, path.stat().st_mode, path.stat().st_mtime_ns) for path in sorted(folder.iterdir())],
-        "shared memory": Path("/proc/sysvipc/shm").read_text(),
         "the harness": (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)),
     }

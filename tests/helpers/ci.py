@@ -10,7 +10,7 @@ import pytest
 # Reasons that depend on the machine, not on the project.
 EXPECTED_SKIPS = re.compile("|".join((
     "no reference data at ", "no numbers recorded for ", "bubblewrap does not work here: ",
-    "this kernel has no Landlock", "the sandbox is made of Linux system calls", "no GPU", "no LaTeX", "no scheduler",
+    "the sandbox is made of Linux system calls", "no GPU", "no LaTeX", "no scheduler",
     "no weights of ", "no browser", "no \\.venv-vllm",
     "no file system can be mounted here")))
 

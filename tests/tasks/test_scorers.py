@@ -29,8 +29,8 @@ from tests.helpers.dataset_rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
-SANDBOX = "limits" if sandbox.bubblewrap_fault() else "bubblewrap"
-LINUX = pytest.mark.skipif(os.uname().sysname != "Linux", reason="the sandbox is made of Linux system calls")
+ISOLATED = pytest.mark.skipif(sandbox.bubblewrap_fault() is not None,
+                           reason=f"bubblewrap does not work here: {sandbox.bubblewrap_fault()}")
 # Published solutions that do not pass: evalplus' sanitiser drops functions without a return statement (flatten, adjac,
 # heapify).
 EXCEPTIONS = {"humaneval": set(), "mbpp": {512, 630, 940}}
@@ -217,10 +217,10 @@ def test_ifeval_has_four_scores(by, proportion, value):
 
 def function_score(text: str, row=FUNCTIONS[0], **options):
     reference = {"code": row["prompt"], "test": row["test"], "entry_point": row["entry_point"]}
-    return Code(name="code", sandbox=SANDBOX, **options).score(reference, [text])
+    return Code(name="code", **options).score(reference, [text])
 
 
-@LINUX
+@ISOLATED
 @pytest.mark.parametrize("text", [
     "    return x + 1\n",
     "return x + 1",
@@ -233,13 +233,13 @@ def test_answers_in_many_forms_pass(text):
     assert (found.value, found.answer) == (1, "passed"), "without an answer no judge could be trained on it"
 
 
-@LINUX
+@ISOLATED
 @pytest.mark.parametrize("text", ["    return x + 2\n", "", "I cannot.", "def add_1(x): return x +", "```python\n```"])
 def test_wrong_answers_fail(text):
     assert function_score(text).value == 0
 
 
-@LINUX
+@ISOLATED
 @pytest.mark.parametrize(("body", "error"), [
     ("while True: pass", "no end after 2 s"),
     ("import os\n    while True: os.fork()", "BlockingIOError"),
@@ -251,17 +251,13 @@ def test_wrong_answers_fail(text):
     ("import os\n    os._exit(0)", "left before its last line"),
     ("import os\n    os.kill(os.getpid(), 9)", "SIGKILL"),
 ])
-def test_misdeeds_end_as_a_failed_sample_in_bounded_time(body, error):
-    import time
-
-    began = time.perf_counter()
+def test_misdeeds_end_as_a_failed_sample(body, error):
     found = function_score(f"def add_1(x):\n    {body}\n    return x + 1\n", timeout_s=2.0)
     assert found.value == 0 and error in found.answer
-    assert time.perf_counter() - began < 30
     assert not any(Path(folder, "leeway_was_here").exists() for folder in ("/tmp", "/etc"))
 
 
-@LINUX
+@ISOLATED
 def test_a_wrong_answer_does_not_leave_the_denominator():
     """Of a right answer, one that floods every descriptor, and a wrong one, the accuracy is 1/3 over all three."""
     flood = "import os\ndef add_1(x):\n    for d in range(3, 64):\n        try: os.write(d, b'not json')\n" \
@@ -270,14 +266,14 @@ def test_a_wrong_answer_does_not_leave_the_denominator():
     assert [function_score(text).value for text in texts] == [1, 0, 0]
 
 
-@LINUX
+@ISOLATED
 @pytest.mark.parametrize("text", ["\x00", "def add_1(x):\x00 return x + 1", "(" * 3000, "\x1b[2J",
                                   "[" * 3000 + "]" * 3000, "-" * 20000 + "1", "def add_1(x): return '\ud800'"])
 def test_answers_that_are_no_programs_score_zero(text):
     assert function_score(text).value == 0
 
 
-@LINUX
+@ISOLATED
 def test_tests_may_use_what_the_prompt_defines():
     row = {"prompt": "def half(x):\n    return x / 2\n\n\ndef twice(x):\n    \"\"\" Double x. \"\"\"\n",
            "entry_point": "twice", "test": "def check(candidate):\n    assert half(candidate(3)) == 3\n"}
@@ -286,35 +282,26 @@ def test_tests_may_use_what_the_prompt_defines():
     assert function_score("```python\ndef double(x):\n    return 2 * x\n```", row=row).value == 0
 
 
-@LINUX
+@ISOLATED
 def test_assertions_and_plus_tests():
     for row in PROBLEMS[:2]:
         reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
-        assert Code(name="code", sandbox=SANDBOX).score(reference, [row["code"]]).value == 1
-        assert Code(name="code", sandbox=SANDBOX).score(reference, [row["code"].replace("*", "+")]).value == 0
+        assert Code(name="code").score(reference, [row["code"]]).value == 1
+        assert Code(name="code").score(reference, [row["code"].replace("*", "+")]).value == 0
     plus = {**FUNCTIONS[1], "test": NUMPY_TEST.format(3)}
     assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.5 + 1e-9", row=plus).value == 1
     assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.6", row=plus).value == 0
 
 
-def test_without_bubblewrap_code_runs_only_where_that_is_asked_for(monkeypatch, tmp_path):
+def test_without_bubblewrap_answers_cannot_be_scored(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     sandbox.bubblewrap_fault.cache_clear()
     try:
-        with pytest.raises(TaskError, match=r"required but does not work here.*task.scorer.sandbox=limits runs the"):
-            Code(name="code").check()
+        assert Code(name="code").unscorable() == "there is no `bwrap` on the PATH; install bubblewrap"
         with pytest.raises(sandbox.SandboxError):
             Code(name="code").score({"test": "assert f() == 1"}, ["def f():\n    return 1"])
-        Code(name="code", sandbox="limits").check()
-        assert Code(name="code", sandbox="limits").score({"test": "assert f() == 1"}, ["def f(): return 1"]).value == 1
     finally:
         sandbox.bubblewrap_fault.cache_clear()
-
-
-def test_a_run_without_landlock_says_what_remains(monkeypatch, caplog):
-    monkeypatch.setattr(sandbox, "_landlock_in_force", lambda: False)
-    Code(name="code", sandbox="limits").check()
-    assert "task.scorer.sandbox=limits: this kernel has no Landlock: programs can read and write all" in caplog.text
 
 
 def test_the_solution_is_what_the_entry_point_needs():
@@ -322,7 +309,7 @@ def test_the_solution_is_what_the_entry_point_needs():
     assert solution(text, None, "f") == "import math\ndef f(x):\n    return math.floor(x)"
 
 
-@LINUX
+@ISOLATED
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "path"), [
     ("humaneval", "humaneval/test.jsonl.gz"), ("mbpp", "mbpp/mbpp.jsonl")])
@@ -333,7 +320,7 @@ def test_published_solutions_pass(name, path):
             found = function_score(row["canonical_solution"], row=row, timeout_s=600)
         else:
             reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
-            found = Code(name="code", timeout_s=600, sandbox=SANDBOX).score(reference, [row["code"]])
+            found = Code(name="code", timeout_s=600).score(reference, [row["code"]])
         if found.value != 1:
             broken.add(row["task_id"])
     assert broken == EXCEPTIONS[name]
@@ -342,10 +329,10 @@ def test_published_solutions_pass(name, path):
 # -- LiveCodeBench ---------------------------------------------------------------------------------------------------
 
 
-@LINUX
+@ISOLATED
 def test_contest_answers():
     by_input, by_call = ROWS["livecodebench"][:2]
-    scorer = LiveCodeBench(name="livecodebench", timeout_s=10, sandbox=SANDBOX)
+    scorer = LiveCodeBench(name="livecodebench", timeout_s=10)
     reads = "Answer:\n```python\nprint(sum(map(int, input().split())))\n```"
     calls = ("```python\nclass Solution:\n    def total(self, some: List[int], more):\n"
              "        return sum(some) + more\n```")

@@ -6,9 +6,13 @@ process appends to the store, as soon as a batch is done."""
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
@@ -25,8 +29,9 @@ if TYPE_CHECKING:
     from bench.run.locks import Claim
     from bench.run.quality_pass.worker import Done
     from results.store.cells import Store
-    from tasks.base import Prompt
+    from tasks.base import Prompt, Task
 
+log = logging.getLogger(__name__)
 Tracing = Literal["none", "decoded", "all"]
 """Which answers of a cell are traced: none, those that are decoded in this pass anyway, or all: an answer without a
 trace is then decoded again."""
@@ -146,6 +151,9 @@ class QualityPass:
         self._works: dict[str, CellWork] = {}
         self._prompts: dict[str, list[Prompt]] = {}
         pairs = list(dict.fromkeys(claim.cell.pair for claim in claims.values()))
+        for note in dict.fromkeys(claim.cell.load_task().caution() for claim in claims.values()):
+            if note is not None:
+                log.warning(note)
         for claim in sorted(claims.values(), key=lambda claim: (  # cells that share models follow each other
                 pairs.index(claim.cell.pair), not claim.cell.is_autoregressive, claim.cell.drafter.name)):
             try:
@@ -166,15 +174,32 @@ class QualityPass:
         """The prompts asked for; cells that share them read them once. Raises TaskError."""
         key = f"{cell.task.model_dump_json()} {cell.n} {cell.seed}"
         if key not in self._prompts:
-            task = cell.load_task()
-            task.check()
-            self._prompts[key] = task.prompts(cell.n, cell.seed)
+            self._prompts[key] = cell.load_task().prompts(cell.n, cell.seed)
         return self._prompts[key]
 
     @property
     def jobs(self) -> int:
         """How many jobs there are."""
         return sum(-(-len(work.open) // self._batch) for work in self._works.values())
+
+    def score(self) -> None:
+        """Score the stored answers that another machine could not score, where this one can."""
+        for work in self._works.values():
+            task = work.claim.cell.load_task()
+            waiting = [prompt for prompt in work.prompts if prompt.id in work.good and work.good[prompt.id].unscored]
+            if not waiting or task.unscorable() is not None:
+                continue
+            try:
+                with ThreadPoolExecutor(os.cpu_count()) as programs:
+                    for done in programs.map(partial(scored_later, task), waiting,
+                                             [work.good[prompt.id] for prompt in waiting]):
+                        work.claim.folder.append(done)
+                        work.good[done.id] = done
+            except Exception as error:  # a machine without memory, a full disk: the next command goes on
+                work.give_up(error)
+                continue
+            console().print(f"{self._names[work.claim.cell.name]}: {counted(len(waiting), 'stored answer')} scored",
+                            highlight=False)
 
     def run(self, workers: int, engine: Engine) -> None:
         """Do all jobs, in so many processes, and print how busy they were."""
@@ -256,6 +281,12 @@ class QualityPass:
             return (work.claim.cell.max_new_tokens if known is None else len(known.output_ids)), own
 
         return length
+
+
+def scored_later(task: Task, prompt: Prompt, sample: Sample) -> Sample:
+    """The sample with its score."""
+    score = task.score(prompt, sample.texts)
+    return replace(sample, score=score.value, answer=score.answer, details=dict(score.details), unscored=False)
 
 
 def counted(number: int, thing: str) -> str:

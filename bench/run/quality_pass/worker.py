@@ -15,6 +15,7 @@ from methods.rules.clause import Clause
 from results.store.reasons import format_exception
 from results.store.sample import FailedSample, Record, Sample
 from results.store.traces import Threshold
+from tasks.base import Score
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -132,11 +133,13 @@ def _ask(job: Job, method: LoadedMethod, task: Task, prompts: Sequence[Prompt],
 
 
 def scored(run: Answer, task: Task, target: Text) -> Record:
-    """The record of an answer; a scorer that raises makes it a failed one."""
+    """The record of an answer; a scorer that raises makes it a failed one, one that cannot run here leaves it without a
+    score."""
     if run.error is not None:
         return FailedSample(run.prompt.id, run.error)
+    unscored = task.unscorable() is not None
     try:
-        score = task.score(run.prompt, run.texts)
+        score = Score(None) if unscored else task.score(run.prompt, run.texts)
     except Exception as error:  # recorded with the prompt, and the cell goes on
         return FailedSample(run.prompt.id, f"scoring: {format_exception(error)}")
     turns = run.generations
@@ -144,7 +147,8 @@ def scored(run: Answer, task: Task, target: Text) -> Record:
         id=run.prompt.id, prompt_sha256=prompt_sha256(target, run.prompt), output_ids=run.output_ids, texts=run.texts,
         turn_tokens=[len(turn.output_ids) for turn in turns], finish=[turn.finish for turn in turns],
         score=score.value, answer=score.answer, details=dict(score.details), nll=run.nll,
-        prompt_tokens=sum(turn.prompt_tokens for turn in turns), group=run.prompt.group, **run.counts.plain())
+        prompt_tokens=sum(turn.prompt_tokens for turn in turns), group=run.prompt.group, unscored=unscored,
+        **run.counts.plain())
 
 
 def tracing(method: LoadedMethod, traces: dict[str, Traced]) -> Decode:
