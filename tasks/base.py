@@ -18,6 +18,10 @@ ControlTokens = Literal["refuse", "text", "parse"]
 JudgeStyle = Literal["mt_bench", "komt_bench", "alpaca_eval"]
 
 
+MOST_NEW_TOKENS = 1 << 24
+"""No model has more positions, and the numbers of an answer's tokens fit every integer on the way."""
+
+
 class TaskError(ValueError):
     """Bad task data or settings. The message is one line: what was given, what is allowed, how to fix it."""
 
@@ -107,7 +111,7 @@ class TaskOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    max_new_tokens: int = Field(ge=1)
+    max_new_tokens: int = Field(ge=1, le=MOST_NEW_TOKENS)
     date: datetime.date | None = None
 
 

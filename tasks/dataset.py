@@ -16,7 +16,17 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tasks import templates
-from tasks.base import ControlTokens, JudgeStyle, LocalFile, Prompt, Score, Task, TaskError, TaskOptions
+from tasks.base import (
+    MOST_NEW_TOKENS,
+    ControlTokens,
+    JudgeStyle,
+    LocalFile,
+    Prompt,
+    Score,
+    Task,
+    TaskError,
+    TaskOptions,
+)
 from tasks.scorers import AnyScorer
 from tasks.shots import Shots
 from tasks.sources import Source
@@ -44,7 +54,7 @@ class DatasetOptions(Source, TaskOptions):
     pass_at: int = Field(1, ge=1)
     scorer: AnyScorer
     judged: JudgeStyle | None = None
-    max_new_tokens: int = Field(512, ge=1)
+    max_new_tokens: int = Field(512, ge=1, le=MOST_NEW_TOKENS)
 
     @model_validator(mode="after")
     def _can_be_scored(self) -> DatasetOptions:

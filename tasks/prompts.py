@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.base import ControlTokens, LocalFile, Prompt, Score, Task, TaskError, TaskOptions
+from tasks.base import MOST_NEW_TOKENS, ControlTokens, LocalFile, Prompt, Score, Task, TaskError, TaskOptions
 from tasks.jsonl import read_rows
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class PromptsOptions(TaskOptions):
 
     path: LocalFile
     control_tokens: ControlTokens = "refuse"
-    max_new_tokens: int = Field(256, ge=1)
+    max_new_tokens: int = Field(256, ge=1, le=MOST_NEW_TOKENS)
 
 
 class _Message(BaseModel):

@@ -36,6 +36,8 @@ BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.
 BASELINE = {"drafter": "none", "rule": "lossless"}
 LONGEST_LABEL = 200
 """Characters of a cell's name before its hash: a folder's name has 255 bytes at most."""
+LARGEST_BATCH = 1 << 16
+"""Rows: the sizes of tensors stay far from overflowing."""
 AUTO = "auto"
 NOTHING_TO_JUDGE = ("lossless", "greedy")  # rules that leave autoregressive decoding what it is
 
@@ -87,7 +89,7 @@ class Cell(Section):
     timed: int = Field(ge=0)
     seed: int = Field(ge=0)
     repeat: int = Field(ge=0, le=1024)
-    batch: int = Field(ge=1)
+    batch: int = Field(ge=1, le=LARGEST_BATCH)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Cell:

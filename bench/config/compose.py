@@ -252,6 +252,8 @@ class Composer:
         if line not in self._parsed:
             try:
                 [parsed] = self._parser.parse_overrides([line])
+            except RecursionError:
+                raise ConfigError(f"{line[:60]}…: nested too deeply; give fewer levels") from None
             except CONFIG_ERRORS as error:
                 raise ConfigError(f"{line}: not of the form KEY=VALUE ({format_hydra_error(error)})") from error
             if parsed.is_sweep_override():

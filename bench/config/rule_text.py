@@ -12,7 +12,7 @@ import yaml
 
 from bench.config.errors import ConfigError
 from bench.config.section import check_known, validated
-from methods import registry
+from methods import registry, user_yaml
 from results.store.reasons import one_line
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _value(given: str, text: str) -> Any:
             depth += isinstance(token, OPENING) - isinstance(token, CLOSING)
             if depth > DEEPEST:
                 raise ValueError(f"more than {DEEPEST} lists in one another")
-        return yaml.safe_load(text)
+        return user_yaml.parse(text)
     except (yaml.YAMLError, ValueError) as error:
         reason = getattr(error, "problem", None) or str(error)
         raise ConfigError(f"{_shown(given)}: not of the form KEY=VALUE ({one_line(reason)})") from error

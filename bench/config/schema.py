@@ -17,6 +17,7 @@ from methods.engine.families import ParallelName
 from methods.engine.source import DType, Source
 from methods.sampling import Sampling
 from results.store.reasons import one_line
+from tasks.base import MOST_NEW_TOKENS
 
 SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "half_width", "timed",
             "seed", "repeat", "batch")
@@ -24,6 +25,8 @@ SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "p
 LEAST_TEMPERATURE = 1e-30
 """Logits of any model, at most about 1e4, stay finite in float32 (3.4e38) when divided by it."""
 
+LARGEST_TOP_K = 1 << 24
+"""No vocabulary is larger."""
 LONGEST_DRAFT = 1024
 """Tokens: no drafter is right so often, and each token of a chain is a forward of the draft model."""
 LONGEST_NAME = 64
@@ -192,9 +195,9 @@ class Decoding(Section):
 
     temperature: float = Field(ge=0)
     top_p: float = Field(gt=0, le=1)
-    top_k: int = Field(ge=0)
+    top_k: int = Field(ge=0, le=LARGEST_TOP_K)
     min_p: float = Field(default=0.0, ge=0, lt=1)
-    max_new_tokens: int | None = Field(ge=1)
+    max_new_tokens: int | None = Field(ge=1, le=MOST_NEW_TOKENS)
 
     @field_validator("temperature")
     @classmethod

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import yaml
-
+from methods import user_yaml
 from results.reports.axes import SCALES, Scale
 from results.reports.spec import ReportSpec
 from results.store.redaction import redacted_word
@@ -38,7 +37,10 @@ class Selection:
             return cls((given["pair"],) if "pair" in given else (), scale)
         if "pair" in given:
             raise ValueError(f"pair={given['pair']} pairs={given['pairs']}: give one of the two")
-        pairs = yaml.safe_load(given["pairs"])
+        try:
+            pairs = user_yaml.parse(given["pairs"])
+        except ValueError as error:
+            raise ValueError(f"pairs={given['pairs'][:60]}: {error}") from error
         if not isinstance(pairs, list) or not pairs or not all(isinstance(pair, str) for pair in pairs):
             raise ValueError(f"pairs={given['pairs']}: must be a list of names: pairs=[vicuna_13b,llama31_8b]")
         return cls(tuple(dict.fromkeys(pairs)), scale)

@@ -24,6 +24,8 @@ from typing import Annotated
 import yaml
 from pydantic import AfterValidator, BeforeValidator
 
+from methods import user_yaml
+
 FOLDER = Path(__file__).parent / "shapes"
 RankPath = tuple[int, ...]
 
@@ -153,8 +155,8 @@ TreeOption = Annotated[Path | str, BeforeValidator(_name_or_file), AfterValidato
 def parse(name: str, text: str) -> StaticTree:
     """Parse the text of a tree file. Raises TreeError."""
     try:
-        given = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        given = user_yaml.parse(text)
+    except ValueError as error:
         raise TreeError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(given, dict) or set(given) != {"source", "paths"} or not all(map(_is_text, given.values())):
         raise TreeError(f"{name}: give exactly the keys source (text) and paths (text, one line per depth: 0 1 0.0)")

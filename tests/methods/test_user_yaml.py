@@ -1,0 +1,88 @@
+"""A user's YAML gives plain values, or one line that says what is wrong with it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bench.config.compose import composer
+from bench.config.errors import ConfigError
+from bench.config.paths import CONF
+from methods import user_yaml
+from methods.trees import static
+
+FAULTS = {
+    "a: !!timestamp x": "timestamp 'x': only plain values are read",
+    "a: !!timestamp 2001-01-01": "only plain values are read",
+    "a: !!int ''": "line 1: !!int '': not a value of this tag", "a: !!bool x": "!!bool 'x': not a value of this tag",
+    "a: !!float x": "!!float 'x': not a value of this tag", "a: !!binary x": "only plain values are read",
+    "a: !!set {x}": "only plain values are read", "a: !!omap [x]": "only plain values are read",
+    "a: !!python/object/apply:os.system [ls]": "only plain values are read", "a: !own x": "only plain values are read",
+    "a: 1\nb: 2\na: 3": "line 3: a is given twice; give it once",
+    "a: {b: 1, c: {d: 1, d: 2}}": "line 1: d is given twice",
+    "? [a]\n: 1": "line 1: a key must be a single value", "? {a: 1}\n: 1": "a key must be a single value",
+    "[" * 2000 + "]" * 2000: "nested more than 64 levels deep", "- " * 2000 + "a": "nested more than 64 levels deep",
+    "".join(" " * n + "a:\n" for n in range(200)): "nested more than 64 levels deep",
+    "a: &a [*a]": "recursive alias", "a: [": "parsing a flow node", "a: b: c": "mapping values are not allowed",
+    "a: \x00": "special characters are not allowed", "a: *b": "undefined alias", "a: 1\n---\nb: 2": "single document",
+    "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 7))]):
+        "its aliases expand to", "# " + "x" * user_yaml.MOST_BYTES: "characters; at most"}
+PLAIN = {"a: 2001-01-01": {"a": "2001-01-01"},
+         "a: &b {c: 1}\nd: {<<: *b, e: 2}": {"a": {"c": 1}, "d": {"c": 1, "e": 2}},
+         "": None, "a: [1, 2.5, true, null, x]": {"a": [1, 2.5, True, None, "x"]}, "1: a\n'1': b": {1: "a", "1": "b"}}
+
+
+@pytest.mark.parametrize("text", FAULTS, ids=lambda text: text[:20])
+def test_a_fault_is_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match=FAULTS[text]) as caught:
+        user_yaml.parse(text)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(("text", "value"), PLAIN.items())
+def test_plain_values_are_read(text: str, value: object) -> None:
+    assert user_yaml.parse(text) == value
+
+
+def test_each_file_of_conf_is_read_as_pyyaml_reads_it() -> None:
+    files = sorted(CONF.rglob("*.yaml"))
+    assert len(files) > 100
+    for file in files:
+        assert user_yaml.read(file) == yaml.safe_load(file.read_text(encoding="utf-8")), file
+
+
+@pytest.mark.parametrize("text", FAULTS,
+                         ids=lambda text: text[:20])
+def test_a_users_folder_and_a_tree_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "task" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"mine.yaml: not YAML: ") as caught, composer(str(tmp_path)):
+        pass
+    assert "\n" not in str(caught.value)
+    with pytest.raises(static.TreeError, match=r"mine.yaml: ") as refused:
+        static.load(file)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_of_30_mb_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    with file.open("wb") as large:
+        large.truncate(30 << 20)
+    with pytest.raises(ConfigError, match=r"large.yaml: not YAML: 31 MB; at most 1 MB"), composer(str(tmp_path)):
+        pass
+
+
+@pytest.mark.parametrize("override", [
+    f"{key}={10 ** 18}" for key in ("decoding.max_new_tokens", "task.max_new_tokens", "batch", "repeat", "draft.length",
+                                    "engine.threads")] + [
+    f"decoding.top_k={10 ** 18}", f"+rule.x={'[' * 2000}{']' * 2000}", f"+rule.x={'{a:' * 2000}1{'}' * 2000}"],
+                         ids=lambda line: line[:24])
+def test_a_huge_value_is_one_line(override: str) -> None:
+    limit = sys.getrecursionlimit()
+    with composer() as hydra, pytest.raises(ConfigError) as caught:
+        hydra.point(["method=mars", override]).cell  # noqa: B018  typed on access
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 200 and sys.getrecursionlimit() == limit
