@@ -25,6 +25,7 @@ from bench.run.threads import use_threads
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
 from methods.engine.source import DType
+from results.store.redaction import redacted_plain
 from tasks import registry
 from tasks.base import Prompt, Task, TaskOptions
 
@@ -87,14 +88,15 @@ class PairOptions(Section):
                     function: Callable[[Prompt], list[Any]], title: str) -> list[tuple[str, list[Any]]]:
         """(prompt id, result of `function`) in order. Results of earlier runs are reused.
 
-        They are kept in `work`/<digest of identity>.jsonl: `identity` on the first line, then one result (plain JSON
-        data) a line. Raises ValueError where the file holds another identity."""
+        They are kept in `work`/<digest of identity>.jsonl: `identity`, without secrets, on the first line, then one
+        result (plain JSON data) a line. Raises ValueError where the file holds another identity."""
         file = self.work / f"{digest(identity)}.jsonl"
-        results = _read(file, identity)
+        shown = redacted_plain(identity)
+        results = _read(file, shown)
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as out:
             if out.tell() == 0:
-                out.write(json.dumps(identity) + "\n")
+                out.write(json.dumps(shown) + "\n")
             missing = [prompt for prompt in prompts if prompt.id not in results]
             for prompt in track(missing, title, console=Console(stderr=True), disable=not sys.stderr.isatty()):
                 results[prompt.id] = function(prompt)

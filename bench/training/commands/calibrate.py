@@ -22,6 +22,7 @@ from plots.calibration import calibration
 from plots.render import save
 from plots.style import style
 from results.store.files import check_writable_file
+from results.store.redaction import redacted_plain
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
@@ -100,7 +101,7 @@ def constants_of(settings: Calibrate, target: LanguageModel, positions: Sequence
     options = RELEASED if settings.variant == "released" else {}
     edges, buckets = fit_buckets(positions, settings.buckets, delta=settings.delta, bound=settings.finite_sample,
                                  confidence=settings.confidence, **options)
-    plain = settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair", "corpora"})
+    plain = redacted_plain(settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair", "corpora"}))
     provenance = {**plain, "dtype": settings.engine.dtype, "n": len(positions), "unit": "nats",
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
     fitted = Constants(target=settings.provenance_name(target), fingerprint=target.fingerprint, edges=edges,

@@ -14,6 +14,7 @@ from methods.decode import Limits
 from methods.method import autoregressive
 from methods.rules._answers import Answer, Answers
 from results.store.files import check_writable_file
+from results.store.redaction import redacted_plain
 
 if TYPE_CHECKING:
     from tasks.base import Prompt
@@ -42,8 +43,8 @@ def collect(settings: Mismatches) -> Answers:
     identity = {"target": target.fingerprint, "draft": draft.fingerprint, **corpus}
     rows = settings.map_prompts(identity, task.prompts_of("train", settings.prompts), answer, "answering")
     return Answers(target=settings.provenance_name(target), fingerprint=target.fingerprint,
-                   draft=settings.provenance_name(draft), draft_fingerprint=draft.fingerprint, corpus=corpus,
-                   answers=[Answer.model_validate(row) for _, [row] in rows])
+                   draft=settings.provenance_name(draft), draft_fingerprint=draft.fingerprint,
+                   corpus=redacted_plain(corpus), answers=[Answer.model_validate(row) for _, [row] in rows])
 
 
 def run(config: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from methods.training.heads.loop import ConversationSource, measure, train
 from methods.training.heads.recipes import RECIPES, HeadRecipe
 from methods.training.heads.trainers import TRAINERS
 from results.store.files import check_writable
+from results.store.redaction import redacted_plain
 from tasks.mini import examples
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: Conv
               "own_answers": settings.own_answers.model_dump(), "seed": settings.seed,
               "parameters": sum(p.numel() for p in trainer.head.parameters() if p.requires_grad),
               "rank_share": [[round(share, 5) for share in step] for step in ranks], "loss": losses}
-    (out / "training.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
+    (out / "training.json").write_text(json.dumps(redacted_plain(record)) + "\n", encoding="utf-8")
 
 
 def describe(name: str, ranks: list[list[float]]) -> str:

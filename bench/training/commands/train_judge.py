@@ -21,6 +21,7 @@ from methods.method import autoregressive
 from methods.rules._classifier import Classifier, Features
 from methods.training.rules.judge import Labelled, features, train
 from results.store.files import check_writable_file
+from results.store.redaction import redacted_plain
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
@@ -104,7 +105,8 @@ def classifier(settings: TrainJudge, target: LanguageModel, draft: LanguageModel
     y = np.array([label.important for label in labels])
     trained = train(x, y, [label.group for label in labels], weighted=settings.kind == "judge",
                     share=settings.held_out, seed=settings.seed, iterations=settings.iterations)
-    provenance = {**settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair", "kind", "features"}),
+    plain = settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair", "kind", "features"})
+    provenance = {**redacted_plain(plain),
                   "dtype": settings.engine.dtype, "n": len(labels), "important": int(y.sum()), "c": trained.c,
                   "auc": trained.auc, "n_train": trained.train, "n_held_out": trained.held_out,
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
