@@ -57,8 +57,9 @@ def measure(options: Gpu) -> int:
         raise ValueError(f"into={folder}: holds {', '.join(there)} already; give another folder, other parts, or "
                          f"remove {folder / f'{there[0]}.json'}")
     check_writable(folder, "into")
-    found = environment(sys.argv, str(device), {"mode": "none", "devices": 1}, {}, {})
-    replace_text(folder / f"environment_{options.parts[0]}.json", json.dumps(found, indent=2) + "\n")
+    if options.parts != ("profile",):  # which measures nothing
+        found = environment(sys.argv, str(device), {"mode": "none", "devices": 1}, {}, {})
+        replace_text(folder / f"environment_{options.parts[0]}.json", json.dumps(found, indent=2) + "\n")
     console, failed = Console(), False
     ends = began + 60 * options.minutes
 

@@ -75,7 +75,7 @@ class Subject:
 
 def measure(machine: Machine, found: Found) -> None:
     """Fill `found`; see the module."""
-    few = 2 if machine.tiny else 8
+    few = 2 if machine.tiny else 6
     for dtype in DTYPES:
         for name, make in _subjects(machine, dtype, few).items():
             with found.step(machine, f"{name}, {dtype}: greedy tokens beside generate") as go:

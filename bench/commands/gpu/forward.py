@@ -81,7 +81,7 @@ def _shape(machine: Machine, found: Found, name: str, target: LanguageModel, cop
             found.add(TITLE, [
                 {"shape": name, "mode": mode, "context": context, "batch": rows, "k": count, "ms": 1e3 * seconds,
                  "GB/s": moved / seconds / 1e9, "of the copy": moved / seconds / copy}
-                for mode in (("eager",) if machine.tiny else ("eager", "graphs"))
+                for mode in (("eager",) if machine.tiny else ("eager", "graphs") if rows == 1 else ("graphs",))
                 for count, seconds in forwards(target, rows, context, tokens, mode == "graphs").items()])
     _head(machine, found, name, target)
 
