@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import bench.run.progress as progress
@@ -20,6 +22,12 @@ def test_a_line_tells_how_much_of_the_whole_pass_is_done(monkeypatch: pytest.Mon
         "2 workers: 16 of 24 prompts", "2 workers: 20 of 24 prompts", "2 workers: 24 of 24 prompts"]
     assert [line.split("; ")[1] for line in said] == ["mini_gsm mars", "mini_gsm fsd", "mini_gsm fsd"]
     assert said[-1].endswith("0.0 min left; mini_gsm fsd")
+
+
+def test_the_timed_pass_counts_each_prompt_once(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    said = command("method=sps", "n=3", "timed=2").err
+    assert re.findall(r"timed pass.*?: (\d+) of (\d+) prompts", said) == [("1", "2"), ("2", "2")]
 
 
 def test_between_two_lines_there_is_a_while(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Annotated
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
+from methods import registry
 from methods.rules import fsd
+from methods.rules.arc import Arc
 from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.fsd import Divergence, Fsd, divergence, divergences
 from methods.rules.greedy import Greedy
@@ -23,6 +28,7 @@ from methods.trees.draft import Draft
 from tests.helpers.rule_cases import random_case, with_u
 
 COLD, WARM = Sampling(0.0), Sampling(1.0)
+CONSTANTS = Path(__file__).parents[2] / "models" / "tiny" / "arc.json"
 
 
 @st.composite
@@ -277,11 +283,36 @@ HEAD = DraftCapabilities("eagle3", has_q=True, sampled=False, full_vocabulary=Fa
     (Lossless(q_mode="draft"), LOOKUP, WARM, "prompt_lookup has none"),
     (Mars(variant="released", q_mode="draft"), LOOKUP, WARM, "prompt_lookup has none"),
     (Mars(q_mode="draft"), MODEL, WARM, "variant=algorithm1 does not read q"),
+    (Arc(q_mode="draft", constants=CONSTANTS), LOOKUP, WARM, "prompt_lookup has none"),
 ])
 def test_refusals(rule: Rule, candidates: DraftCapabilities, sampling: Sampling, message: str) -> None:
     with pytest.raises(ValueError, match=message) as refusal:
         rule.check(candidates, sampling)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_rule_that_reads_q_above_temperature_0_runs_on_any_drafter_at_0() -> None:
+    arc = Arc(q_mode="draft", constants=CONSTANTS)
+    arc.check(MODEL, WARM)
+    for rule in (arc, Lossless(q_mode="draft"), Mars(variant="released", q_mode="draft")):
+        assert rule.needs_q(WARM) and not rule.needs_q(COLD)
+        rule.check(LOOKUP, COLD)
+
+
+SHARES = {  # options that are probabilities or weights
+    "arc": ("keep", "floor"), "autojudge": ("threshold",), "cascade_opt": ("head",), "cascade_tok": ("alpha",),
+    "ensemble": ("w", "w_first"), "judge": ("threshold",), "random": ("rate",), "relaxed_topk": ("delta",),
+    "secure_sd": ("start_eta", "end_eta"), "threshold": ("single",), "typical": ("epsilon", "delta")}
+
+
+@pytest.mark.parametrize(("name", "option"), [(name, option) for name in SHARES for option in SHARES[name]])
+def test_a_share_may_be_0_and_1_and_nothing_beyond(name: str, option: str) -> None:
+    field = TypeAdapter(Annotated[registry.rule(name).model_fields[option].annotation,
+                                  registry.rule(name).model_fields[option]])
+    assert [field.validate_python(value) for value in (0.0, 1.0)] == [0.0, 1.0]
+    for value in (-1e-9, 1 + 1e-9):
+        with pytest.raises(ValidationError):
+            field.validate_python(value)
 
 
 @pytest.mark.parametrize("rule", [Greedy(), Lossless(), Mars(), Mars(variant="released"), Random(rate=0.6)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests
@@ -99,6 +101,15 @@ def test_where_no_score_can_judge_the_nll_does() -> None:
     assert kind_of(own, best) == "gain"
     assert kind_of(row(right=2, nll=1.2), best) == "gain at a price", "0.2 nats worse"
     assert nll_change(pairs(nll=1.2)).value == pytest.approx(0.2, abs=0.02)
+
+
+@pytest.mark.parametrize("side", ["sample", "baseline"])
+def test_where_one_prompt_has_no_nll_there_is_no_verdict(side: str) -> None:
+    """The others would be a choice of prompts."""
+    held, fast = pairs(n=3, right=0), Estimate(2.0, 0.01, 10.0)
+    assert nll_change(held) is not None and gain_tests(fast, fast, held, 0.05) is not None
+    held[1] = replace(held[1], **{side: replace(getattr(held[1], side), nll=None)})
+    assert nll_change(held) is None and gain_tests(fast, fast, held, 0.05) is None
 
 
 def test_the_score_is_judged_by_the_interval_that_is_shown() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.catalog import METRICS
+from results.metrics.intervals import pass_at_k
 from results.metrics.phases import NAMES
 from results.metrics.summary import diversity, summarise
 from results.store.sample import FailedSample
@@ -95,6 +96,12 @@ def test_by_hand():
     assert found.precision == 0.5
     assert found.edit_similarity == pytest.approx((1 + 3 / 5) / 2)
     assert found.accuracy_ci95[0] < 0.5 < found.accuracy_ci95[1]
+
+
+@pytest.mark.parametrize("groups", [[[0.5, 1.0]], [[1.0, 1.0], [0.0, 0.25]], []])
+def test_fractional_scores_have_no_pass_at_k(groups):
+    assert pass_at_k(groups) == {}
+    assert pass_at_k([[0.0, 1.0], [1.0, 1.0]]) == {"1": 0.75}
 
 
 def test_several_samples_of_an_item_give_pass_at_k():
