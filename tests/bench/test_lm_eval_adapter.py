@@ -54,7 +54,7 @@ def test_scores_and_texts_equal_those_of_lm_evals_own_model(task):
 
     theirs_model = HFLM(pretrained=str(TARGET), device="cpu", dtype="float32", batch_size=1)
     theirs = run(theirs_model, task)
-    for name, ours in {"ar": leeway(), "sps": leeway(method="sps"), "batch": leeway(batch_size=4)}.items():
+    for name, ours in {"ar": leeway(), "sps, in a batch": leeway(method="sps", batch_size=4)}.items():
         found = run(ours, task)
         assert [s["resps"] for s in found["samples"]["own"]] == [s["resps"] for s in theirs["samples"]["own"]], name
         assert found["results"]["own"] == theirs["results"]["own"]
@@ -139,6 +139,6 @@ def test_the_command_knows_the_model(pair, tmp_path, task):
     own.write_text(json.dumps({**task, "task": "own_words"}))
     words = ["--model", "leeway", "--model_args", ",".join(["method=mars", *pair]), "--tasks", str(own), "--limit", "2"]
     command = [sys.executable, "-m", "bench.lm_eval_adapter", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=560)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "own_words" in done.stdout and "exact_match" in done.stdout

@@ -19,7 +19,7 @@ from tests.helpers.tree_drafters import TreeDrafter, hashed
 
 pytestmark = pytest.mark.slow
 
-VOCAB, NEW, ROWS, DRAWS = 5, 3, 1000, 24_000
+VOCAB, NEW, ROWS, DRAWS = 5, 3, 1000, 8_000
 PROMPT = [1, 2, 3, 1, 2, 4, 1, 2]  # prompt lookup finds something after it
 SAMPLING = Sampling(0.8, top_p=0.97)
 

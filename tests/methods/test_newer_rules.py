@@ -37,7 +37,7 @@ from tests.helpers.rule_cases import random_case
 from tests.helpers.tiny_models import language_model, prompts
 
 COLD, WARM, NARROW = Sampling(0.0), Sampling(1.0), Sampling(0.6, top_k=8, top_p=0.95)
-COUNT = 600
+COUNT = 300
 PAIRS = [(drafted, best) for drafted in range(12) for best in range(12) if (drafted * best) % 3 != 1]
 
 
