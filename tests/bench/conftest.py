@@ -16,6 +16,7 @@ from bench.run.timed_pass import stalls
 from methods.engine import roofline
 from results.store.cells import CellFolder, Store
 from tests.helpers.judging import Server
+from tests.helpers.ports import reserved_port
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,9 @@ def command(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
 
 @pytest.fixture
 def server(tmp_path):
-    made = Server(tmp_path)
-    yield made
-    if made.process is not None:
-        made.process.kill()
-        made.process.wait()
+    with reserved_port() as port:
+        made = Server(tmp_path, port)
+        yield made
+        if made.process is not None:
+            made.process.kill()
+            made.process.communicate()

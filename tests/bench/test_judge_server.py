@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from importlib.util import find_spec
@@ -16,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from results.store.judge_replies import JudgeReplies
 from tasks.judge_prompts import JudgePrompts
 from tests.helpers.dataset_rows import write_rows
+from tests.helpers.ports import reserved_port
 
 MODEL = Path(__file__).parents[2] / "models" / "tiny" / "target"
 MISSING = [name for name in ("fastapi", "uvicorn", "openai") if find_spec(name) is None]
@@ -33,10 +33,8 @@ TEMPLATES = [
 class Server:
     """`transformers serve` on one port; `start` begins it (again), with a log of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port = folder, port
         self.process: subprocess.Popen | None = None
 
     def start(self, log: str) -> None:
@@ -45,14 +43,13 @@ class Server:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "transformers.cli.transformers", *words], stdout=file, stderr=file,
                 env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"})
-        until = time.monotonic() + 300  # two of them load at once where the suite runs on all cores
-        while time.monotonic() < until and self.process.poll() is None:
+        while self.process.poll() is None:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5).close()
                 return
             except OSError:
                 time.sleep(0.2)
-        raise TimeoutError(f"the server did not start: {(self.folder / log).read_text()[-2000:]}")
+        raise RuntimeError(f"the server did not start: {(self.folder / log).read_text()[-2000:]}")
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -65,10 +62,11 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path):
-    made = Server(tmp_path)
-    yield made
-    if made.process is not None:
-        made.kill()
+    with reserved_port() as port:
+        made = Server(tmp_path, port)
+        yield made
+        if made.process is not None:
+            made.kill()
 
 
 def verdicts(store: Path) -> list[bytes]:
@@ -78,7 +76,7 @@ def verdicts(store: Path) -> list[bytes]:
 @pytest.mark.slow
 @pytest.mark.skipif(bool(MISSING), reason=f"transformers serve needs {', '.join(MISSING)}: pip install fastapi uvicorn")
 @pytest.mark.skipif(not (MODEL / "model.safetensors").is_file(), reason=f"no embedded target at {MODEL}")
-def test_a_real_server_is_killed_and_nothing_is_judged_twice(command, server, tmp_path):
+def test_a_real_server_is_killed_and_nothing_is_judged_twice(command, server, tmp_path, monkeypatch):
     url = f"http://127.0.0.1:{server.port}/v1"
     prompts = write_rows(tmp_path, "judge_prompts", TEMPLATES)
     common = ["task=mt_bench", f"task.path={write_rows(tmp_path, 'mt_bench', QUESTIONS)}", "task.system=null",
@@ -90,20 +88,18 @@ def test_a_real_server_is_killed_and_nothing_is_judged_twice(command, server, tm
     assert wrong.status == 1 and "no reply from another (HTTP 400" in wrong.err and "Server is pinned to" in wrong.err
     assert not verdicts(tmp_path / "store")
 
-    stopped = threading.Event()
+    append = JudgeReplies.append
 
-    def kill_half_way() -> None:
-        while len(verdicts(tmp_path / "store")) < REPLIES // 3 and not stopped.is_set():
-            time.sleep(0.005)
-        server.kill()
+    def killing(replies: JudgeReplies, *given) -> None:
+        append(replies, *given)
+        if len(verdicts(tmp_path / "store")) == REPLIES // 3:
+            server.kill()
 
-    killer = threading.Thread(target=kill_half_way)
-    killer.start()
-    first = command(*words)
-    stopped.set()
-    killer.join()
+    with monkeypatch.context() as patch:
+        patch.setattr(JudgeReplies, "append", killing)
+        first = command(*words)
     kept = verdicts(tmp_path / "store")
-    assert REPLIES // 3 <= len(kept) < REPLIES, "it was killed half-way"
+    assert len(kept) == REPLIES // 3, "it was killed half-way"
     [line] = first.err.splitlines()
     assert first.status == 1 and line.startswith(f"failed: {first.cell.path.name}: judge.base_url={url}: no reply from")
     assert line.endswith("replies so far are kept, re-running the same command resumes judging")

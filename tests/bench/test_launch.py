@@ -17,7 +17,7 @@ from bench.run.launch.work import Work, complete, next_for, works_of
 from results.store.cells import Store
 from results.store.claims import rotation_held
 from tests.attack.stores import decoded, difference, doubled
-from tests.helpers.killed_worker import Killer
+from tests.helpers import dying
 
 SWEEP = "method=sps,mars", "task=mini_gsm,mini_chat"
 SIZE = "n=8", "timed=2", "decoding.max_new_tokens=24"
@@ -125,13 +125,13 @@ def test_gpus_of_other_machines_are_not_looked_for_here(cells) -> None:
 
 
 @pytest.mark.slow
-def test_workers_of_this_machine_fill_the_store_as_one_process_does(command, tmp_path: Path) -> None:
+def test_workers_of_this_machine_fill_the_store_as_one_process_does(command, tmp_path: Path,
+                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     alone = command(*SWEEP, *SIZE, flags=["-m"], store=tmp_path / "alone")
     assert alone.status == 0 and not any(row.shared for cell in alone.cells for row in cell.timed())
-    with Killer(tmp_path / "spread") as killer:
-        spread = command(*SWEEP, *SIZE, "quality_batch=1", "launch.parallel=2", flags=["-m"],
-                         store=tmp_path / "spread")
-    assert spread.status == 0 and killer.killed is not None and killer.killed.process != os.getpid()
+    monkeypatch.setattr(local, "complete_here", dying.complete_here)
+    spread = command(*SWEEP, *SIZE, "quality_batch=1", "launch.parallel=2", flags=["-m"], store=tmp_path / "spread")
+    assert spread.status == 0 and (tmp_path / "died").exists()
     assert difference(decoded(tmp_path / "spread"), decoded(tmp_path / "alone")) == ""
     assert doubled(tmp_path / "spread") == ""
     assert all(row.shared for cell in spread.cells for row in cell.timed())

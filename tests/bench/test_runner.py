@@ -5,11 +5,11 @@ from __future__ import annotations
 import builtins
 import io
 import json
+import logging
 import shutil
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -311,7 +311,7 @@ def test_a_cell_that_another_process_writes_comes_last(command, caplog: pytest.L
         from results.store.cells import Store
         with Store({str(held.path.parent)!r}).cell({held.key!r}).lock():
             print("held", flush=True)
-            time.sleep(60)
+            time.sleep(3600)
     """
     other = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], cwd=PROJECT, stdout=subprocess.PIPE)
     assert other.stdout.readline() == b"held\n"
@@ -321,12 +321,19 @@ def test_a_cell_that_another_process_writes_comes_last(command, caplog: pytest.L
     def run(rotating):
         ended.extend(method_run.cell.name for method_run in rotating.entries)
         real(rotating)
-        threading.Timer(1, other.kill).start()
+
+    class Killing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "waiting for process" in record.getMessage():
+                other.kill()
+                other.wait()
 
     monkeypatch.setattr(rotation.Rotation, "run", run)
+    logging.getLogger().addHandler(killing := Killing())
     try:
         result = command("method=sps,pld", "n=1", flags=["-m"])
     finally:
+        logging.getLogger().removeHandler(killing)
         other.kill()
         other.communicate()
     assert result.status == 0 and len(ended) == 2 and ended[1] == held.key

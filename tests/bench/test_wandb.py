@@ -7,7 +7,6 @@ import json
 import logging
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,15 +93,17 @@ def test_a_sweep_is_a_group_with_a_run_of_its_figure(command, service: WandbServ
 def test_offline_runs_of_one_cell_are_uploaded_into_one(service: WandbService, tmp_path: Path,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    for prompts in (3, 5):
+    for prompts in (3, 5):  # in folders of their own, which wandb names by the second
+        monkeypatch.setenv("WANDB_DIR", str(tmp_path / "client" / str(prompts)))
+        (tmp_path / "client" / str(prompts)).mkdir()
+        wandb.teardown()
         run = WandbRun(About("cell", "cell", "controls", {}), Wandb(timeout=60))
         run.live({"prompts": prompts, "tau": 2.0})
         run.log(Results({"n": prompts}, [{"id": str(prompts)}]))
         run.finish()
-        time.sleep(1)  # folders are named by the second
     assert not service.operations
     monkeypatch.delenv("WANDB_MODE")
-    folders = sorted(map(str, (tmp_path / "client" / "wandb").glob("offline-run-*")))
+    folders = sorted(map(str, (tmp_path / "client").glob("*/wandb/offline-run-*")))
     subprocess.run([sys.executable, "-m", "wandb", "sync", *folders], check=True, capture_output=True)
     [uploaded] = service.runs.values()
     assert len(folders) == 2 and [row["live/prompts"] for row in points(uploaded.history)] == [3, 5]

@@ -44,4 +44,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    HTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
+    server = HTTPServer(("127.0.0.1", PORT), Handler)
+    print("listening", flush=True)
+    server.serve_forever()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from bench.config.judge_options import Judge
@@ -24,24 +22,15 @@ def judge(**options) -> Judge:
 class Server:
     """The judge's process; `start` begins it (again)."""
 
-    def __init__(self, folder: Path) -> None:
-        self.log = folder / "asked.jsonl"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/v1"
+    def __init__(self, folder: Path, port: int) -> None:
+        self.log, self.port = folder / "asked.jsonl", port
+        self.url = f"http://127.0.0.1:{port}/v1"
         self.process: subprocess.Popen | None = None
 
     def start(self, die_after: int | None = None) -> None:
         words = [str(self.port), str(self.log), *([] if die_after is None else [str(die_after)])]
-        self.process = subprocess.Popen([sys.executable, str(SERVER), *words])
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                time.sleep(0.1)
-        raise TimeoutError("the judge's server did not start")
+        self.process = subprocess.Popen([sys.executable, str(SERVER), *words], stdout=subprocess.PIPE)
+        assert self.process.stdout and self.process.stdout.readline(), "the judge's server did not start"
 
     def asked(self) -> list[dict]:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []

@@ -23,12 +23,13 @@ Key = tuple[str, str]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
 
-def started(overrides: Sequence[str], folder: Path, *, torchrun: int = 0) -> subprocess.Popen[str]:
-    """A command on its own store, by `torchrun` in so many processes."""
+def started(overrides: Sequence[str], folder: Path, *, torchrun: int = 0,
+            module: Sequence[str] = ("bench",)) -> subprocess.Popen[str]:
+    """A command on its own store, by `torchrun` in so many processes. `module`: what is run, and its first words."""
     folder.mkdir(exist_ok=True)
     launcher = (*TORCHRUN, str(torchrun)) if torchrun else ()
     return subprocess.Popen(
-        [sys.executable, *launcher, "-m", "bench", *overrides, f"store.dir={folder / 'store'}",
+        [sys.executable, *launcher, "-m", *module, *overrides, f"store.dir={folder / 'store'}",
          f"output.dir={folder / 'out'}"],
         cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1", "LEEWAY_LOCK": str(folder / "lock")}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -11,9 +11,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+from tests.helpers.ports import reserved_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel")
 CONFIGURATION = """\
@@ -64,7 +66,8 @@ def slurm() -> Iterator[None]:
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     folder.chmod(0o755)  # the user munge has a folder in it
     before = os.environ.get("SLURM_CONF")
-    os.environ["SLURM_CONF"] = str(_configure(folder))
+    ports = ExitStack()
+    os.environ["SLURM_CONF"] = str(_configure(folder, [ports.enter_context(reserved_port()) for _ in range(2)]))
     try:
         daemons.append(_munged(folder / "munge"))
         daemons += [subprocess.Popen([name, "-D"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -81,16 +84,16 @@ def slurm() -> Iterator[None]:
             with suppress(subprocess.TimeoutExpired):
                 daemon.wait(20)
             daemon.kill()
+        ports.close()
         os.environ.pop("SLURM_CONF")
         if before is not None:
             os.environ["SLURM_CONF"] = before
         shutil.rmtree(folder)
 
 
-def _configure(folder: Path) -> Path:
+def _configure(folder: Path, ports: Sequence[int]) -> Path:
     for name in ("state", "spool", "munge"):
         (folder / name).mkdir(parents=True)
-    ports = [_free_port(), _free_port()]
     file = folder / "slurm.conf"
     file.write_text(CONFIGURATION.format(host=socket.gethostname(), folder=folder, ctld=ports[0], slurmd=ports[1]))
     return file
@@ -118,9 +121,3 @@ def _await_idle() -> None:
             return
         time.sleep(0.5)
     raise RuntimeError(f"Slurm's node is not idle after {START_S:g} s: {said.stdout} {said.stderr}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from multiprocessing import get_context
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -101,17 +102,23 @@ def test_a_choice_is_measured_once_and_a_damaged_one_anew(own_cache: Path, monke
     assert len([*own_cache.glob("*.json")]) == 2, "another PyTorch has a choice of its own"
 
 
-def measure_slowly(folder: str) -> float:
-    import os
-    import time
+@pytest.mark.usefixtures("own_cache")
+def test_those_that_start_together_share_one_measurement() -> None:
+    """The lock is that of a file opened anew, so it parts threads as it parts processes."""
+    began, measured = [Event() for _ in range(3)], []
 
-    os.environ["LEEWAY_CACHE"] = folder
-    return noted("slow", lambda: time.sleep(0.3) or time.time(), float)
+    def measure() -> int:
+        for one in began:
+            one.wait()
+        measured.append(1)
+        return len(measured)
 
+    def ask(number: int) -> int:
+        began[number].set()
+        return noted("slow", measure, int)
 
-def test_processes_that_start_together_share_one_measurement(tmp_path: Path) -> None:
-    with get_context("spawn").Pool(3) as pool:
-        assert len(set(pool.map(measure_slowly, [str(tmp_path)] * 3))) == 1
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(ask, range(3))) == [1, 1, 1]
 
 
 def packed(layout: str) -> tuple[object, Products]:

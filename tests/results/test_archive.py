@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import subprocess
 import sys
@@ -159,20 +158,29 @@ def test_a_second_store_of_one_name_is_kept_apart_too(tmp_path: Path, capsys: py
     assert [Path(place).name for place in places] == ["kept", "kept-2", "kept"], "the third equals the first"
 
 
+DYING = """
+import os, sys
+from bench import merge
+from results.store import archive
+
+def dies(content, out):
+    out.write(content.read(10))
+    os.kill(os.getpid(), int(sys.argv[1]))
+
+archive.shutil.copyfileobj = dies
+merge.main(sys.argv[2:])
+"""
+"""A merge that is killed while it unpacks its first file."""
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
 def test_what_a_killed_merge_leaves_is_removed_by_the_next(tmp_path: Path, other: Store, sent: signal.Signals,
                                                            capsys: pytest.CaptureFixture[str]) -> None:
     file, into = tmp_path / "a.tar", tmp_path / "into"
     with tarfile.open(file, "w") as archive:
         archive.add(other.root, "store")
-        add(archive, f"store/{CELL}/trace/00000.parquet", os.urandom(1 << 20) * 200)
-    process = subprocess.Popen([sys.executable, "-m", "bench.merge", f"store.dir={into}", f"from={file}"],
-                               cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
-    while not list(into.glob(".archive*/a.tar/*/*")):
-        assert process.poll() is None
-        time.sleep(0.001)
-    process.send_signal(sent)
-    process.wait()
-    assert list(into.glob(".archive*"))
+    words = [sys.executable, "-c", DYING, str(sent.value), f"store.dir={into}", f"from={file}"]
+    done = subprocess.run(words, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == -sent and list(into.glob(".archive*/a.tar/*/*")), done.stderr
     assert merged(into, other.root, capsys)[0] == 0
     assert merged(into, file, capsys)[0] == 0 and Store(into).cell(CELL).samples() == other.cell(CELL).samples()

@@ -238,9 +238,8 @@ def test_sigkill_while_appending_loses_at_most_the_line_being_written(cell):
                 cell.append(FailedSample(f"p{{i}}", "x" * 200_000))
     """)
     path = cell.path / "samples.jsonl"
-    deadline = time.monotonic() + 60
     while not (path.exists() and path.stat().st_size > 3_000_000):
-        assert child.poll() is None and time.monotonic() < deadline, child.communicate()[1]
+        assert child.poll() is None, child.communicate()[1]
         time.sleep(0.001)
     os.kill(child.pid, signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL

@@ -51,7 +51,7 @@ leeway.tables = (async () => {
       const sign = next === "ascending" ? 1 : -1, order = next === "none" ? rows : rows.toSorted((one, other) => {
         const [a, b] = [value(one), value(other)];
         if (a === null || b === null) return (a === null) - (b === null);
-        return sign * (typeof a === "string" ? a.localeCompare(b, undefined, {numeric: true}) : a - b);
+        return sign * (typeof a === "string" ? a.localeCompare(b, "en", {numeric: true}) : a - b);
       });
       rows.forEach(row => [...row.querySelectorAll("th")].forEach(th => {
         th.printed ??= th.textContent;

@@ -1,0 +1,74 @@
+"""`python -m tests.helpers.dying SAMPLES VICTIM …`: `python -m bench …`, in which a process dies of kill -9 as soon as
+the command has stored SAMPLES samples.
+
+VICTIM: `self`; `worker`, the one started last; `forkserver`, which starts them; `sibling`, another rank of torchrun."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from itertools import count
+
+import psutil
+
+from bench.__main__ import main
+from bench.run.launch import local, ray
+from bench.run.launch.work import Work
+from results.store.cells import CellFolder
+
+
+def after(samples: int, act: Callable[[], object]) -> None:
+    """Call `act` when this process has stored so many samples."""
+    append, stored = CellFolder.append, count(1)
+
+    def counted(folder: CellFolder, record) -> None:
+        append(folder, record)
+        if next(stored) == samples:
+            act()
+
+    CellFolder.append = counted
+
+
+def kill(victim: str) -> None:
+    me = psutil.Process()
+    match victim:
+        case "self":
+            pid = me.pid
+        case "worker":
+            pid = me.children(recursive=True)[-1].pid
+        case "forkserver":
+            [pid] = [child.pid for child in me.children() if "forkserver" in " ".join(child.cmdline())]
+        case "sibling":
+            pid = me.parent().children()[-1].pid
+    os.kill(pid, signal.SIGKILL)
+
+
+def _dies_once(work: Work) -> None:
+    """Let this process die after two samples; the one that goes on with the rotation lives."""
+    try:
+        (work.store.parent / "died").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    after(2, lambda: kill("self"))
+
+
+def complete_here(work: Work) -> tuple[str, ...]:
+    """As that of `launch=local`."""
+    _dies_once(work)
+    return local.complete_here(work)
+
+
+class Actor(ray.Actor):
+    """As that of `launch=ray`."""
+
+    def complete(self, work: Work) -> tuple[str, ...]:
+        _dies_once(work)
+        return super().complete(work)
+
+
+if __name__ == "__main__":
+    samples, victim = int(sys.argv.pop(1)), sys.argv.pop(1)
+    after(samples, lambda: kill(victim))
+    sys.exit(main())
