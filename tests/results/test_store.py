@@ -263,13 +263,13 @@ def test_a_second_process_gets_one_line_naming_the_first(cell):
             print(error)
     """
     with cell.lock():
-        said, errors = python(contender).communicate(timeout=60)
+        said, errors = python(contender).communicate()
         assert f"is being written by process {os.getpid()}" in said, errors
         assert said.count("\n") == 1
         again = Store(cell.path.parent).cell("abc123").lock()
         with pytest.raises(StoreError, match=f"process {os.getpid()} "), again:
             pass
-    assert python(contender).communicate(timeout=60)[0] == "got it\n"
+    assert python(contender).communicate()[0] == "got it\n"
 
 
 def test_the_environment_keeps_the_history_of_runs(cell):
