@@ -23,7 +23,7 @@ from methods.engine.families import check_division, resolve
 from methods.engine.fingerprints import config_of, dequantised, fingerprint
 from methods.engine.generation_config import check_generation_config
 from methods.engine.source import ModelError, Source, check_objects, read_json
-from methods.engine.vocabulary import declared_size
+from methods.engine.vocabulary import declared_size, may_share_rows
 from methods.method import check
 from methods.pruning import Pruning
 from methods.rules.base import Rule
@@ -152,7 +152,10 @@ class Cell(Section):
             sizes = {role: declared_size(self.pair.checkpoint(role).source) for role in roles}
         except ModelError as error:
             raise ConfigError(one_line(error)) from error
-        if len({size for size in sizes.values() if size is not None}) > 1:
+        known = {size for size in sizes.values() if size is not None}
+        pads = len(known) > 1 and roles[1] == "draft" and self.engine.name == "lab"
+        if len(known) > 1 and not (pads and may_share_rows([self.pair.checkpoint(role).source for role in roles],
+                                                           min(known))):
             source, size = self.pair.checkpoint(roles[1]).source, sizes[roles[1]]
             raise ConfigError(f"pair.{roles[1]}={source}: its vocabulary has {size} entries, the target's "
                               f"{sizes['target']}; draft and target must share one vocabulary")

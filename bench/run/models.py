@@ -17,7 +17,7 @@ from methods.engine.prefills import Prefills
 from methods.engine.products import note_shared, products_of
 from methods.engine.ranks import team_of
 from methods.engine.source import ModelError, Source
-from methods.engine.vocabulary import check_same_vocabulary
+from methods.engine.vocabulary import check_same_vocabulary, shared_rows
 from methods.method import Method, build_method
 from results.store.reasons import format_exception
 
@@ -69,6 +69,7 @@ class ModelPool:
         self.remember = remember
         self._language_models: dict[Hashable, LanguageModel] = {}
         self._heads: dict[Hashable, Head] = {}
+        self._narrow: dict[tuple[int, int], LanguageModel] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Every other process has a pool of its own."""
@@ -83,11 +84,24 @@ class ModelPool:
             return team.keep(ModelPool.method, self, cell)
         drafter = cell.drafter.options
         target = self._language_model(cell, "target")
-        model = None if drafter.model_role is None else self._model(cell, drafter.model_role)
-        if drafter.model_role == "draft" and model is not None:
-            check_same_vocabulary(target, model)
+        model: LanguageModel | Head | None = None
+        if drafter.model_role == "draft":
+            model = draft = self._language_model(cell, "draft")
+            check_same_vocabulary(target, draft)
+            if (rows := shared_rows(target, draft)) is not None:
+                target, model = self._narrowed(target, rows), self._narrowed(draft, rows)
+        elif drafter.model_role is not None:
+            model = self._model(cell, drafter.model_role)
         return build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling, cell.draft.length,
                             None if cell.pruning is None else cell.pruning.options)
+
+    def _narrowed(self, model: LanguageModel, rows: int) -> LanguageModel:
+        """The model without rows of padding that the other of its pair lacks, made once."""
+        if model.vocab_size == rows:
+            return model
+        if (id(model), rows) not in self._narrow:
+            self._narrow[id(model), rows] = model.narrowed(rows)
+        return self._narrow[id(model), rows]
 
     def keep_only(self, cells: Sequence[Cell]) -> None:
         """Free the memory of models that these cells' pairs do not have."""
@@ -97,6 +111,8 @@ class ModelPool:
         wanted = {_key(cell, role) for cell in cells for role in {*cell.pair.causal_roles, *cell.roles}}
         for key in set(self._language_models) - wanted:
             del self._language_models[key]
+        held = {id(model) for model in self._language_models.values()}
+        self._narrow = {key: model for key, model in self._narrow.items() if key[0] in held}
         for key in set(self._heads) - wanted:
             del self._heads[key]
 

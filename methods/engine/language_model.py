@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -65,6 +65,7 @@ class LanguageModel:
     prefills     the prompts that it has read, which it does not read again; None: it reads every prompt.
     products     the kernels that were chosen for its weights; None: the plain product serves.
     findings     what the engine was found to do right with it (`methods/engine/probe.py`); None: nobody looked.
+    rows         tokens of its vocabulary: the first rows of its embedding and LM head, the others pad; None: all.
     """
 
     source: str
@@ -78,6 +79,7 @@ class LanguageModel:
     prefills: Prefills | None = None
     products: Products | None = None
     findings: Findings | None = None
+    rows: int | None = None
     full_vocabulary: ClassVar[bool] = True
     """Its distribution covers every token, unlike that of a head with a reduced draft vocabulary."""
 
@@ -110,7 +112,11 @@ class LanguageModel:
 
     @cached_property
     def vocab_size(self) -> int:
-        return int(self.model.get_input_embeddings().weight.shape[0])
+        return int(self.model.get_input_embeddings().weight.shape[0]) if self.rows is None else self.rows
+
+    def narrowed(self, rows: int) -> LanguageModel:
+        """This model with the first `rows` tokens of its vocabulary alone: it draws no other. It shares all weights."""
+        return replace(self, rows=rows, prefills=None if self.prefills is None else Prefills())
 
     @cached_property
     def max_positions(self) -> int:
@@ -217,7 +223,7 @@ class LanguageModel:
     def embedding(self) -> Tensor:
         """[V, H] input embeddings."""
         weight: Tensor = self.model.get_input_embeddings().weight
-        return weight.detach()
+        return weight.detach()[:self.rows]
 
     def head(self, hidden: Tensor) -> Tensor:
         """Final-norm hidden states [..., H] -> logits [..., V] float32, as the model's own forward makes them."""
@@ -231,14 +237,14 @@ class LanguageModel:
             logits = logits / divisor
         if (cap := getattr(config, "final_logit_softcapping", None)) is not None:  # Gemma
             logits = torch.tanh(logits / cap) * cap
-        return logits.float()
+        return logits[..., :self.rows].float()
 
     @cached_property
     def head_weight(self) -> Tensor:
         """[V, H] weight of the LM head."""
         output = self.model.get_output_embeddings()
         weight: Tensor = output.weight.detach() if self.team is None else output.whole()
-        return weight
+        return weight[:self.rows]
 
     def agree(self, value: Agreed) -> Agreed:
         """A value with integers that no rank decides by itself: those of rank 0, where the model is divided."""
@@ -262,7 +268,7 @@ class LanguageModel:
         body._modules = {**body._modules, "layers": type(body.layers)(body.layers[:count])}
         model._modules = {**model._modules, model.base_model_prefix: body}
         return LanguageModel(self.source, model, self.tokenizer, self.fingerprint, self.decoder, self.graphs,
-                             team=self.team, products=self.products)
+                             team=self.team, products=self.products, rows=self.rows)
 
     @property
     def can_remember(self) -> bool:
@@ -327,12 +333,13 @@ class LanguageModel:
         if self.lean is not None:
             mask = None if layout.causal else layout.mask(cache.dtype)
             with attention.laid_out(layout):
-                return Output(*self.lean(tokens, cache, layout.positions, mask, keep=keep, hidden=hidden,
-                                         features=features))
+                logits, final, joined = self.lean(tokens, cache, layout.positions, mask, keep=keep, hidden=hidden,
+                                                  features=features)
+            return Output(logits[..., :self.rows], final, joined)
         positions = layout.positions.clamp(max=self.max_positions - 1)  # of a draft beyond the end of an answer
         with attention.laid_out(layout):
             out = self.model(input_ids=tokens, position_ids=positions, past_key_values=cache, use_cache=True,
                              logits_to_keep=keep, output_hidden_states=hidden or bool(features))
         states = out.hidden_states
-        return Output(out.logits.float(), states[-1] if hidden else None,
+        return Output(out.logits[..., :self.rows].float(), states[-1] if hidden else None,
                       torch.cat([states[i] for i in features], -1) if features else None)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tokenizers import Tokenizer
 
 from methods.engine import gguf
 from methods.engine.source import ModelError, Source, read_json
@@ -34,6 +38,28 @@ def check_same_vocabulary(target: Any, draft: Any) -> None:
         raise ModelError(f"{draft.source}: its vocabulary is not that of {target.source}: {len(other)} of {len(both)} "
                          f"ids name other tokens, the first of them {first}: {theirs[first]!r} in place of "
                          f"{ours[first]!r}; give a draft with the target's tokenizer")
+
+
+def shared_rows(target: Any, draft: Any) -> int | None:
+    """The size of the vocabulary that two language models of different sizes share, where one's embedding has padding
+    rows alone beyond it; None where they have the same size, or differ in more."""
+    sizes = target.vocab_size, draft.vocab_size
+    tokenizers = [model.tokenizer for model in (target, draft) if hasattr(model.tokenizer, "get_vocab")]
+    if sizes[0] == sizes[1] or len(tokenizers) < 2:
+        return None
+    largest = max(max(tokenizer.get_vocab().values()) for tokenizer in tokenizers)
+    return min(sizes) if largest < min(sizes) else None
+
+
+def may_share_rows(sources: Sequence[str], rows: int) -> bool:
+    """Whether each of these checkpoints lies on this machine with a tokenizer without a token beyond `rows`."""
+    files = [Source.of(source).folder / "tokenizer.json" for source in sources]
+    return all(file.is_file() and _largest_id(file, file.stat().st_mtime_ns) < rows for file in files)
+
+
+@cache
+def _largest_id(file: Path, changed: int) -> int:
+    return max(Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True).values())
 
 
 def _tokens(tokenizer: Any) -> dict[int, str]:
