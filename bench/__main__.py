@@ -43,7 +43,10 @@ def run_points(command: Command) -> int:
     session, labels = Session(settings), command.labels
     if settings.dry_run:
         from bench.dry_run.plan import show_plan
+        from results.store.files import check_creatable
 
+        if command.sweep is not None:
+            check_creatable(settings.output.dir / "sweep", "output.dir")
         show_plan(cells, labels, session)
         return 0
     if settings.replay is not None:

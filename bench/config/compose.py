@@ -255,7 +255,11 @@ class Composer:
             except RecursionError:
                 raise ConfigError(f"{line[:60]}…: nested too deeply; give fewer levels") from None
             except CONFIG_ERRORS as error:
-                raise ConfigError(f"{line}: not of the form KEY=VALUE ({format_hydra_error(error)})") from error
+                reason = str(format_hydra_error(error))
+                key, _, value = line.partition("=")
+                if "=" in value and value[:1] not in "'\"[{":  # a path, say, that two pairs of quotation marks keep
+                    reason = f"a value with `=` is quoted: give {key}='\"{value}\"'"
+                raise ConfigError(f"{line}: not of the form KEY=VALUE ({reason})") from error
             if parsed.is_sweep_override():
                 check_values(parsed)
             elif self._loader.repository.group_exists(parsed.key_or_group):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,10 @@ BASIC = "hydra._internal.core_plugins.basic_"
 """Prefix of the target of Hydra's own sweeper."""
 
 
+_OPTION = re.compile(r"--[A-Za-z_][\w./@]*=")
+"""`--rule.theta=0.9`, as an agent of W&B's sweeps gives an override."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommandLine:
     """A command line as Hydra reads it.
@@ -57,6 +62,9 @@ class CommandLine:
             raise ConfigError(f"{message}; see --help")
 
         parser.error = refuse  # type: ignore[method-assign]  # in place of printing the usage and exiting
+        own = [name for action in parser._actions for name in action.option_strings]
+        argv = [word[2:] if _OPTION.match(word) and not any(name.startswith(word.partition("=")[0]) for name in own)
+                else word for word in argv]
         flags = parser.parse_intermixed_args(list(argv))
         for flag, value in (("--config-name", flags.config_name), ("--config-path", flags.config_path)):
             if value is not None:

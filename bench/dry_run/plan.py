@@ -20,6 +20,7 @@ from bench.dry_run.totals import minutes, rounded, show_downloads, show_totals
 from methods.engine.fingerprints import unhashed
 from methods.engine.generation_config import check_generation_config
 from methods.engine.source import ModelError, Source
+from results.store.files import check_creatable
 from results.store.reasons import one_line
 
 if TYPE_CHECKING:
@@ -55,9 +56,11 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
     points = zip(cells, labels, taus or [None] * len(cells), strict=True)
     once = {cell.model_dump_json(): (cell, label, tau) for cell, label, tau in points}
     entries = [replace(dry_run_entry(cell), cost=cost(cell, tau)) for cell, _, tau in once.values()]
+    states = [None if found.name is None else session.state(found.cell, traced) for found in entries]
+    if not all(state is not None and state.is_complete for state in states):
+        check_creatable(session.store.root, "store.dir")
     if len(entries) == 1:
         _show_point(entries[0], session)
-    states = [None if found.name is None else session.state(found.cell, traced) for found in entries]
     if len(entries) > 1:
         show_totals(entries, states, session.print, session.settings.launch.options.parallel or 1)
     if len(entries) <= MOST_SHOWN or session.settings.verbose:

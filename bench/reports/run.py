@@ -25,7 +25,7 @@ from bench.run.session import Session
 from results.reports.kinds import parse_report, report_keys
 from results.reports.spec import TableSpec
 from results.reports.workload import Workload
-from results.store.files import check_writable
+from results.store.files import check_creatable, check_writable
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -118,6 +118,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     check_selection([] if request.asks(ALL, EVERY) else [plans[name] for name in requested])
     steps = [step for name in requested for step in plans[name].steps.values()]
     if session.settings.dry_run:
+        check_creatable(folder, "output.dir")
         show_steps(steps, session)
         if any(plans[name].cells for name in requested) or not lacking(requested, plans, session):
             show_cells([plans[name] for name in runnable(requested, plans, request, session)], session)

@@ -98,9 +98,18 @@ def is_current(folder: RequestedCell, is_traced: bool) -> bool:
             return False
         if None in (folder.config(), folder.baseline.config()):  # removed: invisible to whoever lists the store
             return False
+        if folder.baseline.summary() is None:  # a kill came before it was written
+            return False
         if not {record.id for record in folder.samples()} <= {record.id for record in folder.baseline.samples()}:
             return False
         return not is_traced or {sample.id for sample in folder.good_samples()} <= TraceFolder(folder).covered()
+    except StoreError:  # the pass that reads the file records why
+        return False
+
+
+def _is_summarised(cell: Cell, store: Store) -> bool:
+    try:
+        return requested_cell(cell, store).stored_summary() is not None
     except StoreError:  # the pass that reads the file records why
         return False
 
@@ -115,7 +124,8 @@ class Completion:
         """Complete the cells that no other process holds; the others are returned."""
         with ExitStack() as locks:
             mine, refused = claim_rotations(self._cells, self._store, locks)
-            baselines = [baseline for baseline in self._baselines(mine) if self._lacks(baseline)]
+            baselines = [baseline for baseline in self._baselines(mine)
+                         if self._lacks(baseline) or not _is_summarised(baseline, self._store)]
             claims, written = claim([*baselines, *mine], self._store, locks)
             names, refused = {cell.name for cell in mine}, refused | written
             self._engine.prepare([one.cell for one in claims.values()])

@@ -38,6 +38,17 @@ def check_writable(folder: Path, key: str) -> None:
         raise StoreError(f"{folder}: cannot be written: {reason}; give another {key}") from error
 
 
+def check_creatable(folder: Path, key: str) -> None:
+    """As `check_writable`, for what may be run later: the folder is not made, so its nearest parent is written. Raises
+    StoreError."""
+    nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        raise StoreError(f"{folder}: cannot be written: {nearest} is not a folder; give another {key}")
+    if any(len(os.fsencode(name)) > os.pathconf(nearest, "PC_NAME_MAX") for name in folder.parts):
+        raise StoreError(f"{folder}: cannot be written: a name in it is too long; give another {key}")
+    check_writable(nearest, key)
+
+
 def check_writable_file(path: Path, key: str) -> None:
     """As `check_writable` for a file, given as `key`."""
     if path.is_dir():

@@ -24,12 +24,14 @@ class About:
     kind    what it holds
     group   the report that asked for it; None for a command
     config  plain data
+    folder  where a client may keep files; None: where it likes
     """
 
     id: str
     kind: Literal["cell", "report"]
     group: str | None
     config: Mapping[str, Any]
+    folder: Path | None = None
 
 
 @dataclass(frozen=True)

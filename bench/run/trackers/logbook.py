@@ -39,6 +39,7 @@ class Logbook:
 
     def __init__(self, settings: Settings) -> None:
         self._name, self._store = settings.tracker.name, settings.store.dir
+        self._folder = settings.output.dir.absolute()
         self._options = cast("ProjectTracker", settings.tracker.options)
         self._groups: dict[str, str] = {}
         self._open: dict[str, OpenRun] = {}
@@ -83,11 +84,12 @@ class Logbook:
         """The tables (.csv) and figures (.png) of a report or sweep; `group`: that of its cells, if not `name`."""
         kinds = {suffix: {file.stem: file for file in files if file.suffix == suffix} for suffix in (".csv", ".png")}
         tables = {f"{stem}_numbers" if stem in kinds[".png"] else stem: file for stem, file in kinds[".csv"].items()}
-        about = About(f"report-{name}", "report", group or name, {"name": name, "title": title, "command": command})
+        about = About(f"report-{name}", "report", group or name, {"name": name, "title": title, "command": command},
+                      self._folder)
         self._log(about.id, lambda: about, lambda: Results(tables=tables, images=kinds[".png"]))
 
     def _about(self, folder: CellFolder) -> About:
-        return About(folder.key, "cell", self._groups.get(folder.key), folder.config() or {})
+        return About(folder.key, "cell", self._groups.get(folder.key), folder.config() or {}, self._folder)
 
     def _run(self, about: About) -> OpenRun:
         """The open run of this id, or a new one."""

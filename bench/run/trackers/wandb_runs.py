@@ -23,6 +23,8 @@ class WandbRun(OpenRun):
     def __init__(self, about: About, options: Wandb) -> None:
         import wandb
 
+        if about.folder is not None:
+            about.folder.mkdir(parents=True, exist_ok=True)  # else the client writes into another one
         services = ("file_stream", "file_transfer", "graphql")
         patience: dict[str, Any] = {f"x_{service}_retry_max": RETRIES for service in services}
         patience |= {f"x_{service}_retry_wait_max_seconds": LONGEST_WAIT_S for service in services}
@@ -36,7 +38,7 @@ class WandbRun(OpenRun):
         self._wandb, self._run = wandb, wandb.init(
             project=options.project, entity=options.entity, id=about.id, name=about.id, group=about.group,
             job_type=about.kind, config=dict(about.config), resume="allow",
-            dir=os.environ.get("WANDB_DIR"), settings=settings)
+            dir=os.environ.get("WANDB_DIR") or about.folder, settings=settings)
         self._run.define_metric("live/prompts", hidden=True)
         self._run.define_metric("live/*", step_metric="live/prompts")
 
