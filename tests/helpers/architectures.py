@@ -125,12 +125,20 @@ def outcome(kind: str) -> tuple[str, float]:
     try:
         found = model.findings = probe.probe(model)
     except ModelError as error:
-        return "refused: " + re.sub(r"^\S+: |[\d.]+% off|\d+ tokens", "", str(error)), perf_counter() - began
+        if "own forward of it fails" in str(error):
+            raise
+        return f"refused: {_reason(str(error))}", perf_counter() - began
     wrong, _ = wrong_answers(model)
     if wrong:
         return f"WRONG: {wrong[0]}", found.seconds
     lacking = [name for name, why in (("trees", found.trees), ("hidden states", found.states)) if why]
     return f"right, but no {' and no '.join(lacking)}" if lacking else "right", found.seconds
+
+
+def _reason(line: str) -> str:
+    """A line of refusal without what differs from model to model."""
+    line = re.sub(r"^\S+: |; give engine=vllm.*| \([^()]*tokens read[^()]*\)|: [\d.]+% off", "", line)
+    return re.sub(r"(does not run on this engine's cache).*", r"\1", line)
 
 
 def table(kinds: list[str]) -> str:

@@ -1,0 +1,120 @@
+"""Random models of many architectures, with random keys in their config, are right or refused: never wrong."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from methods import registry
+from methods.decode import Crossing, Limits, Request, generate
+from methods.engine import probe
+from methods.engine.language_model import LanguageModel
+from methods.engine.source import ModelError
+from methods.method import build_method
+from methods.sampling import Sampling
+from tests.helpers.architectures import config_of, outcome, random_model, wrong_answers
+
+KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "granite", "olmo2",
+         "cohere", "cohere2", "stablelm", "starcoder2", "mixtral", "qwen3_moe", "gpt_oss", "llama4_text",
+         "deepseek_v3", "smollm3")
+LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 32, "factor": 4.0}
+KEYS: dict[str, tuple[Any, ...]] = {
+    "sliding_window": (4, 16, 100, None), "use_sliding_window": (True, False), "max_window_layers": (0, 2, 4),
+    "tie_word_embeddings": (True, False), "attention_bias": (True, False), "num_key_value_heads": (1, 2, 4),
+    "head_dim": (8, 16, 24), "final_logit_softcapping": (5.0, None), "attn_logit_softcapping": (3.0, None),
+    "logit_scale": (0.5, 2.0), "attention_multiplier": (0.3, 1.0), "attention_chunk_size": (5, 16),
+    "use_qk_norm": (True, False), "attention_dropout": (0.0, 0.1), "window_size": (6,),
+    "query_pre_attn_scalar": (16, 64),
+    "rope_parameters": ({"rope_type": "default", "rope_theta": 500.0},
+                        {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0},
+                        {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0},
+                        {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32},
+                        {**LONG, "short_factor": 1.0, "long_factor": 3.0})}
+
+
+def drawn(seed: int) -> Any:
+    """A configuration with random keys, of which the model may not read some. The same seed gives the same one."""
+    draw = random.Random(seed)
+    kind = draw.choice(KINDS)
+    given = {key: draw.choice(KEYS[key]) for key in draw.sample(sorted(KEYS), 5)}
+    if (rope := given.get("rope_parameters")) and rope["rope_type"] == "longrope":
+        half = (given.get("head_dim") or getattr(config_of(kind), "head_dim", None) or 8) // 2
+        given["rope_parameters"] = {**rope, **{f"{key}_factor": [rope[f"{key}_factor"] + i / half for i in range(half)]
+                                               for key in ("short", "long")}}
+    return config_of(kind, **given)
+
+
+def check(seed: int) -> str:
+    """What became of the model: unmade where transformers refuses the configuration."""
+    try:
+        model = random_model(drawn(seed))
+    except Exception:  # whatever a configuration refuses
+        return "unmade"
+    try:
+        model.findings = probe.probe(model)
+    except ModelError as error:
+        assert len(str(error).splitlines()) == 1
+        return "refused"
+    wrong, _ = wrong_answers(model)
+    assert not wrong, (model.model.config, wrong)
+    return "right"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_keys(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.slow
+def test_forty_models_with_random_keys() -> None:
+    results = []
+    for seed in range(1000):
+        results.append(check(seed))
+        if len(results) - results.count("unmade") == 40:
+            break
+    assert results.count("right") > 20
+
+
+@pytest.mark.parametrize(("kind", "words"), [
+    ("gpt_oss", "right"), ("deepseek_v3", "right"), ("llama4_text", "right"), ("falcon", "right"), ("gptj", "right"),
+    ("bloom", "right, but no trees"), ("gemma3n_text", "right, but no hidden states"),
+    ("recurrent_gemma", "refused: it keeps a recurrent state"), ("mamba", "refused: it keeps a recurrent state"),
+    ("bert", "refused: the engine's logits")])
+def test_architectures(kind: str, words: str) -> None:
+    assert outcome(kind)[0].startswith(words)
+
+
+@pytest.fixture(scope="module", params=["phi3", "llama", "qwen2"])
+def long_rope(request: pytest.FixtureRequest) -> LanguageModel:
+    size = {"head_dim": 8} if request.param == "llama" else {}
+    factors = {"short_factor": [1.0] * 4, "long_factor": [3.0, 2.0, 5.0, 4.0]}
+    return random_model(config_of(request.param, sliding_window=None, rope_parameters=LONG | factors,
+                                  original_max_position_embeddings=32, **size))
+
+
+def test_a_row_has_the_frequencies_of_its_prompt(long_rope: LanguageModel) -> None:
+    """Beside a long prompt, and where a draft reaches beyond the boundary that its answer does not cross."""
+    rows = [[7, 8, 9] * 8, [7, 8, 9] * 12]
+    with probe.unmodified(long_rope.model), torch.no_grad():
+        want = []
+        for row in rows:
+            read = list(row)
+            for _ in range(9):
+                logits = long_rope.model(torch.tensor([read]), use_cache=False).logits
+                read.append(int(logits[0, -1].argmax()))
+            want.append(read[len(row):])
+    for options in ({}, {"branching": [2, 2]}):
+        method = build_method(long_rope, long_rope, registry.drafter("model")(**options), registry.rule("greedy")(),
+                              Sampling(0.0), 2 if options else 5)
+        for group in ([0], [1], [0, 1]):
+            answers = generate(method, [Request(rows[i], "x") for i in group], Limits(9, frozenset()))
+            assert [answer.output_ids for answer in answers] == [want[i] for i in group]
+
+
+def test_an_answer_that_would_cross_the_boundary_is_refused(long_rope: LanguageModel) -> None:
+    method = build_method(long_rope, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
+    with pytest.raises(Crossing, match=r"24 tokens and 10 new ones cross 32 tokens.*max_new_tokens to 9 or less"):
+        generate(method, [Request([7, 8, 9] * 8, "x"), Request([7], "y")], Limits(10, frozenset()))
