@@ -49,7 +49,7 @@ measured: $(READY)  ## measure every report of results/measured/embedded_cpu (ho
 plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against its threshold
 	$(RUN) -m bench report=mars_fig4
 
-test: $(READY)  ## run every test but those of make test-all: about 15 minutes on two cores
+test: $(READY)  ## run every test but those of make test-all
 	$(PYTEST) -m "not ($(APART))"
 
 test-fast: $(READY)  ## run the quick tests alone: about six minutes on two cores
