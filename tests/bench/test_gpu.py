@@ -179,3 +179,7 @@ def test_the_profile_of_the_h100_is_a_cost() -> None:
     with composer() as hydra:
         priced = profile_of(hydra.point(["cost=h100_graphs"]).config)
     assert isinstance(priced, Profile) and "eagle3" in priced.sampled.drafts
+
+
+def test_the_folder_that_a_cpu_writes_by_default_is_free() -> None:
+    assert not (gpu.MEASURED / gpu.name_of(torch.device("cpu"))).exists() and controls.REFERENCE.is_file()

@@ -1,6 +1,6 @@
 """Part `controls`: the embedded pair's rules on 64 prompts, in float32 and bfloat16, beside the same on a CPU.
 
-The CPU's answers are those of results/measured/cpu/controls.json, which the same part wrote there."""
+The CPU's answers are those of results/measured/controls_cpu/controls.json, which the same part wrote there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METHODS = ("method=eagle3", "method=mars", "method=mars_sampling drafter=eagle3"
            "method=arc", "method=sps", "drafter=prompt_lookup rule=lossless", "method=medusa")
 COMMON = ("pair=tiny", "task=mini_chat", "decoding.temperature=1")
 PROMPTS, FEW = 64, 4
-REFERENCE = PROJECT / "results" / "measured" / "cpu" / "controls.json"
+REFERENCE = PROJECT / "results" / "measured" / "controls_cpu" / "controls.json"
 TITLE, ANSWERS = "rules on the embedded pair", "answers"
 
 
