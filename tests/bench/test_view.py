@@ -68,8 +68,8 @@ def test_a_store_whose_models_are_elsewhere(measured: Store, tmp_path: Path, pai
     """Somebody else's store: texts without tokens."""
     moved = tmp_path / "moved"
     shutil.copytree(measured.root, moved)
-    for file in moved.glob("*/cell.yaml"):
-        file.write_text(file.read_text().replace(str(pair_folder), "/nowhere"))
+    for folder in Store(moved).cells():
+        folder.write_config(json.loads(json.dumps(folder.config()).replace(str(pair_folder), "/nowhere")))
     assert view.main([f"store.dir={moved}", f"bundle={tmp_path / 'bundle'}"]) == 0
     page = (tmp_path / "bundle" / "index.html").read_text()
     [group] = data(page, "index")["groups"]

@@ -63,7 +63,7 @@ def test_trailing_user_messages_become_turns(read):
 def test_no_message_is_lost_or_moved(system, history, asked):
     said = [("system", system)] * (system is not None) + history + [("user", content) for content in asked]
     row = _Row(id="x", messages=[{"role": role, "content": content} for role, content in said])
-    prompt = row.as_prompt("refuse")
+    prompt = row.as_prompt("refuse", None)
     again = [("system", prompt.system)] * (prompt.system is not None)
     again += [*prompt.prefix, *(("user", turn) for turn in prompt.turns)]
     assert again == said
