@@ -183,3 +183,15 @@ def test_the_profile_of_the_h100_is_a_cost() -> None:
 
 def test_the_folder_that_a_cpu_writes_by_default_is_free() -> None:
     assert not (gpu.MEASURED / gpu.name_of(torch.device("cpu"))).exists() and controls.REFERENCE.is_file()
+
+
+@pytest.mark.parametrize("error, listed", [
+    (torch.OutOfMemoryError("none"), "skipped"), (ValueError("refused"), "skipped"),
+    (RuntimeError("a graph"), "failures"),
+])
+def test_what_ends_a_step(error: Exception, listed: str, tmp_path: Path) -> None:
+    """A model without memory is no failure of the program; a device that fails is one, and the exit status says so."""
+    result = Found(tmp_path / "exact.json")
+    with result.step(Machine(torch.device("cpu"), float("inf"), print), "a step"):
+        raise error
+    assert len(getattr(result, listed)) == 1 == len(result.failures) + len(result.skipped)

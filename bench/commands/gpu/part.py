@@ -84,8 +84,8 @@ class Found:
 
     @contextmanager
     def step(self, machine: Machine, what: str) -> Iterator[bool]:
-        """One piece of the part. Gives False where no time is left. No memory for it, or a model that refuses, costs
-        this piece alone and is listed."""
+        """One piece of the part. Gives False where no time is left. No memory for it, or a model that is refused
+        (ModelError, a ValueError), skips this piece alone; a device or library that fails in it is a failure."""
         if machine.left <= 0:
             self.skipped.append(f"{what}: no time was left")
             self.write()
@@ -96,8 +96,10 @@ class Found:
             yield True
         except torch.OutOfMemoryError as error:
             self.skipped.append(f"{what}: too little memory on {machine.device}: {one_line(error)}")
-        except (ValueError, RuntimeError, NotImplementedError) as error:  # ModelError among them
+        except ValueError as error:
             self.skipped.append(f"{what}: {one_line(error)}")
+        except RuntimeError as error:
+            self.failures.append(f"{what}: {one_line(error)}")
         finally:
             self.write()
             if machine.device.type == "cuda":
