@@ -19,8 +19,7 @@ import json
 import resource
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -34,7 +33,7 @@ from pydantic import PositiveInt
 
 from bench.commands.command import Options, run_command
 from bench.commands.open_cell import OpenCell
-from bench.run.timed_pass.profiling import Phases
+from bench.run.timed_pass.profiling import Bursts, Phases
 from methods.decode import Limits, Request, generate
 from methods.engine.clock import now
 from methods.engine.roofline import measured_bandwidth, measured_flops, step_bytes
@@ -137,22 +136,6 @@ def measure(method: Method, baseline: Method, context: int, new: int, repeats: i
               Line("cycle: verify", checked * 1e3, "ms", f"{checked / verify[1]:.2f} of verifying one node"),
               Line("cycle: decide, walk, commit", rest * 1e3, "ms", f"{share:.1%} of the cycle")]
     return lines
-
-
-class Bursts:
-    """A probe that notes when the first cycle begins and when each has committed its tokens."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.times: list[float] = []
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        if not self.times:
-            self.times.append(now(self.device))
-        yield
-        if phase == "commit":
-            self.times.append(now(self.device))
 
 
 def serving(arms: Mapping[str, Method], ids: list[int], limits: Limits) -> list[Line]:

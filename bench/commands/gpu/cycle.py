@@ -23,10 +23,9 @@ from bench.commands.gpu.exact import use_graphs
 from bench.commands.gpu.forward import random_head, random_model
 from bench.commands.gpu.part import Aim, Found, Machine, Row
 from bench.config.paths import PROJECT
-from bench.run.timed_pass.profiling import Phases
+from bench.run.timed_pass.profiling import Bursts, Phases
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.engine.clock import now
 from methods.method import Method, autoregressive, build_method
 from methods.rules.base import Rule
 from methods.rules.verification import State, Verification
@@ -224,36 +223,16 @@ def _rate(arm: Callable[[list[int]], tuple[int, float]], runs: int) -> Callable[
     return run
 
 
-class Committed:
-    """A probe that notes when each cycle has committed its tokens."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device, self.times = device, list[float]()
-        self.phase = ""
-
-    def __call__(self, phase: str) -> Committed:
-        self.phase = phase
-        return self
-
-    def __enter__(self) -> None:
-        if not self.times:
-            self.times.append(now(self.device))
-
-    def __exit__(self, *_: object) -> None:
-        if self.phase == "commit":
-            self.times.append(now(self.device))
-
-
 def _served(arm: Arm, method: Method, ids: list[int], rows: int) -> Row:
     """Tokens/s of a batch, time to the first token, and the 95th percentile of a token's time."""
     limits, device = Limits(16 if method.target.device.type == "cpu" else 64, frozenset()), method.target.device
     requests = [Request(ids, f"served/{row}") for row in range(rows)]
     generate(method, requests, Limits(4, frozenset()))
     answers = generate(method, requests, limits)
-    committed = Committed(device)
-    probed = generate(method, requests, limits, committed)
+    bursts = Bursts(device)
+    probed = generate(method, requests, limits, bursts)
     a_token = [(late - early) / max(1, tokens) for (early, late), tokens in
-               zip(pairwise(committed.times), probed[0].committed, strict=False)]
+               zip(pairwise(bursts.times), probed[0].committed, strict=False)]
     tokens, seconds = sum(sum(answer.committed) for answer in answers), sum(answer.decode_s for answer in answers)
     return {"arm": arm.name, "batch": rows, "tokens/s": tokens / seconds,
             "first token ms": 1e3 * rows * answers[0].prefill_s,

@@ -73,6 +73,22 @@ class Phases:
         return sum(sum(self.times[name]) for name in names) / self.cycles
 
 
+class Bursts:
+    """A probe that notes when the first cycle begins and when each has committed its tokens."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.times: list[float] = []
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        if not self.times:
+            self.times.append(now(self.device))
+        yield
+        if phase == "commit":
+            self.times.append(now(self.device))
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Where the time of a method's cycles goes, in seconds.
