@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.config.recorded import contradiction
-from results.store.claims import rotation_held
 from results.store.errors import Locked, StoreError
+from results.store.locks import rotation_held
 from results.store.reasons import format_exception
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from statistics import mean
 from typing import Literal
 
 from results.store.cells import Store
-from results.store.claims import Holder, holders
 from results.store.index import Entry
+from results.store.locks import Holder, holders
 
 State = Literal["complete", "baseline", "running", "failed", "open", "damaged"]
 STATES: tuple[State, ...] = ("complete", "baseline", "running", "failed", "open", "damaged")

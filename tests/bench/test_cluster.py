@@ -12,7 +12,7 @@ import pytest
 
 from bench.run.launch import ray
 from bench.run.launch import slurm as launcher
-from results.store.claims import Holder
+from results.store.locks import Holder
 from tests.attack.stores import Decoded, decoded, difference, doubled
 from tests.helpers import dying, slurm
 from tests.helpers.few_cells import few_cells, table

@@ -15,7 +15,7 @@ from bench.run.lab import Lab
 from bench.run.launch import local
 from bench.run.launch.work import Work, complete, next_for, works_of
 from results.store.cells import Store
-from results.store.claims import rotation_held
+from results.store.locks import rotation_held
 from tests.attack.stores import decoded, difference, doubled
 from tests.helpers import dying
 

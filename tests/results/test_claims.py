@@ -9,19 +9,20 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from results.store import locks
 from results.store.cells import Store
-from results.store.claims import holders, rotation_held
 from results.store.errors import Locked, StoreError
+from results.store.locks import holders, rotation_held
 
 PROJECT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys, time
 from pathlib import Path
-from results.store.claims import rotation_held
+from results.store.locks import rotation_held
 with rotation_held(Path(sys.argv[1]), "abc", ["a-cell", "b-cell"]):
     print("held", flush=True)
     time.sleep(600)
@@ -76,18 +77,19 @@ def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch, nu
 
 
 @pytest.mark.parametrize(("mount", "refused"), [
-    ("server:/data /data nfs4 rw,vers=4.2,local_lock=none 0 0", ""),
-    ("server:/data /data nfs rw,vers=3,local_lock=none 0 0", ""),
-    ("server:/data /data nfs rw,vers=3,nolock,local_lock=all 0 0", "nfs with local_lock=all, nolock"),
-    ("server:/data /data nfs4 rw,local_lock=flock 0 0", "nfs4 with local_lock=flock"),
-    ("10.0.0.1@tcp:/scratch /data lustre rw,flock 0 0", ""),
-    ("10.0.0.1@tcp:/scratch /data lustre rw,localflock 0 0", "lustre with localflock"),
-    ("server:/data /data/other nfs rw,nolock 0 0", ""),
-    ("server:/data /da nfs rw,nolock 0 0", ""),
+    ("/data nfs4 rw,vers=4.2,local_lock=none", ""),
+    ("/data nfs rw,vers=3,local_lock=none", ""),
+    ("/data nfs rw,vers=3,nolock,local_lock=all", "nfs with local_lock=all, nolock"),
+    ("/data nfs4 rw,local_lock=flock", "nfs4 with local_lock=flock"),
+    ("/data lustre rw,flock", ""),
+    ("/data lustre rw,localflock", "lustre with localflock"),
+    ("/data/other nfs rw,nolock", ""),
+    ("/da nfs rw,nolock", ""),
 ])
-def test_mounts_whose_locks_other_hosts_do_not_see(tmp_path: Path, monkeypatch, mount: str, refused: str) -> None:
-    (tmp_path / "mounts").write_text(f"/dev/vda / ext4 rw 0 0\n{mount}\ntmpfs /tmp tmpfs rw 0 0\n")
-    monkeypatch.setattr(locks, "MOUNTS", tmp_path / "mounts")
+def test_mounts_whose_locks_other_hosts_do_not_see(monkeypatch, mount: str, refused: str) -> None:
+    mounts = [SimpleNamespace(mountpoint=point, fstype=kind, opts=options)
+              for point, kind, options in map(str.split, ("/ ext4 rw", mount, "/tmp tmpfs rw"))]
+    monkeypatch.setattr(locks.psutil, "disk_partitions", lambda all: mounts)
     if not refused:
         locks.check_across_hosts(Path("/data/store"))
         return
