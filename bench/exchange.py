@@ -1,11 +1,11 @@
-"""`python -m bench.exchange to=FORMAT|from=FORMAT`: files that other programs read and write (conf/exchange.yaml)."""
+"""`python -m bench.exchange to=FORMAT|from=spec_bench`: files of other programs (conf/exchange.yaml)."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import chain
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,17 +15,19 @@ from rich.text import Text
 
 from bench.commands.command import StoreOptions, run_yaml_command
 from bench.run.console import console
-from results.exchange.imported import bring_in, imported_folders
+from results.exchange.imported import bring_in
 from results.exchange.measured import measured_sources
-from results.exchange.registry import converter, names
 from results.store.cells import Store
 from results.store.files import check_writable
 from results.store.reasons import printable
 
 if TYPE_CHECKING:
-    from results.exchange.base import Prompts, Source
-    from results.exchange.imported import Count
-    from results.exchange.imported_cells import ImportedCell
+    from results.exchange.imported import Count, ImportedCell
+
+WRITTEN, READ = ("lm_eval", "parquet", "spec_bench"), ("spec_bench",)
+"""Formats; results/exchange/<name>.py has the code."""
+FORMER = ("aiperf", "lm_eval", "vllm")
+"""Formats of 0.2 that are not read any more, and but for lm_eval not written."""
 
 
 class Exchange(StoreOptions):
@@ -47,14 +49,30 @@ def run(config: Mapping[str, Any]) -> None:
     settings = Exchange.from_args(config)
     if (settings.to is None) == (settings.from_ is None):
         both = "" if settings.to is None else f"to={settings.to} from={settings.from_}: two directions; "
-        raise ValueError(f"{both}give to=FORMAT or from=FORMAT; formats: {', '.join(names())}")
-    name = str(settings.to or settings.from_)
-    if name not in names():
-        raise ValueError(f"{'to' if settings.to else 'from'}={name}: no such format; there are {', '.join(names())}")
+        raise ValueError(f"{both}give {offered('to', WRITTEN)} or {offered('from', READ)}")
     if settings.to is not None:
-        write(settings, name)
+        check_format("to", settings.to, WRITTEN)
+        write(settings, settings.to)
     else:
-        read(settings, name)
+        check_format("from", str(settings.from_), READ)
+        read(settings)
+
+
+def offered(direction: str, names: Sequence[str]) -> str:
+    return f"{direction}={'|'.join(names)}"
+
+
+def check_format(direction: str, name: str, names: Sequence[str]) -> None:
+    """Raises ValueError for a format that is not there."""
+    if name in names:
+        return
+    if name in FORMER:
+        reason = "removed; 0.2 was the last version that had it"
+    elif name == "parquet":
+        reason = "is only written; read it with datasets.load_dataset"
+    else:
+        reason = "no such format"
+    raise ValueError(f"{direction}={name}: {reason}; there is {offered(direction, names)}")
 
 
 def write(settings: Exchange, name: str) -> None:
@@ -62,8 +80,12 @@ def write(settings: Exchange, name: str) -> None:
     store = settings.opened()
     out = Path("outputs", "exchange", name) if settings.out is None else settings.out
     check_writable(out, "out")
-    chosen, files = converter(name), 0
-    for file in chosen.write(sources(settings, settings.prompts or chosen.prompts), out):
+    # speed.py needs the wall time of every question
+    prompts = settings.prompts or ("timed" if name == "spec_bench" else "all")
+    sources = (source for source in measured_sources(Store(settings.store.dir), prompts)
+               if fnmatchcase(source.name, settings.cells))
+    files = 0
+    for file in import_module(f"results.exchange.{name}").write(sources, out):
         left = f", {file.left_out} left out: they lack what the format requires" if file.left_out else ""
         print(printable(f"{file.path}: {file.answers}{left}"))
         files += 1
@@ -72,29 +94,22 @@ def write(settings: Exchange, name: str) -> None:
                          "python -m bench.status shows what the store holds")
 
 
-def sources(settings: Exchange, prompts: Prompts) -> Iterator[Source]:
-    """The cells to write: measured ones, then imported files."""
-    measured = measured_sources(Store(settings.store.dir), prompts)
-    imported = (folder.source() for folder in imported_folders(settings.store.dir))
-    return (source for source in chain(measured, imported) if fnmatchcase(source.name, settings.cells))
-
-
-def read(settings: Exchange, name: str) -> None:
-    """Read a file, and print its numbers."""
+def read(settings: Exchange) -> None:
+    """Read a file of Spec-Bench or EAGLE, and print its numbers."""
     if settings.file is None:
-        raise ValueError(f"from={name}: give the file to read, file=FILE")
+        raise ValueError("from=spec_bench: give the file to read, file=FILE")
     check_writable(settings.into, "into")
     count = None if settings.tokenizer is None else counter(settings.tokenizer)
-    about = bring_in(settings.into, name, converter(name), settings.file, settings.baseline, count)
-    print(printable(f"{about.file}: imported from {about.format}, not measured here"))
+    about = bring_in(settings.into, settings.file, settings.baseline, count)
+    print(printable(f"{about.file}: imported from spec_bench, not measured here"))
     terminal = console()
     terminal.print(table(about.cells))
     if any(cell.speed_script for cell in about.cells):
         print("What the benchmark's own script computes (docs/exchange.md):")
         terminal.print(script_table(about.cells))
-    for reason, times in about.failed.items():
-        print(printable(f"left out: {times} × {reason}"))
-    print(f"imported: {settings.into / about.key}")
+    if about.failed:
+        print(f"left out: {about.failed} × Spec-Bench wrote ERROR in place of a turn")
+    print(printable(f"imported: {about.path}"))
 
 
 def counter(source: str) -> Count:
@@ -111,8 +126,7 @@ def table(cells: Sequence[ImportedCell]) -> Table:
         numbers: dict[str, tuple[float | None, Sequence[float] | None, str]] = {
             "τ": (cell.tau, cell.tau_ci95, ".2f"), "tokens/s": (cell.tokens_per_s, cell.tokens_per_s_ci95, ".1f"),
             "baseline": (cell.baseline_tokens_per_s, cell.baseline_tokens_per_s_ci95, ".1f"),
-            "speedup": (cell.speedup, cell.speedup_ci95, ".2f"),
-            **{name: (value[0], value[1:3], ".3f") for name, value in cell.scores.items()}}
+            "speedup": (cell.speedup, cell.speedup_ci95, ".2f")}
         known = {name: text for name, number in numbers.items() if (text := _text(*number))}
         rows.append({"task": cell.task, "prompts": f"{cell.n:,}", **known})
     return drawn(rows)

@@ -1,222 +1,219 @@
-"""Files of other programs as imported cells, separate from measured ones.
+"""The numbers of a Spec-Bench or EAGLE file with their intervals: of the whole file, and of each of its tasks.
 
-    <root>/<key>/answers.jsonl   one line per answer of the file, in common terms
-                 imported.json   where it came from, and its numbers; written last
-
-The folder holds no cell.yaml: a list of a store's cells does not show it, and no run resumes it. Its key begins with
-`imported-`, which no measured cell's does."""
+They are written to <into>/imported-spec_bench-<hash>.json, which is no cell of a store: no run or report reads it.
+τ is pooled over the prompts as everywhere in Leeway: tokens committed in cycles ÷ cycles. Speeds are pooled tokens ÷
+wall time as the file has it, prefill included; a speedup covers the prompts that both files timed."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
 
-from pydantic import TypeAdapter, ValidationError
+import numpy as np
+from numpy.typing import NDArray
 
-from results.exchange.base import Converter, Exchanged, ExchangeError, Failed, Source
-from results.exchange.imported_cells import OVERALL, ImportedCell, Prompts, add_answer, imported_cell
-from results.exchange.lines import raw_lines
-from results.exchange.plausible import check
-from results.store.errors import StoreError, first_fault
-from results.store.files import remove, replace_text, replacing
-from results.store.json_text import from_json, json_text
-from results.store.reasons import one_line
-from results.store.sample import STRICT
-from results.store.seals import sealed, sealed_line, unsealed, unsealed_line
+from results.exchange.base import Exchanged, ExchangeError
+from results.exchange.spec_bench import read, speed_script, task
+from results.metrics.delta import clocked_interval
+from results.metrics.intervals import Interval, ratio_interval
+from results.store.files import replace_text
+from results.store.json_text import json_text
 
-PREFIX = "imported-"
-ABOUT, ANSWERS = "imported.json", "answers.jsonl"
+OVERALL = "overall"
+MOST_RESAMPLED = 2000
+"""More prompts are divided at random into this many groups, which are resampled instead: memory stays bounded, and the
+interval of a ratio of sums stays the same up to the resampling."""
+Floats = NDArray[np.float64]
+Count = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedCell:
+    """Numbers of one task of an imported file; None if the file lacks the data. `X_ci95`: the 95% interval of X,
+    resampled over prompts.
+
+    task                   the task's name; `OVERALL` for the whole file
+    n                      prompts with an answer
+    cycles                 draft–verify cycles
+    tau                    tokens committed in cycles ÷ cycles
+    tokens_per_s           new tokens ÷ wall time
+    baseline_tokens_per_s  the same of the baseline file, as it counts its tokens
+    paired                 prompts that both files timed
+    speedup                ratio of both on these prompts
+    speed_script           what Spec-Bench's speed script computes, by name
+    """
+
+    task: str
+    n: int
+    cycles: int
+    tau: float | None
+    tau_ci95: Interval | None
+    tokens_per_s: float | None
+    tokens_per_s_ci95: Interval | None
+    baseline_tokens_per_s: float | None
+    baseline_tokens_per_s_ci95: Interval | None
+    paired: int
+    speedup: float | None
+    speedup_ci95: Interval | None
+    speed_script: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What imported.json holds.
+    """A file that was read.
 
-    key       the folder's name
-    format    name of the converter
-    file      the file that was read
-    sha256    of its bytes
+    path      where its numbers were written
+    file      the file; `baseline`: the baseline's
+    sha256    of the file's bytes
     at        when it was read, ISO 8601 in UTC
-    answers   answers in it
-    failed    reason -> records without an answer to measure
-    baseline  the imported baseline file's key; None without one
-    cells     its numbers: of the whole file, then of each task
+    failed    answers that Spec-Bench could not compute
+    cells     its numbers: of the whole file, then of each task if it has several
     """
 
-    __pydantic_config__: ClassVar[Any] = STRICT
-    key: str
-    format: str
-    file: str
+    path: Path
+    file: Path
+    baseline: Path | None
     sha256: str
     at: str
-    answers: int
-    failed: dict[str, int]
-    baseline: str | None
+    failed: int
     cells: list[ImportedCell]
 
 
-_ANSWER, _ABOUT = TypeAdapter(Exchanged), TypeAdapter(Imported)
-Count = Callable[[str], int]
+@dataclass(slots=True)
+class Prompt:
+    """The counts and times of one prompt, summed over its choices."""
+
+    committed: int = 0
+    cycles: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    clocked: bool = True
+    counted: bool = True
+
+    def add(self, answer: Exchanged) -> None:
+        """Add one answer to the prompt. Without `committed`, τ is new tokens ÷ cycles."""
+        tokens = sum(answer.tokens or [])
+        if answer.committed is not None:
+            self.committed, self.cycles = self.committed + sum(answer.committed), self.cycles + len(answer.committed)
+        elif answer.steps and sum(answer.steps):
+            self.committed, self.cycles = self.committed + tokens, self.cycles + sum(answer.steps)
+        else:
+            self.counted = False
+        self.clocked &= bool(answer.seconds)
+        self.tokens += tokens
+        self.seconds += sum(answer.seconds or [])
+
+    @property
+    def timed(self) -> bool:
+        """Whether every answer has a wall time."""
+        return self.clocked and self.seconds > 0
 
 
-class ImportedFolder:
-    """The folder of one imported file, which may not exist yet."""
+@dataclass(slots=True)
+class _Reading:
+    """A file that was read: (category, id) -> prompt, and the answers that failed."""
 
-    def __init__(self, root: Path, key: str) -> None:
-        self.path = root / key
-        self.key = key
+    file: Path
+    prompts: dict[tuple[str | None, str], Prompt] = field(default_factory=dict)
+    failed: int = 0
 
-    def about(self) -> Imported:
-        """Raises StoreError for a folder that holds no imported file."""
-        path = self.path / ABOUT
-        try:
-            return _ABOUT.validate_json(json_text(unsealed(from_json(path.read_bytes()))))
-        except (OSError, ValueError) as error:
-            fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
-            raise StoreError(f"{path} is not an imported file ({fault}): import the file again") from error
-
-    def answers(self) -> Iterator[Exchanged]:
-        """Its answers, one after another. Raises StoreError for a changed line."""
-        for place, line in raw_lines(self.path / ANSWERS):
-            try:
-                yield _ANSWER.validate_json(unsealed_line(self.key, line))
-            except ValueError as error:
-                fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
-                raise StoreError(f"{place} is not an answer ({fault}): import the file again") from error
-
-    def discard(self) -> None:
-        """Remove what an interrupted import left; a complete earlier import stays."""
-        if not (self.path / ABOUT).exists():
-            remove(self.path / ANSWERS)
-            with suppress(OSError):  # it holds other files
-                self.path.rmdir()
-
-    def source(self) -> Source:
-        """The cell to be written to another file."""
-        about = self.about()
-        nothing = {"imported_from": about.file, "format": about.format, "sha256": about.sha256}
-        return Source(self.key, about.format, Path(about.file).stem, None, nothing, self.answers, _none)
+    def __post_init__(self) -> None:
+        for answer in read(self.file):
+            if answer is None:
+                self.failed += 1
+            else:
+                self.prompts.setdefault((answer.category, answer.id), Prompt()).add(answer)
+        if not self.prompts:
+            reason = f"{self.failed} × ERROR in place of a turn" if self.failed else "it is empty"
+            raise ExchangeError(f"{self.file}: no answer to measure: {reason}")
 
 
-def _none() -> Iterator[Exchanged]:
-    """An imported file has no baseline of this kind: its baseline is another file."""
-    return iter(())
-
-
-def imported_folders(root: Path) -> list[ImportedFolder]:
-    """Every imported file under a folder, sorted by key."""
-    return [ImportedFolder(root, path.parent.name) for path in sorted(root.glob(f"{PREFIX}*/{ABOUT}"))]
-
-
-def bring_in(root: Path, name: str, converter: Converter, file: Path, baseline: Path | None = None,
-             count: Count | None = None) -> Imported:
-    """Read a file of format `name` into `root`; a second import replaces the first. `baseline`: a file of the
-    same format with the baseline's answers to the same prompts, whose own import, if there is one, stays as it is;
-    `count`: tokens of a text, for the restated arithmetic of the format's own speed script. Raises ExchangeError for a
-    wrong file, of which nothing is kept; StoreError if the folder cannot be written."""
-    begun: list[ImportedFolder] = []
-    try:
-        base = None if baseline is None else _read_in(root, name, converter, baseline, begun)
-        own = _read_in(root, name, converter, file, begun)
-        if base is not None and not (base.folder.path / ABOUT).exists():
-            _finish(base, None, name, converter, count)
-        return _finish(own, base, name, converter, count)
-    except BaseException:
-        for folder in begun:
-            folder.discard()
-        raise
-
-
-def _finish(own: _Reading, base: _Reading | None, name: str, converter: Converter, count: Count | None) -> Imported:
-    """Write the numbers of a file that was read: it is imported then."""
+def bring_in(into: Path, file: Path, baseline: Path | None = None, count: Count | None = None) -> Imported:
+    """Read a file and write its numbers into the folder `into`; a second import replaces the first. `baseline`: a file
+    with the baseline's answers to the same prompts; `count`: tokens of a text, for the restated arithmetic of the speed
+    script. Raises ExchangeError for a wrong file, of which nothing is kept; StoreError if it cannot be written."""
+    base = None if baseline is None else _Reading(baseline)
+    own = _Reading(file)
+    with open(file, "rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    path = into / f"imported-spec_bench-{sha256[:12]}.json"
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    about = Imported(own.folder.key, name, str(own.file), own.sha256, at, own.answers, dict(own.failed),
-                     None if base is None else base.folder.key, _cells(own, base, converter, count))
-    replace_text(own.folder.path / ABOUT, json_text(sealed(asdict(about)), indent=1) + "\n")
+    about = Imported(path, file, baseline, sha256, at, own.failed, _cells(own, base, count))
+    plain = {"at": at, "file": str(file), "sha256": sha256, "baseline": None if baseline is None else str(baseline),
+             "failed": own.failed, "cells": [asdict(cell) for cell in about.cells]}
+    replace_text(path, json_text(plain, indent=1) + "\n")
     return about
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """A file that was read: its folder, its digest, and the counts and times of its prompts."""
-
-    file: Path
-    folder: ImportedFolder
-    sha256: str
-    answers: int
-    failed: Counter[str]
-    prompts: Prompts
-
-
-def _read_in(root: Path, name: str, converter: Converter, file: Path, begun: list[ImportedFolder]) -> _Reading:
-    """Write the answers of a file, line by line; its folder joins `begun`."""
-    sha256 = _sha256(file)
-    folder = ImportedFolder(root, f"{PREFIX}{name}-{sha256[:12]}")
-    begun.append(folder)
-    prompts, failed, answers = Prompts(), Counter[str](), 0
-    with replacing(folder.path / ANSWERS) as temporary, open(temporary, "wb") as lines:
-        for record in converter.read(file):
-            if isinstance(record, Failed):
-                failed[record.reason] += 1
-                continue
-            try:
-                check(record)
-            except ValueError as error:
-                raise ExchangeError(f"{file}: {record.id}: {error}") from error
-            add_answer(prompts, record)
-            lines.write(_line(folder.key, file, record))
-            answers += 1
-        if not answers:
-            reasons = "; ".join(f"{count} × {reason}" for reason, count in failed.items()) or "it is empty"
-            raise ExchangeError(f"{file}: no answer to measure: {reasons}")
-    return _Reading(file, folder, sha256, answers, failed, prompts)
-
-
-def _line(key: str, file: Path, answer: Exchanged) -> bytes:
-    empty = Exchanged("")
-    plain = {name: value for name, value in asdict(answer).items() if value != getattr(empty, name)}
-    try:
-        return sealed_line(key, {"id": answer.id, **plain})
-    except ValueError as error:
-        raise ExchangeError(f"{file}: {answer.id}: cannot be written as JSON ({one_line(error)})") from error
-
-
-def _cells(own: _Reading, base: _Reading | None, converter: Converter,
-           count: Count | None) -> list[ImportedCell]:
-    """One cell for the file, and one per task if it has several. A format whose tasks share prompts has only cells of
-    tasks."""
+def _cells(own: _Reading, base: _Reading | None, count: Count | None) -> list[ImportedCell]:
     tasks: dict[str | None, list[tuple[str | None, str]]] = {}
     for category, prompt in own.prompts:
-        tasks.setdefault(converter.task(category), []).append((category, prompt))
-    chosen = {OVERALL: list(own.prompts)} if converter.divides else {}
-    if len(tasks) > 1 or not converter.divides:
-        chosen |= {str(task): keys for task, keys in tasks.items() if task is not None}
+        tasks.setdefault(task(category), []).append((category, prompt))
+    chosen = {OVERALL: list(own.prompts)}
+    if len(tasks) > 1:
+        chosen |= {str(name): keys for name, keys in tasks.items() if name is not None}
     cells = []
-    for task, keys in chosen.items():
+    for name, keys in chosen.items():
         beside = [None if base is None else base.prompts.get(key) for key in keys]
-        script = {} if base is None or count is None else _script(own, base, converter, count, task)
-        cells.append(imported_cell(task, [own.prompts[key] for key in keys], beside,
-                                   own.failed.total() if task == OVERALL else 0, script))
+        script = {}
+        if base is not None and count is not None:
+            script = speed_script(_of_task(own.file, name), _of_task(base.file, name), count)
+        cells.append(imported_cell(name, [own.prompts[key] for key in keys], beside, script))
     return cells
 
 
-def _script(own: _Reading, base: _Reading, converter: Converter, count: Count, task: str) -> dict[str, float]:
-    """What the format's own script gives for a task of two files."""
-    own_answers, base_answers = (
-        (answer for answer in one.folder.answers() if task in (OVERALL, converter.task(answer.category)))
-        for one in (own, base))
-    return converter.script(own_answers, base_answers, count)
+def _of_task(file: Path, name: str) -> Iterator[Exchanged]:
+    """The answers of a task, read once more."""
+    return (answer for answer in read(file) if answer is not None and name in (OVERALL, task(answer.category)))
 
 
-def _sha256(file: Path) -> str:
-    try:
-        with open(file, "rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
-    except OSError as error:
-        raise ExchangeError(f"{file}: cannot be read: {error.strerror or error}") from error
+def imported_cell(name: str, prompts: Sequence[Prompt], baseline: Sequence[Prompt | None],
+                  script: dict[str, float]) -> ImportedCell:
+    """The numbers of some prompts of a file; `baseline`: the same prompts in the baseline file, None for a missing
+    one."""
+    counted = [prompt for prompt in prompts if prompt.counted and prompt.cycles]
+    timed = [prompt for prompt in prompts if prompt.timed]
+    pairs = [(own, base) for own, base in zip(prompts, baseline, strict=True)
+             if base is not None and own.timed and base.timed]
+    committed, cycles = [prompt.committed for prompt in counted], [prompt.cycles for prompt in counted]
+    tokens, seconds = [prompt.tokens for prompt in timed], [prompt.seconds for prompt in timed]
+    own_tokens, own_s = [own.tokens for own, _ in pairs], [own.seconds for own, _ in pairs]
+    base_tokens, base_s = [base.tokens for _, base in pairs], [base.seconds for _, base in pairs]
+    own_rate, base_rate = _pooled(own_tokens, own_s), _pooled(base_tokens, base_s)
+    return ImportedCell(
+        task=name, n=len(prompts), cycles=sum(cycles),
+        tau=_pooled(committed, cycles),
+        tau_ci95=_ratio_interval(committed, cycles) if counted else None,
+        tokens_per_s=_pooled(tokens, seconds), tokens_per_s_ci95=_clocked_interval(tokens, seconds),
+        baseline_tokens_per_s=base_rate, baseline_tokens_per_s_ci95=_clocked_interval(base_tokens, base_s),
+        paired=len(pairs), speedup=own_rate / base_rate if own_rate is not None and base_rate else None,
+        speedup_ci95=_clocked_interval(own_tokens, own_s, base_tokens, base_s) if base_rate else None,
+        speed_script=script)
+
+
+def grouped(*columns: Sequence[float]) -> list[Floats]:
+    """Numbers per prompt; above `MOST_RESAMPLED` prompts, the means of that many random groups of equal size. The
+    remainder of the division is left out of the spread."""
+    arrays = [np.asarray(column, float) for column in columns]
+    if len(arrays[0]) <= MOST_RESAMPLED:
+        return arrays
+    size = len(arrays[0]) // MOST_RESAMPLED
+    order = np.random.default_rng(0).permutation(len(arrays[0]))[:size * MOST_RESAMPLED]
+    return [array[order].reshape(MOST_RESAMPLED, size).mean(1) for array in arrays]
+
+
+def _ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> Interval | None:
+    above, below = grouped(numerators, denominators)
+    return ratio_interval(above, below)
+
+
+def _clocked_interval(*columns: Sequence[float]) -> Interval | None:
+    return clocked_interval(*grouped(*columns)) if columns[0] else None
+
+
+def _pooled(numerators: Sequence[float], denominators: Sequence[float]) -> float | None:
+    total = sum(denominators)
+    return float(sum(numerators) / total) if total > 0 else None

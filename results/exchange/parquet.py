@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from results.exchange.base import Converter, ExchangeError, Read, Source, Written
+from results.exchange.base import ExchangeError, Source, Written
 from results.store.cells import CellFolder
 from results.store.errors import StoreError
 from results.store.files import replace_text, replacing
@@ -66,28 +66,21 @@ CELLS = pa.schema({
     "environment": pa.string(), "failure": pa.string(), "answers": pa.int64(), **METRICS})
 
 
-class Parquet(Converter):
-    about = "a Parquet dataset with a card, for a hub"
-
-    def read(self, file: Path) -> Iterator[Read]:
-        raise ExchangeError(f"{file}: parquet is only written; read it with datasets.load_dataset")
-
-    def write(self, sources: Iterable[Source], folder: Path) -> Iterator[Written]:
-        data, rows, traced = folder / "data", list[dict[str, Any]](), list[CellFolder]()
-        for source in sources:
-            if source.folder is None:
-                continue  # the dataset is of measured cells; an imported file has another publisher
-            yield _write_samples(source.folder, data / "samples")
-            rows.append(_cell(source.folder))
-            if TraceFolder(source.folder).exists():
-                traced.append(source.folder)
-        if not rows:
-            raise ExchangeError(f"{folder}: nothing to write: the store holds no measured cell with answers")
-        _write_table(data / "cells.parquet", CELLS, rows)
-        yield Written(data / "cells.parquet", len(rows))
-        yield from _write_traces(traced, data / "traces")
-        replace_text(folder / "README.md", card(rows, bool(traced)))
-        yield Written(folder / "README.md", 1)
+def write(sources: Iterable[Source], folder: Path) -> Iterator[Written]:
+    """Write the dataset into `folder`. Raises ExchangeError for a store without answers, StoreError."""
+    data, rows, traced = folder / "data", list[dict[str, Any]](), list[CellFolder]()
+    for source in sources:
+        yield _write_samples(source.folder, data / "samples")
+        rows.append(_cell(source.folder))
+        if TraceFolder(source.folder).exists():
+            traced.append(source.folder)
+    if not rows:
+        raise ExchangeError(f"{folder}: nothing to write: the store holds no measured cell with answers")
+    _write_table(data / "cells.parquet", CELLS, rows)
+    yield Written(data / "cells.parquet", len(rows))
+    yield from _write_traces(traced, data / "traces")
+    replace_text(folder / "README.md", card(rows, bool(traced)))
+    yield Written(folder / "README.md", 1)
 
 
 def card(rows: list[dict[str, Any]], traced: bool) -> str:

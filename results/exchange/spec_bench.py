@@ -11,33 +11,51 @@ one list; `wall_time` covers the prefill, not the tokenisation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from itertools import groupby
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from results.exchange.base import Exchanged, Failed, Read, Source
-from results.exchange.lines import Fields, LineFormat, parsed
+from results.exchange.base import Exchanged, ExchangeError, Source, Written, write_objects
+from results.store.errors import first_fault
+from results.store.json_text import from_json
+from results.store.reasons import one_line
 
 MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"))
 """Categories that speed.py reports as one task, mt_bench."""
 ERROR = "ERROR"
 """What eval.py writes as the text of a turn that raised an error, with the numbers of the previous turn."""
+LINE_BYTES = 16 << 20
+"""A longer line is refused: no answer is that long."""
+LONGEST_CYCLE = 4097
+"""Tokens that one cycle can commit: a draft of 4096 and the bonus."""
+MOST = 1 << 53
+"""Largest count: up to it float64 holds every integer."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
+
+
+class Fields(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
 
 
 class Choice(Fields):
     """One answer to a question; lists have one entry per turn, except `accept_lengths`."""
 
-    index: NonNegativeInt = 0
+    index: Count = 0
     turns: list[str] = Field(min_length=1)
-    decoding_steps: list[NonNegativeInt] | None = None
-    idxs: list[NonNegativeInt] | None = None
-    new_tokens: list[NonNegativeInt] = Field(min_length=1)
-    wall_time: list[NonNegativeFloat] | None = None
-    accept_lengths: list[NonNegativeInt] | None = None
+    decoding_steps: list[Count] | None = None
+    idxs: list[Count] | None = None
+    new_tokens: list[Count] = Field(min_length=1)
+    wall_time: list[Annotated[float, Field(ge=0, le=MOST)]] | None = None
+    accept_lengths: list[Annotated[int, Field(ge=0, le=LONGEST_CYCLE)]] | None = None
+
+    @property
+    def steps(self) -> list[int] | None:
+        """Cycles of each turn. EAGLE's `idxs` count from 0."""
+        return self.decoding_steps if self.idxs is None else [index + 1 for index in self.idxs]
 
 
 class Question(Fields):
@@ -55,103 +73,130 @@ class Question(Fields):
         return choices
 
 
-class SpecBench(LineFormat):
-    about = "answer files of Spec-Bench and EAGLE (JSONL)"
-    prompts = "timed"
+# --- reading
 
-    def parse(self, data: dict[str, Any]) -> Iterator[Read]:
-        question = parsed(Question, data)
-        name = str(question.question_id)
-        given = {"question_id": question.question_id} if _id(name) != question.question_id else {}
-        for choice in question.choices:
-            if ERROR in choice.turns:
-                yield Failed(name, "Spec-Bench wrote ERROR in place of a turn")
-                continue
-            extra = {**given, **(question.model_extra or {})}
-            of_choice = {**({} if choice.idxs is None else {"idxs": choice.idxs}), **(choice.model_extra or {})}
-            yield Exchanged(
-                id=name, category=question.category, choice=choice.index, texts=choice.turns, tokens=choice.new_tokens,
-                steps=_steps(choice), seconds=choice.wall_time, committed=choice.accept_lengths,
-                extra={**({"question": extra} if extra else {}), **({"choice": of_choice} if of_choice else {})})
+def read(file: Path) -> Iterator[Exchanged | None]:
+    """The answers of a file, one after another; None for one that Spec-Bench could not compute. Raises ExchangeError,
+    naming file, line and field, for a wrong line and for a repeated question."""
+    first: dict[tuple[str, str | None, int], int] = {}
+    for number, line in _lines(file):
+        try:
+            data = from_json(line, unique=True)
+        except ValueError as error:
+            raise ExchangeError(f"{file} line {number}: is not JSON ({one_line(error)})") from error
+        if not isinstance(data, dict):
+            raise ExchangeError(f"{file} line {number}: is not a JSON object but {type(data).__name__}")
+        try:
+            question = Question.model_validate(data)
+            answers = [_exchanged(question, choice) for choice in question.choices]
+        except ValueError as error:
+            fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
+            raise ExchangeError(f"{file} line {number}: {fault}") from error
+        for answer in answers:
+            if answer is not None:
+                earlier = first.setdefault((answer.id, answer.category, answer.choice), number)
+                if earlier != number:
+                    raise ExchangeError(f"{file} line {number}: repeats {answer.id!r} of line {earlier}: "
+                                        "remove one of them")
+            yield answer
 
-    def objects(self, source: Source, answers: Iterable[Exchanged]) -> Iterator[Mapping[str, Any] | None]:
-        for name, choices in groupby(answers, key=lambda answer: answer.id):
-            held = list(choices)
-            if any(answer.texts is None or answer.tokens is None for answer in held):
-                yield None
-                continue
-            category = {} if held[0].category is None else {"category": held[0].category}
-            known = {} if source.format == "spec_bench" else {"model_id": source.name}
-            yield {"question_id": _id(name), **category, **known, "choices": [_choice(answer) for answer in held],
-                   **held[0].extra.get("question", {})}
 
-    def task(self, category: str | None) -> str | None:
-        return "mt_bench" if category in MT_BENCH else category
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    """(number, line) of each line that is not blank."""
+    try:
+        with open(file, "rb") as lines:
+            number = 0
+            while line := lines.readline(LINE_BYTES + 1):
+                number += 1
+                if len(line) > LINE_BYTES:
+                    raise ExchangeError(f"{file} line {number}: longer than {LINE_BYTES >> 20} MiB, the limit")
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise ExchangeError(f"{file}: cannot be read: {error.strerror or error}") from error
 
-    def script(self, answers: Iterable[Exchanged], baseline: Iterable[Exchanged],
-               count: Callable[[str], int]) -> dict[str, float]:
-        printed = speed_script(answers, baseline, count)
-        return {} if printed is None else {name: value for name, value in asdict(printed).items() if value is not None}
 
-    def files(self, source: Source) -> Iterator[tuple[str, Iterator[Exchanged]]]:
-        yield from super().files(source)
+def _exchanged(question: Question, choice: Choice) -> Exchanged | None:
+    """Raises ValueError for counts that contradict each other."""
+    if ERROR in choice.turns:
+        return None
+    _check_cycles(choice)
+    return Exchanged(
+        id=str(question.question_id), category=question.category, choice=choice.index, texts=choice.turns,
+        tokens=choice.new_tokens, steps=choice.steps, seconds=choice.wall_time, committed=choice.accept_lengths)
+
+
+def _check_cycles(choice: Choice) -> None:
+    """Raise ValueError for counts that no decoding can have given.
+
+    Tokens may exceed what the cycles committed by one a turn, which the prefill emits; the cycles may have committed
+    more by one cycle a turn, which an end or a limit cut."""
+    turns, tokens = max(len(choice.turns), len(choice.new_tokens)), sum(choice.new_tokens)
+    steps = None if choice.steps is None else sum(choice.steps)
+    if steps is not None and not steps - turns <= tokens <= turns + LONGEST_CYCLE * steps:
+        raise ValueError(f"new_tokens: {tokens} in {steps} cycles; each commits 1 to {LONGEST_CYCLE}")
+    if (cycles := choice.accept_lengths) is None:
+        return
+    if steps is not None and abs(len(cycles) - steps) > turns:
+        raise ValueError(f"accept_lengths: {len(cycles)} cycles, but the answer has {steps}")
+    committed, cut = sum(cycles), turns * max(cycles, default=0)
+    if not committed - cut <= tokens <= committed + turns:
+        raise ValueError(f"accept_lengths: {committed} tokens in all cycles, but the answer has {tokens}")
+
+
+def task(category: str | None) -> str | None:
+    """The task that a category belongs to, as speed.py reports it."""
+    return "mt_bench" if category in MT_BENCH else category
+
+
+# --- writing
+
+def write(sources: Iterable[Source], folder: Path) -> Iterator[Written]:
+    """Write a file per cell into `folder`, and one of the baseline's answers where they were timed beside it. Raises
+    StoreError."""
+    for source in sources:
+        line = partial(_line, source.name)
+        yield write_objects(folder / f"{source.name}.jsonl", map(line, source.answers()))
         if next(source.baseline(), None) is not None:
-            yield f"{source.name}.baseline.jsonl", source.baseline()
+            yield write_objects(folder / f"{source.name}.baseline.jsonl", map(line, source.baseline()))
 
 
-def _choice(answer: Exchanged) -> dict[str, Any]:
-    further = answer.extra.get("choice", {})
-    steps = None if "idxs" in further else answer.steps
-    lists = {"decoding_steps": steps, "new_tokens": answer.tokens, "wall_time": answer.seconds,
+def _line(model: str, answer: Exchanged) -> dict[str, Any] | None:
+    """The line of an answer; None for one without text or tokens."""
+    if answer.texts is None or answer.tokens is None:
+        return None
+    lists = {"decoding_steps": answer.steps, "new_tokens": answer.tokens, "wall_time": answer.seconds,
              "accept_lengths": answer.committed}
     known = {name: value for name, value in lists.items() if value is not None}
-    return {"index": answer.choice, "turns": answer.texts, **known, **further}
+    number = answer.id.isdecimal() and str(int(answer.id)) == answer.id
+    return {"question_id": int(answer.id) if number else answer.id, "model_id": model,
+            "choices": [{"index": 0, "turns": answer.texts, **known}]}
 
 
-def _id(name: str) -> int | str:
-    """question_id as the benchmarks write it: an integer if the name is one."""
-    return int(name) if name.isdecimal() and str(int(name)) == name else name
+# --- the speed script
 
+def speed_script(method: Iterable[Exchanged], baseline: Iterable[Exchanged],
+                 count: Callable[[str], int]) -> dict[str, float]:
+    """The arithmetic of Spec-Bench's evaluation/speed.py, restated; empty if a side has no timed question.
 
-def _steps(choice: Choice) -> list[int] | None:
-    """Cycles of each turn. EAGLE's `idxs` count from 0."""
-    return choice.decoding_steps if choice.idxs is None else [index + 1 for index in choice.idxs]
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedScript:
-    """What Spec-Bench's speed.py prints for two files.
-
+    count                  tokens of a text, including special tokens that the tokenizer adds
     tokens_per_s           mean over questions of new tokens ÷ wall time
     baseline_tokens_per_s  the same for the baseline, whose tokens are counted again from its text
     speedup                ratio of the two means
-    mean_accepted          mean of all accept lengths; None for files without them
-    """
-
-    tokens_per_s: float
-    baseline_tokens_per_s: float
-    speedup: float
-    mean_accepted: float | None
-
-
-def speed_script(method: Iterable[Exchanged], baseline: Iterable[Exchanged],
-                 count: Callable[[str], int]) -> SpeedScript | None:
-    """The arithmetic of Spec-Bench's evaluation/speed.py, restated.
-
-    count  tokens of a text, including special tokens that the tokenizer adds
+    mean_accepted          mean of all accept lengths; missing for files without them
 
     The method's tokens are the file's counter, the baseline's are counted again: `count(turn) − 1` summed over its
-    turns. Each side is the mean rate over all questions of its file; only the first choice counts. None if a side has
-    no timed question."""
+    turns. Each side averages over all questions of its file; only the first choice counts."""
     speeds, base_speeds, committed, cycles = [], [], 0, 0
-    for answer in (one for one in method if one.choice == 0):
+    for answer in (each for each in method if each.choice == 0):
         committed, cycles = committed + sum(answer.committed or []), cycles + len(answer.committed or [])
         if answer.seconds and sum(answer.seconds) > 0:
             speeds.append(sum(answer.tokens or []) / sum(answer.seconds))
-    for answer in (one for one in baseline if one.choice == 0):
+    for answer in (each for each in baseline if each.choice == 0):
         if answer.seconds and sum(answer.seconds) > 0:
             base_speeds.append(sum(count(turn) - 1 for turn in answer.texts or []) / sum(answer.seconds))
     if not speeds or not base_speeds or not np.mean(base_speeds):
-        return None
+        return {}
     own, base = float(np.mean(speeds)), float(np.mean(base_speeds))
-    return SpeedScript(own, base, own / base, committed / cycles if cycles else None)
+    printed = {"tokens_per_s": own, "baseline_tokens_per_s": base, "speedup": own / base}
+    return printed | ({"mean_accepted": committed / cycles} if cycles else {})

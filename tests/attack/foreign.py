@@ -7,7 +7,6 @@ import io
 import json
 import os
 import random
-import shutil
 import signal
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
@@ -187,46 +186,32 @@ VALUES: Mapping[str, Any] = {
 
 
 def imports(field: Field) -> Iterator[Trial]:
-    """Files of every format with one value replaced, lines moved, nested deeply, or bytes damaged; then `kill -9`, also
-    of exports."""
+    """Files of Spec-Bench and EAGLE with one value replaced, lines moved, nested deeply, or bytes damaged; then
+    `kill -9`, also of exports."""
     store = measured(field.folder / "measured")
-    files = {name: EXCHANGED / f"{name}.jsonl" for name in ("spec_bench", "vllm", "aiperf")}
-    files["lm_eval"] = next(EXCHANGED.glob("samples_*.jsonl"))
+    file, into = field.folder / "in.jsonl", field.folder / "into"
+    command = ["bench.exchange", "from=spec_bench", f"file={file}", f"into={into}"]
     for number in range(10_000):
-        name = field.draw.choice(list(files))
-        file, into = field.folder / "in" / files[name].name, field.folder / "into"
-        file.parent.mkdir(exist_ok=True)
-        for beside in EXCHANGED.glob("results_*.json"):  # lm_eval reads it beside its samples
-            shutil.copy(beside, file.parent)
+        source = EXCHANGED / field.draw.choice(["spec_bench.jsonl", "eagle.jsonl"])
         if number % 20 == 19:
-            file.write_bytes(files[name].read_bytes())
-            yield _killed_import(name, file, into, field)
+            file.write_bytes(source.read_bytes())
+            fault = _killed(command, field, lambda: "")
+            left = [path.name for path in into.rglob("*") if path.name.startswith(".")]
+            yield Trial(f"{source.stem}: {KILLS} imports killed", fault or (f"left: {left[0]}" if left else ""))
             yield _killed_export(store, field)
         else:
-            what = _damage(files[name], file, field.draw)
-            ended = _import(name, file, into, field)
+            what = _damage(source, file, field.draw)
+            ended = warm.start(command, field.folder / "log").ended(LIMIT)
             kept = [path.name for path in into.glob("*")] if into.exists() else []
             fault = answered(ended) or (f"status 2, but {kept[0]} was kept" if ended.status == 2 and kept else "")
-            yield Trial(f"{name}: {what}", fault)
+            yield Trial(f"{source.stem}: {what}", fault)
         warm.remove(into)
-
-
-def _import(name: str, file: Path, into: Path, field: Field) -> warm.Ended:
-    return warm.start(["bench.exchange", f"from={name}", f"file={file}", f"into={into}"],
-                      field.folder / "log").ended(LIMIT)
-
-
-def _killed_import(name: str, file: Path, into: Path, field: Field) -> Trial:
-    command = ["bench.exchange", f"from={name}", f"file={file}", f"into={into}"]
-    fault = _killed(command, field, lambda: "")
-    left = [path.name for path in into.rglob("*") if path.name.startswith(".") and path.name != ".lock"]
-    return Trial(f"{name}: {KILLS} imports killed", fault or (f"left: {left[0]}" if left else ""))
 
 
 def _killed_export(store: Path, field: Field) -> Trial:
     """Exports that are killed leave whole files alone."""
     out = field.folder / "out"
-    name = field.draw.choice(["parquet", "parquet", "vllm", "spec_bench", "lm_eval", "aiperf"])
+    name = field.draw.choice(["parquet", "parquet", "spec_bench", "lm_eval"])
     command = ["bench.exchange", f"to={name}", f"store.dir={store}", f"out={out}", "prompts=all"]
     fault = _killed(command, field, lambda: next(filter(None, map(_unfinished, out.rglob("*"))), ""))
     left = [path.name for path in out.rglob(".*")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from results.exchange import registry
+from results.exchange import parquet
 from results.exchange.base import ExchangeError
 from results.exchange.measured import measured_sources
 from results.exchange.parquet import METRICS, public
@@ -16,8 +16,6 @@ from results.store.cells import Store
 from results.store.traces import TraceFolder
 from tests.helpers.exchanged_stores import two_turn_store
 from tests.helpers.viewed_cells import answer, traces
-
-FORMAT = registry.converter("parquet")
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def dataset(store: Store, tmp_path: Path) -> Path:
     folder = tmp_path / "dataset"
-    written = list(FORMAT.write(measured_sources(store, "all"), folder))
+    written = list(parquet.write(measured_sources(store, "all"), folder))
     assert all(one.path.is_file() for one in written)
     return folder
 
@@ -101,16 +99,14 @@ def test_names_of_users_and_machines_stay_here(dataset: Path) -> None:
 
 
 def test_a_store_without_traces_has_no_such_config(tmp_path: Path) -> None:
-    list(FORMAT.write(measured_sources(two_turn_store(tmp_path / "store"), "all"), tmp_path / "out"))
+    list(parquet.write(measured_sources(two_turn_store(tmp_path / "store"), "all"), tmp_path / "out"))
     assert "config_name: traces" not in (tmp_path / "out" / "README.md").read_text()
     assert len(load(tmp_path / "out", "samples")) == 6
 
 
-def test_it_is_only_written_and_only_of_a_store(tmp_path: Path) -> None:
-    with pytest.raises(ExchangeError, match="parquet is only written"):
-        list(FORMAT.read(tmp_path))
+def test_a_store_without_answers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExchangeError, match="holds no measured cell"):
-        list(FORMAT.write([], tmp_path / "out"))
+        list(parquet.write([], tmp_path / "out"))
 
 
 def test_what_names_people_and_machines_is_left_out():

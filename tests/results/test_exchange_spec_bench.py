@@ -9,22 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from results.exchange import registry
-from results.exchange.base import Exchanged, ExchangeError, Failed
-from results.exchange.imported import ImportedFolder, bring_in, imported_folders
-from results.exchange.imported_cells import MOST_RESAMPLED, grouped
+from results.exchange import spec_bench
+from results.exchange.base import Exchanged, ExchangeError
+from results.exchange.imported import MOST_RESAMPLED, bring_in, grouped
 from results.exchange.measured import measured_sources
 from results.exchange.spec_bench import speed_script
 from results.metrics import intervals
 from results.metrics.delta import clocked_interval
 from results.store.cells import Store
-from results.store.errors import StoreError
 from results.store.timed import Timed, TimedRun
 from tests.helpers.exchanged_stores import two_turn_store
 
 FILES = Path(__file__).parent / "exchange_files"
 METHOD, BASELINE, EAGLE = FILES / "spec_bench.jsonl", FILES / "spec_bench_baseline.jsonl", FILES / "eagle.jsonl"
-FORMAT = registry.converter("spec_bench")
 
 
 def words(text: str) -> int:
@@ -33,7 +30,7 @@ def words(text: str) -> int:
 
 
 def answers(file: Path) -> list[Exchanged]:
-    return [record for record in FORMAT.read(file) if isinstance(record, Exchanged)]
+    return [answer for answer in spec_bench.read(file) if answer is not None]
 
 
 def objects(file: Path) -> list[dict]:
@@ -52,66 +49,57 @@ def test_speed_script_by_hand() -> None:
     Mean accept length: overall (20 + 9 + 10) ÷ (5 + 3 + 2) = 3.9; mt_bench 29 ÷ 8; qa 5."""
     own, base = answers(METHOD), answers(BASELINE)
     overall = speed_script(own, base, words)
-    assert overall is not None
-    assert (overall.tokens_per_s, overall.baseline_tokens_per_s) == pytest.approx((12.5 / 3, 5 / 3))
-    assert (overall.speedup, overall.mean_accepted) == pytest.approx((2.5, 3.9))
+    assert overall == pytest.approx({"tokens_per_s": 12.5 / 3, "baseline_tokens_per_s": 5 / 3, "speedup": 2.5,
+                                     "mean_accepted": 3.9})
     mt_bench = speed_script(own[:2], base[:2], words)
-    assert mt_bench is not None and mt_bench.speedup == pytest.approx(10 / 3)
-    assert mt_bench.mean_accepted == pytest.approx(29 / 8)
+    assert mt_bench["speedup"] == pytest.approx(10 / 3)
+    assert mt_bench["mean_accepted"] == pytest.approx(29 / 8)
 
 
 def test_cells_with_intervals(tmp_path: Path) -> None:
     """By hand: τ as above; pooled 39 ÷ 10.5 tokens/s against (12 + 9 + 5) ÷ (10 + 3 + 2), so 15 ÷ 7."""
-    about = bring_in(tmp_path, "spec_bench", FORMAT, METHOD, BASELINE, words)
+    about = bring_in(tmp_path, METHOD, BASELINE, words)
     assert [cell.task for cell in about.cells] == ["overall", "mt_bench", "qa"]
     overall, mt_bench, qa = about.cells
-    assert (overall.n, overall.failed, overall.cycles, overall.paired) == (3, 1, 10, 3)
+    assert (overall.n, about.failed, overall.cycles, overall.paired) == (3, 1, 10, 3)
     assert (overall.tau, mt_bench.tau, qa.tau) == pytest.approx((3.9, 29 / 8, 5))
-    assert overall.accept_len == pytest.approx(2.9)
     assert (overall.tokens_per_s, overall.baseline_tokens_per_s) == pytest.approx((39 / 10.5, 26 / 15))
     assert overall.speedup == pytest.approx(15 / 7)
-    assert overall.tau_ci95 == list(intervals.ratio_interval([20, 9, 10], [5, 3, 2]))
-    assert overall.speedup_ci95 == list(clocked_interval([20, 9, 10], [5, 1.5, 4], [12, 9, 5], [10, 3, 2]))
+    assert overall.tau_ci95 == intervals.ratio_interval([20, 9, 10], [5, 3, 2])
+    assert overall.speedup_ci95 == clocked_interval([20, 9, 10], [5, 1.5, 4], [12, 9, 5], [10, 3, 2])
     assert qa.tau_ci95 is None, "one prompt has no spread"
     assert overall.speed_script["speedup"] == pytest.approx(2.5) and qa.speed_script["speedup"] == pytest.approx(1.25)
     assert mt_bench.speed_script["speedup"] == pytest.approx(10 / 3)
-    assert about.failed == {"Spec-Bench wrote ERROR in place of a turn": 1}
+    written = json.loads(about.path.read_text())
+    assert written["cells"][0]["speedup"] == overall.speedup and written["baseline"] == str(BASELINE)
 
 
 def test_a_file_of_eagle_counts_its_last_cycle(tmp_path: Path) -> None:
     """`idxs` are 0-based: question 81 has (3 + 1) + (1 + 1) cycles for 18 tokens and, in its other answer, 4 for 12; 82
     has 5 for 10."""
-    [overall] = bring_in(tmp_path, "spec_bench", FORMAT, EAGLE).cells
+    [overall] = bring_in(tmp_path, EAGLE).cells
     assert (overall.n, overall.cycles) == (2, 15) and overall.tau == pytest.approx(40 / 15)
-    assert overall.tau_ci95 == list(intervals.ratio_interval([30, 10], [10, 5]))
+    assert overall.tau_ci95 == intervals.ratio_interval([30, 10], [10, 5])
     assert overall.speedup is None and overall.speed_script == {}
-
-
-@pytest.mark.parametrize("file", [BASELINE, EAGLE], ids=lambda file: file.stem)
-def test_a_file_comes_back_as_it_was(file: Path, tmp_path: Path) -> None:
-    about = bring_in(tmp_path / "imported", "spec_bench", FORMAT, file)
-    source = ImportedFolder(tmp_path / "imported", about.key).source()
-    [written] = FORMAT.write([source], tmp_path / "out")
-    assert objects(written.path) == objects(file)
 
 
 def test_a_store_comes_back_as_it_was(tmp_path: Path) -> None:
     """Accept lengths, tokens and wall times of a store survive the trip through a file, and so does the baseline."""
     store = two_turn_store(tmp_path / "store")
-    own, base = FORMAT.write([one for one in measured_sources(store, "timed") if "mars" in one.name], tmp_path / "out")
+    sources = [one for one in measured_sources(store, "timed") if "mars" in one.name]
+    own, base = spec_bench.write(sources, tmp_path / "out")
     assert (own.answers, base.answers) == (2, 2) and base.path.name == f"{own.path.stem}.baseline.jsonl"
-    about = bring_in(tmp_path / "imported", "spec_bench", FORMAT, own.path, base.path)
-    folder = ImportedFolder(tmp_path / "imported", about.key)
+    about = bring_in(tmp_path / "imported", own.path, base.path)
     cell = store.cell("tiny-mars-made_up")
     samples, clocks = {one.id: one for one in cell.good_samples()}, {one.id: one for one in cell.timed()}
-    held = list(folder.answers())
+    held = answers(own.path)
     assert {answer.id for answer in held} == set(clocks) < set(samples)
     for answer in held:
         sample, clock = samples[answer.id], clocks[answer.id]
         assert answer.committed == sample.committed and answer.texts == sample.texts
         assert answer.tokens == sample.turn_tokens and answer.steps == [2, 1]
         assert answer.seconds == [clock.own.prefill_s + clock.own.decode_s]
-    for answer in ImportedFolder(tmp_path / "imported", str(about.baseline)).answers():
+    for answer in answers(base.path):
         clock = clocks[answer.id]
         assert clock.baseline is not None
         assert sum(answer.tokens or []) == clock.baseline.tokens
@@ -123,7 +111,7 @@ def test_a_store_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_all_answers_on_request(tmp_path: Path) -> None:
     store = two_turn_store(tmp_path / "store")
     sources = [one for one in measured_sources(store, "all") if "mars" in one.name]
-    own, _ = FORMAT.write(sources, tmp_path / "out")
+    own, _ = spec_bench.write(sources, tmp_path / "out")
     untimed = [choice for line in objects(own.path) for choice in line["choices"] if "wall_time" not in choice]
     assert own.answers == 3 and len(untimed) == 1
 
@@ -143,26 +131,14 @@ def test_an_imported_file_is_no_cell_of_a_store(tmp_path: Path) -> None:
     """Even where the folder of a store is given."""
     store = two_turn_store(tmp_path)
     before = [cell.key for cell in store.cells()]
-    about = bring_in(tmp_path, "spec_bench", FORMAT, METHOD, BASELINE)
-    assert [cell.key for cell in store.cells()] == before
-    assert about.key.startswith("imported-") and not store.cell(about.key).samples()
-    assert store.cell(about.key).config() is None and store.cell(about.key).summary() is None
-    assert sum(source.format is None for source in measured_sources(store, "all")) == len(before)
-    assert {folder.source().format for folder in imported_folders(tmp_path)} == {"spec_bench"}
+    about = bring_in(tmp_path, METHOD, BASELINE)
+    assert about.path.parent == tmp_path
+    assert [cell.key for cell in store.cells()] == before == [one.name for one in measured_sources(store, "all")]
 
 
 def test_the_same_file_again_replaces_what_it_left(tmp_path: Path) -> None:
-    first, second = (bring_in(tmp_path, "spec_bench", FORMAT, METHOD) for _ in range(2))
-    assert first.key == second.key and len(imported_folders(tmp_path)) == 1
-    assert first.cells == second.cells
-
-
-def test_a_changed_answer_is_noticed(tmp_path: Path) -> None:
-    about = bring_in(tmp_path, "spec_bench", FORMAT, METHOD)
-    file = tmp_path / about.key / "answers.jsonl"
-    file.write_bytes(file.read_bytes().replace(b"[12, 8]", b"[99, 8]"))
-    with pytest.raises(StoreError, match=r"line 1 is not an answer .changed since it was written"):
-        list(ImportedFolder(tmp_path, about.key).answers())
+    first, second = (bring_in(tmp_path, METHOD) for _ in range(2))
+    assert list(tmp_path.iterdir()) == [first.path] and first.cells == second.cells
 
 
 GOOD = {"question_id": 1, "choices": [{"index": 0, "turns": ["a"], "new_tokens": [3], "wall_time": [1.0]}]}
@@ -185,32 +161,42 @@ def changed(**choice) -> dict:
     (changed(accept_lengths="many"), "line 2: choices.0.accept_lengths: Input should be a valid list"),
     ({**GOOD, "choices": GOOD["choices"] * 2}, "line 2: choices: Value error, index: two choices have the same"),
     (GOOD, "line 2: repeats '1' of line 1: remove one of them"),
-], ids=range(14))
+    (changed(new_tokens=[10 ** 400]), "line 2: choices.0.new_tokens.0: Input should be less than"),
+    (changed(new_tokens=[1 << 60]), "line 2: choices.0.new_tokens.0: Input should be less than"),
+    (changed(accept_lengths=[5000, 1]), "line 2: choices.0.accept_lengths.0: Input should be less than or equal"),
+    (changed(wall_time=[1e308]), "line 2: choices.0.wall_time.0: Input should be less than"),
+    (changed(new_tokens=[7_000_000], decoding_steps=[2]), "line 2: new_tokens: 7000000 in 2 cycles"),
+    (changed(accept_lengths=[2, 1, 1], decoding_steps=[1]), "line 2: accept_lengths: 3 cycles, but the answer has 1"),
+    (changed(accept_lengths=[9] * 3), "line 2: accept_lengths: 27 tokens in all cycles, but the answer has 3"),
+], ids=range(21))
 def test_a_wrong_line_is_named_and_leaves_nothing(line, complaint: str, tmp_path: Path) -> None:
     file = tmp_path / "file.jsonl"
     second = line if isinstance(line, bytes) else json.dumps(line).encode()
     file.write_bytes(json.dumps(GOOD).encode() + b"\n" + second)
     with pytest.raises(ExchangeError, match=complaint) as refusal:
-        bring_in(tmp_path / "imported", "spec_bench", FORMAT, file)
+        bring_in(tmp_path / "imported", file)
     assert str(refusal.value).startswith(str(file)) and "\n" not in str(refusal.value)
-    assert not list((tmp_path / "imported").iterdir())
+    for own, baseline in ((file, None), (METHOD, file)):
+        with pytest.raises(ExchangeError, match=complaint):
+            bring_in(tmp_path / "imported", own, baseline)
+    assert not (tmp_path / "imported").exists()
 
 
 def test_a_line_without_end_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("results.exchange.lines.LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("results.exchange.spec_bench.LINE_BYTES", 1 << 20)
     file = tmp_path / "file.jsonl"
     file.write_bytes(b'{"question_id": "' + b"x" * (2 << 20))
     with pytest.raises(ExchangeError, match="line 1: longer than 1 MiB"):
-        list(FORMAT.read(file))
+        list(spec_bench.read(file))
 
 
 def test_a_file_without_an_answer(tmp_path: Path) -> None:
     file = tmp_path / "file.jsonl"
-    for text, reason in (("", "it is empty"), (METHOD.read_text().splitlines()[3], "1 × Spec-Bench wrote ERROR")):
+    for text, reason in (("", "it is empty"), (METHOD.read_text().splitlines()[3], "1 × ERROR in place of a turn")):
         file.write_text(text)
         with pytest.raises(ExchangeError, match=reason):
-            bring_in(tmp_path / "imported", "spec_bench", FORMAT, file)
-    assert isinstance(next(FORMAT.read(file)), Failed)
+            bring_in(tmp_path / "imported", file)
+    assert list(spec_bench.read(file)) == [None]
 
 
 @pytest.mark.slow
@@ -222,12 +208,11 @@ def test_a_large_file_is_read_line_by_line(tmp_path: Path) -> None:
             choice = {"turns": ["x" * 100_000], "new_tokens": [3 + name % 2], "wall_time": [1.0], "accept_lengths": [3]}
             lines.write(json.dumps({"question_id": name, "choices": [choice]}) + "\n")
     tracemalloc.start()
-    prompts = sum(1 for _ in FORMAT.read(file))
-    bring_in(tmp_path / "imported", "spec_bench", FORMAT, file, count=None)
-    [written] = FORMAT.write([imported_folders(tmp_path / "imported")[0].source()], tmp_path / "out")
+    prompts = sum(1 for _ in spec_bench.read(file))
+    [overall] = bring_in(tmp_path / "imported", file).cells
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert prompts == written.answers == number and objects(written.path)[7]["question_id"] == 7
+    assert prompts == overall.n == number
     resampling = 4 * 8 * 1000 * number  # the bootstrap's own: two arrays of 1000 resamples, and their indices
     assert peak < resampling + file.stat().st_size / 4
 
@@ -256,11 +241,5 @@ def test_a_store_is_written_cell_by_cell(tmp_path: Path) -> None:
             asked.append(source.name)
             yield source
 
-    written = FORMAT.write(sources(), tmp_path / "out")
+    written = spec_bench.write(sources(), tmp_path / "out")
     assert asked == [] and next(written).answers == 3 and len(asked) == 1
-
-
-def test_unknown_formats_are_named() -> None:
-    assert registry.names() == ["aiperf", "lm_eval", "parquet", "spec_bench", "vllm"]
-    with pytest.raises(KeyError, match="eagle: no such format; there are aiperf"):
-        registry.converter("eagle")
