@@ -1,7 +1,6 @@
-"""Metrics that compare a cell with others, among them control metrics that reveal rules which are merely greedier.
+"""Metrics that compare a cell with others: its repeats, and what it gains over lossless decoding.
 
-Relaxed rules can gain accepted length by making decoding greedier. So a summary also holds the agreement of repeats,
-and the same method at temperature 0 and with the other q_mode, where those cells were measured."""
+Relaxed rules can gain accepted length by making decoding greedier, which a summary therefore tells apart."""
 
 from __future__ import annotations
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from results.store.sample import Sample
     from results.store.summary import Summary
 
-TWIN_METRICS = ("tau", "speedup", "accuracy")
 ARGMAX_ONLY = "argmax_only"
 """The rule that keeps of another what the lossless test or the argmax keeps."""
 GAINS = "tau_gain"
@@ -43,9 +41,9 @@ def add_cross_cell_metrics(cells: Sequence[Cell], store: Store) -> None:
 
 
 def compared_summary(cell: Cell, store: Store, folder_of: Callable[[Cell], RequestedCell]) -> Summary | None:
-    """The summary of the prompts that the cell asks for, with the metrics that compare it with its repeats, with its
-    control cells and with the lossless rule; speeds are those that the folders of `folder_of` have. None while prompts
-    are missing. Raises StoreError."""
+    """The summary of the prompts that the cell asks for, with the metrics that compare it with its repeats and with the
+    lossless rule; speeds are those that the folders of `folder_of` have. None while prompts are missing. Raises
+    StoreError."""
     summary = folder_of(cell).summary()
     if summary is None:
         return None
@@ -53,10 +51,6 @@ def compared_summary(cell: Cell, store: Store, folder_of: Callable[[Cell], Reque
     runs = repeats_of(cell, store)
     if len(runs) > 1:
         values |= diversity([sample for run in runs for sample in run])
-    for name, control in control_cells(cell):
-        other = folder_of(control).summary()
-        if other is not None:
-            values |= {f"{name}_{metric}": getattr(other, metric) for metric in TWIN_METRICS}
     return summary.without(GAINS).with_values(**values, **over_lossless(cell, store))
 
 
@@ -88,20 +82,6 @@ def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:
         elif repeat >= cell.repeat:
             break
     return runs
-
-
-def control_cells(cell: Cell) -> Iterator[tuple[str, Cell]]:
-    """The same point at temperature 0 ("greedy"), and with the other q_mode ("other_q"), where those can run."""
-    if cell.decoding.temperature > 0:
-        yield from _possible("greedy", at_temperature(cell, 0.0))
-    exact, draft = in_q_mode(cell, "exact"), in_q_mode(cell, "draft")
-    if exact.rule != draft.rule and not cell.is_autoregressive:
-        yield from _possible("other_q", draft if cell.rule == exact.rule else exact)
-
-
-def _possible(name: str, control: Cell) -> Iterator[tuple[str, Cell]]:
-    if control.can_run:  # not a variant without q, or a rule that needs a temperature: there is no such control
-        yield name, control
 
 
 class GainCells(NamedTuple):

@@ -182,8 +182,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in (
 
 JUDGED = ("judge_score", "win_rate")
 """The metrics that an LLM judge gives."""
-TIMED = frozenset({*(metric.name for metric in _SPEED), "greedy_speedup", "other_q_speedup", "over_best_answer",
-                   "frontier_speed", "frontier_answer"})
+TIMED = frozenset({*(metric.name for metric in _SPEED), "over_best_answer", "frontier_speed", "frontier_answer"})
 """The metrics that need a timed pass."""
 CLOCKED = TIMED | {metric.name for metric in _ANSWER if "speedup" in metric.name}
 """The metrics that the clock has a part in: those of answers ask for no timed pass, but use one."""

@@ -42,8 +42,6 @@ class Summary(BaseModel):
     events               how often each flag of the rule was set on an emitted token
     pass_at_k            k -> pass@k, where items have several samples; baseline_pass_at_k that of the baseline
     repeats              most answers to one prompt
-    greedy_X             X of the same method at temperature 0
-    other_q_X            X of the same cell with the other q_mode
     lossless_accuracy    accuracy of the lossless rule in the same cell
     tau_gain_match       how the parts of `tau_gain` were told apart
     judge                scores of an LLM judge
@@ -178,13 +176,7 @@ class Summary(BaseModel):
     self_agreement_ci95: Interval | None = None
     repeats: int
 
-    # Set when other cells of the store are known: controls, repeats, the lossless rule, a judge.
-    greedy_tau: float | None = None
-    greedy_speedup: float | None = None
-    greedy_accuracy: float | None = None
-    other_q_tau: float | None = None
-    other_q_speedup: float | None = None
-    other_q_accuracy: float | None = None
+    # Set when other cells of the store are known: repeats, the lossless rule, a judge.
     lossless_accuracy: float | None = None
     pass_ratio_strict: float | None = None
     pass_ratio_strict_ci95: Interval | None = None
@@ -281,10 +273,12 @@ class Summary(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _of_the_curve(cls, given: Any) -> Any:
-        """Leave out parts of `tau_gain` in older summaries, not matched on the curve of lossless decoding."""
+        """Leave out metrics that are no more, and parts of `tau_gain` in older summaries, not matched on the curve of
+        lossless decoding."""
         if not isinstance(given, dict):
             return given
-        old = ("tau_gain_r", "tau_gain_g", "tau_gain_q") if "tau_gain_match" not in given else ()
+        gone = ("greedy_", "other_q_")
+        old = gone if "tau_gain_match" in given else (*gone, "tau_gain_r", "tau_gain_g", "tau_gain_q")
         return {name: given[name] for name in given if not name.startswith(old)}
 
     def plain(self) -> dict[str, Any]:

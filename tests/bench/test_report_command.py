@@ -224,17 +224,6 @@ def test_the_draft_alone_stays_the_draft(pair: list[str]) -> None:
     assert len({cell.name for cell in plan.cells.values()}) == len(plan.cells)
 
 
-def test_a_sweep_is_drawn_from_complete_summaries(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The figure of a sweep shows metrics across cells (here, τ at temperature 0), as a report does."""
-    seen: list[dict] = []
-    monkeypatch.setattr("bench.reports.render.draw", lambda spec, grid, folder: seen.append(grid) or [])
-    result = command("+sweep=mars_k_temperature", "n=1", "decoding.max_new_tokens=4", "task=mini_gsm",
-                     "decoding.temperature=0,1", "draft.length=2,3")
-    assert result.status == 0, result.err
-    warm = [outcome.summary for outcome in seen[0].values() if outcome.summary.greedy_tau is not None]
-    assert len(warm) == 2
-
-
 def test_sweep_draws_its_plot(command, tmp_path: Path) -> None:
     result = command("+sweep=mars_theta", "n=2", "decoding.max_new_tokens=8", "rule.theta=0.5,0.9", "task=mini_gsm")
     assert result.status == 0 and len(result.cells) == 4
