@@ -10,8 +10,7 @@ from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.hydra_internals import CommandLine
 from bench.config.tracking import Wandb
-from bench.run.trackers.base import About
-from bench.run.trackers.wandb_runs import WandbRun
+from bench.run.trackers.runs import About, TrackerRun
 
 
 @pytest.mark.parametrize("words", [
@@ -80,7 +79,7 @@ def test_files_of_wandb_lie_below_the_output(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(wandb, "init", init)
     monkeypatch.setattr(wandb, "setup", lambda **options: None)
     with pytest.raises(Stop):
-        WandbRun(About("cell", "cell", None, {}, tmp_path / "out"), Wandb())
+        TrackerRun("wandb", About("cell", "cell", None, {}, tmp_path / "out"), Wandb())
     assert asked == [str(tmp_path / (variable or "out"))] and (tmp_path / "out").is_dir()
 
 

@@ -1,21 +1,83 @@
-"""Whatever goes wrong with a tracker, a command is not hurt; and what a row of its table holds."""
+"""Trackers: what trackio's database holds after a command; whatever goes wrong with one, a command is not hurt."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench.run.timed_pass import machine_lock as machine
-from bench.run.trackers import follower, logbook
+from bench.run.trackers import logbook
 from bench.run.trackers.answers import row_of
-from bench.run.trackers.base import OpenRun
 from results.store.sample import FailedSample
 from tests.helpers.synthetic_cells import compared, sample
 
 
-class Faulty(OpenRun):
+@pytest.fixture(scope="module")
+def trackio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The library, which reads once where its files are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACKIO_DIR", str(tmp_path_factory.mktemp("trackio")))
+        import trackio
+        yield trackio
+
+
+def rows(project: str, run: Any) -> list[dict[str, Any]]:
+    from trackio.sqlite_storage import SQLiteStorage
+
+    return SQLiteStorage.get_logs(project, run.name, run_id=run.id)
+
+
+def test_a_run_of_trackio_is_resumed_and_not_doubled(command, trackio: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logbook, "EVERY_S", 0.02)
+    given = "method=sps", "tracker=trackio", "tracker.project=resumed", "trace=true"
+    first = command(*given)
+    assert first.status == 0 and first.err == ""
+    [run] = trackio.Api().runs("resumed")
+    assert run.id == first.cell.key and run.config["rule"]["name"] == "lossless"
+    *live, shown, last = rows("resumed", run)
+    assert live[-1]["live/prompts"] == 3 and last["tau"] == first.cell.summary().tau
+    page = Path(trackio.utils.MEDIA_DIR) / shown["coloured"]["file_path"]
+    assert "<span" in page.read_text() and "drafted" in page.read_text()
+
+    more = command(*given, "n=5")
+    [run] = trackio.Api().runs("resumed")
+    *live, shown, last = rows("resumed", run)
+    assert last["n"] == 5 and last["speedup"] == more.cell.summary().speedup
+    assert {row["id"] for row in shown["answers"]["_value"]} == {sample.id for sample in more.cell.samples()}
+    assert live[-1]["live/prompts"] == 5
+
+    before = rows("resumed", run)
+    assert command(*given, "n=5").status == 0
+    assert rows("resumed", run) == before, "nothing was measured, nothing is logged"
+    assert trackio.Api().runs("resumed")[0].config["summary"]["n"] == 5
+
+
+def test_a_sweep_is_a_group_with_a_run_of_its_figure(command, trackio: Any) -> None:
+    result = command("+sweep=draft_length", "task=mini_gsm", "draft.length=2,3", "tracker=trackio", "timed=0",
+                     "tracker.project=sweep")
+    assert result.status == 0 and result.err == ""
+    runs = {run.id: run for run in trackio.Api().runs("sweep")}
+    assert {run.config["_Group"] for run in runs.values()} == {"sweep_draft_length"}
+    figure = rows("sweep", runs["report-sweep_draft_length"])[0]
+    assert {value["_type"] for value in figure.values() if isinstance(value, dict)} == {"trackio.image",
+                                                                                       "trackio.table"}
+
+
+def test_a_database_that_cannot_be_written_costs_one_line(command, trackio: Any, monkeypatch: pytest.MonkeyPatch,
+                                                          tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "file")
+    result = command("method=sps,pld", "tracker=trackio", "timed=0", flags=["-m"])
+    assert result.status == 0 and [cell.summary().n for cell in result.cells] == [3, 3]
+    [line] = caplog.messages
+    assert "trackio: logging disabled from" in line and "all results are in the store" in line
+
+
+class Faulty:
     """A run that notes what is asked of it, and fails or hangs at one of its methods."""
 
     def __init__(self, calls: list[str], wrong: str, hangs: bool) -> None:
@@ -47,8 +109,8 @@ class Faulty(OpenRun):
 def test_a_command_is_not_hurt(command, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wrong: str,
                                hangs: bool) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(follower, "EVERY_S", 0.01)
-    monkeypatch.setitem(logbook.RUNS, "wandb", lambda about, options: Faulty(calls, wrong, hangs))
+    monkeypatch.setattr(logbook, "EVERY_S", 0.01)
+    monkeypatch.setattr(logbook, "TrackerRun", lambda name, about, options: Faulty(calls, wrong, hangs))
     timeout = 0.5 if hangs else 60
     result = command("method=sps,pld", "tracker=wandb", f"tracker.timeout={timeout}", "timed=0", flags=["-m"])
     assert result.status == 0 and [cell.summary().n for cell in result.cells] == [3, 3]
@@ -58,18 +120,12 @@ def test_a_command_is_not_hurt(command, monkeypatch: pytest.MonkeyPatch, caplog:
 
 
 def test_nothing_is_logged_while_something_is_timed(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[bool] = []
-    look = follower.Follower._look
-
-    def watched(self) -> None:
-        looks.append(machine.is_timing())
-        look(self)
-
-    monkeypatch.setattr(follower, "EVERY_S", 0.001)
-    monkeypatch.setattr(follower.Follower, "_look", watched)
-    monkeypatch.setitem(logbook.RUNS, "wandb", lambda about, options: Faulty([], "", False))
-    assert command("method=sps", "tracker=wandb").status == 0
-    assert len(looks) > 3 and not any(looks)
+    calls: list[str] = []
+    monkeypatch.setattr(logbook, "EVERY_S", 0.001)
+    monkeypatch.setattr(logbook.machine, "is_timing", lambda: True)
+    monkeypatch.setattr(logbook, "TrackerRun", lambda name, about, options: Faulty(calls, "", False))
+    assert command("method=sps", "tracker=wandb", "timed=0").status == 0
+    assert calls.count("live") == 1, "after the last answer alone"
 
 
 def test_row_of_a_prompt() -> None:

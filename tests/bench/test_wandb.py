@@ -16,9 +16,8 @@ import wandb
 from bench import dashboard
 from bench.config.tracking import Wandb
 from bench.dashboard import main
-from bench.run.trackers import follower
-from bench.run.trackers.base import About, Results
-from bench.run.trackers.wandb_runs import WandbRun
+from bench.run.trackers import logbook
+from bench.run.trackers.runs import About, Results, TrackerRun
 from results.metrics.so_far import SoFar
 from tests.helpers.wandb_service import WandbService
 
@@ -35,7 +34,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbSe
     monkeypatch.setenv("WANDB_BASE_URL", service.url)
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    monkeypatch.setattr(follower, "EVERY_S", 0.02)
+    monkeypatch.setattr(logbook, "EVERY_S", 0.02)
     wandb.teardown()  # it keeps what it has read of the environment
     yield service
     wandb.teardown()
@@ -97,7 +96,7 @@ def test_offline_runs_of_one_cell_are_uploaded_into_one(service: WandbService, t
         monkeypatch.setenv("WANDB_DIR", str(tmp_path / "client" / str(prompts)))
         (tmp_path / "client" / str(prompts)).mkdir()
         wandb.teardown()
-        run = WandbRun(About("cell", "cell", "controls", {}), Wandb(timeout=60))
+        run = TrackerRun("wandb", About("cell", "cell", "controls", {}), Wandb(timeout=60))
         run.live({"prompts": prompts, "tau": 2.0})
         run.log(Results({"n": prompts}, [{"id": str(prompts)}]))
         run.finish()

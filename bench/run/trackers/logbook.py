@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
+from bench.run.timed_pass import machine_lock as machine
 from bench.run.trackers.answers import coloured_answers, row_of
-from bench.run.trackers.base import About, OpenRun, Results
-from bench.run.trackers.follower import Follower
-from bench.run.trackers.trackio_runs import TrackioRun
-from bench.run.trackers.wandb_runs import WandbRun
+from bench.run.trackers.runs import About, Results, TrackerRun
+from results.metrics.so_far import SoFar
+from results.store.cells import Store
+from results.store.errors import StoreError
 from results.store.reasons import one_line
 
 if TYPE_CHECKING:
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from results.store.summary import Summary
 
 log = logging.getLogger(__name__)
-RUNS: dict[str, Callable[[About, Any], OpenRun]] = {"wandb": WandbRun, "trackio": TrackioRun}
-"""tracker=NAME -> opens a run."""
+EVERY_S = 5.0
+"""Seconds between two looks at the cells that are being decoded."""
 MOST_OPEN = 8
 """Runs that are kept open for what comes; the one that was opened first is ended before another is opened."""
 
@@ -42,7 +44,7 @@ class Logbook:
         self._folder = settings.output.dir.absolute()
         self._options = cast("ProjectTracker", settings.tracker.options)
         self._groups: dict[str, str] = {}
-        self._open: dict[str, OpenRun] = {}
+        self._open: dict[str, TrackerRun] = {}
         self._given_up = threading.Event()
 
     def group(self, report: str, cells: Iterable[Cell]) -> None:
@@ -53,7 +55,7 @@ class Logbook:
     @property
     def is_open(self) -> bool:
         """Whether a tracker is asked for and has not failed."""
-        return self._name in RUNS and not self._given_up.is_set()
+        return self._name != "none" and not self._given_up.is_set()
 
     @contextmanager
     def following(self, cells: Sequence[Cell]) -> Iterator[None]:
@@ -61,14 +63,34 @@ class Logbook:
         if not self.is_open:
             yield
             return
-        names = dict.fromkeys(cell.name for cell in cells)
-        follower = Follower(names, self._store, lambda folder: self._run(self._about(folder)))
-        thread = self._start("progress", follower.run)
+        store, ended = Store(self._store), threading.Event()
+        seen: dict[str, tuple[SoFar, float | None]] = {
+            name: (so_far(store.cell(name)), None) for name in dict.fromkeys(cell.name for cell in cells)}
+        thread = self._start("progress", lambda: self._follow(store, seen, ended))
         try:
             yield
         finally:
-            follower.stop()
+            ended.set()
             self._await("progress", thread)
+
+    def _follow(self, store: Store, seen: dict[str, tuple[SoFar, float | None]], ended: threading.Event) -> None:
+        """Log each cell that has more answers than at the look before, whoever decodes it, here or on other machines,
+        until `ended`, but not while something is timed on this machine."""
+        last = False
+        while not last:
+            last = ended.wait(EVERY_S)
+            if machine.is_timing() and not last:
+                continue
+            for name, (before, at) in seen.items():
+                folder = store.cell(name)
+                now, current = time.monotonic(), so_far(folder)
+                if current.answers <= before.answers or current.tau is None:
+                    continue
+                values = {"prompts": float(current.answers), "tau": current.tau}
+                if at is not None:
+                    values["tokens_per_s"] = (current.tokens - before.tokens) / (now - at)
+                seen[name] = current, now
+                self._run(self._about(folder)).live(values)
 
     def log_cell(self, folder: RequestedCell, summary: Summary) -> None:
         """A complete cell: its configuration, its metrics and its answers."""
@@ -91,12 +113,12 @@ class Logbook:
     def _about(self, folder: CellFolder) -> About:
         return About(folder.key, "cell", self._groups.get(folder.key), folder.config() or {}, self._folder)
 
-    def _run(self, about: About) -> OpenRun:
+    def _run(self, about: About) -> TrackerRun:
         """The open run of this id, or a new one."""
         if about.id not in self._open:
             while len(self._open) >= MOST_OPEN:
                 self._open.pop(next(iter(self._open))).finish()
-            self._open[about.id] = RUNS[self._name](about, self._options)
+            self._open[about.id] = TrackerRun(self._name, about, self._options)
         return self._open[about.id]
 
     def _log(self, what: str, about: Callable[[], About], results: Callable[[], Results]) -> None:
@@ -140,3 +162,11 @@ class Logbook:
             self._given_up.set()
             log.warning("%s: logging disabled from %s onward (%s); all results are in the store", self._name, what,
                         reason)
+
+
+def so_far(folder: CellFolder) -> SoFar:
+    """The answers in a folder; none in one that cannot be read, which the pass that needs it reports."""
+    try:
+        return SoFar.of(folder.good_samples())
+    except StoreError:
+        return SoFar()
