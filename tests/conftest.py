@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import hypothesis
 import nltk  # noqa: F401  its downloader writes to the stderr of its first import for ever: not to one test's
 import pytest
 import torch
@@ -18,6 +19,7 @@ from tasks.mini.phrase import plain
 
 pytest_plugins = ("tests.helpers.ci",)
 torch.set_num_threads(1)
+hypothesis.settings.load_profile("ci")  # the same examples each time, and no deadline
 VOCAB = 320
 
 

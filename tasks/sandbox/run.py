@@ -60,7 +60,7 @@ def bubblewrap_fault() -> str | None:
     if shutil.which("bwrap") is None:
         return "there is no `bwrap` on the PATH; install bubblewrap"
     try:
-        return _run(Job("import math"), timeout_s=20.0, memory_mb=512, isolated=True)
+        return _run(Job("import math"), timeout_s=START_S, memory_mb=512, isolated=True)
     except SandboxError as error:
         return str(error)
 
@@ -78,7 +78,7 @@ def _run(job: Job, timeout_s: float, memory_mb: int, isolated: bool) -> str | No
                 raise SandboxError(said[-1][:LONGEST_ERROR] if said else f"no program was ready within {START_S:g} s")
             state, error = _told(told, nonce, timeout_s)
             if state == "ended":
-                error = _how_it_ended(program)
+                error = _how_it_ended(program, timeout_s)
             if state in ("ended", "absent") and _killed_for_memory() > before:
                 raise SandboxError("the host ran out of memory while a program was run")
     except OSError as failed:
@@ -159,9 +159,9 @@ def _told(told: socket.socket, nonce: str, seconds: float) -> tuple[str, str | N
     return (line["state"], line["error"]) if line.get("nonce") == nonce else ("absent", None)
 
 
-def _how_it_ended(program: subprocess.Popen[bytes]) -> str:
+def _how_it_ended(program: subprocess.Popen[bytes], timeout_s: float) -> str:
     with suppress(subprocess.TimeoutExpired):
-        code = program.wait(1.0)
+        code = program.wait(timeout_s)
         killed = -code if code < 0 else code - 128  # bubblewrap's way to say so
         if killed in signal.Signals.__members__.values():
             return f"killed by {signal.Signals(killed).name}"

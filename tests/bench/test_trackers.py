@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -88,7 +88,7 @@ class Faulty:
         self._calls.append(name)
         if name == self._wrong:
             if self._hangs:
-                time.sleep(30)
+                threading.Event().wait()
             raise ConnectionError("nobody\nthere")
 
     def live(self, values) -> None:

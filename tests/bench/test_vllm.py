@@ -6,10 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ from bench.config.vllm_here import PROJECT, PYTHON
 from bench.conformance import main, run_engine
 from bench.run.lab import Lab
 from bench.run.vllm.engine import Vllm
+from bench.run.vllm.process import EngineProcess
 from methods.engine.source import ModelError
 from tests.helpers.in_vllm import answers, cell, differences
 
@@ -78,16 +78,19 @@ def test_plain_decoding_and_strict_limits(engine: Vllm, lab: Lab) -> None:
 
 @here
 @pytest.mark.slow
-def test_a_killed_process_is_started_again(engine: Vllm, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_killed_process_is_started_again(engine: Vllm, caplog: pytest.LogCaptureFixture,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
     own = cell(*TINY, "drafter=prompt_lookup", "rule=lossless", "engine=vllm")
     _, before = answers(engine, own, 4)
-    loaded = engine.load(own).loaded
-    assert loaded.process is not None
-    threading.Timer(0.05, os.kill, (loaded.process.pid, signal.SIGKILL)).start()
+    call = EngineProcess.call
+
+    def dies(process: EngineProcess, name: str, **arguments: Any) -> Any:
+        monkeypatch.setattr(EngineProcess, "call", call)
+        os.kill(process.pid, signal.SIGKILL)
+        return call(process, name, **arguments)
+
+    monkeypatch.setattr(EngineProcess, "call", dies)
     _, after = answers(engine, own, 4)
-    while loaded.process.is_running and "signal 9" not in caplog.text:  # it was quicker than the signal
-        time.sleep(0.05)
-        _, after = answers(engine, own, 4)
     assert "signal 9" in caplog.text and "answering its 4 prompts again" in caplog.text
     assert [one.output_ids for one in after] == [one.output_ids for one in before]
 

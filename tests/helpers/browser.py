@@ -17,8 +17,8 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
          "--hide-scrollbars", "--disable-background-networking", "--disable-extensions", "--remote-debugging-pipe")
-WAIT = 60
-"""Seconds that a page may take, on a machine that does other work."""
+WAIT = 600
+"""Seconds after which a page that shows nothing new is given up."""
 
 
 def chromium() -> str:
@@ -84,7 +84,7 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, condition: str) -> None:
-        """Wait until an expression is true. Raises RuntimeError after a minute."""
+        """Wait until an expression is true. Raises RuntimeError after `WAIT` seconds."""
         script = (f"new Promise((done, fail) => {{ const end = Date.now() + {WAIT * 1000}; (function look() {{"
                   f" if ({condition}) done(true); else if (Date.now() > end) fail(new Error({json.dumps(condition)}));"
                   " else setTimeout(look, 20); })(); })")
@@ -95,15 +95,13 @@ class Page:
         return self.run(f"document.querySelector({json.dumps(selector)}).innerText")
 
     def click(self, selector: str) -> None:
-        """Click an element with the mouse."""
-        x, y = self._middle(selector)
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        """Click an element, wherever the page lays it out."""
+        self.run(f"document.querySelector({json.dumps(selector)}).click()")
 
     def hover(self, selector: str) -> None:
-        """Move the mouse onto an element."""
-        x, y = self._middle(selector)
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        """Tell an element that the mouse has come onto it."""
+        self.run(f"(() => {{ const one = document.querySelector({json.dumps(selector)});"
+                 " one.scrollIntoView({block: 'center'}); one.dispatchEvent(new PointerEvent('pointerenter')); })()")
 
     def press(self, key: str) -> None:
         """Press a key by its name."""
@@ -115,16 +113,6 @@ class Page:
         self.run(f"(() => {{ const one = document.querySelector({json.dumps(selector)});"
                  f" one.value = {json.dumps(value)};"
                  " for (const kind of ['input', 'change']) one.dispatchEvent(new Event(kind, {bubbles: true})); })()")
-
-    def _middle(self, selector: str) -> tuple[float, float]:
-        """Where an element is, once three frames in a row have drawn it there: a page still being laid out moves it."""
-        box = self.run("(async () => { let place = [], last = ''; for (let same = 0; same < 2;) {"
-                       f" const one = document.querySelector({json.dumps(selector)});"
-                       " one.scrollIntoView({block: 'center'}); const box = one.getClientRects()[0];"
-                       " place = [box.x + box.width / 2, box.y + box.height / 2];"
-                       " same = `${place}` === last ? same + 1 : 0; last = `${place}`;"
-                       " await new Promise(requestAnimationFrame); } return place; })()")
-        return box[0], box[1]
 
     def look(self, *, dark: bool = False, width: int = 1280, height: int = 900, media: str = "") -> None:
         """Show the page in a window of this size, light or dark, on screen or (media="print") on paper."""

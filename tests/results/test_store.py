@@ -2,12 +2,10 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import textwrap
-import time
 from hashlib import sha256
 from pathlib import Path
 
@@ -228,21 +226,19 @@ def test_what_files_yield_is_computed_again_only_when_one_changed(tmp_path):
 
 
 def test_sigkill_while_appending_loses_at_most_the_line_being_written(cell):
-    """A child writes long numbered lines as fast as it can and is killed; another run continues where it stopped."""
+    """A child writes long numbered lines and is killed at any moment; another run continues where it stopped."""
     child = python(f"""
         from results.store.cells import Store
         from results.store.sample import FailedSample
         cell = Store({str(cell.path.parent)!r}).cell("abc123")
         with cell.lock():
-            for i in range(100_000):
+            for i in range(1000):
                 cell.append(FailedSample(f"p{{i}}", "x" * 200_000))
+                print(i, flush=True)
     """)
     path = cell.path / "samples.jsonl"
-    while not (path.exists() and path.stat().st_size > 3_000_000):
-        assert child.poll() is None, child.communicate()[1]
-        time.sleep(0.001)
-    os.kill(child.pid, signal.SIGKILL)
-    assert child.wait() == -signal.SIGKILL
+    assert [int(child.stdout.readline()) for _ in range(15)] == [*range(15)]
+    child.kill()
     child.communicate()
     complete = path.read_bytes().count(b"\n")
     assert [record.id for record in cell.samples()] == [f"p{i}" for i in range(complete)]

@@ -215,9 +215,9 @@ def test_ifeval_has_four_scores(by, proportion, value):
 # -- code ------------------------------------------------------------------------------------------------------------
 
 
-def function_score(text: str, row=FUNCTIONS[0], **options):
+def function_score(text: str, row=FUNCTIONS[0], timeout_s: float = 600.0):
     reference = {"code": row["prompt"], "test": row["test"], "entry_point": row["entry_point"]}
-    return Code(name="code", **options).score(reference, [text])
+    return Code(name="code", timeout_s=timeout_s).score(reference, [text])
 
 
 @ISOLATED
@@ -252,7 +252,8 @@ def test_wrong_answers_fail(text):
     ("import os\n    os.kill(os.getpid(), 9)", "SIGKILL"),
 ])
 def test_misdeeds_end_as_a_failed_sample(body, error):
-    found = function_score(f"def add_1(x):\n    {body}\n    return x + 1\n", timeout_s=2.0)
+    timeout_s = 2.0 if "no end" in error else 600.0
+    found = function_score(f"def add_1(x):\n    {body}\n    return x + 1\n", timeout_s=timeout_s)
     assert found.value == 0 and error in found.answer
     assert not any(Path(folder, "leeway_was_here").exists() for folder in ("/tmp", "/etc"))
 
@@ -284,10 +285,11 @@ def test_tests_may_use_what_the_prompt_defines():
 
 @ISOLATED
 def test_assertions_and_plus_tests():
+    code = Code(name="code", timeout_s=600)
     for row in PROBLEMS[:2]:
         reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
-        assert Code(name="code").score(reference, [row["code"]]).value == 1
-        assert Code(name="code").score(reference, [row["code"].replace("*", "+")]).value == 0
+        assert code.score(reference, [row["code"]]).value == 1
+        assert code.score(reference, [row["code"].replace("*", "+")]).value == 0
     plus = {**FUNCTIONS[1], "test": NUMPY_TEST.format(3)}
     assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.5 + 1e-9", row=plus).value == 1
     assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.6", row=plus).value == 0
@@ -317,7 +319,7 @@ def test_published_solutions_pass(name, path):
     broken = set()
     for row in published(path):
         if name == "humaneval":
-            found = function_score(row["canonical_solution"], row=row, timeout_s=600)
+            found = function_score(row["canonical_solution"], row=row)
         else:
             reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
             found = Code(name="code", timeout_s=600).score(reference, [row["code"]])
@@ -332,7 +334,7 @@ def test_published_solutions_pass(name, path):
 @ISOLATED
 def test_contest_answers():
     by_input, by_call = ROWS["livecodebench"][:2]
-    scorer = LiveCodeBench(name="livecodebench", timeout_s=10)
+    scorer = LiveCodeBench(name="livecodebench", timeout_s=600)
     reads = "Answer:\n```python\nprint(sum(map(int, input().split())))\n```"
     calls = ("```python\nclass Solution:\n    def total(self, some: List[int], more):\n"
              "        return sum(some) + more\n```")

@@ -55,7 +55,7 @@ def test_templates_reach_nothing(tmp_path, template):
     ("{{ a.x.y }}", "has no attribute 'x'"),
 ])
 def test_time_and_memory_are_bounded(monkeypatch, template, complaint):
-    monkeypatch.setattr(templates, "SECONDS", 2.0)
+    monkeypatch.setattr(templates, "SECONDS", 2.0 if "no end" in complaint else 600.0)
     templates._close()
     with pytest.raises(TemplateFault, match=complaint):
         render(template, ROW)
