@@ -1,4 +1,4 @@
-"""`python -m bench.view [store.dir=DIR] [bundle=DIR]`: the answers of a store in a browser (conf/view.yaml)."""
+"""`python -m bench.view [store.dir=DIR] [bundle=DIR]`: the answers of a store as a page (conf/view.yaml)."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from bench.commands.command import StoreOptions, run_yaml_command
-from bench.reports.site import serve, write_site
+from bench.reports.render import write_page
+from bench.reports.viewer import groups_of_stored, stored_cells
 from results.store.files import check_writable
 
 
 class View(StoreOptions):
     """conf/view.yaml, which explains every field."""
 
-    bundle: Path | None
-    port: int = Field(ge=0, le=65535)
+    bundle: Path
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Write the site, or serve it until Ctrl-C. Raises ValueError, StoreError, one line."""
+    """Write <bundle>/index.html over all cells of a store, with what belongs to it. Raises ValueError, StoreError, one
+    line."""
     settings = View.from_args(config)
     store = settings.opened()
-    if settings.bundle is None:
-        serve(store, settings.port)
-    else:
-        check_writable(settings.bundle, "bundle")
-        print(f"page: {write_site(store, settings.bundle)}")
+    check_writable(settings.bundle, "bundle")
+    cells = stored_cells(store)
+    groups = groups_of_stored(cells, store)
+    records = [record for cell in cells if (record := store.cell(cell.key).environment()) is not None]
+    latest = max(records, key=lambda record: str(record["since"]), default={})
+    environment = {key: value for key, value in latest.items() if key != "earlier"}
+    print(f"page: {write_page(settings.bundle, [], environment, groups, listed=True)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 2 the command is wrong, 130 interrupted."""
+    """Exit status: 0 done, 2 the command is wrong."""
     return run_yaml_command("view", run, argv)
 
 

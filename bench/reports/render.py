@@ -99,7 +99,7 @@ def sizes(cell: Cell) -> list[str]:
 
 
 def write_page(folder: Path, items: Sequence[Item], environment: Mapping[str, Any], groups: Sequence[Group],
-               listed: bool = False, live: bool = False, answers: bool = True,
+               listed: bool = False, answers: bool = True,
                opened: Sequence[Group] | None = None, splits: Sequence[Split] = ()) -> Path:
     """Draw the overview of these cells and write <folder>/index.html. Returns its path. `answers`: with those of the
     cells; `opened`: those of the overview, all if None; `splits`: what it opens with, those of the cells if empty;
@@ -110,8 +110,7 @@ def write_page(folder: Path, items: Sequence[Item], environment: Mapping[str, An
     first = (splits or splits_of_groups(shown))[:SPLITS]
     opening = overview(shown, environment, _inline(render_overview(shown, folder), NAME, "Overview"), first,
                        _inline(render_splits(first, folder), OF_SPLITS, "What gains in τ consist of"))
-    return write_index(folder, items, environment, opening=opening, groups=groups if answers else (), listed=listed,
-                       live=live)
+    return write_index(folder, items, environment, opening=opening, groups=groups if answers else (), listed=listed)
 
 
 def _inline(paths: Sequence[Path], name: str, title: str) -> Markup | None:

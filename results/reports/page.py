@@ -109,13 +109,12 @@ class Section:
 
 def write_index(
     out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "Leeway",
-    opening: Markup | None = None, groups: Sequence[Group] = (), listed: bool = False, live: bool = False
+    opening: Markup | None = None, groups: Sequence[Group] = (), listed: bool = False
 ) -> Path:
     """Write <out_dir>/index.html and return its path. It needs no network, and no other file unless it would take more
     than 3 MB: its data and its large files are then in a folder beside it, and a large drawing is shown as PNG.
     `environment` is plain data; `opening` comes before the reports, which are then folded;
-    `groups` holds the cells whose answers it shows; `listed`: a table of them comes before the answers; `live`: its
-    script asks the server that sent it how the store changes."""
+    `groups` holds the cells whose answers it shows; `listed`: a table of them comes before the answers."""
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     facts = {item.spec.name: item.facts for item in items} | ({LISTING: listing_facts(groups)} if listed else {})
@@ -128,7 +127,7 @@ def write_index(
     page = formats.TEMPLATES.get_template("index.html.j2").render(
         title=title, items=items, sections=sections, environment=list(_flat(environment)),
         metrics=_used_metrics(items), opening=opening, groups=groups,
-        listing=listing(groups, folded=opening is not None) if listed else None, live=live,
+        listing=listing(groups, folded=opening is not None) if listed else None,
         parts=list(holder.elements(texts)))
     path.write_text(printable(page), encoding="utf-8")
     return path

@@ -1,13 +1,9 @@
-"""What surrounds a store: a kept folder and a store with files of the user, and the viewer's server with clients that
-misbehave."""
+"""What surrounds a store: a kept folder and a store with files of the user."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import re
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,73 +111,3 @@ def _lost(store: Path, expected: Decoded) -> str:
 def _write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
-
-
-def server(field: Field) -> Iterator[Trial]:
-    """Random requests to the viewer while one of its cells is damaged and mended: it keeps answering."""
-    store = measured(field.folder / "measured")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    running = warm.start(["bench.view", f"store.dir={store}", f"port={port}"], field.folder / "log", cpu=3600)
-    wholes = {file: file.read_bytes() for file in sorted(next(store.glob("*mars*")).iterdir()) if file.name != ".lock"}
-    try:
-        if not _waits(port, running):
-            raise RuntimeError("the server does not answer")
-        for number in range(10_000):
-            damaged = field.draw.choice(list(wholes)) if number % 5 == 0 else None
-            if damaged is not None:
-                damaged.write_bytes(wholes[damaged][:field.draw.randrange(len(wholes[damaged]))] + b"\xff{")
-            what = field.draw.choice(REQUESTS)
-            _send(port, what)
-            fault = "" if running.poll() is None else "the server ended"
-            fault = fault or ("" if _status(port, "/live.json") == 200 else "/live.json is not answered")
-            fault = fault or ("" if number % 5 or _status(port, "/") == 200 else "/ is not answered")
-            if damaged is not None:
-                damaged.write_bytes(wholes[damaged])
-            yield Trial(f"{what[:60]!r}{f', damaged {damaged.name}' if damaged else ''}", fault)
-    finally:
-        warm.end(running.session())
-    ended = running.ended(LIMIT)
-    yield Trial("what it printed", f"traceback: {ended.err.splitlines()[-1]}" if ended.traceback else "")
-
-
-LOCAL = b"Host: 127.0.0.1\r\n"
-SECRET = b"root:"
-REQUESTS = (
-    b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"HEAD / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
-    b"GET / HTTP/1.1\r\n\r\n", b"GET /../../../../etc/passwd HTTP/1.1\r\n" + LOCAL + b"\r\n",
-    b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\n" + LOCAL + b"\r\n", b"GET //etc/passwd HTTP/1.1\r\n" + LOCAL + b"\r\n",
-    b"POST / HTTP/1.1\r\n" + LOCAL + b"Content-Length: 99999999\r\n\r\nx", b"GET / HT", b"\x00" * 5000, b"\r\n\r\n",
-    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n" + LOCAL + b"\r\n",
-    b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 1000 + b"\r\n",
-    b"GET /live.json HTTP/1.1\r\n" + LOCAL + b"Range: bytes=0-99999999999999\r\n\r\n", b"PUT /x HTTP/9.9\r\n\r\n",
-    b"GET /%00%0d%0aX:y HTTP/1.1\r\n" + LOCAL + b"\r\n", b"GET /live.json?x=" + b"%ff" * 900 + b" HTTP/1.1\r\n\r\n",
-)
-"""What clients send; each then leaves without reading all of the answer."""
-
-
-def _send(port: int, request: bytes) -> None:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as client:
-        client.settimeout(0.3)
-        client.sendall(request)
-        answer = client.recv(1000)
-        assert SECRET not in answer, "a file outside the site was served"
-
-
-def _status(port: int, path: str) -> int | None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        connection.request("GET", path)
-        return connection.getresponse().status
-    return None
-
-
-def _waits(port: int, running: warm.Running) -> bool:
-    """Whether the server answers within a minute."""
-    for _ in range(120):
-        if _status(port, "/") == 200:
-            return True
-        if running.poll(0.5) is not None:
-            return False
-    return False
