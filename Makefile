@@ -20,7 +20,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-all slurm attack sandbox-table store-cost pictures lint structure oracles golden engine-speed gpu models heads derived offline-kit real-model measured-real lock clean
+.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-all slurm attack sandbox-table store-cost pictures lint structure oracles engine-speed gpu models heads derived offline-kit real-model measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -86,9 +86,6 @@ structure: $(READY)  ## check sizes of files and functions, import order, import
 
 oracles: $(READY)  ## what the code gives, against what it gave before the rebuilding (tests/oracles/README.md)
 	$(RUN) -m tests.oracles
-
-golden: $(READY)  ## recompute tests/golden from the float64 references
-	$(RUN) -m tests.golden.make
 
 engine-speed: $(READY)  ## compare with transformers and the checkout BEFORE=FOLDER; SmolLM2 (make real-model) also with llama.cpp
 	$(RUN) -m bench.vs_transformers $(if $(BEFORE),--before $(BEFORE))

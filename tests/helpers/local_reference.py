@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.helpers.rule_reference import Child, Context, greedy, softmax
+from tests.helpers.rule_reference import Child, Context, distance, greedy, softmax
 
 Outcome = tuple[Child | None, np.ndarray]
 
@@ -37,7 +37,7 @@ def chain(local):
 
 
 @chain
-def cactus(context: Context, children: list[Child], delta: float) -> Outcome:
+def cactus(context: Context, children: list[Child], delta: float = 1.0) -> Outcome:
     [child] = children
     x, p, q = child.token, context.p, context.q
     h = min(1.0, p[x] + np.sqrt(2 * delta * p[x] * (1 - p[x])))
@@ -47,7 +47,7 @@ def cactus(context: Context, children: list[Child], delta: float) -> Outcome:
 
 
 @chain
-def lossy(context: Context, children: list[Child], alpha: float) -> Outcome:
+def lossy(context: Context, children: list[Child], alpha: float = 0.3) -> Outcome:
     [child] = children
     accept = min(1.0, context.p[child.token] / ((1 - alpha) * context.q[child.token]))
     return tested(context, children, accept, context.p - context.q)
@@ -67,7 +67,7 @@ def cascade_opt(context: Context, children: list[Child], alpha: float, gate: str
 
 
 @chain
-def cascade_tok(context: Context, children: list[Child], alpha: float, variant: str = "blend",
+def cascade_tok(context: Context, children: list[Child], alpha: float = 0.35, variant: str = "blend",
                 top_set: str = "paper") -> Outcome:
     [child] = children
     p, q, x = context.p, context.q, child.token
@@ -85,28 +85,20 @@ def cascade_tok(context: Context, children: list[Child], alpha: float, variant: 
 
 
 @chain
-def r_fuzzy(context: Context, children: list[Child], threshold: float, divergence: str = "js") -> Outcome:
+def r_fuzzy(context: Context, children: list[Child], threshold: float = 0.2, divergence: str = "js") -> Outcome:
     [child] = children
     p, q = context.p, context.q
 
-    def kl(a, b):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return float(np.where(a > 0, a * np.log(a / b), 0.0).sum())
-    nats = kl(p, q) if divergence == "kl" else (kl(p, (p + q) / 2) + kl(q, (p + q) / 2)) / 2
+    with np.errstate(divide="ignore"):
+        nats = distance(divergence, p, q)
     return tested(context, children, 1.0 if nats <= threshold else min(1.0, ratio(context, child)), p - q)
 
 
 @chain
-def mentored(context: Context, children: list[Child], budget: float, tolerance: float = 0.2) -> Outcome:
+def mentored(context: Context, children: list[Child], budget: float = 0.2, tolerance: float = 0.2) -> Outcome:
     [child] = children
     pi = mentored_pi(context.p, context.q, budget, tolerance)
     return tested(context, children, min(1.0, pi[child.token] / context.q[child.token]), pi - context.q)
-
-
-def divergence(p: np.ndarray, pi: np.ndarray) -> float:
-    """KL(p || pi)."""
-    with np.errstate(divide="ignore"):
-        return sum(x * (np.log(x) - np.log(y)) for x, y in zip(p, pi, strict=True) if x > 0)
 
 
 def mentored_pi(p: np.ndarray, q: np.ndarray, budget: float, tolerance: float) -> np.ndarray:
@@ -120,14 +112,18 @@ def mentored_pi(p: np.ndarray, q: np.ndarray, budget: float, tolerance: float) -
             low, high = (middle, high) if total(middle).sum() > 1 else (low, middle)
         return total(high)
 
+    def divergence(other: np.ndarray) -> float:
+        with np.errstate(divide="ignore"):
+            return distance("kl", p, other)
+
     if budget == 0:
         return p
-    if divergence(p, q) <= budget * (1 + tolerance):
+    if divergence(q) <= budget * (1 + tolerance):
         return q
     low, high, best = 0.0, 1.0, 1.0
     for _ in range(10):
         alpha = (low + high) / 2
-        nats = divergence(p, of(alpha))
+        nats = divergence(of(alpha))
         if nats > budget * (1 + tolerance):
             low = alpha
             continue
@@ -146,7 +142,7 @@ def csd(context: Context, children: list[Child], pairs: list[tuple[int, int]], t
     return None, np.eye(len(context.z))[best]
 
 
-def ensemble(context: Context, children: list[Child], w: float, variant: str = "graphcore") -> Outcome:
+def ensemble(context: Context, children: list[Child], w: float = 0.9, variant: str = "graphcore") -> Outcome:
     if context.greedy and variant == "transformers" and children:
         mixed = int((w * softmax(context.z) + (1 - w) * softmax(context.draft_z)).argmax())
         return (children[0] if children[0].token == mixed else None), np.eye(len(context.z))[mixed]
@@ -158,11 +154,12 @@ def ensemble(context: Context, children: list[Child], w: float, variant: str = "
     return tested(context, children, min(1.0, mixture[x] / context.q[x]), mixture - context.q)
 
 
-def contrastive(context: Context, children: list[Child], temperature: float, beta: float, mixed_temperature: float,
+def contrastive(context: Context, children: list[Child], beta: float = 0.5, temperature: float | None = None,
                 gate: str = "support", alpha: float = 0.1) -> Outcome:
-    """`context.draft_z` is given at a leaf too."""
-    z = ((1 + beta) * context.z - beta * context.draft_z) / mixed_temperature
-    inside = context.p > 0 if gate == "support" else context.z >= context.z.max() + temperature * np.log(alpha)
+    """`context.draft_z` is read at a leaf too."""
+    t = context.sampling.temperature
+    z = ((1 + beta) * context.z - beta * context.draft_z) / (temperature or t)
+    inside = context.p > 0 if gate == "support" else context.z >= context.z.max() + t * np.log(alpha)
     pi = softmax(np.where(inside, z, -np.inf))
     if not children:
         return None, pi
@@ -183,7 +180,8 @@ def threshold(context: Context, children: list[Child], single: float = 1.0, acc:
 
 
 @chain
-def entropy_verify(context: Context, children: list[Child], threshold: float, alpha: float) -> Outcome:
+def entropy_verify(context: Context, children: list[Child], threshold: float = 0.95,
+                   alpha: float = 0.4) -> Outcome:
     [child] = children
     p0 = softmax(context.z)
     theta = min(np.exp(alpha * (p0 * np.log(p0 + 1e-10)).sum()), threshold)
@@ -191,7 +189,7 @@ def entropy_verify(context: Context, children: list[Child], threshold: float, al
 
 
 @chain
-def ears(context: Context, children: list[Child], tolerance: float) -> Outcome:
+def ears(context: Context, children: list[Child], tolerance: float = 0.3) -> Outcome:
     [child] = children
     accept = min(1.0, ratio(context, child) + tolerance * (1 - context.p.max()))
     return tested(context, children, accept, remainder(context, child))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tests.helpers import local_reference
 from tests.helpers.rule_reference import Child, Context, Tree, lossless, softmax, strict_accepts
 
 Kept = tuple[int, np.ndarray]
@@ -15,15 +16,21 @@ Kept = tuple[int, np.ndarray]
 
 @dataclass
 class Chain:
-    """K drafted tokens with their contexts; the last context is that of the bonus."""
+    """K drafted tokens with their contexts; the last context is that of the bonus. `state`: what the rule knows of the
+    request before the draft."""
 
     contexts: list[Context]
     children: list[Child]
+    state: dict[str, float]
 
     @classmethod
     def of(cls, tree: Tree) -> Chain:
         nodes = [tree[node] for node in sorted(tree)]
-        return cls([context for context, _ in nodes], [children[0] for _, children in nodes if children])
+        children = [children[0] for _, children in nodes if children]
+        return cls([context for context, _ in nodes], children, nodes[0][0].state)
+
+    def may_relax(self, span: str) -> bool:
+        return span == "everywhere" or bool(self.state["thinking"])
 
     @property
     def tokens(self) -> list[int]:
@@ -65,10 +72,9 @@ def fly(chain: Chain, window: int = 6, entropy: float = 0.3, no_window: bool = F
     return size, chain.argmax(size)
 
 
-def asd(chain: Chain, spent: float, budget: float = 8.0, regret_per_value: float = 0.25, max_relaxed: int = 2,
-        variant: str = "asd") -> tuple[int, np.ndarray, float]:
-    """The third value is the budget spent after the block."""
-    size, count, cost = len(chain.tokens), 0, 0.0
+def asd(chain: Chain, budget: float = 8.0, regret_per_value: float = 0.25, max_relaxed: int = 2,
+        variant: str = "asd") -> Kept:
+    spent, size, count, cost = chain.state["spent"], len(chain.tokens), 0, 0.0
     for i, token in enumerate(chain.tokens):
         if chain.matches(i):
             continue
@@ -76,9 +82,9 @@ def asd(chain: Chain, spent: float, budget: float = 8.0, regret_per_value: float
         value = size - i if variant == "asd" else (size - i) / size
         left = budget - spent + (1e-9 if variant == "asd" else 0.0)
         if regret / value > regret_per_value or cost + regret > left or count == max_relaxed:
-            return i, chain.argmax(i), spent + cost
+            return i, chain.argmax(i)
         count, cost = count + 1, cost + regret
-    return size, chain.argmax(size), spent + cost
+    return size, chain.argmax(size)
 
 
 def bild(chain: Chain, rollback: float = 5.0) -> Kept:
@@ -90,8 +96,9 @@ def bild(chain: Chain, rollback: float = 5.0) -> Kept:
     return len(chain.tokens), chain.argmax(-1)
 
 
-def relaxed_topk(chain: Chain, delta: float, top_n: int = 10) -> Kept:
-    """`delta`: the one in force."""
+def relaxed_topk(chain: Chain, delta: float = 0.6, top_n: int = 10, span: str = "everywhere", begin: int = 0,
+                 end: int = 0) -> Kept:
+    delta = delta if chain.may_relax(span) else 0.0
     for i, token in enumerate(chain.tokens):
         p0 = softmax(chain.contexts[i].z)
         if not (token in np.argsort(-p0, kind="stable")[:top_n] and p0[token] >= p0.max() - delta):
@@ -99,8 +106,11 @@ def relaxed_topk(chain: Chain, delta: float, top_n: int = 10) -> Kept:
     return len(chain.tokens), chain.argmax(-1)
 
 
-def topp_window(chain: Chain, temperature: float, top_p: float, variant: str = "intended", max_candidates: int = 5,
-                window: int = 2) -> Kept:
+def topp_window(chain: Chain, variant: str = "intended", max_candidates: int = 5, window: int = 2) -> Kept:
+    temperature, top_p = chain.contexts[0].sampling.temperature, chain.contexts[0].sampling.top_p
+    if chain.contexts[0].greedy:
+        return token_wise(chain)
+
     def candidates(i: int) -> tuple[list[int], np.ndarray, int]:
         p = softmax(chain.contexts[i].z / temperature)
         ids = np.argsort(-p, kind="stable")[:max_candidates].tolist()
@@ -161,15 +171,14 @@ def block(chain: Chain, variant: str = "block") -> Kept:
     return kept, left / left.sum()
 
 
-def near_top(chain: Chain, answered: int, thinking: bool = True, by: str = "ratio", threshold: float = 0.2,
-             top_n: int | None = None, from_position: int = 0, after_tokens: int = 0,
-             protected: tuple[int, ...] = ()) -> Kept:
-    """`answered`: tokens of the answer before the block. `thinking`: the request may relax."""
+def near_top(chain: Chain, by: str = "ratio", threshold: float = 0.2, top_n: int | None = None, from_position: int = 0,
+             after_tokens: int = 0, protected: tuple[int, ...] = (), span: str = "everywhere", begin: int = 0,
+             end: int = 0) -> Kept:
     for i, token in enumerate(chain.tokens):
         context, best = chain.contexts[i], chain.best(i)
         p0 = softmax(context.z)
         near = p0[token] >= threshold * (p0.max() if by == "ratio" else 1.0)
-        allowed = (thinking and i >= from_position and answered >= after_tokens
+        allowed = (chain.may_relax(span) and i >= from_position and chain.state["answered"] >= after_tokens
                    and token not in protected and best not in protected
                    and (top_n is None or token in np.argsort(-p0, kind="stable")[:top_n]))
         accepted, emitted = lossless(context, [chain.children[i]])
@@ -185,32 +194,35 @@ def eta(t: int, schedule: str, start: float, end: float, tokens: int, gamma: flo
     return start + (end - start) * share ** (gamma if schedule == "power" else 1.0)
 
 
-def secure_sd(chain: Chain, answered: int, relaxed, schedule: str, start: float, end: float, tokens: int,
-              gamma: float = 1.0) -> Kept:
-    """`relaxed`: (context, children) -> the child that a relaxed rule keeps or None, and the distribution it emits."""
-    for i in range(len(chain.contexts)):
-        context, share = chain.contexts[i], eta(answered + i, schedule, start, end, tokens, gamma)
-        children = [chain.children[i]] if i < len(chain.children) else []
-        kept = None
-        if children:
-            [child] = children
+def secure_sd(chain: Chain, relaxed: dict, schedule: str = "step", start_eta: float = 0.0, end_eta: float = 1.0,
+              tokens: int = 2, gamma: float = 1.0) -> Kept:
+    """`relaxed`: name and options of a rule of local_reference.py."""
+    options = {key: value for key, value in relaxed.items() if key != "name"}
+
+    def looser(context: Context, children: list[Child]) -> local_reference.Outcome:
+        return getattr(local_reference, relaxed["name"])(context, children, **options)
+
+    for i, context in enumerate(chain.contexts):
+        share = eta(chain.state["answered"] + i, schedule, start_eta, end_eta, tokens, gamma)
+        children, kept = chain.children[i:i + 1], None
+        for child in children:
             if child.u < share:
-                kept, _ = relaxed(context, [replace(child, u=child.u / share)])
+                kept, _ = looser(context, [replace(child, u=child.u / share)])
             else:
                 kept, _ = lossless(context, [replace(child, u=(child.u - share) / (1 - share))])
         if kept is None:
             never = [replace(child, u=1.0) for child in children]
-            parts = [(weight, rule(context, never)[1]) for weight, rule in ((share, relaxed), (1 - share, lossless))]
+            parts = [(weight, rule(context, never)[1]) for weight, rule in ((share, looser), (1 - share, lossless))]
             return i, sum(weight * emitted / emitted.sum() for weight, emitted in parts if weight > 0)
     raise AssertionError("the last context has no child")
 
 
-def ensemble(chain: Chain, answered: int, w: float, w_first: float, tokens: int, schedule: str, local,
-             variant: str = "graphcore") -> Kept:
-    """`local`: the rule with one w."""
+def scheduled(chain: Chain, w: float, w_first: float, tokens: int = 8, schedule: str = "linear",
+              variant: str = "graphcore") -> Kept:
+    """The ensemble with a schedule of w."""
     for i, context in enumerate(chain.contexts):
-        weight = eta(answered + i, schedule, w_first, w, tokens)
-        kept, emitted = local(context, chain.children[i:i + 1], w=weight, variant=variant)
+        weight = eta(chain.state["answered"] + i, schedule, w_first, w, tokens)
+        kept, emitted = local_reference.ensemble(context, chain.children[i:i + 1], w=weight, variant=variant)
         if kept is None:
             return i, emitted / emitted.sum()
     raise AssertionError("the last context has no child")

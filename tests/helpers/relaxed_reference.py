@@ -13,18 +13,20 @@ from methods.sampling import Sampling
 from tests.helpers.rule_reference import (
     Child,
     Context,
+    Expected,
     Tree,
-    divergence,
+    distance,
+    fsd,
     greedy,
-    lossless,
     process,
     softmax,
     strict_accepts,
+    surely,
 )
 
 
-def coarse(context: Context, children: list[Child], groups: list[list[int]],
-           token: str) -> tuple[Child | None, np.ndarray]:
+def coarse_grained(context: Context, children: list[Child], groups: list[list[int]],
+                   token: str) -> tuple[Child | None, np.ndarray]:
     """`groups` must cover all tokens here. The draw of the group and of the token in it are integrated out."""
     p0 = context.p
     member = np.array([[v in group for v in range(len(p0))] for group in groups], dtype=float)
@@ -71,20 +73,15 @@ def dropout_logits(u: float, hidden: np.ndarray, weight: np.ndarray, heads: int,
     return np.stack(found)
 
 
-def js(p: np.ndarray, q: np.ndarray) -> float:
-    return divergence("js", p, q)
-
-
-def dropmatch(context: Context, children: list[Child], *, u: float, hidden: np.ndarray, weight: np.ndarray,
-              variant: str, heads: int, p_drop: float, selection: str = "argmax", nucleus: float = 0.9,
-              temperature: float = 1.0) -> tuple[Child | None, np.ndarray]:
-    """`u` and `hidden` [H] of the context itself."""
+def dropmatch(context: Context, children: list[Child], weight: np.ndarray, variant: str = "js", heads: int = 5,
+              p_drop: float = 0.3, selection: str = "argmax", nucleus: float = 0.9) -> tuple[Child | None, np.ndarray]:
+    u, hidden = context.u, context.hidden
     logits = dropout_logits(u, hidden, weight, heads, p_drop)
     tokens = [int(z.argmax()) for z in logits]
     if selection == "nucleus":
         tokens = []
         for head, z in enumerate(logits):
-            p = softmax(process(z, Sampling(temperature, top_p=nucleus)))
+            p = softmax(process(z, Sampling(context.sampling.temperature or 1.0, top_p=nucleus)))
             at = word(u, heads * len(hidden) + head) / 2**32
             tokens.append(int(np.flatnonzero(np.cumsum(p) > at * p.sum())[0]))
     majority = max(tokens, key=tokens.count)  # the first of equal counts
@@ -92,9 +89,17 @@ def dropmatch(context: Context, children: list[Child], *, u: float, hidden: np.n
         return next((c for c in children if c.token in tokens), None), context.p
     if variant == "js" and children:
         centroid = softmax(logits.mean(0))
-        if js(softmax(context.draft_z), centroid) <= max(js(softmax(z), centroid) for z in logits):
+        if distance("js", softmax(context.draft_z), centroid) <= max(distance("js", softmax(z), centroid)
+                                                                     for z in logits):
             return children[0], context.p
     return next((c for c in children if c.token == majority), None), context.p
+
+
+def dropout_head(context: Context, children: list[Child], weight: np.ndarray, head: int = 1,
+                 p_drop: float = 0.3) -> tuple[Child | None, np.ndarray]:
+    """One of DropMatch's heads in the target's place."""
+    said = int(dropout_logits(context.u, context.hidden, weight, head, p_drop)[-1].argmax())
+    return next((c for c in children if c.token == said), None), np.eye(len(weight))[said]
 
 
 def arc_bound(context: Context, token: int, embedding: np.ndarray, constants: Constants) -> tuple[float, float]:
@@ -108,62 +113,60 @@ def arc_bound(context: Context, token: int, embedding: np.ndarray, constants: Co
     return min(bucket.c * moved, bucket.alpha_kappa * margin**2), bucket.tau
 
 
-def arc(context: Context, children: list[Child], embedding: np.ndarray, constants: Constants, theta: float,
-        q_mode: str = "exact") -> tuple[Child | None, np.ndarray]:
-    sure = set()
-    for child in children:
-        u, tau = arc_bound(context, child.token, embedding, constants)
-        if 1 - u / tau >= theta:
-            sure.add(child.token)
-    if context.greedy:
-        best = context.z.argmax()
-        return next((c for c in children if c.token in sure | {best}), None), context.p
-    certain = [Child(c.node, c.token, -1.0 if c.token in sure else c.u, c.q) for c in children]
-    found, p = lossless(context, certain, q_mode)
-    return next((c for c in children if found and c.node == found.node), None), p
-
-
-def arc_released(context: Context, children: list[Child], embedding: np.ndarray, constants: Constants, theta: float,
-                 q_mode: str = "draft") -> tuple[Child | None, np.ndarray]:
+def arc(context: Context, children: list[Child], embedding: np.ndarray, constants: Constants, theta: float = 0.3,
+        variant: str = "paper", q_mode: str = "exact", keep: float = 0.25,
+        floor: float = 0.05) -> tuple[Child | None, np.ndarray]:
+    bounds = {c.node: arc_bound(context, c.token, embedding, constants) for c in children}
+    if variant == "paper":
+        return surely(context, children, {node for node, (u, tau) in bounds.items() if 1 - u / tau >= theta}, q_mode)
     if context.greedy:
         return greedy(context, children)
     p, left = context.p, context.p.copy()
     for child in children:
         q = context.q[child.token] if context.sampled else child.q if q_mode == "draft" else 1.0
         ratio = min(1.0, p[child.token] / q)
-        u, tau = arc_bound(context, child.token, embedding, constants)
+        u, tau = bounds[child.node]
         budget = tau * (1 - theta)
-        again = p[child.token] >= 0.05 and u < budget and child.u <= ratio + 0.25 * (1 - ratio) * (1 - u / budget)
+        again = p[child.token] >= floor and u < budget and child.u <= ratio + keep * (1 - ratio) * (1 - u / budget)
         if child.u < ratio or again:
             return child, p
         left[child.token] = max(0.0, p[child.token] - q)
     return None, left if left.sum() > 0 else p
 
 
-def important(draft_hidden: np.ndarray | None, hidden: np.ndarray, classifier: Classifier) -> float:
-    """P(important) from the states at one draft token's own position."""
-    x = hidden if draft_hidden is None else np.concatenate([draft_hidden, hidden])
+def important(child: Child, classifier: Classifier) -> float:
+    """P(important) from the states at the draft token's own position."""
+    x = child.states[1] if classifier.features == "target" else np.concatenate(child.states)
     scaled = (x - np.array(classifier.mean)) / np.array(classifier.scale)
     return 1 / (1 + np.exp(-(scaled @ np.array(classifier.coef) + classifier.intercept)))
 
 
-def autojudge(context: Context, children: list[Child], matters: dict[int, float],
-              threshold: float) -> tuple[Child | None, np.ndarray]:
-    """`matters`: P(important) of each node."""
+def autojudge(context: Context, children: list[Child], weights: Classifier,
+              threshold: float = 0.5) -> tuple[Child | None, np.ndarray]:
     best = int(context.z.argmax())
     exact = [c for c in children if c.token == best]
-    fine = exact or [c for c in children if matters[c.node] < threshold]
+    fine = exact or [c for c in children if important(c, weights) < threshold]
     return (fine[0] if fine else None), np.eye(len(context.z))[best]
 
 
-def judge(context: Context, children: list[Child], matters: dict[int, float],
+def judge(context: Context, children: list[Child], weights: Classifier,
           threshold: float = 0.5) -> tuple[Child | None, np.ndarray]:
-    right = {c.node for c in children if 1 - matters[c.node] > threshold}
-    if context.greedy:
-        best = context.z.argmax()
-        return next((c for c in children if c.node in right or c.token == best), None), context.p
-    found, p = lossless(context, [Child(c.node, c.token, -1.0 if c.node in right else c.u, c.q) for c in children])
-    return next((c for c in children if found and c.node == found.node), None), p
+    return surely(context, children, {c.node for c in children if 1 - important(c, weights) > threshold})
+
+
+def either(context: Context, children: list[Child], first: dict, second: dict) -> tuple[Child | None, np.ndarray]:
+    """Of `random` and `fsd`."""
+    close = bool(children) and fsd(context, children, second["divergence"], second["threshold"])[0] is not None
+    return next((c for c in children if c.u < first["rate"] or close), None), context.p
+
+
+def argmax_only(context: Context, children: list[Child], of: dict) -> tuple[Child | None, np.ndarray]:
+    """Of `random`."""
+    for i, child in enumerate(children):
+        strict = strict_accepts(context, children[:i], child)
+        if child.u < of["rate"] and (strict or child.token == context.z.argmax()):
+            return child, context.p
+    return None, context.p
 
 
 def typical_threshold(p: np.ndarray, variant: str, epsilon: float, delta: float) -> float:
@@ -174,17 +177,16 @@ def typical_threshold(p: np.ndarray, variant: str, epsilon: float, delta: float)
     return min(epsilon, delta * math.exp(-entropy))
 
 
-def typical(tree: Tree, sampling: Sampling, variant: str, epsilon: float, delta: float,
-            correction: str) -> tuple[list[int], np.ndarray, tuple[int, int]]:
-    """All paths whose every node is accepted; the longest, then the likeliest, then the first in node order. The
-    result is as that of `rule_reference.walk`."""
+def typical(tree: Tree, variant: str = "paper", epsilon: float = 0.09, delta: float = 0.3,
+            correction: str = "greedy") -> Expected:
+    """All paths whose every node is accepted; the longest, then the likeliest, then the first in node order."""
     paths, queue = [], [([0], 0.0, (0, 0))]
     while queue:
         path, log_p, (relaxed, greedier) = queue.pop()
         paths.append((path, log_p, (relaxed, greedier)))
         context, children = tree[path[-1]]
-        raw = not sampling.greedy and variant == "released"
-        p = softmax(context.z / sampling.temperature) if raw else context.p
+        raw = not context.greedy and variant == "released"
+        p = softmax(context.z / context.sampling.temperature) if raw else context.p
         for child in children:
             if p[child.token] > typical_threshold(p, variant, epsilon, delta):
                 strict = strict_accepts(context, children[:children.index(child)], child)
@@ -194,4 +196,4 @@ def typical(tree: Tree, sampling: Sampling, variant: str, epsilon: float, delta:
     path, _, not_strict = min(paths, key=lambda entry: (-len(entry[0]), -entry[1], entry[0][-1]))
     context = tree[path[-1]][0]
     argmax = np.eye(len(context.z))[context.z.argmax()]
-    return path, argmax if sampling.greedy or correction == "greedy" else context.p, not_strict
+    return path, argmax if context.greedy or correction == "greedy" else context.p, not_strict

@@ -4,7 +4,7 @@ time, walking the tree from its root, with residual distributions carried along 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,27 +14,41 @@ from methods.sampling import Sampling
 
 @dataclass
 class Child:
+    """A drafted token: its node, its random number, its draft probability; `states`: the hidden states of draft model
+    and target at its own position."""
+
     node: int
     token: int
     u: float
     q: float | None
+    states: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
 
 
 @dataclass
 class Context:
-    """One node with its children: raw logits z, processed p; the draft's raw logits and processed q."""
+    """One node with its children: raw logits z, processed p and processed logits; the draft's raw logits and processed
+    q; its own random number and the target's hidden state; what the rule knows of the request before the draft."""
 
     z: np.ndarray
     p: np.ndarray
-    draft_z: np.ndarray | None
+    processed_z: np.ndarray
+    draft_z: np.ndarray
     q: np.ndarray | None
     sampled: bool
-    greedy: bool
-    processed_z: np.ndarray
+    sampling: Sampling
+    u: float
+    hidden: np.ndarray | None
+    state: dict[str, float]
+
+    @property
+    def greedy(self) -> bool:
+        return self.sampling.greedy
 
 
 Tree = dict[int, tuple[Context, list[Child]]]
 Local = Callable[[Context, list[Child]], tuple[Child | None, np.ndarray]]
+Expected = tuple[list[int], np.ndarray, tuple[int, int]]
+"""Kept nodes, distribution of the next token, numbers of relaxed and of greedier nodes."""
 
 
 def softmax(z: np.ndarray) -> np.ndarray:
@@ -62,19 +76,24 @@ def contexts(v: Verification, row: int) -> Tree:
     """Every valid node of a row with its valid children in draft order."""
     draft, found = v.draft, {}
     parents = draft.parents.expand(draft.tokens.shape)[row].tolist()
+    state = {name: float(value[row]) for name, value in v.state.items()}
+    hidden, draft_hidden = ([None] * draft.nodes if x is None else x[row].double().numpy()
+                            for x in (v.hidden_or_none, draft.hidden))
     for node in range(draft.nodes):
         if not draft.valid[row, node]:
             continue
-        children = [Child(i, int(draft.tokens[row, i]), float(v.u[row, i]), float(draft.q[row, i]))
+        children = [Child(i, int(draft.tokens[row, i]), float(v.u[row, i]), float(draft.q[row, i]),
+                          (draft_hidden[i], hidden[i]))
                     for i in range(draft.nodes) if parents[i] == node and draft.valid[row, i]]
         z, draft_z = v.logits[row, node].double().numpy(), draft.logits[row, node].double().numpy()
-        found[node] = Context(z, distribution(z, v.sampling), draft_z if children else None,
-                              distribution(draft_z, v.sampling) if children else None, draft.sampled,
-                              v.sampling.greedy, z if v.sampling.greedy else process(z, v.sampling)), children
+        found[node] = Context(
+            z, distribution(z, v.sampling), z if v.sampling.greedy else process(z, v.sampling), draft_z,
+            distribution(draft_z, v.sampling) if children else None, draft.sampled, v.sampling, float(v.u[row, node]),
+            hidden[node], state), children
     return found
 
 
-def walk(tree: Tree, local: Local) -> tuple[list[int], np.ndarray, tuple[int, int]]:
+def walk(tree: Tree, local: Local) -> Expected:
     """Path of kept nodes, emitted distribution, and of the path nodes that the lossless test rejects the number whose
     token is not the target's argmax (relaxed) and the number whose token is (greedier)."""
     path, not_strict = [0], [0, 0]
@@ -125,8 +144,8 @@ def lossless(context: Context, children: list[Child], q_mode: str = "exact") -> 
     return None, p
 
 
-def mars(context: Context, children: list[Child], variant: str, theta: float, indicator: str = "logit_ratio",
-         q_mode: str = "exact") -> tuple[Child | None, np.ndarray]:
+def mars(context: Context, children: list[Child], variant: str = "algorithm1", theta: float = 0.9,
+         indicator: str = "logit_ratio", q_mode: str = "exact") -> tuple[Child | None, np.ndarray]:
     z = context.processed_z if variant == "released" else context.z
     v2, v1 = np.argsort(z)[-2:]
     z1, z2 = z[v1], z[v2]
@@ -143,22 +162,20 @@ def mars(context: Context, children: list[Child], variant: str, theta: float, in
         return child, np.eye(len(z))[v1]
     if variant == "released" and context.greedy:
         return greedy(context, children)
-    if close:
-        child = next((c for c in children if c.token in (v1, v2)), None)
-        if variant == "released":
-            return child, context.p
-        return _sampling_relaxed(context, children, {v1, v2}, q_mode)
-    return lossless(context, children, q_mode)
+    near = [c for c in children if c.token in (v1, v2)] if close else []
+    if close and variant == "released":
+        return (near[0] if near else None), context.p
+    return surely(context, children, {c.node for c in near}, q_mode)
 
 
-def _sampling_relaxed(context: Context, children: list[Child], top: set[int],
-                      q_mode: str) -> tuple[Child | None, np.ndarray]:
-    sure = [Child(c.node, c.token, -1.0 if c.token in top else c.u, c.q) for c in children]
+def surely(context: Context, children: list[Child], nodes: set[int],
+           q_mode: str = "exact") -> tuple[Child | None, np.ndarray]:
+    """The lossless rule, but that these nodes are accepted whatever their numbers are."""
     if context.greedy:
-        child = next((c for c in children if c.token in top), None)
-        return child, np.eye(len(context.z))[context.z.argmax()]
-    child, p = lossless(context, sure, q_mode)
-    return next((c for c in children if child and c.node == child.node), None), p
+        best = context.z.argmax()
+        return next((c for c in children if c.node in nodes or c.token == best), None), context.p
+    found, p = lossless(context, [replace(c, u=-1.0) if c.node in nodes else c for c in children], q_mode)
+    return next((c for c in children if found and c.node == found.node), None), p
 
 
 def kl(a: np.ndarray, b: np.ndarray) -> float:
@@ -166,7 +183,7 @@ def kl(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.sum(a[keep] * (np.log(a[keep]) - np.log(b[keep]))))
 
 
-def divergence(kind: str, p: np.ndarray, q: np.ndarray) -> float:
+def distance(kind: str, p: np.ndarray, q: np.ndarray) -> float:
     if kind.startswith("topk_"):
         top = np.argsort(p)[::-1][:50]
         rest = np.setdiff1d(np.arange(len(p)), top)
@@ -186,8 +203,8 @@ def divergence(kind: str, p: np.ndarray, q: np.ndarray) -> float:
     raise ValueError(kind)
 
 
-def fsd(context: Context, children: list[Child], kind: str, threshold: float, processed: bool = False,
-        correction: str = "sample") -> tuple[Child | None, np.ndarray]:
+def fsd(context: Context, children: list[Child], divergence: str = "js_released", threshold: float = 0.4,
+        processed: bool = False, correction: str = "sample") -> tuple[Child | None, np.ndarray]:
     emitted = np.eye(len(context.z))[context.z.argmax()] if correction == "greedy" else context.p
     if not children:
         return None, emitted
@@ -195,7 +212,7 @@ def fsd(context: Context, children: list[Child], kind: str, threshold: float, pr
         p, q = ((x + 1e-10) / (x + 1e-10).sum() for x in (context.p, context.q))
     else:
         p, q = softmax(context.z), softmax(context.draft_z)
-    return (children[0] if divergence(kind, p, q) <= threshold else None), emitted
+    return (children[0] if distance(divergence, p, q) <= threshold else None), emitted
 
 
 def random(context: Context, children: list[Child], rate: float) -> tuple[Child | None, np.ndarray]:

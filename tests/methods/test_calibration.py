@@ -12,7 +12,8 @@ from bench.training.commands.calibrate import Calibrate, coverage
 from methods.rules._arc_constants import Constants
 from methods.sampling import Sampling
 from methods.training.rules.arc import BoundSample, fit, fit_buckets, inverse_std, measure, union_js, upper_quantile
-from tests.helpers.rule_reference import divergence, softmax
+from tests.helpers import rule_reference
+from tests.helpers.rule_reference import softmax
 from tests.helpers.tiny_models import language_model, prompts
 
 
@@ -43,7 +44,8 @@ def test_a_position_is_measured_as_by_whole_forwards(alternative: str) -> None:
         assert position.embedding_distance == pytest.approx(distance[other], rel=1e-4), "an allowed alternative"
         q, r = (logits([*before, token]) for token in (best, other))
         union = sorted({*np.argsort(-q)[:10], *np.argsort(-r)[:10]})
-        assert position.js == pytest.approx(divergence("js", softmax(q[union]), softmax(r[union])), abs=1e-5)
+        expected = rule_reference.distance("js", softmax(q[union]), softmax(r[union]))
+        assert position.js == pytest.approx(expected, abs=1e-5)
         assert position.margin == pytest.approx(np.log(p[best] / p[other]) ** 2, rel=1e-3)
         positive = p[p > 0]
         assert position.entropy == pytest.approx(-(positive * np.log(positive)).sum() / np.log(len(z)), abs=1e-5)

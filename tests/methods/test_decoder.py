@@ -17,7 +17,7 @@ from methods.engine.language_model import LanguageModel, Output
 from methods.engine.random_weights import nbytes
 from methods.engine.source import ModelError
 from methods.trees.draft import Draft
-from tests.helpers.tiny_models import NoTokenizer, language_model
+from tests.helpers.tiny_models import ARCHITECTURES, NoTokenizer, language_model
 
 VOCAB, POSITIONS = 61, 96
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -160,3 +160,11 @@ def test_other_models_run_through_transformers(changes: dict, why: str) -> None:
 @pytest.mark.parametrize(("kind", "lean"), [("llama", True), ("qwen2", True), ("gemma2", False), ("mixtral", False)])
 def test_the_decoder_follows_the_model(kind: str, lean: bool) -> None:
     assert (language_model(kind).lean is not None) == lean
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_a_targets_head_gives_its_own_logits(kind: str) -> None:
+    """Caps and scales included, for the last hidden state that rules are given."""
+    target = language_model(kind)
+    out = target.forward(torch.tensor([[5, 9, 3, 40]]), target.new_cache(1, 8), hidden=True)
+    torch.testing.assert_close(target.head(out.hidden), out.logits)

@@ -1,21 +1,28 @@
-"""Block and traversal verification emit exactly the target's law: every draft and every outcome enumerated, float64.
-
-No draws and no tolerance beyond rounding; and neither keeps less than token-wise verification."""
+"""Laws by enumeration: every draft and every outcome, without draws. What a lossless rule emits has the target's
+distribution, and what others emit the one that their sources state."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from methods.rules.base import Rule
 from methods.rules.block import Block, thresholds
+from methods.rules.coarse_grained import CoarseGrained
 from methods.rules.lossless import Lossless
+from methods.rules.threshold import Threshold
 from methods.rules.traversal import Traversal, alphas
 from methods.rules.verification import Verification
 from methods.rules.walk import walk
 from methods.sampling import Sampling
-from tests.helpers.rule_cases import outcomes, with_u
+from methods.trees.draft import Draft
+from tests.helpers.local_reference import mentored_pi
+from tests.helpers.rule_cases import contexts, every_token, first_token, outcomes, random_case, with_u
+from tests.helpers.rule_table import TABLE, coarse
 from tests.helpers.toy_trees import Toy, emitted_law, mean_length, total_variation
 
 SETTINGS = [Sampling(1.0), Sampling(0.7, top_k=2)]
@@ -115,3 +122,98 @@ def ascend_bias(seed: int, length: int, draws: int = 400) -> float:
 def test_the_variant_of_vllm_ascend_is_biased() -> None:
     """Three drafted tokens or more; with fewer it is the token-wise test, whose distance is that of the draws alone."""
     assert ascend_bias(0, 2) < 0.02 < 0.04 < ascend_bias(0, 3)
+
+
+# --- the first token, in float32
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_any_siblings_of_deterministic_candidates(sampled: bool) -> None:
+    """The first token has the distribution p for each single tree; a test that is biased is seen to be. `threshold`
+    takes drawn candidates for point masses."""
+    exact = (Threshold(),) if sampled else (Lossless(), Threshold())
+    biased = (Threshold(acc=0.6),) if sampled else (Lossless(q_mode="draft"), Threshold(acc=0.6))
+    for seed in range(5):
+        v = random_case(seed, Sampling(1.0), sampled=sampled, tree=True)
+        repeated = v.draft.tokens.clone()
+        repeated[:, -1] = repeated[:, 1]  # a rejected token has no mass left where it is drafted again
+        v.draft.tokens = repeated
+        p = v.p[:, 0].double()
+        for rule in exact:
+            torch.testing.assert_close(first_token(rule, v), p, atol=1e-5, rtol=0.0)
+        for rule in biased:
+            assert (first_token(rule, v) - p).abs().sum(-1).max() > 0.05
+
+
+def pi_of(label: str, logits: Tensor, draft_logits: Tensor, sampling: Sampling) -> Tensor:
+    """[B, V] the distribution that the source of a rule samples from, float64."""
+    options, z, draft_z = TABLE[label].options, logits.double(), draft_logits.double()
+    p, q = sampling.probs(logits).double(), sampling.probs(draft_logits).double()
+    match TABLE[label].name:
+        case "ensemble":
+            w = options.get("w", 0.9)
+            return w * p + (1 - w) * q
+        case "contrastive":
+            beta = options.get("beta", 0.5)
+            mixed = ((1 + beta) * z - beta * draft_z) / options.get("temperature", sampling.temperature)
+            return torch.where(p > 0, mixed, -torch.inf).softmax(-1)
+        case "mentored":
+            return torch.tensor(np.array([mentored_pi(a, b, 0.2, 0.2) for a, b in zip(p.numpy(), q.numpy(),
+                                                                                       strict=True)]))
+    top = z >= z.amax(-1, keepdim=True) + torch.tensor(1 - 0.35).double().log()
+    return torch.where(top, q, 0.0) + torch.where(top, 0.0, q).sum(-1, keepdim=True) * p
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.6, top_k=8, top_p=0.95), Sampling(1.3, min_p=0.1)],
+                         ids=str)
+@pytest.mark.parametrize("label", ["ensemble", "ensemble always-accept", "contrastive", "contrastive at temperature 2",
+                                   "cascade_tok", "mentored"])
+def test_pi_is_emitted_exactly(label: str, sampling: Sampling) -> None:
+    """All tokens that may be drafted, weighted by q, the test integrated out."""
+    logits, draft_logits = contexts(2, 100)
+    one = every_token(TABLE[label].rule(), logits, draft_logits, sampling)
+    torch.testing.assert_close(one.emitted, pi_of(label, logits, draft_logits, sampling), atol=5e-6, rtol=0.0)
+
+
+@pytest.mark.parametrize(("label", "file", "number"), [
+    ("entropy_verify", "entropy_verify", "TV {bias:.2f} and acceptance {rate:.2f} (lossless: {lossless:.2f})"),
+    ("cascade_tok zero", "cascade_tok", "blend TV {bias:.2f} and acceptance {rate:.2f} (lossless: {lossless:.2f})")])
+def test_the_distance_that_the_docstring_states(label: str, file: str, number: str) -> None:
+    one, lossless = (every_token(rule, *contexts(0, 2000), Sampling(1.0)) for rule in (TABLE[label].rule(), Lossless()))
+    text = number.format(bias=one.bias, rate=one.rate, lossless=lossless.rate)
+    docstring = (Path(__file__).parents[2] / "methods" / "rules" / f"{file}.py").read_text()
+    assert text in " ".join(docstring.split()), text
+
+
+OF = {"disjoint": [[0, 2], [1, 4], [3]], "overlapping": [[0, 1], [1, 2, 3], [3, 4], [4]]}
+
+
+@pytest.mark.parametrize("sampled", [True, False], ids=["sampled", "deterministic"])
+@pytest.mark.parametrize(("token", "groups"), [("redraw", "disjoint"), ("redraw", "overlapping"), ("keep", "disjoint"),
+                                               ("keep", "overlapping")])
+def test_coarse_grained_first_tokens(token: str, groups: str, sampled: bool) -> None:
+    """Two siblings over a grid of both numbers: redrawn, the token has the target's distribution whatever the groups;
+    kept, its group has the target's where groups are disjoint."""
+    toy, steps = Toy.random(1, Sampling(1.0), vocab=5), 60 if sampled else 200
+    rule, q = coarse(CoarseGrained(token=token), OF[groups], 5), Sampling(1.0).probs(toy.draft[0]).float()
+    pairs = torch.cartesian_prod(torch.arange(5), torch.arange(5)) if sampled else q.argsort(descending=True)[None, :2]
+    grid = (torch.cartesian_prod(torch.arange(steps), torch.arange(steps)) + 0.5) / steps
+    law, p = torch.zeros(5, dtype=torch.double), Sampling(1.0).probs(toy.target[0])
+    for pair in pairs:
+        tokens = torch.cat([torch.zeros(1, dtype=torch.long), pair]).expand(len(grid), 3)
+        draft = Draft.of_parents(tokens, torch.tensor([[-1, 0, 0]]).expand_as(tokens), sampled=sampled,
+                                 logits=toy.draft[0].float().expand(len(grid), 3, 5),
+                                 q=torch.cat([torch.ones(1), q[pair]]).expand(len(grid), 3))
+        v = Verification(draft, toy.target[0].float().expand(len(grid), 3, 5), Sampling(1.0),
+                         torch.cat([torch.zeros(len(grid), 1), grid], 1))
+        path = walk(v, rule.decide(v))
+        emitted = rule.emit(v, path.last).double()
+        emitted = emitted / emitted.sum(-1, keepdim=True)
+        kept = torch.nn.functional.one_hot(tokens.gather(1, path.last[:, None])[:, 0], 5).double()
+        first = torch.where(path.length[:, None] > 0, kept, emitted).mean(0)
+        law += first * (q[pair].prod().double() if sampled else 1.0)
+    off = (law - p).abs().sum() / 2
+    if token == "redraw":
+        assert off < 0.01
+    else:
+        member = torch.tensor([[float(v in group) for v in range(5)] for group in OF["disjoint"]]).double()
+        assert off > 0.02 and (groups == "overlapping" or (member @ (law - p)).abs().max() < 0.01)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -14,21 +12,15 @@ import torch
 import methods.decode
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.engine.loading import load_model
-from methods.method import Method, build_method, check
+from methods.method import Method, build_method
+from methods.rules.walk import walk
 from methods.sampling import Sampling
 from tests.helpers.no_wait import Waited, allowed, refused
+from tests.helpers.rule_table import TABLE, cases
 from tests.helpers.tiny_heads import random_head, random_medusa, small
 from tests.helpers.tiny_models import language_model
 
-TINY = Path(__file__).parents[2] / "models" / "tiny"
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NEW = 12
-OPTIONS: dict[str, dict[str, Any]] = {
-    "arc": {"constants": TINY / "arc.json"}, "autojudge": {"classifier": TINY / "autojudge.json"},
-    "judge": {"classifier": TINY / "autojudge.json"}, "csd": {"answers": TINY / "answers.json"},
-    "either": {"second": {"name": "autojudge", "classifier": str(TINY / "autojudge.json")}}}
-TREES = ("eagle", "eagle2", "eagle3", "hass", "medusa", "lookahead")
 
 
 def cycles_without_waiting(method: Method, rows: list[list[int]], monkeypatch: pytest.MonkeyPatch,
@@ -56,43 +48,16 @@ def cycles_without_waiting(method: Method, rows: list[list[int]], monkeypatch: p
     assert copies == started == max(len(generation.committed) for generation in generations) > free
 
 
-@pytest.fixture(scope="module")
-def pair() -> Any:
-    return tuple(load_model(str(TINY / role), device=DEVICE) for role in ("target", "draft"))
-
-
-def sample_mode(name: str, temperature: float) -> bool | None:
-    """How a draft model may draft for the rule: sampled, if it may; else greedily; None where both are refused."""
-    for sample in (True, False):
-        with suppress(ValueError):
-            check(registry.drafter("model")(sample=sample), "model", registry.rule(name)(**OPTIONS.get(name, {})),
-                  Sampling(temperature))
-            return sample
-    return None
-
-
-CASES = [(name, temperature) for name in registry.names("rules") for temperature in (0.0, 0.8)
-         if sample_mode(name, temperature) is not None]
-
-
-def test_every_rule_has_a_case() -> None:
-    assert {name for name, _ in CASES} == set(registry.names("rules"))
-
-
-@pytest.mark.parametrize(("name", "temperature"), CASES)
-def test_no_rule_waits(name: str, temperature: float, pair: Any, tmp_path: Path,
-                       monkeypatch: pytest.MonkeyPatch) -> None:
-    target, draft = pair
-    options = OPTIONS.get(name, {})
-    if name == "judge":  # no judge of the embedded pair is shipped
-        size = target.embedding.shape[1]
-        options = {"classifier": tmp_path / "judge.json"}
-        options["classifier"].write_text(json.dumps({
-            "kind": "judge", "target": target.source, "fingerprint": target.fingerprint, "features": "target",
-            "mean": [0.0] * size, "scale": [1.0] * size, "coef": [0.1] * size, "intercept": 0.0}))
-    method = build_method(target, draft, registry.drafter("model")(sample=sample_mode(name, temperature)),
-                          registry.rule(name)(**options), Sampling(temperature), 3)
-    cycles_without_waiting(method, [[5, 6, 7, 8, 9], [40, 41]], monkeypatch)
+@pytest.mark.parametrize("label", [*TABLE, *sorted(set(registry.names("rules")) - {e.name for e in TABLE.values()})])
+def test_no_rule_waits(label: str) -> None:
+    """A rule of one's own, which is not in the table, with its default options."""
+    rule = TABLE[label].rule() if label in TABLE else registry.rule(label)()
+    seen = [v for temperature in (0.0, 1.0) for v in cases(rule, Sampling(temperature), range(1))]
+    for v in seen:
+        with torch.inference_mode(), refused():
+            path = walk(v, rule.decide(v))
+            rule.next_state(v, path, rule.next_token(v, path.last, v.u[:, 0]))
+    assert seen
 
 
 @pytest.mark.parametrize("name", registry.names("drafters"))
@@ -126,9 +91,9 @@ def test_every_way_of_waiting_is_refused(read: Any) -> None:
 
 @pytest.mark.parametrize("rule", ["lossless", "traversal"])
 @pytest.mark.parametrize("name", ["model", "eagle3"])
-def test_no_sampled_tree_waits(name: str, rule: str, pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, draft = pair
+def test_no_sampled_tree_waits(name: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = language_model("llama", layers=4)
     options = {"branching": [2, 2]} if name == "model" else {"branching": [2, 2], "tree": "sampled"}
-    model = draft if name == "model" else random_head(name, target)
+    model = language_model("llama", layers=1, seed=2) if name == "model" else random_head(name, target)
     method = build_method(target, model, registry.drafter(name)(**options), registry.rule(rule)(), Sampling(0.8), 3)
     cycles_without_waiting(method, [[5, 6, 7, 8, 9], [40, 41]], monkeypatch)

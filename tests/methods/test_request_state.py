@@ -2,70 +2,71 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
+
 import pytest
 import torch
 
+from methods.batch import Generation
 from methods.decode import Limits, Request, generate
-from methods.drafters.eagle2 import Eagle2
 from methods.drafters.model import ModelDrafter
-from methods.method import build_method, check
+from methods.engine.language_model import LanguageModel
+from methods.method import build_method
+from methods.rules.asd import Asd
 from methods.rules.base import Rule
-from methods.rules.either import Either
-from methods.rules.walk import Decision
+from methods.rules.ensemble import Ensemble
+from methods.rules.lossless import Lossless
+from methods.rules.near_top import NearTop
+from methods.rules.relaxed_topk import RelaxedTopk
+from methods.rules.secure_sd import SecureSd
 from methods.sampling import Sampling
 from tests.helpers.tiny_models import language_model, prompts
 
-WARM = Sampling(1.0)
+PLACES = (NearTop(after_tokens=6, threshold=1e-6), SecureSd(tokens=6),
+          Ensemble(w=0.0, w_first=1.0, tokens=6, schedule="step"))
+"""Rules that relax behind the sixth token of an answer."""
+RULES = (Asd(budget=2.0, regret_per_value=2.0), RelaxedTopk(delta=0.9, span="thinking", begin=5, end=9), *PLACES)
+REQUESTS = [Request([5, *ids] if i % 2 else ids, f"0/state/{i}") for i, ids in enumerate(prompts(6, seed=4))]
 
 
-class Allowance(Rule):
-    """Accept whatever is drafted until `tokens` of a request's draft tokens were kept; a prompt that begins with an odd
-    token has twice as many."""
-
-    chain_only = True
-    local = False
-    tokens: int = 7
-
-    def start(self, rows, device):
-        return {"left": torch.tensor([self.tokens * (1 + row[0] % 2) for row in rows], device=device)}
-
-    def decide(self, v):
-        return Decision(v.draft.depth <= v.state["left"][:, None])
-
-    def next_state(self, v, path, token):
-        return {"left": v.state["left"] - path.length}
+@cache
+def noisy_pair() -> tuple[LanguageModel, LanguageModel]:
+    """A target, and a draft model that disagrees with it now and then."""
+    target = language_model("llama", layers=3)
+    draft = copy.deepcopy(target)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in draft.model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    return target, draft
 
 
-def answers(requests, batch):
-    target, draft = language_model("llama", layers=2), language_model("llama", layers=1, seed=3)
-    method = build_method(target, draft, ModelDrafter(), Allowance(), WARM, 3)
-    found = {}
+def decode(rule: Rule, requests: list[Request], batch: int) -> dict[str, Generation]:
+    sampling = Sampling(0.0) if isinstance(rule, Asd | RelaxedTopk | NearTop) else Sampling(1.0)
+    method = build_method(*noisy_pair(), ModelDrafter(), rule, sampling, 5)
+    found: dict[str, Generation] = {}
     for at in range(0, len(requests), batch):
         part = requests[at:at + batch]
-        found |= {r.key: g for r, g in zip(part, generate(method, part, Limits(30, frozenset())), strict=True)}
+        generations = generate(method, part, Limits(30, frozenset()))
+        found |= {request.key: g for request, g in zip(part, generations, strict=True)}
     return found
 
 
-def test_state_is_the_requests_own() -> None:
-    requests = [Request(ids, f"0/state/{i}") for i, ids in enumerate(prompts(6))]
-    alone = answers(requests, 1)
-    for key, generation in alone.items():
-        odd = requests[int(key.rpartition("/")[2])].input_ids[0] % 2
-        assert sum(generation.accepted) == 7 * (1 + odd)
-    assert {sum(generation.accepted) for generation in alone.values()} == {7, 14}
-    for other in (answers(requests, 4), answers(requests[::-1], 4), answers(requests, 1)):
-        assert {key: g.output_ids for key, g in other.items()} == {key: g.output_ids for key, g in alone.items()}
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_state_is_the_requests_own(rule: Rule) -> None:
+    alone = decode(rule, REQUESTS, 1)
+    other = decode(rule, [REQUESTS[i] for i in (4, 2, 0, 5, 3, 1)], 4)
+    assert {key: g.output_ids for key, g in other.items()} == {key: g.output_ids for key, g in alone.items()}
+    assert sum(g.relaxed for g in alone.values()) > 0
+    if rule in PLACES:
+        strict = NearTop(top_n=1) if isinstance(rule, NearTop) else Lossless()
+        for key, g in decode(strict, REQUESTS, 6).items():
+            assert g.output_ids[:6] == alone[key].output_ids[:6]
 
 
-def test_trees_are_refused_where_a_rule_is_defined_for_chains() -> None:
-    check(Eagle2(tree="chain"), "eagle2", Allowance(), WARM)
-    check(ModelDrafter(), "model", Allowance(), WARM)
-    with pytest.raises(ValueError, match=r"is defined for chains, and drafter=eagle2 drafts trees") as refusal:
-        check(Eagle2(), "eagle2", Allowance(), WARM)
-    assert "\n" not in str(refusal.value)
-
-
-def test_rules_that_look_along_the_path_are_not_combined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("methods.registry.rule", lambda name: Allowance)
-    with pytest.raises(ValueError, match="cannot be combined"):
-        Either(first={"name": "greedy"}, second={"name": "greedy"})
+def test_a_budget_is_spent_once() -> None:
+    """A larger allowance per block changes nothing once the request's budget is gone."""
+    relaxed = [sum(g.relaxed for g in decode(Asd(budget=budget, regret_per_value=9.0, max_relaxed=5), REQUESTS,
+                                             6).values()) for budget in (0.0, 1.0, 1e9)]
+    assert relaxed[0] == 0 < relaxed[1] < relaxed[2]

@@ -1,24 +1,29 @@
-"""Rules against outcomes recorded from the public implementations of EAGLE, MARS and FSD."""
+"""Rules against outcomes recorded from their authors' implementations."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from methods import registry
+from methods.rules import block
 from methods.rules.base import Rule
 from methods.rules.fsd import Fsd, divergence, smooth
 from methods.rules.greedy import Greedy
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
-from methods.rules.verification import Verification
-from methods.rules.walk import walk
+from methods.rules.traversal import alphas
+from methods.rules.verification import State, Verification
+from methods.rules.walk import Walk, walk
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
-from tests.helpers.rule_cases import first_token, outcomes
+from tests.helpers.rule_cases import acceptance, every_token, first_token, outcomes, random_case
 
 SYNTHETIC = "acceptance/synthetic_cases.json.gz"
 REAL = "acceptance/real_trees_llama_16_3_4"
@@ -153,3 +158,168 @@ def test_fsd_decisions(golden_json, recorded: str, kind: str, processed: bool) -
             assert int(walk(v, decision).length) == case["n_matches"][recorded][threshold]
             accepted += sum(mask)
     assert accepted > 0
+
+
+# --- rules of production engines and of papers: golden/more_rules
+
+@pytest.fixture
+def cases(golden):
+    def load(name: str) -> list[dict[str, Any]]:
+        return json.loads(golden(f"more_rules/{name}.json").read_text())["cases"]
+    return load
+
+
+def assert_close(found: Any, expected: Any, where: str) -> None:
+    np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=where)
+
+
+def named(name: str, case: dict[str, Any]) -> tuple[Rule, Sampling]:
+    params = {key: value for key, value in case["params"].items() if key not in ("draft", "replacement")}
+    return registry.rule(name)(**params), Sampling(**case["sampling"])
+
+
+@pytest.mark.parametrize("name", ["cactus", "lossy", "cascade_opt", "cascade_tok", "r_fuzzy", "ensemble", "contrastive",
+                                  "entropy_verify", "ears"])
+def test_one_token(cases, name: str) -> None:
+    compared = 0
+    for case in cases(name):
+        rule, sampling = named(name, case)
+        expected, token = case["expected"], case["token"]
+        logits, draft_logits = (torch.tensor([case[key]]) for key in ("target_logits", "draft_logits"))
+        one = every_token(rule, logits, draft_logits, sampling, sampled=case["params"].get("draft") != "one_hot")
+        assert_close(one.accept[0, token], expected["accept"], case["id"])
+        for other, accept in enumerate(expected.get("accept_by_token", [])):
+            if accept is not None:
+                assert_close(one.accept[0, other], accept, f"{case['id']} token {other}")
+        if expected["residual"] is not None:
+            assert_close(one.emit[0, token], expected["residual"], case["id"])
+            compared += 1
+    assert compared > 10
+
+
+def test_threshold_in_one_context(cases) -> None:
+    """The children of one context."""
+    compared = 0
+    for case in cases("threshold"):
+        if case["kind"] == "tree":
+            continue
+        (rule, sampling), expected, children = named("threshold", case), case["expected"], case["children"]
+        draft = Draft.of_parents(torch.tensor([[0, *children]]), torch.tensor([[-1] + [0] * len(children)]))
+        logits = torch.tensor(case["target_logits"]).expand(1, draft.nodes, -1)
+        v, reached = Verification(draft, logits, sampling, torch.zeros(draft.tokens.shape)), 1.0
+        for accept, in_turn, outcome in zip(acceptance(rule, v)[0, 1:], expected["accept_in_turn"],
+                                            expected["outcome"], strict=True):
+            if in_turn is not None:
+                assert_close(accept, in_turn, case["id"])
+            assert_close(reached * accept, outcome, case["id"])
+            reached *= 1.0 - float(accept)
+            compared += 1
+        if expected["residual"] is not None:
+            weights = rule.emit(v, torch.tensor([0]))[0].double()
+            assert_close(weights / weights.sum(), expected["residual"], case["id"])
+    assert compared > 40
+
+
+def along(case: dict[str, Any], sampling: Sampling, state: State | None = None) -> Verification:
+    """A chain, or one block of a request. Rows without draft logits are deterministic candidates."""
+    z, tokens = torch.tensor([case["target_logits"]]), torch.tensor([[0, *case["tokens"]]])
+    u = torch.tensor([[0.0, *case.get("u", [0.5] * len(case["tokens"]))]])
+    if case.get("draft_logits") is None or case["kind"] == "one_hot" or sampling.greedy:
+        return Verification(Draft.of_chain(tokens), z, sampling, u, state=state)
+    draft_z = torch.tensor([case["draft_logits"]])
+    q = sampling.probs(draft_z).gather(-1, tokens[:, 1:, None])[..., 0]
+    draft = Draft.of_chain(tokens, sampled=True, q=torch.cat([torch.ones(1, 1), q], 1),
+                           logits=torch.cat([draft_z, torch.full_like(draft_z[:, :1], torch.nan)], 1))
+    return Verification(draft, z, sampling, u, state=state)
+
+
+def assert_outcome(rule: Rule, v: Verification, expected: dict[str, Any], where: str) -> tuple[Walk, torch.Tensor]:
+    """The number of kept tokens and the distribution behind them. Returns the path and the emitted token."""
+    path = walk(v, rule.decide(v))
+    assert int(path.length) == expected["accepted"], where
+    weights = rule.emit(v, path.last)[0].double()
+    emitted = expected["emit"]
+    want = np.eye(len(weights))[emitted] if isinstance(emitted, int) else emitted
+    np.testing.assert_allclose(weights / weights.sum(), want, atol=1e-5, err_msg=where)
+    return path, rule.next_token(v, path.last, v.u[:, 0])
+
+
+@pytest.mark.parametrize("name", ["block", "topp_window", "fly", "bild"])
+def test_chains(cases, name: str) -> None:
+    lengths = set()
+    for case in cases(name):
+        rule, sampling = named(name, case)
+        v, expected = along(case, sampling), case["expected"]
+        assert_outcome(rule, v, expected, case["id"])
+        lengths.add(expected["accepted"])
+        if "h" in expected:
+            np.testing.assert_allclose(block.thresholds(v)[0, 1:], expected["h"], atol=1e-5, err_msg=case["id"])
+    assert len(lengths) > 2
+
+
+@pytest.mark.parametrize(("name", "options", "changes"), [("asd", {}, 10), ("relaxed_topk", {"span": "thinking"}, 4)])
+def test_blocks_of_a_request(cases, name: str, options: dict[str, Any], changes: int) -> None:
+    """ASD's budget, and the spans of thinking that open and close RelaxedTopk's delta, from block to block."""
+    changed = 0
+    for case in cases(name):
+        rule, sampling = registry.rule(name)(**options, **case["params"]), Sampling(**case["sampling"])
+        harmless = next(i for i in range(20) if i not in (case["params"].get("begin"), case["params"].get("end")))
+        state = rule.start([[*case.get("prompt", []), harmless]], torch.device("cpu"))
+        for i, given in enumerate(case["blocks"]):
+            expected, where = given["expected"], f"{case['id']} block {i}"
+            if name == "relaxed_topk":
+                assert rule.delta * bool(state["thinking"]) == expected["delta_in_force"], where
+            v = along({**given, "kind": ""}, sampling, state)
+            path, token = assert_outcome(rule, v, expected, where)
+            before, state = state, rule.next_state(v, path, token)
+            if name == "relaxed_topk":
+                assert rule.delta * bool(state["thinking"]) == expected["delta_after"], where
+            else:
+                assert float(state["spent"]) == pytest.approx(expected["spent"], abs=1e-5), where
+            changed += before != state
+    assert changed >= changes
+
+
+def test_traversal(cases) -> None:
+    """Every node's test probability, the path and the emission; contexts without children have NaN draft logits."""
+    lengths = set()
+    for case in cases("traversal"):
+        rule, sampling = named("traversal", case)
+        expected, nan = case["expected"], [torch.nan] * len(case["target_logits"][0])
+        draft_z = torch.tensor([[row or nan for row in case["draft_logits"]]])
+        own = sampling.probs(draft_z)[0, case["parents"], case["tokens"]]
+        draft = Draft.of_parents(torch.tensor([case["tokens"]]), torch.tensor([case["parents"]]), sampled=True,
+                                 logits=draft_z, q=own[None])
+        draft.replacement = case["params"]["replacement"]
+        v = Verification(draft, torch.tensor([case["target_logits"]]), sampling, torch.tensor([case["u"]]))
+        tested = alphas(v)[1]
+        for node, probability, _ in expected["tests"]:
+            assert_close(tested[0, node], probability, f"{case['id']} node {node}")
+        path = walk(v, rule.decide(v))
+        assert path.kept[0].nonzero().flatten().tolist() == [0, *expected["path"]], case["id"]
+        weights = rule.emit(v, path.last)[0].double()
+        assert_close(weights / weights.sum(), expected["emit"], case["id"])
+        lengths.add(len(expected["path"]))
+    assert len(lengths) > 2
+
+
+@pytest.mark.parametrize("w", [None, 0.8, 0.3])
+def test_ensemble_is_that_of_transformers(monkeypatch: pytest.MonkeyPatch, w: float | None) -> None:
+    """The installed `_speculative_sampling` with our random numbers: as many matches, the same weights of the draw."""
+    from transformers.generation import utils
+
+    rule = Lossless() if w is None else registry.rule("ensemble")(w=w)
+    lengths, weights = set(), []
+    both = [random_case(seed, Sampling(1.0), sampled=True, tree=False, rows=2, nodes=5) for seed in range(12)]
+    monkeypatch.setattr(torch, "multinomial", lambda p, num_samples: weights.append(p) or torch.zeros(1, 1).long())
+    for case in both:  # the second row has no padding
+        draft = Draft.of_chain(case.draft.tokens[1:], sampled=True, logits=case.draft.logits[1:], q=case.draft.q[1:])
+        v = Verification(draft, case.logits[1:], Sampling(1.0), case.u[1:])
+        kept = walk(v, rule.decide(v))
+        monkeypatch.setattr(torch, "rand_like", lambda x, u=v.u[0, 1:]: u.expand(x.shape))
+        tokens, matches = utils._speculative_sampling(v.draft.tokens, v.draft_logits[:, :4], 4, v.logits, w)
+        assert int(matches) == int(kept.length) and tokens.shape[1] == int(matches) + 1
+        emitted = rule.emit(v, kept.last)
+        torch.testing.assert_close(weights[-1].flatten(), emitted[0] / emitted.sum(), atol=1e-6, rtol=1e-5)
+        lengths.add(int(matches))
+    assert len(lengths) > 2

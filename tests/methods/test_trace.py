@@ -9,76 +9,25 @@ import numpy as np
 import pytest
 import torch
 
-from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.drafters.model import ModelDrafter
 from methods.method import build_method
 from methods.rules._arc_constants import Bucket, Constants
-from methods.rules._classifier import Classifier, Linear
 from methods.rules.arc import Arc
-from methods.rules.autojudge import Autojudge
 from methods.rules.base import Rule
 from methods.rules.clause import KEPT, Clause, clauses
 from methods.rules.dropmatch import Dropmatch
 from methods.rules.either import Either
 from methods.rules.fsd import Fsd
-from methods.rules.judge import Judge
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
-from methods.rules.threshold import Threshold
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, walk
 from methods.sampling import Sampling
 from methods.trace import TOP, traced
 from methods.trees.draft import Draft
-from tests.helpers.rule_cases import random_case
 from tests.helpers.tiny_models import language_model, prompts
-
-COMPARE = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
-RULES = [Mars(theta=0.8), Mars(variant="sampling", theta=0.7), Mars(variant="released", theta=0.7),
-         Mars(indicator="prob_ratio", theta=0.3), Mars(indicator="logit_margin", theta=0.0), Fsd(threshold=0.1),
-         Fsd(divergence="tv", threshold=0.3), Dropmatch(variant="naive"), Dropmatch(variant="js"),
-         Threshold(single=0.3, acc=0.9)]
-CHAIN_RULES = [registry.rule(name)(**options) for name, options in [
-    ("cactus", {}), ("lossy", {}), ("cascade_opt", {"alpha": 0.2}), ("cascade_opt", {"alpha": 0.2, "head": 0.7}),
-    ("cascade_tok", {"variant": "lossless_tail"}), ("r_fuzzy", {"threshold": 0.05}), ("ensemble", {"w": 0.7}),
-    ("entropy_verify", {}), ("ears", {})]]
-
-
-@pytest.mark.parametrize("rule", RULES, ids=repr)
-@pytest.mark.parametrize("tree", [False, True])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_dial_says_what_the_rule_says(rule: Rule, tree: bool, temperature: float) -> None:
-    v = random_case(3, Sampling(temperature), sampled=temperature > 0, tree=tree, rows=40, shift=1.0)
-    if rule.needs_hidden:
-        g = torch.Generator().manual_seed(0)
-        weight = torch.randn(v.logits.shape[-1], 16, generator=g)
-        v = Verification(v.draft, v.logits, v.sampling, v.u, torch.randn(*v.u.shape, 16, generator=g))
-        rule = rule.model_copy()
-        rule._head = lambda hidden: hidden @ weight.T
-    if temperature == 0 and (isinstance(rule, Threshold) or (isinstance(rule, Mars) and rule.variant == "released")):
-        assert rule.threshold_view(v) is None
-        return
-    agrees(rule, v)
-
-
-@pytest.mark.parametrize("rule", CHAIN_RULES, ids=repr)
-def test_the_dial_of_a_rule_for_sampled_chains(rule: Rule) -> None:
-    v = random_case(3, Sampling(1.0), sampled=True, tree=False, rows=40, shift=1.0)
-    agrees(rule, v)
-    assert rule.by_threshold(v).any() and not (rule.by_threshold(v) & rule.decide(v).lossless).any()
-    cold = Verification(v.draft, v.logits, Sampling(0.0), v.u)
-    assert rule.threshold_view(cold) is None and not rule.by_threshold(cold).any()
-
-
-def agrees(rule: Rule, v: Verification) -> None:
-    dial, accept = rule.threshold_view(v), rule.decide(v).accept
-    over = torch.from_numpy(COMPARE[dial.relation](dial.score.numpy(), np.float32(dial.value)))
-    there = v.draft.valid.clone()
-    there[:, 0] = False
-    said = torch.where(over, dial.inside, dial.outside)
-    assert torch.equal(said[there], accept[there]) and 0 < accept[there].float().mean() < 1
 
 
 @pytest.mark.parametrize("rule", [Mars(theta=0.5), Fsd(threshold=0.1), Lossless(), Dropmatch()], ids=repr)
@@ -118,32 +67,6 @@ def test_what_lies_behind_the_end_does_not_count(limit: int) -> None:
         assert sum(one.committed) == sum(one.accepted) == limit - 1
         assert one.relaxed == (clauses == Clause.RELAXED).sum() <= sum(one.accepted)
         assert len(clauses) == limit - 1, "one chain, all of it kept"
-
-
-def linear(kind: str, size: int) -> Linear:
-    weights = torch.randn(size, generator=torch.Generator().manual_seed(5)).tolist()
-    features = "both" if kind == "autojudge" else "target"
-    return Linear.of(Classifier(kind=kind, target="t", fingerprint="f", features=features, mean=[0.0] * size,
-                                scale=[1.0] * size, coef=weights, intercept=0.1), "cpu")
-
-
-@pytest.mark.parametrize("tree", [False, True])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("rule", ["arc 0.3", "arc 0.9", "autojudge 0.5", "judge 0.5"])
-def test_the_dial_of_a_trained_rule_says_what_the_rule_says(rule: str, temperature: float, tree: bool) -> None:
-    name, number = rule.split()
-    v = random_case(6, Sampling(temperature), sampled=temperature > 0, tree=tree, rows=40)
-    g = torch.Generator().manual_seed(0)
-    v.draft.hidden = torch.randn(*v.u.shape, 5, generator=g)
-    v = Verification(v.draft, v.logits, v.sampling, v.u, torch.randn(*v.u.shape, 7, generator=g))
-    if name == "arc":
-        embedding = torch.randn(v.logits.shape[-1], 6, generator=g)
-        found = Arc(theta=float(number)).with_constants(constants(embedding), embedding)
-    elif name == "autojudge":
-        found = Autojudge(threshold=float(number)).with_classifier(linear("autojudge", 12))
-    else:
-        found = Judge(threshold=float(number)).with_classifier(linear("judge", 7))
-    agrees(found, v)
 
 
 def constants(embedding: torch.Tensor, fingerprint: str = "f") -> Constants:

@@ -1,0 +1,149 @@
+"""What rules are bound to: constants, classifiers, groups and counted answers, read from files and refused in one line
+where they belong to other models; and rules inside rules."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from methods import registry
+from methods.drafters.base import DraftSettings
+from methods.rules._answers import Answer, Answers
+from methods.rules.arc import Arc
+from methods.rules.argmax_only import ArgmaxOnly
+from methods.rules.autojudge import Autojudge
+from methods.rules.coarse_grained import CoarseGrained
+from methods.rules.csd import Csd
+from methods.rules.either import Either
+from methods.rules.near_top import NearTop
+from methods.rules.relaxed_topk import RelaxedTopk
+from methods.rules.secure_sd import SecureSd
+from methods.sampling import Sampling
+from tests.helpers.rule_table import ARC_ONE, ARC_THREE, TABLE, TARGET, case, classifier
+from tests.helpers.tiny_models import language_model, prompts
+
+OTHER: Any = SimpleNamespace(**{**vars(TARGET), "fingerprint": "xyz", "source": "other"})
+
+
+@pytest.mark.parametrize(("constants", "vacuous"), [(ARC_ONE, False), (ARC_THREE, True)])
+def test_constants_are_read_and_a_vacuous_bound_is_said_and_counted(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture, constants: Any, vacuous: bool) -> None:
+    file, v = tmp_path / "arc.json", case(1, Sampling(1.0), sampled=False, tree=False)
+    file.write_text(constants.model_dump_json())
+    with caplog.at_level(logging.WARNING):
+        rule = Arc(constants=file).bind(TARGET, None)
+    assert ("vacuous" in caplog.text) == vacuous == bool(rule.decide(v).flags["vacuous_bound"].any())
+    assert torch.equal(rule.decide(v).accept, TABLE["arc three" if vacuous else "arc one"].rule().decide(v).accept)
+
+
+JUDGE, BOTH = classifier("judge", "target"), classifier("autojudge", "both")
+MODELS = [SimpleNamespace(source=s, fingerprint=f, device="cpu") for s, f in (("t", "abc"), ("d", "def"))]
+ANSWERS = Answers(target="t", fingerprint="abc", draft="d", draft_fingerprint="def", corpus={},
+                  answers=[Answer(answer=[5, 6, 7, 6], drafted=[5, 9, 7, 9]), Answer(answer=[6, 6], drafted=[9, 8])])
+
+
+@pytest.mark.parametrize(("rule", "content", "models", "message"), [
+    ("arc", ARC_ONE, (OTHER, None), r"measured for test \(abc\), the target is other \(xyz\); run"),
+    ("arc", {"target": "x"}, (TARGET, None), r"not constants of bench\.train calibrate: fingerprint: Field required"),
+    ("arc", ARC_THREE.model_copy(update={"edges": [0.5]}), (TARGET, None), "1 edges cannot separate 3 buckets"),
+    ("autojudge", BOTH, (MODELS[1], MODELS[1]), r"trained with the target t \(abc\), and the target here is d"),
+    ("autojudge", BOTH, (MODELS[0], MODELS[0]), r"trained with the draft d \(def\), and the draft here is t"),
+    ("autojudge", BOTH, (MODELS[0], None), "and the draft here is none"),
+    ("judge", BOTH, MODELS, "a classifier for rule=autojudge, not rule=judge"),
+    ("judge", JUDGE.model_copy(update={"mean": [0.0]}), (MODELS[0], None), "coef have 1, 20 and 20 entries"),
+    ("coarse_grained", {"groups": [[0, 99]]}, (TARGET, None), "token 99; ids go from 0 to 11"),
+    ("coarse_grained", [], (TARGET, None), "not a file of token groups"),
+    ("coarse_grained", {"groups": [[1, 1]]}, (TARGET, None), "token 1 twice"),
+    ("coarse_grained", "{", (TARGET, None), "not a file of token groups"),
+    ("csd", ANSWERS, (OTHER, None), "run `python -m bench.train mismatches`"),
+    ("csd", {**ANSWERS.model_dump(), "answers": [{"answer": [1], "drafted": []}]}, (TARGET, None),
+     "1 tokens of an answer and 0 drafted")])
+def test_a_file_that_does_not_fit_is_one_line(tmp_path: Path, rule: str, content: Any, models: Any,
+                                              message: str) -> None:
+    file = tmp_path / "given.json"
+    file.write_text(content if isinstance(content, str) else content.model_dump_json()
+                    if hasattr(content, "model_dump_json") else json.dumps(content))
+    key = {"arc": "constants", "coarse_grained": "groups", "csd": "answers"}.get(rule, "classifier")
+    with pytest.raises(ValueError, match=message) as refusal:
+        registry.rule(rule)(**{key: file}).bind(*models)
+    assert "\n" not in str(refusal.value)
+
+
+def test_files_that_fit(tmp_path: Path) -> None:
+    """A classifier of both models; overlapping groups, the rest alone; how often a mismatch must have been counted."""
+    file = tmp_path / "given.json"
+    file.write_text(BOTH.model_dump_json())
+    assert Autojudge(classifier=file).bind(*MODELS).needs_draft_hidden
+    file.write_text(json.dumps({"groups": [[0, 2], [2, 3]]}))
+    groups = CoarseGrained(groups=file).bind(TARGET, None)._groups
+    assert groups.count == 11 and groups.member.sum(1).tolist() == [1, 1, 2, *[1] * 9]
+    file.write_text(ANSWERS.model_dump_json())
+    assert ANSWERS.mismatches() == {(9, 6): 3, (8, 6): 1}
+    for count, pairs in ((2, [9 * 12 + 6]), (1, [8 * 12 + 6, 9 * 12 + 6])):
+        assert Csd(answers=file, count=count).bind(TARGET, None)._pairs.tolist() == [-1, *pairs]
+
+
+def test_groups_around_embeddings() -> None:
+    embedding = torch.tensor([[1.0, 0.0], [2.0, 0.1], [0.0, 1.0], [0.1, 3.0], [-1.0, 0.0]])
+    target = SimpleNamespace(embedding=embedding, model=torch.nn.Identity(), vocab_size=5, device="cpu")
+    groups = CoarseGrained(similarity=0.9).bind(target, None)._groups
+    assert CoarseGrained(similarity=0.9, token="keep").bind(target, None)._groups is groups, "searched for once"
+    own = [{int(g) for g, used in zip(*row, strict=True) if used}
+           for row in zip(groups.of, groups.member, strict=True)]
+    assert own == [{0, 1}, {0, 1}, {2, 3}, {2, 3}, {4}]
+    alone = CoarseGrained(similarity=1.1).bind(target, None)._groups
+    assert alone.member.sum(1).tolist() == [1] * 5
+    embedding[4] = embedding[0]
+    assert CoarseGrained(similarity=0.9).bind(target, None)._groups.member[4].sum() == 3, "other weights, other groups"
+    p = torch.rand(3, 5).softmax(-1)
+    torch.testing.assert_close(groups.mass(p).sum(-1), torch.ones(3))
+    torch.testing.assert_close(groups.spread(groups.mass(p), p), p)
+
+
+def test_a_draft_carries_the_states_behind_its_own_tokens() -> None:
+    """As one forward over everything committed and drafted has them, also for the last draft token and ragged rows."""
+    target, draft = language_model(layers=3), language_model(layers=1)
+    rows = prompts(3)
+    settings = DraftSettings(4, Sampling(0.0), needs_q=False, needs_hidden=True)
+    proposer = registry.drafter("model")().start(target, draft, settings, rows, 64)
+    for _ in range(2):
+        found = proposer.propose(rows, torch.zeros(3, 4))
+        for i, row in enumerate(rows):
+            ids = row + found.tokens[i, 1:].tolist()
+            states = draft.forward(torch.tensor([ids]), draft.new_cache(1, 64), hidden=True).hidden[0]
+            torch.testing.assert_close(found.hidden[i], states[len(row) - 1:], atol=1e-4, rtol=1e-4)
+        rows = [[*row, *found.tokens[i, 1:3 + i].tolist(), 7] for i, row in enumerate(rows)]
+    assert len({len(row) for row in rows}) > 1
+
+
+@pytest.mark.parametrize(("build", "message"), [
+    (lambda: Either(first={"name": "nothing"}), "name=nothing cannot be combined; give one of: arc, "),
+    (lambda: Either(first={}), "name=None cannot be"),
+    (lambda: Either(first={"name": "either"}), "name=either cannot be"),
+    (lambda: Either(first={"name": "mars", "thta": 1}), "mars: thta: Extra inputs"),
+    (lambda: ArgmaxOnly(of={"name": "either"}), "name=either cannot be combined"),
+    (lambda: SecureSd(relaxed={"name": "fly"}), "name=fly cannot be combined"),
+    (lambda: SecureSd(relaxed={"name": "secure_sd"}), "cannot be combined"),
+    (lambda: SecureSd(relaxed={"name": "ensemble", "w_first": 1.0}), "name=ensemble cannot be combined"),
+    (lambda: SecureSd(relaxed={"name": "lossy", "alpha": 2}), "lossy: alpha"),
+    (lambda: NearTop(protected=(12,)).bind(TARGET, None), "rule.protected"),
+    (lambda: RelaxedTopk(span="thinking", begin=5, end=12).bind(TARGET, None), "vocabulary has 12 entries")])
+def test_options_that_do_not_fit(build: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_a_rule_needs_what_the_rules_inside_need() -> None:
+    plain = {"name": "random"}
+    for first, second in ((plain, {"name": "dropmatch"}), ({"name": "dropmatch"}, plain)):
+        inside = Either(first=first, second=second)
+        assert inside.needs_hidden and inside.needs_q(Sampling(0.0)) and not inside.sampled_only
+    assert not Either(first=plain, second=plain).needs_hidden and not ArgmaxOnly(of=plain).needs_q(Sampling(1.0))
+    assert SecureSd(relaxed={"name": "lossy"}).sampled_only

@@ -1,0 +1,296 @@
+"""Rules by hand: where float32 ends, where options meet, and what a context's numbers must come to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from methods.rules import fsd
+from methods.rules.base import Rule
+from methods.rules.block import Block
+from methods.rules.dropmatch import words
+from methods.rules.fsd import Divergence, Fsd, divergence, divergences
+from methods.rules.lossless import Lossless
+from methods.rules.mars import Mars
+from methods.rules.random import Random
+from methods.rules.relaxed_topk import RelaxedTopk
+from methods.rules.secure_sd import SecureSd
+from methods.rules.typical import Typical
+from methods.rules.verification import Verification
+from methods.rules.walk import Decision, walk
+from methods.sampling import Sampling
+from methods.trees.draft import Draft
+from tests.helpers import rule_reference
+from tests.helpers.rule_cases import every_token, with_u
+from tests.helpers.rule_table import TABLE, case
+
+COLD, WARM = Sampling(0.0), Sampling(1.0)
+
+
+def one_context(logits: list[float], tokens: list[int], u: list[float], sampling: Sampling = WARM, *,
+                draft_logits: list[float] | None = None, sampled: bool = False) -> Verification:
+    """A root with the given children."""
+    n, vocab = len(tokens) + 1, len(logits)
+    z = torch.tensor(logits).expand(1, n, vocab)
+    draft_z = z if draft_logits is None else torch.tensor(draft_logits).expand(1, n, vocab)
+    all_tokens = torch.tensor([[0, *tokens]])
+    draft = Draft.of_parents(all_tokens, torch.tensor([[-1] + [0] * len(tokens)]), sampled=sampled, logits=draft_z,
+                             q=draft_z.softmax(-1).gather(2, all_tokens[..., None])[..., 0])
+    return Verification(draft, z, sampling, torch.tensor([[0.0, *u]]))
+
+
+def accepted(rule: Rule, v: Verification) -> list[bool]:
+    return rule.decide(v).accept[0, 1:].tolist()
+
+
+def test_mars_relaxes_the_runner_up_only() -> None:
+    v = one_context([1.0, 10.0, 9.5, 9.4], [2, 1], [0.99] * 2)
+    assert accepted(Mars(theta=0.9), v) == [False, True]  # v1 is a child too, so v1 wins
+    assert accepted(Mars(theta=0.9, variant="sampling"), v) == [True, True]
+    v = one_context([1.0, 10.0, 9.5, 9.4], [3, 2], [0.99] * 2)
+    assert accepted(Mars(theta=0.9), v) == [False, True]
+    assert accepted(Mars(theta=0.95), v) == [False, False]  # the ratio is exactly theta
+    kept = walk(v, Mars(theta=0.9).decide(v))
+    assert (int(kept.last), int(kept.relaxed_count), int(kept.greedier_count)) == (2, 1, 0)
+    v = one_context([1.0, 10.0, 9.5, 9.4], [2, 1], [0.99] * 2)
+    v.draft.valid[0, 2] = False
+    assert accepted(Mars(theta=0.9), v)[0]  # v1 among the padding does not win
+
+
+def test_mars_is_strict_and_counts_where_the_ratio_means_nothing() -> None:
+    for top in (-1.0, 0.0):
+        v = one_context([-9.0, top, top - 0.01], [2], [0.999])
+        for variant in ("algorithm1", "sampling"):
+            rule = Mars(variant=variant)
+            assert accepted(rule, v) == [False]
+            assert int(walk(v, rule.decide(v)).flag_counts["nonpositive_top1"]) == 1
+    v = one_context([-9.0, -1.0, -1.01], [2], [0.999])
+    assert accepted(Mars(variant="released"), v) == [True]
+    assert accepted(Mars(indicator="prob_ratio"), v) == [True]
+    assert walk(v, Mars(indicator="prob_ratio").decide(v)).flags == {}
+
+
+def test_mars_released_skips_others_untested() -> None:
+    """A child outside the top two would pass its lossless test, but is skipped; the correction is the whole p."""
+    v = one_context([9.0, 10.0, 9.9], [0], [0.0])
+    rule = Mars(variant="released")
+    assert accepted(rule, v) == [False] and accepted(Lossless(), v) == [True]
+    torch.testing.assert_close(rule.emit(v, torch.tensor([0])), v.p[:, 0])
+
+
+@pytest.mark.parametrize("variant", ["algorithm1", "sampling"])
+def test_tied_logits(variant: str) -> None:
+    """A tie has ratio 1: relaxed below theta 1, but at theta 1 the first of the tied tokens alone is the argmax."""
+    v = one_context([1.0, 5.0, 5.0], [2], [0.999])
+    assert accepted(Mars(theta=0.99, variant=variant), v) == [True]
+    assert accepted(Mars(theta=1.0, variant=variant), v) == [False]
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_rejection_of_all_mass_still_emits_a_possible_token(sampled: bool) -> None:
+    """Children that hold all the mass: if rounding rejects the last one too, p is drawn from, not emptiness."""
+    almost_one = float(torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)))
+    for sampling in (WARM, Sampling(0.3, top_k=2), Sampling(1.0, top_k=1)):
+        v = one_context([0.0, 9.0, 8.7, -60.0], [1, 2], [almost_one] * 2, sampling, sampled=sampled)
+        rule = Lossless()
+        weights = rule.emit(v, torch.tensor([0]))
+        assert weights.sum() > 0
+        token = rule.next_token(v, torch.tensor([0]), torch.tensor([almost_one]))
+        assert float(v.p[0, 0, token]) > 0
+
+
+def test_token_without_target_mass_is_never_accepted() -> None:
+    for sampled in (False, True):
+        v = one_context([0.0, 9.0, 8.7, 1.0], [3, 1, 2, 0], [0.0] * 4, Sampling(1.0, top_k=2), sampled=sampled)
+        for rule in (Lossless(), Lossless(q_mode="draft")):
+            assert not accepted(rule, v)[0] and not accepted(rule, v)[3]
+            assert rule.emit(v, torch.tensor([0]))[0, [0, 3]].sum() == 0
+
+
+def test_children_whose_mass_rounds_to_more_than_one() -> None:
+    """Twelve children hold all the mass, in float32 sometimes more; one without mass comes last and stays rejected."""
+    vocab, rows = 13, 300
+    z = torch.randn(rows, 1, vocab, generator=torch.Generator().manual_seed(0)).expand(-1, vocab + 1, -1).clone()
+    z[..., -1] = -200.0
+    draft = Draft.of_parents(torch.tensor([[0, *range(vocab)]]).expand(rows, -1),
+                             torch.tensor([[-1] + [0] * vocab]).expand(rows, -1))
+    v = Verification(draft, z, WARM, torch.full((rows, vocab + 1), 0.9))
+    before_last = v.earlier_siblings[:, -1:].float() @ v.p_token[..., None]
+    assert (before_last > 1).any()
+    assert not Lossless().decide(v).accept[:, -1].any()
+
+
+def test_tiny_draft_probability_is_certain_acceptance() -> None:
+    v = one_context([0.0, 5.0], [1], [0.99], draft_logits=[120.0, 0.0])
+    assert float(v.draft.q[0, 1]) == 0.0
+    assert accepted(Lossless(q_mode="draft"), v) == [True]
+
+
+def test_divergence_where_probabilities_vanish() -> None:
+    p = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]])
+    q = torch.tensor([[0.5, 0.0, 0.5, 0.0], [0.25, 0.75, 0.0, 0.0]])
+    assert divergence("js", p, q)[0].item() == pytest.approx(math.log(2) / 2)
+    assert divergence("tv", p, q).tolist() == [0.5, 0.25]
+    for kind in ("kl", "kl_released", "js_released"):  # 0 against 0, as in the released code
+        assert divergence(kind, p, q).isnan().all()
+    for kind in ("kl", "js_released"):
+        assert divergence(kind, p[:1, :3], q[:1, :3]).item() == math.inf
+    assert divergence("kl_released", p[1:, :3], torch.tensor([[0.5, 0.5, 0.0]])).isnan().all()
+    one_sided = divergence("kl_released", torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]]))
+    assert one_sided.item() == pytest.approx(math.log(2))
+    disjoint = divergence("js", torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
+    assert disjoint.item() == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_divergences_computed_together_and_in_parts_are_those_computed_alone(
+        zeros: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    p, q = (torch.randn(3, 5, 70).mul(3).softmax(-1) for _ in range(2))
+    if zeros:
+        p[0, :2, :30], q[0, 1:, :40] = 0.0, 0.0
+    kinds: tuple[Divergence, ...] = ("js", "js_released", "kl", "kl_released", "tv")
+    alone = {kind: divergence(kind, p, q) for kind in kinds}
+    monkeypatch.setattr(fsd, "ENTRIES", 2 * 70)  # two of the 15 contexts at a time
+    for kind, found in divergences(kinds, p, q).items():
+        torch.testing.assert_close(found, alone[kind], rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+def test_fsd_rejects_an_undefined_divergence() -> None:
+    v = one_context([0.0, 0.0, -200.0], [0], [0.0], draft_logits=[0.0, 0.1, -200.0])
+    for kind in ("js_released", "kl", "kl_released"):
+        assert accepted(Fsd(divergence=kind, threshold=1e30), v) == [False]
+    assert accepted(Fsd(divergence="js", threshold=0.1), v) == [True]
+
+
+def test_walk_counts_flags_along_the_path() -> None:
+    draft = Draft.of_chain(torch.zeros(2, 4, dtype=torch.long))
+    v = Verification(draft, torch.zeros(2, 4, 3), WARM, torch.zeros(2, 4))
+    accept = torch.tensor([[True, True, False, True], [True, True, True, True]])
+    flags = {"relaxed": torch.ones_like(accept)}
+    found = walk(v, Decision(accept, lossless_accept=torch.zeros_like(accept), flags=flags))
+    assert found.length.tolist() == found.last.tolist() == found.greedier_count.tolist() == [1, 3]
+    assert found.flag_counts["relaxed"].tolist() == [2, 4] and found.relaxed_count.tolist() == [0, 0]
+
+
+def test_a_token_that_the_draft_lacks_leaves_bounded_divergences_finite() -> None:
+    v = one_context([2.0, 1.0, -3.0], [0], [0.0], draft_logits=[2.0, 1.0, -math.inf])
+    for kind in ("js", "tv", "kl_released", "topk_js", "topk_tv"):
+        assert accepted(Fsd(divergence=kind, threshold=0.1), v) == [True]
+    assert accepted(Fsd(divergence="js_released", threshold=1.0), v) == [False]
+    assert accepted(Fsd(divergence="js_released", threshold=1.0, processed=True), v) == [True]
+
+
+@pytest.mark.parametrize("kind", ["js", "js_released", "kl", "kl_released", "tv", "topk_js"])
+def test_the_ends_of_thresholds(kind: Divergence) -> None:
+    """FSD at 0 keeps where both distributions are equal, and there alone; random keeps all at 1 and nothing at 0."""
+    v = case(0, WARM, sampled=False, tree=False)
+    asked = v.draft.valid & (v.draft.depth > 0)
+    assert Fsd(divergence=kind, threshold=1e30).decide(v).accept[asked].all()
+    assert not Fsd(divergence=kind, threshold=0.0).decide(v).accept[asked].any()
+    twin = Verification(v.draft, v.draft.logits.nan_to_num(), v.sampling, torch.zeros_like(v.u))
+    assert Fsd(divergence=kind, threshold=0.0).decide(twin).accept[asked].all()
+    assert not Random(rate=0.0).decide(twin).accept.any() and Random(rate=1.0).decide(v).accept.all()
+
+
+def tree_of(probabilities: dict[tuple[int, ...], list[float]], paths: list[tuple[int, ...]]) -> Verification:
+    """Contexts with given distributions; nodes are tokens of the given paths."""
+    everything = [(), *paths]
+    vocab = len(probabilities[()])
+    p = torch.tensor([probabilities.get(path, [1 / vocab] * vocab) for path in everything])
+    tokens = torch.tensor([[0, *(path[-1] for path in paths)]])
+    parents = torch.tensor([[-1, *(everything.index(path[:-1]) for path in paths)]])
+    return Verification(Draft.of_parents(tokens, parents), p.log()[None], WARM, torch.zeros(1, len(everything)))
+
+
+def test_longest_wins_over_likelier_and_then_the_likelier() -> None:
+    p = {(): [0.6, 0.3, 0.1], (1,): [0.5, 0.3, 0.2], (0,): [0.001, 0.001, 0.998]}
+    v = tree_of(p, [(0,), (1,), (0, 0), (1, 0), (1, 1)])
+    assert walk(v, Typical().decide(v)).kept[0].tolist() == [True, False, True, False, True, False]
+    v = tree_of(p, [(0,), (1,), (0, 0)])
+    assert walk(v, Typical().decide(v)).kept[0].tolist() == [True, True, False, False]
+
+
+def test_an_early_failure_does_not_end_the_block() -> None:
+    """u belongs to a prefix: the second test passes whatever the first one did."""
+    z = torch.zeros(1, 3, 4)
+    draft = Draft.of_chain(torch.tensor([[0, 1, 2]]), sampled=True, logits=z, q=torch.tensor([[1.0, 0.25, 0.25]]))
+    target = torch.tensor([[[2.0, 0.5, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0], [0.0] * 4]])
+    v = Verification(draft, target, WARM, torch.tensor([[0.0, 0.999, 0.5]]))
+    assert [int(walk(v, rule.decide(v)).length) for rule in (Lossless(), Block())] == [0, 2]
+
+
+def test_thinking_spans() -> None:
+    rule = RelaxedTopk(span="thinking", begin=7, end=8)
+    rows = [[1, 7, 2, 3], [1, 7, 8, 3], [1, 2, 3, 7], [1, 7, 2, 8], [1, 2, 8, 3]]
+    assert rule.start(rows, torch.device("cpu"))["thinking"].tolist() == [True, True, True, False, False]
+    draft = Draft.of_chain(torch.tensor([[0, 7, 8], [0, 8, 7], [0, 7, 8], [0, 1, 2]]))
+    v = Verification(draft, torch.zeros(4, 3, 9), WARM, torch.zeros(4, 3),
+                     state={"thinking": torch.tensor([False, True, False, True])})
+    path = walk(v, Lossless().decide(v))  # u = 0 keeps everything
+    after = [rule.next_state(v, path, torch.tensor([token] * 4))["thinking"].tolist() for token in (3, 7, 8)]
+    assert after == [[False, True, False, True], [True] * 4, [False] * 4]
+    v.draft.valid[:, 1:] = False
+    nothing = walk(v, Lossless().decide(v))
+    assert rule.next_state(v, nothing, torch.full((4,), 3))["thinking"].tolist() == [False, True, False, True]
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_dropmatch_with_a_draft_vocabulary_of_its_own(tree: bool) -> None:
+    """Tokens that a head does not have are at minus infinity: they add the centroid's side of JS alone."""
+    entry, by_divergence = TABLE["dropmatch"], 0
+    for seed in range(4):
+        v = case(seed, COLD, sampled=False, tree=tree)
+        v = Verification(replace(v.draft, logits=v.draft.logits.clone()), v.logits, COLD, v.u, v.hidden)
+        v.draft.logits[..., 9:] = -torch.inf
+        kept, majority = (walk(v, entry.rule(variant=one).decide(v)).kept for one in ("js", "majority"))
+        tested = kept & (v.draft.depth > 0)
+        assert entry.rule().statistics(v)["js_centroid"][tested].isfinite().all()
+        for row in range(len(v.u)):
+            path, _, _ = entry.expected(rule_reference.contexts(v, row))
+            assert kept[row].nonzero().flatten().tolist() == path
+        by_divergence += int((kept & ~majority).sum())
+    assert by_divergence > 0, "some must be kept by eq. 6 alone"
+
+
+def test_masks_drop_evenly_and_do_not_repeat() -> None:
+    u = torch.rand(40, 5, generator=torch.Generator().manual_seed(1))
+    found = words(u, torch.arange(500)).double() / 2**32
+    assert stats.kstest(found.flatten()[::7].numpy(), "uniform").pvalue > 1e-3
+    dropped = (found < 0.3).double()
+    assert stats.chisquare(torch.stack([dropped.sum(), (1 - dropped).sum()]).numpy(),
+                           [0.3 * found.numel(), 0.7 * found.numel()]).pvalue > 1e-3
+    for axis in (0, 2):  # neighbouring rows, neighbouring units
+        one, other = dropped.narrow(axis, 0, dropped.shape[axis] - 1), dropped.narrow(axis, 1, dropped.shape[axis] - 1)
+        assert abs(np.corrcoef(one.flatten(), other.flatten())[0, 1]) < 4 / one.numel() ** 0.5
+
+
+def test_masks_do_not_depend_on_the_batch() -> None:
+    v, rule = case(4, WARM, sampled=False, tree=False), TABLE["dropmatch"].rule()
+    alone = Verification(Draft.of_chain(v.draft.tokens[3:4]), v.logits[3:4], WARM, v.u[3:4], v.hidden[3:4])
+    torch.testing.assert_close(rule.head_logits(v)[3:4], rule.head_logits(alone))
+
+
+def test_secure_sd_accepts_with_the_mixture_of_both_probabilities() -> None:
+    """The probability of acceptance, over 1,000 numbers u."""
+    shares, v = {}, case(6, WARM, sampled=True, tree=False, rows=400, nodes=2)
+    for eta in (0.0, 0.4, 1.0):
+        rule = SecureSd(relaxed={"name": "ensemble", "w": 0.2}, start_eta=eta, end_eta=eta)
+        shares[eta] = torch.stack([rule.decide(with_u(v, torch.full_like(v.u, u))).accept[:, 1].double()
+                                   for u in np.linspace(0.0005, 0.9995, 1000)]).mean(0)
+    torch.testing.assert_close(shares[0.4], 0.6 * shares[0.0] + 0.4 * shares[1.0], atol=3e-3, rtol=0.0)
+    assert (shares[1.0] - shares[0.0]).max() > 0.3
+
+
+def test_what_top_k_removed_is_in_no_set() -> None:
+    """A token that the target's filter removed is not kept because alpha is 1: pi gives it nothing."""
+    logits, draft_logits = torch.tensor([[3.0, 2.0, 1.0, -5.0]]), torch.tensor([[0.0, 0.0, 0.0, 9.0]])
+    sampling = Sampling(1.0, top_k=2)
+    processed, paper = (every_token(TABLE["cascade_tok"].rule(alpha=1.0, top_set=kind), logits, draft_logits, sampling)
+                        for kind in ("processed", "paper"))
+    assert float(processed.accept[0, 3]) < 1e-6 < 1.0 == float(paper.accept[0, 3])
+    torch.testing.assert_close(processed.emitted, processed.p, atol=2e-4, rtol=0.0)
