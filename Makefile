@@ -88,8 +88,8 @@ oracles: $(READY)  ## what the code gives, against what it gave before the rebui
 	$(RUN) -m tests.oracles
 
 engine-speed: $(READY)  ## compare with transformers and the checkout BEFORE=FOLDER; SmolLM2 (make real-model) also with llama.cpp
-	$(RUN) -m bench.vs_transformers $(if $(BEFORE),--before $(BEFORE))
-	$(RUN) -m bench.vs_transformers pair=smollm2
+	$(RUN) -m bench.speed $(if $(BEFORE),--before $(BEFORE))
+	$(RUN) -m bench.speed pair=smollm2 $(if $(BEFORE),--before $(BEFORE))
 
 models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours on two cores, minutes on a GPU)
 	$(RUN) -m bench.train pair

@@ -11,11 +11,14 @@ if sys.argv[:1] == ["-m"]:  # a command starts: Ctrl-C ends it silently until `r
 
 
 class _FormerNames(MetaPathFinder):
-    """For one release: `python -m bench.train_pair` runs `python -m bench.train pair`, and so on."""
+    """`python -m bench.NAME` of a former name says in one line what to run instead (bench/commands/former.py)."""
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname.removeprefix("bench.") in ("train_pair", "train_heads", "train_judge", "answers", "calibrate"):
-            return spec_from_file_location(fullname, os.path.join(__path__[0], "train.py"))
+        if fullname.startswith("bench.") and fullname.count(".") == 1 and sys.argv[:1] == ["-m"]:
+            from bench.commands.former import FORMER
+
+            if fullname.removeprefix("bench.") in FORMER:
+                return spec_from_file_location(fullname, os.path.join(__path__[0], "commands", "former.py"))
         return None
 
 

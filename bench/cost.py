@@ -1,8 +1,13 @@
 """`python -m bench.cost cost=NAME [store.dir=DIR]`: what the cells of a store would gain on another machine
-(conf/cost.yaml; docs/cost.md)."""
+(conf/cost.yaml; docs/cost.md).
+
+`python -m bench.cost to=cost/NAME.yaml [KEY=VALUE …]` measures the profile of a pair on this machine and writes it, in
+conf; the other overrides are those of `python -m bench`. With --check DIR, a store of timed cells of this machine, it
+says how well the profile predicts them."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import defaultdict
@@ -108,7 +113,7 @@ def is_lossless(config: Mapping[str, Any]) -> bool:
 
 
 class Measuring(Options):
-    """Options of `python -m bench.microbench to=FILE`.
+    """Options of `python -m bench.cost to=FILE`.
 
     to       file of the profile, in conf unless its path is absolute.
     prompts  of each method.
@@ -124,11 +129,12 @@ class Measuring(Options):
 
 def measure_profile(argv: Sequence[str] | None = None) -> int:
     """Measure the profile of a pair on this machine and write it. Exit status: 0 done, 2 the command is wrong."""
-    parser = Arguments(prog="python -m bench.microbench", description=__doc__)
+    parser = Arguments(prog="python -m bench.cost", description=__doc__,
+                       formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    parser.add_argument("--prompts", default=6)
-    parser.add_argument("--batches", default="1")
-    parser.add_argument("--check")
+    parser.add_argument("--prompts", default=6, help="of each method")
+    parser.add_argument("--batches", default="1", help="rows that decode together, such as 1,4,16")
+    parser.add_argument("--check", metavar="DIR", help="a store whose timed cells the profile then predicts")
     given = vars(parser.parse_intermixed_args(argv))
     overrides = given.pop("overrides")
     given |= {"batches": given["batches"].split(","), "to": next(line[3:] for line in overrides if line[:3] == "to=")}
@@ -220,6 +226,8 @@ def table(found: Sequence[Row]) -> Table:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
+    if any(line.startswith("to=") for line in (sys.argv[1:] if argv is None else argv)):
+        return measure_profile(argv)
     return run_yaml_command("cost", run, argv)
 
 

@@ -2,7 +2,7 @@
 (conf/merge.yaml).
 
 Samples that both hold are compared one by one. A cell that differs is reported and copied to A/apart/NAME-OF-B, a
-separate store: `python -m bench.compare A A/apart/NAME-OF-B` shows the differences."""
+separate store."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`python -m bench.model_card`: measure the embedded pair and write its model card, models/tiny/README.md.
 
 Scores come from the ordinary runner (report=laboratory), margins from bench/training/margins.py, the comparison with
-`transformers` assisted generation from bench/vs_transformers.py. Every number on the page is measured and kept in
+`transformers` assisted generation from bench/commands/arms.py. Every number on the page is measured and kept in
 models/tiny/measured.json; --render writes the page from that file without measuring. With options of conf/margins.yaml
 (`pair=smollm2 task=gsm8k`) it writes the page of margins of another pair's target instead."""
 
@@ -16,13 +16,12 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from bench.commands.arms import assisted, stock_generate
+from bench.commands.arms import assisted, stock, stock_generate
 from bench.commands.command import run_command, run_yaml_command
 from bench.reports.run import report_grid
 from bench.training import margin_page
 from bench.training.cards import render
 from bench.training.margins import Margins, answers, certainty, margins, substitution_table
-from bench.vs_transformers import load_stock_model
 from methods.decode import Limits
 from methods.engine.loading import load_model
 from methods.method import Method, autoregressive
@@ -53,11 +52,11 @@ def measured_margins(method: Method, n: int, limits: Limits) -> Margins:
 
 def assisted_table(n: int) -> dict[str, Any]:
     """Stock `transformers` assisted generation on mini_gsm: tokens per target forward, and its gain over `generate`."""
-    target, draft = (load_stock_model(str(TINY / part), "float32", "cpu") for part in ("target", "draft"))
     reference = load_model(str(TINY / "target"))
+    target, draft = stock(reference), stock(load_model(str(TINY / "draft")))
     eos, forwards = sorted(reference.eos_ids), []
     plain = stock_generate(target, eos, NEW)
-    helped = assisted(load_stock_model(str(TINY / "target"), "float32", "cpu"), draft, eos, NEW, DRAFT_LENGTH)
+    helped = assisted(stock(reference), draft, eos, NEW, DRAFT_LENGTH)
     counted = assisted(target, draft, eos, NEW, DRAFT_LENGTH)
     prompts = [reference.encode([{"role": "user", "content": p.turns[0]}]) for p in MiniTask("mini_gsm").prompts(n)]
     runs = [(helped(ids), plain(ids)) for ids in [prompts[0], *prompts]][1:]

@@ -1,30 +1,31 @@
-"""Arms of a comparison of engines, which take turns over prompts, and how it is printed and written."""
+"""Arms of a comparison of engines, which take turns over prompts."""
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.table import Table
 
-from bench.config.environment import environment
 from methods.decode import Limits, Request, generate
-from results.metrics.delta import clocked_interval
-from results.store.redaction import redacted_word
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from methods.engine.language_model import LanguageModel
     from methods.method import Method
 
 Arm = Callable[[list[int]], tuple[int, float]]
 """Prompt ids -> (new tokens, seconds)."""
+
+
+def stock(model: LanguageModel) -> Any:
+    """A copy of the model as users of `transformers` run it: its own attention, every weight in its own order."""
+    found = copy.deepcopy(model.model)
+    found.set_attn_implementation("sdpa")
+    for parameter in found.parameters():
+        parameter.data = parameter.data.contiguous()
+    return found.eval()
 
 
 def stock_generate(model: Any, eos: list[int], new: int, **extra: Any) -> Arm:
@@ -65,33 +66,3 @@ def take_turns(arms: Mapping[str, Arm], prompts: Sequence[list[int]]) -> dict[st
             if index:
                 runs[name].append(result)
     return runs
-
-
-def print_rates(console: Console, runs: Mapping[str, Sequence[tuple[int, float]]], title: str) -> None:
-    """A table of the arms' tokens/s."""
-    table = Table(title=title)
-    for column in ("arm", "tokens/s", "tokens"):
-        table.add_column(column, justify="left" if column == "arm" else "right")
-    for name, pairs in runs.items():
-        tokens, seconds = map(sum, zip(*pairs, strict=True))
-        table.add_row(name, f"{tokens / seconds:.1f}", str(tokens))
-    console.print(table)
-
-
-def print_ratios(console: Console, runs: Mapping[str, Sequence[tuple[int, float]]],
-                 compared: Sequence[tuple[str, str, str]]) -> None:
-    """A line for each (title, arm, other arm): the ratio of their tokens/s and its 95% interval."""
-    for title, mine, theirs in compared:
-        (mt, ms), (tt, ts) = (list(zip(*runs[name], strict=True)) for name in (mine, theirs))
-        interval = clocked_interval(mt, ms, tt, ts)
-        shown = "" if interval is None else "  [{:.2f}, {:.2f}]".format(*interval)
-        console.print(f"{title}: {sum(mt) / sum(ms) / (sum(tt) / sum(ts)):.2f}{shown}")
-
-
-def write(folder: Path, comparison: str, module: str, device: str, models: Mapping[str, str]) -> None:
-    """Write README.md with the comparison as it was printed, and environment.json. `models`: role -> fingerprint."""
-    found = environment(sys.argv, device, {"mode": "none", "devices": 1}, models, {})
-    (folder / "environment.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    command = shlex.join(["python", "-m", module, *map(redacted_word, sys.argv[1:])])
-    (folder / "README.md").write_text(f"# This engine beside others\n\n`{command}`\n\n```\n{comparison}```\n",
-                                      encoding="utf-8")

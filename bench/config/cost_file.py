@@ -24,7 +24,7 @@ def profile_of(config: Mapping[str, Any]) -> Profile | None:
     if given is None:
         return None
     if not isinstance(given, Mapping):
-        raise ConfigError(f"cost={given}: must be a file of conf/cost; python -m bench.microbench to=FILE.yaml makes "
+        raise ConfigError(f"cost={given}: must be a file of conf/cost; python -m bench.cost to=FILE.yaml makes "
                           "one")
     if "roofline" in given:
         if others := [f"cost.{key}" for key in given if key != "roofline"]:

@@ -132,7 +132,7 @@ def measure(overrides: Sequence[str], prompts: int, batches: Sequence[int],
     together = {batch: times[False, batch].lossless + times[True, batch].lossless for _, batch in times}
     return cell.pair.name, Profile(
         title=f"{cell.environment([])['cpu']['model']}, {threads} threads, {cell.pair.name} in {cell.engine.dtype}",
-        obtained="measured", sources=[f"python -m bench.microbench {' '.join(overrides)}"],
+        obtained="measured", sources=[f"python -m bench.cost {' '.join(overrides)}"],
         target={batch: verification(spent) for batch, spent in together.items()},
         rest=Rest(**linear([(size.nodes, spent["rest"]) for size, spent in together[1]]).model_dump()),
         prefill=linear([*times[False, 1].prefills["none"], *times[True, 1].prefills["none"]]),

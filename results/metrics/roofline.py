@@ -3,34 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from results.store.sample import Sample
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a machine allows a model.
-
-    bandwidth  bytes/s of a copy
-    compute    tokens/s if the matrix products of the weights ran at the speed of a large one
-    weights    bytes of the weights that a forward reads
-    cached     bytes that a forward reads of the cache of each row
-    """
-
-    bandwidth: float
-    compute: float
-    weights: float
-    cached: float
-
-    def tokens_per_s(self, tokens: Floats, rows: Floats) -> Floats:
-        """The most for forwards of `tokens` tokens in `rows` rows: the lower of the two limits."""
-        return np.minimum(tokens * self.bandwidth / (self.weights + rows * self.cached), self.compute)
 
 
 def roofline(samples: Sequence[Sample], tokens_per_s: float | None, reads: Mapping[str, float] | None) -> float | None:

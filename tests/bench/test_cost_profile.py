@@ -1,4 +1,4 @@
-"""python -m bench.microbench to=FILE: a profile of this machine, and what it says of cells that were timed here."""
+"""python -m bench.cost to=FILE: a profile of this machine, and what it says of cells that were timed here."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 import bench.cycle
 import bench.grow_tree
-import bench.microbench
+import bench.speed
 import bench.train
 from bench.run.models import ModelPool
 
@@ -83,7 +83,8 @@ def test_an_output_folder_is_tried_before_anything_is_decoded(refused, tmp_path:
 @pytest.mark.parametrize(("main", "given"), [
     (bench.train.main, "calibrate out={}/x.json"), (bench.train.main, "judge out={}/x.json"),
     (bench.train.main, "heads out={}"), (bench.train.main, "pair work={}"), (bench.cycle.main, "output.dir={}"),
-    (bench.grow_tree.main, "--nodes 3 drafter=medusa output.dir={}"), (bench.microbench.main, "--out {}"),
+    (bench.grow_tree.main, "--nodes 3 drafter=medusa output.dir={}"),
+    (bench.speed.main, "--out {}"),
 ], ids=lambda value: getattr(value, "__module__", ""))
 def test_the_output_of_every_command(main, given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"

@@ -68,13 +68,13 @@ def _folder(kind: str, raw: str) -> Path:
     return save_head(Path(tempfile.mkdtemp(prefix="leeway-head-")), kind, json.loads(raw))
 
 
-def random_head(name: str, target: LanguageModel, **changes) -> Head:
+def random_head(name: str, target: LanguageModel, dtype: str = "float32", **changes) -> Head:
     """The head that drafter `name` needs, loaded from disk; EAGLE-3 has two thirds of the target's vocabulary."""
     kind = "eagle3" if name == "eagle3" else "eagle"
     if kind == "eagle3":
         changes = {"draft_vocab_size": target.vocab_size * 2 // 3} | changes
     folder = _folder(kind, json.dumps(head_json(target, **changes)))
-    return registry.drafter(name).load(str(folder), target, revision=None, dtype="float32", device="cpu")
+    return registry.drafter(name).load(str(folder), target, revision=None, dtype=dtype, device="cpu")
 
 
 def small(name: str) -> Drafter:

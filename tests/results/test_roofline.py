@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.metrics.roofline import Limits, roofline
+from results.metrics.roofline import roofline
 from tests.helpers.synthetic_cells import sample
 
 READS = {"weights": 1000.0, "entry": 10.0, "rows": 1, "bandwidth": 1e6}
@@ -45,10 +44,3 @@ def test_a_faster_baseline_is_nearer(speed: float, factor: float) -> None:
     ([answer(4, 2)], None, READS), ([answer(4, 2)], 1.0, None), ([], 1.0, READS)])
 def test_what_is_not_known_is_none(samples, speed, reads) -> None:
     assert roofline(samples, speed, reads) is None
-
-
-@given(st.integers(1, 512), st.integers(1, 64))
-def test_the_limit_is_the_lower_of_the_two(tokens: int, rows: int) -> None:
-    allowed = Limits(bandwidth=1e6, compute=5000.0, weights=1000.0, cached=500.0)
-    [got] = allowed.tokens_per_s(np.array([float(tokens)]), np.array([float(rows)]))
-    assert got == pytest.approx(min(5000.0, 1e6 * tokens / (1000 + 500 * rows)))

@@ -1,0 +1,92 @@
+"""`python -m bench.speed`, and the clocks of the phases of a cycle."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.run.lab import LabMethod
+from bench.run.timed_pass.profiling import PHASES, Phases, profile_of, profiles
+from bench.speed import main
+from methods import registry
+from methods.decode import Limits
+from methods.engine.loading import load_model
+from methods.method import Method, build_method
+from methods.sampling import Sampling
+from tasks.mini import MiniTask
+from tests.helpers.tiny_heads import random_head
+
+RUNS = [("lean", "float32"), ("lean", "bfloat16"), ("transformers", "float32")]
+"""Decoder and numeric type: oneDNN multiplies in float32 alone."""
+NEW = 6
+
+
+def methods_of(folder: Path, decoder: str, dtype: str) -> list[Method]:
+    """A method with a draft model, and one with a random EAGLE-3 head."""
+    target, draft = (load_model(str(folder / role), dtype=dtype, decoder=decoder) for role in ("target", "draft"))
+    models = {"model": draft, "eagle3": random_head("eagle3", target, dtype=dtype)}
+    return [build_method(target, model, registry.drafter(name)(), registry.rule("greedy")(), Sampling(0.0), 3)
+            for name, model in models.items()]
+
+
+@pytest.mark.parametrize(("decoder", "dtype"), RUNS)
+def test_every_phase_takes_time_and_the_head_is_part_of_verify(pair_folder: Path, decoder: str, dtype: str) -> None:
+    methods = [LabMethod(method) for method in methods_of(pair_folder, decoder, dtype)]
+    prompts = list(MiniTask("mini_gsm").prompts(1))
+    for found in profiles(methods, prompts, Limits(NEW, frozenset()), lambda prompt, turn: "phases"):
+        assert found is not None and found.prompts == [found.phases], "one prompt"
+        phases = found.phases
+        assert set(phases) == {*PHASES, "head", "prefill", "cycle"}
+        assert min(phases.values()) > 0 and phases["head"] < phases["verify"] < phases["cycle"]
+
+
+def test_a_replayed_forward_has_no_share_of_the_head() -> None:
+    """The hooks on the head are not part of a replay."""
+    found = profile_of([phases_of(0.5)])
+    assert found is not None and found.phases == {**dict.fromkeys((*PHASES, "prefill"), 0.5), "cycle": 2.0}
+
+
+def phases_of(*seconds: float) -> Phases:
+    """A prompt whose cycles took so many seconds in each phase."""
+    run = Phases(torch.device("cpu"))
+    for name in (*PHASES, "prefill"):
+        run.times[name] += seconds
+    return run
+
+
+def test_a_profile_is_the_mean_over_prompts_of_their_medians() -> None:
+    found = profile_of([phases_of(1.0, 1.0, 9.0), phases_of(2.0), Phases(torch.device("cpu"))])
+    assert found is not None and [one["draft"] for one in found.prompts] == [1.0, 2.0]
+    assert (found.phases["draft"], found.phases["cycle"]) == (1.5, 6.0), "a prompt without a cycle has no phases"
+    assert profile_of([Phases(torch.device("cpu"))]) is None
+
+
+def test_a_pair_beside_transformers_and_a_checkout(pair_folder: Path, tmp_path: Path,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    """The checkout is this one, with the pair's models."""
+    out = tmp_path / "kept"
+    assert main(["task=mini_gsm", "engine.threads=1", f"pair.target={pair_folder / 'target'}",
+                 f"pair.draft={pair_folder / 'draft'}", "pair.eagle3=null", "--n", "2", "--new", str(NEW),
+                 "--length", "3", "--before", ".", "--out", str(out)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for words in ("autoregressive ÷ transformers.generate: ", "SpS ÷ transformers, assisted: ",
+                  "SpS ÷ autoregressive: ", "autoregressive ÷ before, autoregressive: ", "SpS ÷ before, SpS: "):
+        assert words in printed, words
+    rows = re.findall(r"│ ([^│]+) │ [\d.]+ │ (\d+) │", printed)
+    assert len(rows) == 6 and len({tokens for _, tokens in rows}) == 1, "greedy decoding gives every arm one answer"
+    assert printed in " ".join((out / "README.md").read_text(encoding="utf-8").split())
+    assert (out / "environment.json").is_file()
+
+
+def test_the_pairs_own_head_is_an_arm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["engine.threads=1", "--n", "1", "--new", str(NEW)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "EAGLE-3 ÷ autoregressive: " in printed and "tiny, mini_gsm, 1 prompts" in printed
+
+
+def test_a_folder_that_is_no_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["engine.threads=1", "--n", "1", "--new", "1", "--before", str(tmp_path)]) == 2
+    assert f"error: --before {tmp_path}: no methods/decode.py" in capsys.readouterr().err
