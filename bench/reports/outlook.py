@@ -16,6 +16,7 @@ from methods.engine.source import Source
 from results.reports.axes import pairs_of
 from results.reports.committed import committed
 from results.reports.layout import published_value
+from results.reports.serving import Serving
 from results.reports.workload import Workload
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from bench.config.compose import Composer
     from bench.reports.plan import Plan
     from bench.run.session import Session
-    from results.reports.spec import FigureSpec, TableSpec
+    from results.reports.kinds import AnyReport
 
 COLUMNS = ("report", "run by", "scales", "cells", "time, at most", "state", "committed")
 
@@ -39,7 +40,7 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
         session.print(f"left out: {count} point{'s' * (count > 1)}: {reason}", markup=False, soft_wrap=True)
 
 
-def show_reports(reports: Iterable[TableSpec | FigureSpec | Workload], hydra: Composer, overrides: Sequence[str],
+def show_reports(reports: Iterable[AnyReport], hydra: Composer, overrides: Sequence[str],
                  session: Session) -> None:
     """Print a line for each report: which command runs it, its scales, and of the edition that `overrides` choose its
     cells, their time and what of them is in the store."""
@@ -51,6 +52,9 @@ def show_reports(reports: Iterable[TableSpec | FigureSpec | Workload], hydra: Co
         if isinstance(report, Workload):
             table.add_row(report.name, "its name", "any", "–", "–", "needs your own prompts: task.path=FILE.jsonl",
                           kept)
+            continue
+        if isinstance(report, Serving):
+            table.add_row(report.name, "its name", "any", "–", "–", "reads what bench.gpu measured", kept)
             continue
         pairs = {scale: list(dict.fromkeys(names)) for scale, names in pairs_of(report.axes).items() if names}
         scales = ", ".join(f"{scale} ({', '.join(names)})" if scale == "paper" else scale

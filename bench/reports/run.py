@@ -22,10 +22,10 @@ from bench.reports.steps import run_steps, show_steps
 from bench.reports.workload import run_workload
 from bench.run.judging.grading import judge_cells
 from bench.run.session import Session
-from results.reports.kinds import parse_report, report_keys
+from results.reports.kinds import AnyReport, Special, parse_report, report_keys
+from results.reports.serving import Serving
 from results.reports.spec import TableSpec
-from results.reports.workload import Workload
-from results.store.files import check_creatable, check_writable
+from results.store.files import check_creatable, check_writable, replace_text
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -109,9 +109,9 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if request.asks(LIST):
         show_reports(reports.values(), hydra, request.overrides, session)
         return 0
-    if isinstance(workload := reports.get(request.reports[0]), Workload) and len(request.reports) == 1:
-        return run_workload(workload, hydra, request.overrides, session)
-    specs = [report for report in reports.values() if not isinstance(report, Workload)]
+    if isinstance(special := reports.get(request.reports[0]), Special) and len(request.reports) == 1:
+        return run_special(special, request, hydra, session)
+    specs = [report for report in reports.values() if not isinstance(report, Special)]
     with uncollected():
         plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
     requested = [spec.name for spec in specs if request.names(spec)]
@@ -146,19 +146,37 @@ def run_reports(command: Command, hydra: Composer) -> int:
     return max(judged, print_status([plans[name] for name in requested], session))
 
 
+def run_special(report: Special, request: Request, hydra: Composer, session: Session) -> int:
+    """Run a workload, or lay out what `bench.gpu` measured. Returns the exit status. Raises ValueError."""
+    if not isinstance(report, Serving):
+        return run_workload(report, hydra, request.overrides, session)
+    frame, folder = report.frame(), session.settings.output.dir / "report"
+    if session.settings.dry_run:
+        session.print(f"report={report.name}: {len(frame)} rows of {report.folder}, which are there", soft_wrap=True)
+        return 0
+    from plots.serving import render  # matplotlib, which a dry run should not cost
+
+    paths = [*render(report, frame, folder), folder / f"{report.name}.md", folder / f"{report.name}.csv"]
+    table = frame.to_markdown(index=False, floatfmt=".4g")
+    replace_text(paths[-2], f"### {report.title}\n\n{table}\n\n{report.about}\n\n`{request.command(report.name)}`\n")
+    replace_text(paths[-1], frame.to_csv(index=False))
+    session.print(table, markup=False, soft_wrap=True)
+    session.print(f"{report.title}: {', '.join(path.name for path in paths)} in {folder}", soft_wrap=True)
+    return 0
+
+
 def report_grid(name: str) -> dict[Coords, Outcome]:
     """Run and render a table or figure as `report=NAME` does; what the store then holds for each of its points. Raises
     ValueError."""
     with composer() as hydra:
         run_reports(hydra.command([f"report={name}"], multirun=False), hydra)
         report = load_report(name, hydra)
-        if isinstance(report, Workload):
-            raise ValueError(f"report={name}: a workload has no grid; give the name of a table or a figure")
+        if isinstance(report, Special):
+            raise ValueError(f"report={name}: a {report.kind} report has no grid; give a table or a figure")
         return plan_of(report, hydra, []).grid(Session(hydra.settings([])))
 
 
-def load_reports(request: Request, hydra: Composer,
-                 folder: Path | None) -> dict[str, TableSpec | FigureSpec | Workload]:
+def load_reports(request: Request, hydra: Composer, folder: Path | None) -> dict[str, AnyReport]:
     """The requested reports and those already rendered into `folder`, if given, by name. Raises ValueError for an
     unknown or a malformed report."""
     for name in request.reports:
@@ -169,14 +187,14 @@ def load_reports(request: Request, hydra: Composer,
         if not was_rendered and not request.asks(name, ALL, EVERY, LIST):
             continue  # composing a report takes a tenth of a second
         report = load_report(name, hydra, request.changes_to(name))
-        is_requested = not isinstance(report, Workload) and request.names(report)
+        is_requested = not isinstance(report, Special) and request.names(report)
         if request.asks(name, LIST) or ((was_rendered or is_requested) and is_edition(
                 report, selection, None if is_requested else folder)):
             reports[name] = report
     return reports
 
 
-def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> TableSpec | FigureSpec | Workload:
+def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> AnyReport:
     """conf/report/NAME.yaml with `changes`, validated. Raises ValueError."""
     section = hydra.section("report", name, changes)
     report = checked(parse_report, section, "report", report_keys(section.get("kind", "")))
@@ -185,9 +203,9 @@ def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> Tabl
     return report
 
 
-def is_edition(report: TableSpec | FigureSpec | Workload, selection: Selection, folder: Path | None) -> bool:
+def is_edition(report: AnyReport, selection: Selection, folder: Path | None) -> bool:
     """Whether the report has this edition and, with `folder`, whether it was rendered there."""
-    if isinstance(report, Workload) or not report.has_edition(selection.pairs, selection.scale):
+    if isinstance(report, Special) or not report.has_edition(selection.pairs, selection.scale):
         return False
     return folder is None or any(folder.glob(f"{selection.edition(report).name}.*"))
 

@@ -7,19 +7,22 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter
 
+from results.reports.serving import Serving
 from results.reports.spec import FigureSpec, TableSpec
 from results.reports.workload import Workload
 
-Report = Annotated[TableSpec | FigureSpec | Workload, Field(discriminator="kind")]
-_ADAPTER: TypeAdapter[TableSpec | FigureSpec | Workload] = TypeAdapter(Report)
+Special = Workload | Serving
+"""Those that are no grid of cells: each is run by its own name alone."""
+AnyReport = TableSpec | FigureSpec | Special
+_ADAPTER: TypeAdapter[AnyReport] = TypeAdapter(Annotated[AnyReport, Field(discriminator="kind")])
 
 
-def parse_report(section: Mapping[str, Any]) -> TableSpec | FigureSpec | Workload:
+def parse_report(section: Mapping[str, Any]) -> AnyReport:
     """Validate a report's YAML. Raises pydantic's ValidationError, whose locations begin with the kind."""
     return _ADAPTER.validate_python(dict(section))
 
 
 def report_keys(kind: str) -> Iterable[str]:
     """The keys that a report of this kind may have; none for an unknown kind."""
-    models = (TableSpec, FigureSpec, Workload)
+    models = get_args(AnyReport)
     return next((model.model_fields for model in models if kind in get_args(model.model_fields["kind"].annotation)), ())

@@ -19,6 +19,7 @@ from bench.reports.own_rule import taken_by, takes_rule
 from bench.reports.plan import plan_of, uncollected
 from bench.reports.run import load_report
 from results.reports.axes import SCALES, pairs_of
+from results.reports.serving import Serving
 from results.reports.workload import Workload
 from tests.oracles.frozen import FOLDER, PROJECT, Result, portable, read, renames, write
 
@@ -32,6 +33,8 @@ def points_of_report(hydra: Composer, name: str) -> Iterator[tuple[str, list[dic
     """Each edition of a report with its points: coordinates, resolved settings, and the name of the cell without the
     content of its models, with its numbers of prompts; or why the report has none there."""
     report = load_report(name, hydra)
+    if isinstance(report, Serving):
+        return  # it has no points
     if isinstance(report, Workload):
         yield name, _planned(hydra, report.table(), [f"task.path={PROMPTS}"])
         return
