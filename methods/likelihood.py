@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -47,6 +48,14 @@ def generate_with_nll(method: Method, requests: Sequence[Request], limits: Limit
     generations = generate(method, requests, limits, observers=[likelihood])
     likelihood.add_to(generations)
     return generations
+
+
+def overflow(generation: Generation, source: str) -> str:
+    """One line where the logits of `source` overflowed within an answer whose `nll` was asked for, else empty."""
+    if generation.nll is None or math.isfinite(generation.nll):
+        return ""
+    return (f"{source}: its logits are not finite within the answer (NLL {generation.nll}): its activations overflow; "
+            "give engine.dtype=bfloat16 or float32")
 
 
 def _nll(logits: Tensor, log_mass: Tensor, token: Tensor) -> Tensor:

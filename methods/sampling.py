@@ -79,8 +79,10 @@ def _dropped_by_head(logits: Tensor, top_p: float) -> Tensor:
 def draw(weights: Tensor, u: Tensor) -> Tensor:
     """Inverse-CDF draw: `weights` [..., V] unnormalised and >= 0, `u` [...] in [0, 1) -> token ids [...] int64.
 
-    Summed in float64, so that a token of weight zero is never drawn and large vocabularies stay exact."""
+    Summed in float64, so that a token of weight zero is never drawn and large vocabularies stay exact. Weights that are
+    NaN give some token, not an index beyond the vocabulary, which ends a process on a GPU."""
     import torch
 
     cdf = weights.double().cumsum(-1)
-    return torch.searchsorted(cdf, u.double()[..., None] * cdf[..., -1:], right=True)[..., 0]
+    place = torch.searchsorted(cdf, u.double()[..., None] * cdf[..., -1:], right=True)[..., 0]
+    return place.clamp_(max=weights.shape[-1] - 1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from methods.counts import Counts
 from methods.decode import Limits, Request, text_of
+from methods.likelihood import overflow
 from results.store.reasons import format_exception
 from results.store.sample import another_prompt
 from tasks.base import Prompt, Task, TaskError
@@ -94,6 +95,7 @@ def answer(method: LoadedMethod, prompts: Sequence[Prompt], limits: Limits, stre
                 reply.error = format_exception(error)
             continue
         for reply, request, generation in zip(batch, requests, generations, strict=True):
+            reply.error = overflow(generation, method.target.source) or None
             reply.contexts.append(request.input_ids)
             reply.generations.append(generation)
             is_message = bool(reply.prompt.turns)

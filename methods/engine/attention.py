@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import eager_mask
+from transformers.masking_utils import causal_mask_function, eager_mask
 
 from methods.engine.layout import Layout, additive
 
@@ -52,7 +52,7 @@ def narrow_masks() -> Iterator[list[int]]:
         _narrow.reset(token)
 
 
-def mask(batch_size: int, *, mask_function: Callable[..., Tensor], dtype: torch.dtype = torch.float32,
+def mask(batch_size: int, *, mask_function: Callable[..., Any], dtype: torch.dtype = torch.float32,
          **others: Any) -> Tensor | None:
     """[B, 1, N, L] additive: what the model's own rule, `mask_function` of row, head and the positions of query and
     key, lets the nodes of the forward see. The arguments are those of `transformers.masking_utils.eager_mask`."""
@@ -60,9 +60,11 @@ def mask(batch_size: int, *, mask_function: Callable[..., Tensor], dtype: torch.
         narrow.append(others["local_size"])
     if (layout := _layout.get()) is None:
         return eager_mask(batch_size, mask_function=mask_function, dtype=dtype, **others)
+    if mask_function is causal_mask_function:
+        return layout.mask(dtype)
     queries, keys = layout.positions[:, None, :, None], layout.slot_positions[:, None, None]
-    rows = torch.arange(len(queries), device=queries.device)[:, None, None, None]
-    blocked = ~mask_function(rows, torch.zeros_like(rows), queries, keys)
+    rows: Any = torch.arange(len(queries), device=queries.device)[:, None, None, None] if len(queries) > 1 else 0
+    blocked = ~mask_function(rows, 0, queries, keys)
     if layout.blocked is not None:
         blocked = blocked | layout.blocked[:, None]
     return additive(blocked, dtype)
@@ -90,16 +92,18 @@ def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attenti
     if softcap is None and s_aux is None:
         out = F.scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
     else:
-        scores = folded @ key.transpose(-1, -2) * scaling
+        scores = folded @ key.transpose(-1, -2) * (scaling / (softcap or 1.0))
         if softcap is not None:
-            scores = torch.tanh(scores / softcap) * softcap
+            scores = torch.tanh(scores)
         if attention_mask is not None:
-            scores = scores + attention_mask
+            scores = torch.add(attention_mask, scores, alpha=softcap or 1.0)
+        elif softcap is not None:
+            scores = scores * softcap
         if s_aux is not None:
             sinks = s_aux.view(1, groups, repeats, 1, 1).expand(rows, -1, -1, nodes, -1).flatten(2, 3)
             scores = torch.cat([scores, sinks.to(scores.dtype)], -1)
         shares = scores.softmax(-1, dtype=torch.float32).to(value.dtype)
-        out = shares[..., :key.shape[2]] @ value
+        out = (shares if s_aux is None else shares[..., :-1]) @ value
     return out.reshape(rows, heads, nodes, value.shape[-1]).transpose(1, 2).contiguous(), None
 
 

@@ -136,8 +136,9 @@ def shapes(module: nn.Module) -> list[Shape]:
         mlp: Any = getattr(layer, "mlp", None)
         if not hasattr(attention, "o_proj") or not hasattr(mlp, "gate_proj"):
             continue
-        for group in ((attention.q_proj, attention.k_proj, attention.v_proj), (attention.o_proj,),
-                      (mlp.gate_proj, mlp.up_proj), (mlp.down_proj,)):
+        qkv = [getattr(attention, name, None) for name in ("q_proj", "k_proj", "v_proj")]  # Gemma 3n shares some
+        for group in ([part for part in qkv if part is not None], (attention.o_proj,), (mlp.gate_proj, mlp.up_proj),
+                      (mlp.down_proj,)):
             joined |= {id(linear) for linear in group}
             found[sum(linear.weight.shape[0] for linear in group), group[0].weight.shape[1], True] += 1
     for linear in module.modules():

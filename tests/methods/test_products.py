@@ -20,6 +20,7 @@ from methods.engine.user_cache import noted
 from methods.method import build_method
 from methods.registry import drafter, rule
 from methods.sampling import Sampling
+from tests.helpers.architectures import config_of, random_model
 from tests.helpers.tiny_models import language_model
 
 pytestmark = pytest.mark.skipif(not has_kernels(torch.float32), reason="this PyTorch lacks oneDNN's private operators")
@@ -167,6 +168,14 @@ def test_a_copy_of_a_model_multiplies_with_weights_of_its_own() -> None:
         parameter.zero_()
     assert float(other.forward(tokens, other.new_cache(1, 8)).logits.abs().max()) == 0
     assert torch.equal(target.forward(tokens, target.new_cache(1, 8)).logits, want)
+
+
+def test_layers_that_share_keys_and_values_have_no_weights_for_them() -> None:
+    """Gemma 3n's last layers."""
+    model = random_model(config_of("gemma3n_text")).model
+    held = [name for name, _ in model.named_parameters() if name.endswith(("k_proj.weight", "v_proj.weight"))]
+    joined = sum(shape.number for shape in shapes(model) if shape.columns)
+    assert 0 < len(held) < 2 * 4 and joined == 4 * 4, "four groups of projections in each of four layers"
 
 
 def test_copies_are_made_where_they_fit_and_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
