@@ -12,7 +12,7 @@ from bench.config.compose import composer
 from bench.config.section import checked
 from bench.dry_run.downloads import ask_hub
 from bench.reports.analyses.meanings import audit, compare_meanings
-from bench.reports.keep import KeptFolder, keep_reports
+from bench.reports.keep import keep_reports, kept_reports
 from bench.reports.outlook import announce, reachable, show_cells, show_reports
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by
 from bench.reports.own_rule import takes_rule
@@ -131,8 +131,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     session.check([cell for plan in shown.values() for cell in plan.all_cells()], "report")
     if (keep := session.settings.output.keep) is not None:
         check_writable(keep, "output.keep")
-        kept = KeptFolder(keep)
-        kept.check(plans[name].spec.name for name in requested)
+        kept_reports(keep)
     announce([plans[name] for name in requested], session)
     judged = run_plans([plans[name] for name in requested], session)
     own = {plans[name].spec.name: name for name in requested}
@@ -140,9 +139,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     log_items(items, session)
     print_verdicts(items, session)
     if keep is not None:
-        endings = {edition.removeprefix(name) for edition, name in own.items()}
-        names = [f"{name}{ending}" for name in hydra.options("report") for ending in endings]
-        keep_reports([plans[own[item.spec.name]] for item in items], items, names, kept, session)
+        keep_reports([plans[own[item.spec.name]] for item in items], items, keep, session)
     return max(judged, print_status([plans[name] for name in requested], session))
 
 

@@ -13,8 +13,9 @@ from tests.attack.part import Field, Trial
 from tests.attack.stores import Decoded, decoded, difference
 
 REPORT = ("report=arc_table7", "n=2", "timed=0", "decoding.max_new_tokens=4", "engine.threads=1")
-MINE = ("arc_table7.md", "arc_table7.csv", "arc_table7.environment.json", "TABLES.md", "index.html", "kept.json",
-        "controls.md", "mars_table1.csv", "mars_table1.environment.json", "notes.txt", ".git/config", "a/b.md")
+OF_REPORT = ("arc_table7.", "TABLES.md", "index.html")
+MINE = ("arc_table7.md", "arc_table7.csv", "arc_table7.environment.json", "TABLES.md", "index.html", "controls.md",
+        "mars_table1.csv", "mars_table1.environment.json", "notes.txt", ".git/config", "a/b.md")
 """Files of the user in a kept folder."""
 IN_STORE = (".git/config", "notes/a.md", ".backup.HOST.20240101/a", ".samples.jsonl.1.leeway", "cell-0123456789/.git/a",
             "cell-0123456789/.notes", "lossless-aaaaaaaaaa/trace/own.txt", ".x.host.12.leeway/a", "deep/.lock",
@@ -23,7 +24,8 @@ IN_STORE = (".git/config", "notes/a.md", ".backup.HOST.20240101/a", ".samples.js
 
 
 def kept(field: Field) -> Iterator[Trial]:
-    """A report is drawn into a folder with random files of the user: they stay as they are."""
+    """A report is drawn into a folder with random files of the user. A folder that was kept before loses none but those
+    of this report; any other is refused."""
     output = field.folder / "output"
     first = _keep(output, field.folder / "never", field)
     if first.status != 0:
@@ -32,16 +34,18 @@ def kept(field: Field) -> Iterator[Trial]:
         folder = field.folder / "kept"
         own = field.draw.random() < 0.5 and _keep(output, folder, field).status == 0
         chosen = [name for name in field.draw.sample(MINE, field.draw.randint(1, 4))
-                  if not (own and name == "kept.json")]  # the record of what is kept is this project's own
+                  if not (own and name.startswith(OF_REPORT))]
         for name in chosen:
             _write(folder / name, field.draw.choice(["the user's own\n", "", "| a | b |\n"]))
         linked = field.draw.random() < 0.2 and not (folder / "controls.csv").exists()
         if linked:
+            folder.mkdir(exist_ok=True)
             (folder / "controls.csv").symlink_to(output)
-        before = snapshot(folder)
+        before = snapshot(folder) if folder.exists() else {}
         ended, after = _keep(output, folder, field), snapshot(folder)
         changed = [name for name in (*chosen, *["controls.csv"] * linked) if after.get(name) != before[name]]
         fault = answered(ended) or (f"{changed[0]} was changed or removed" if changed else "")
+        fault = fault or ("taken for a kept folder" if before and not own and ended.status == 0 else "")
         yield Trial(f"{'kept before, ' * own}{', '.join(chosen)}{', a link' * linked}", fault)
         warm.remove(folder)
 

@@ -105,22 +105,21 @@ def test_answers_whose_traces_are_missing_are_announced(command, own_conf: Path,
 @pytest.mark.slow
 def test_reports_are_kept_from_one_store_and_one_session(command, own_conf: Path, tmp_path: Path) -> None:
     kept, flags = tmp_path / "kept", ["-cd", str(own_conf)]
-    kept.mkdir()
-    others = ("own_figure.csv", "mars_table1.md", "README.md", "controls.environment.json")
-    for name in others:
-        (kept / name).write_text("mine")
     given = ("report=own_table", "n=2", "decoding.max_new_tokens=6", f"output.keep={kept}")
     first = command(*given, flags=flags)
     assert first.status == 0, first.err
     files = {file.name for file in kept.iterdir()}
+    others = ("own_figure.csv", "mars_table1.md", "README.md", "controls.environment.json")
+    for name in others:
+        (kept / name).write_text("mine")
     own = {f"own_table.{ending}" for ending in ("md", "csv", "tex", "environment.json")}
-    assert own | {"TABLES.md", "kept.json", *others} <= files
-    assert all((kept / name).read_text() == "mine" for name in others), "what was not kept stays"
+    assert own | {"TABLES.md"} <= files
     rows = list(csv.DictReader((kept / "own_table.csv").open()))
     assert {row["cell"] for row in rows} <= {cell.key for cell in first.store.cells()} and rows
     samples = {cell.key: (cell.samples(), cell.timed()) for cell in first.cells}
     again = command(*given, "fresh=true", flags=flags)
     assert again.status == 0
+    assert all((kept / name).read_text() == "mine" for name in others), "what the list does not name stays"
     for cell in again.cells:
         before, times = samples[cell.key]
         assert cell.samples() == before, "samples do not depend on a clock"
