@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import yaml
 from rich.table import Table
 
-from bench.dry_run.devices import grouped, shares
 from bench.dry_run.downloads import listing, size
-from bench.dry_run.known import FREE, Cost, cost, cpu_time, hours, known, prompts_of, rough_estimate
-from bench.dry_run.memory import Estimate, estimate
+from bench.dry_run.hours import Cost, cost, cpu_time, hours, prompts_of
+from bench.dry_run.memory import Memory, memory_of
 from bench.dry_run.totals import minutes, rounded, show_downloads, show_totals
 from methods.engine.fingerprints import unhashed
 from methods.engine.generation_config import check_generation_config
@@ -43,7 +42,7 @@ class DryRunEntry:
 
     cell: Cell
     name: str | None
-    memory: Estimate | None
+    memory: Memory | None
     fingerprints: Mapping[str, str]
     problem: str
     cost: Cost | None = None
@@ -62,7 +61,7 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
     if len(entries) == 1:
         _show_point(entries[0], session)
     if len(entries) > 1:
-        show_totals(entries, states, session.print, session.settings.launch.options.parallel or 1)
+        show_totals(entries, states, session.print)
     if len(entries) <= MOST_SHOWN or session.settings.verbose:
         _show_points(entries, [label for _, label, _ in once.values()], states, session)
     show_downloads(entries, session.print)
@@ -81,8 +80,8 @@ def _show_points(entries: Sequence[DryRunEntry], labels: Sequence[str], states: 
     session.print(table)
 
 
-def _total(memory: Estimate) -> str:
-    return f"at least {size(memory.total)}" if memory.missing else size(memory.total)
+def _total(memory: Memory) -> str:
+    return size(memory.total) if memory.is_whole else f"at least {size(memory.total)}"
 
 
 def _prompts(cell: Cell) -> str:
@@ -99,12 +98,12 @@ def dry_run_entry(cell: Cell) -> DryRunEntry:
         checkpoint = cell.pair.checkpoint(role)
         folder = config_folder(checkpoint.source, checkpoint.revision)
         if isinstance(folder, str):
-            return DryRunEntry(cell, None, rough_estimate(cell), {}, f"pair.{role}={checkpoint.source}: {folder}")
+            return DryRunEntry(cell, None, memory_of(cell, {}), {}, f"pair.{role}={checkpoint.source}: {folder}")
         folders[role] = folder
     try:
         if not cell.pair.ignore_generation_config:
             check_generation_config(cell.pair.target.source, cell.pair.target.revision, fetch=True)
-        memory = estimate(cell, folders)
+        memory = memory_of(cell, folders)
         if new := {role: note for role, folder in folders.items() if (note := _unhashed(cell, role, folder))}:
             sources = {role: cell.pair.checkpoint(role).source for role in new}
             problem = "; ".join(f"pair.{role}={sources[role]}: {note}" for role, note in new.items())
@@ -171,30 +170,7 @@ def _show_point(found: DryRunEntry, session: Session) -> None:
              "draft's")
     table = Table("part", "weights", "KV cache", title=title, title_justify="left")
     for part in memory.parts:
-        table.add_row(f"{part.role}: {part.source}", size(part.weights), size(part.cache))
-    for role, source in memory.missing.items():
-        table.add_row(f"{role}: {source}", "unknown", "unknown")
-    if memory.copies:
-        table.add_row("copies in faster layouts (at most)", size(memory.copies), "")
-    table.add_row("largest forward (estimate)", "", size(memory.working) if memory.working else "unknown")
+        held = ["unknown" if held is None else size(held) for held in (part.weights, part.cache)]
+        table.add_row(f"{part.role}: {part.source}", *held)
     table.add_row("total", _total(memory), "", style="bold")
     session.print(table)
-    if found.cell.engine.parallel != "none":
-        _show_devices(found.cell, memory, session)
-
-
-def _show_devices(cell: Cell, memory: Estimate, session: Session) -> None:
-    """What each device holds, and whether a GPU has so much."""
-    gpu, engine = known().gpu, cell.engine
-    table = Table("device", "holds", "weights", "KV cache", "total", f"of {gpu.name}", title_justify="left",
-                  title=f"engine.parallel={engine.parallel} on {engine.devices} devices")
-    held = shares(cell, memory)
-    for name, share in grouped(held):
-        table.add_row(name, share.holds, size(share.weights), size(share.cache), size(share.total),
-                      f"{share.total / gpu.bytes:.0%}")
-    session.print(table)
-    usable, most = gpu.bytes * (1 - FREE), max(share.total for share in held)
-    if most > usable:
-        session.print(f"too much for {gpu.name}: a device needs {size(most)} and has {size(int(usable))}, as "
-                      f"{FREE:.0%} stay free; give a larger engine.devices, or GPUs with more memory", soft_wrap=True)
-

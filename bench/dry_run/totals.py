@@ -1,21 +1,19 @@
-"""What all points of a dry run take together: hours, memory, downloads, and the command for a cluster."""
+"""What all points of a dry run take together: hours, memory, downloads."""
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from bench.dry_run.downloads import Listing, listing, size
-from bench.dry_run.known import cpu_time, download, hours, known, prompts_of, shared_baseline
+from bench.dry_run.hours import cpu_time, hours, prompts_of
+from bench.dry_run.sizes import download, known
 from methods.engine.source import Source
-from results.store.redaction import redacted_word
 
 if TYPE_CHECKING:
-    from bench.dry_run.known import Priced
+    from bench.dry_run.hours import Priced
     from bench.dry_run.plan import DryRunEntry
     from bench.run.session import CellState
 
@@ -29,10 +27,9 @@ def rounded(number: float) -> str:
     return f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
 
 
-def show_totals(entries: Sequence[DryRunEntry], states: Sequence[CellState | None], show: Callable[..., None],
-                parallel: int) -> None:
+def show_totals(entries: Sequence[DryRunEntry], states: Sequence[CellState | None], show: Callable[..., None]) -> None:
     """Show the sums of all points, then a line for each pair. `states`: what the store holds of each point,
-    None where its folder is unknown; `parallel`: tasks that run at once."""
+    None where its folder is unknown."""
     cells = [found.cell for found in entries]
     counts = [prompts_of(cell) for cell in cells]
     whole = "" if None not in counts else " and all those of tasks without n"
@@ -42,7 +39,10 @@ def show_totals(entries: Sequence[DryRunEntry], states: Sequence[CellState | Non
     show(f"{len(entries)} points, {len(cells) - len(missing)} complete{again}; {sum(count or 0 for count in counts)} "
          f"prompts in all{whole}", soft_wrap=True)
     if costs := _costs(entries):
-        _show_hours(costs, show, parallel)
+        gpu = known().gpu
+        show(f"GPU hours: {rounded(hours(costs))} on {gpu.name}, plain decoding included and shared, if each "
+             f"forward reads its weights once at {gpu.bytes_per_s / 1e12:.2f} TB/s and each answer has "
+             "max_new_tokens; τ of the paper, or 1", soft_wrap=True)
     if missing and (time := cpu_time(missing)):
         show(f"time of one core for what is missing, at most: {minutes(time.answers)} min for the answers, which all "
              f"cores share, and {minutes(time.clock) if time.clock else 0} min for the timed pass, which runs alone; "
@@ -57,32 +57,6 @@ def show_totals(entries: Sequence[DryRunEntry], states: Sequence[CellState | Non
 
 def _costs(entries: Sequence[DryRunEntry]) -> list[Priced]:
     return [(found.cell, found.cost) for found in entries if found.cost is not None]
-
-
-def _show_hours(costs: Sequence[Priced], show: Callable[..., None], parallel: int) -> None:
-    """GPU hours, the time that passes meanwhile, and the command for Slurm."""
-    gpu, rotations = known().gpu, _rotations(costs)
-    show(f"GPU hours: {rounded(hours(costs))} on {gpu.name}, plain decoding included and shared, if each "
-         f"forward reads its weights once at {gpu.bytes_per_s / 1e12:.2f} TB/s and each answer has "
-         "max_new_tokens; τ of the paper, or 1", soft_wrap=True)
-    walls = [hours(own) / max(one.gpus for _, one in own) for own in rotations.values()]
-    wall = max(sum(walls) / parallel, max(walls))
-    show(f"wall time: {rounded(wall)} h with {parallel} task{'s' * (parallel > 1)} at once (launch.parallel); "
-         f"{rounded(max(walls))} h with one for each of the {len(walls)} rotations", soft_wrap=True)
-    given = [redacted_word(word) for word in sys.argv[1:]
-             if word.partition("=")[0] not in ("dry_run", "verbose", "launch")]
-    for gpus in sorted({max(one.gpus for _, one in own) for own in rotations.values()}):
-        tasks = sum(max(one.gpus for _, one in own) == gpus for own in rotations.values())
-        show(f"Slurm array: {tasks} task{'s' * (tasks > 1)} of {gpus} GPU{'s' * (gpus > 1)}", soft_wrap=True)
-    show(f"  python -m bench {shlex.join(given)} launch=slurm launch.partition=NAME engine.device=cuda",
-         soft_wrap=True)
-
-
-def _rotations(costs: Sequence[Priced]) -> dict[Hashable, list[Priced]]:
-    found: dict[Hashable, list[Priced]] = {}
-    for cell, one in costs:
-        found.setdefault(shared_baseline(cell), []).append((cell, one))
-    return found
 
 
 def _show_pairs(entries: Sequence[DryRunEntry], states: Sequence[CellState | None], show: Callable[..., None]) -> None:

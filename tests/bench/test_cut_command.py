@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from bench.config.compose import composer
 from bench.config.paths import MODELS
-from bench.dry_run.memory import estimate
+from bench.dry_run.memory import memory_of
 from methods.decode import Limits, Request, generate
 from methods.engine.cut import WEIGHTS, load_cut, own_part, settings_of
 from methods.engine.loading import load_model
@@ -64,7 +64,8 @@ def test_the_memory_of_a_cut_is_what_it_does_not_share(pair, cut: Path, pair_fol
     body = load_cut(str(cut), target).model.base_model
     with composer() as hydra:
         cell = hydra.point([*without(pair, "draft"), f"pair.draft={cut}", "method=sps", "engine.device=cpu"]).cell
-    found = {part.role: part.weights for part in estimate(cell, {"target": pair_folder / "target", "draft": cut}).parts}
+    memory = memory_of(cell, {"target": pair_folder / "target", "draft": cut})
+    found = {part.role: part.weights for part in memory.parts}
     assert found == {"target": nbytes(target.model), "draft": nbytes(body.layers[1]) + nbytes(body.norm)}
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from bench.config.paths import CONF
-from bench.dry_run.known import known
+from bench.dry_run.sizes import known
 from methods.engine.families import check_division
 
 
@@ -70,7 +70,6 @@ def test_parameters_and_cache_of_a_model(name: str) -> None:
     shape, model = SHAPES[name], known().models[name]
     assert model.parameters == shape.parameters
     assert model.kv == 2 * shape.layers * shape.kv_heads * shape.dim
-    assert (model.layers, model.embedding, model.tied) == (shape.layers, shape.vocabulary * shape.hidden, shape.tied)
     if name == "Qwen/Qwen3-235B-A22B":  # eight experts of a layer
         assert model.active == pytest.approx(shape._replace(experts=8).parameters, rel=0.02)
 

@@ -12,7 +12,7 @@ import yaml
 
 from bench.config.compose import Composer, composer
 from bench.dry_run import totals
-from bench.dry_run.known import CpuTime
+from bench.dry_run.hours import CpuTime
 from bench.reports.outlook import reachable
 from bench.reports.plan import plan_of
 from bench.reports.steps import with_files

@@ -1,81 +1,20 @@
-"""What is known of the papers' models and data sets without the hub: sizes, memory, GPU hours."""
+"""Hours that cells take: on GPUs of known.yaml, or on one core of this project's machine."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-import yaml
-from pydantic import BaseModel
-
-from bench.dry_run.memory import PROMPT, Estimate, Part
+from bench.dry_run.memory import BYTES, memory_of
+from bench.dry_run.sizes import Model, known
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
 
-BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 FREE = 0.1
 """Share of a GPU's memory that is left for activations."""
-
-
-class Gpu(BaseModel):
-    """The GPU that hours are estimated for: memory bandwidth and memory."""
-
-    name: str
-    bytes_per_s: float
-    bytes: float
-
-
-class Model(BaseModel):
-    """Parameters; those that a token reads (None: all); keys and values that the cache holds for a token. Of a language
-    model, not of a head: its layers, parameters of its embedding, and whether that is its LM head too. Whether the hub
-    gives it only to who was granted access."""
-
-    parameters: int
-    kv: int
-    active: int | None = None
-    layers: int = 0
-    embedding: int = 0
-    tied: bool = False
-    gated: bool = False
-
-    @property
-    def read(self) -> int:
-        return self.active or self.parameters
-
-
-class Speed(BaseModel):
-    """Tokens per second of one core: plain decoding, and with a drafter."""
-
-    plain: float
-    drafted: float
-
-
-class Speeds(BaseModel):
-    """A pair's, in the batches of the quality pass and prompt by prompt under the clock."""
-
-    answers: Speed
-    clock: Speed
-
-
-class Data(BaseModel):
-    """A data set on the hub: bytes of what a task downloads, rows of the split that it reads; None is not known."""
-
-    bytes: float | None = None
-    rows: int
-
-
-class Known(BaseModel):
-    gpu: Gpu
-    cpu: dict[str, Speeds]
-    models: dict[str, Model]
-    data: dict[str, Data]
-
-
 _COUNTED: dict[tuple[str, int | None], tuple[int, int]] = {}
 """Task and n -> prompts and answers, of tasks whose rows are here."""
 
@@ -94,36 +33,11 @@ class Cost:
 Priced: TypeAlias = "tuple[Cell, Cost]"
 
 
-@cache
-def known() -> Known:
-    return Known.model_validate(yaml.safe_load((Path(__file__).parent / "known.yaml").read_text(encoding="utf-8")))
-
-
-def download(source: str) -> float | None:
-    """Bytes of a model in two bytes a parameter; None for one that is not known."""
-    model = known().models.get(source)
-    return None if model is None else 2 * model.parameters
-
-
-def rough_estimate(cell: Cell) -> Estimate | None:
-    """Weights and cache of the cell's models, without activations; None where its target is not known."""
-    sources = {role: cell.pair.checkpoint(role).source for role in cell.roles}
-    models = {role: model for role, source in sources.items() if (model := known().models.get(source)) is not None}
-    if "target" not in models:
-        return None
-    nodes = cell.drafter.options.nodes(cell.draft.length)
-    size, slots = BYTES[cell.engine.dtype], PROMPT + cell.max_new_tokens + nodes + 1
-    parts = tuple(Part(role, sources[role], size * model.parameters, size * model.kv * slots * cell.batch, model.layers,
-                       size * model.embedding, model.tied) for role, model in models.items())
-    return Estimate(parts, cell.batch, slots, nodes, 0,
-                    {role: source for role, source in sources.items() if role not in models})
-
-
 def cost(cell: Cell, tau: float | None) -> Cost | None:
     """Hours if every answer has max_new_tokens and every forward only reads its weights once, the ranks of
     engine.parallel=tensor each their part of the target's; None where a model or the number of prompts is not known. A
     cycle is a forward of the target and one of the draft for each level."""
-    memory, models = rough_estimate(cell), _models(cell)
+    memory, models = memory_of(cell, {}), _models(cell)
     if memory is None or models is None or (answers := answers_of(cell)) is None:
         return None
     gpu, size = known().gpu, BYTES[cell.engine.dtype]
