@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from methods.engine.block import linear
 from methods.engine.clock import now
 from methods.engine.random_weights import nbytes
 from methods.engine.user_cache import noted
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
 
 COPY_BYTES = {"cuda": 1 << 30, "cpu": 256 << 20}
-PRODUCT_WIDTH = {"cuda": 8192, "cpu": 1024}
 REPEATS = 10
 
 
@@ -37,13 +35,6 @@ def measured_bandwidth(device: torch.device) -> float:
 
 
 @torch.inference_mode()
-def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations per second of the fastest of `REPEATS` products of large square matrices."""
-    width = PRODUCT_WIDTH[device.type]
-    x, weight = (torch.zeros(width, width, dtype=dtype, device=device) for _ in range(2))
-    return 2 * width ** 3 / _fastest(lambda: linear(x, weight), device)
-
-
 def _fastest(work: Callable[[], object], device: torch.device) -> float:
     """Seconds of the fastest of `REPEATS` runs, after one that warms up."""
     work()
