@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,15 @@ DEEPEST = 64
 """Levels of a text: those of conf/ are eight at most, and a thousand need all of Python's stack."""
 _TAG = "tag:yaml.org,2002:"
 SCALARS = ("null", "bool", "int", "float", "str")
+_EXPONENT = re.compile(r"[-+]?\d+(_\d+)*(\.[\d_]*)?[eE][-+]?\d+$", re.ASCII)
+RESOLVERS = {first: [*((tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"),
+                     *([(f"{_TAG}float", _EXPONENT)] if first in list("-+0123456789") else [])]
+             for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()}
+"""Which plain words are values of which tag, as in OmegaConf: dates stay texts, and 1e-3 is a number."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Dates stay texts, and depth is bounded."""
+    """Bounded in depth."""
 
     depth = 0
 
@@ -31,9 +37,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()}
+_Loader.yaml_implicit_resolvers = RESOLVERS
 
 
 def read(file: Path) -> Any:

@@ -1,37 +1,67 @@
-"""Hydra's part: from a command line to the resolved configuration of every point it names, before anything runs."""
+"""From a command line to the configuration of every point that it names, plain and typed, before anything runs."""
 
 from __future__ import annotations
 
-import pickle
+import argparse
+import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import islice, product
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from hydra import compose
+from hydra import __version__, compose, initialize_config_dir
+from hydra import main as hydra_main
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
-from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from bench.config.errors import ConfigError, NotHere, unknown_key
-from bench.config.hydra_errors import CONFIG_ERRORS, format_hydra_error
-from bench.config.hydra_internals import BASIC, CommandLine, ConfigLoaderImpl, combinations, compose_option, session
-from bench.config.lines import check_number, check_values, first_line, line_of
-from bench.config.patched import Patched
-from bench.config.points import Candidate, Command, Point, as_dict
+from bench.config.paths import CONF
+from bench.config.plain import Choices, Data, Unusual, Yamls, merge, put, register_resolvers, resolved
+from bench.config.points import Candidate, Command, Point
 from bench.config.section import check_known, parse
-
-SEPARATE = ("task", "pair")
-"""Groups whose options set only their own section and are chosen by no other option, the one that fewer name first."""
-OPTIONAL = ("drafter", "rule", "task")
-"""Groups whose options differ by the choice."""
-SCORER = "task.scorer"
-"""Its keys depend on its name, which an override may choose; the scorer refuses those that it does not have."""
+from bench.config.user_yaml import check_folder
+from results.store.reasons import one_line
 
 if TYPE_CHECKING:
     from bench.config.schema import Pair
     from bench.config.settings import Settings
+
+OPTIONAL = ("drafter", "rule", "task")
+"""Groups whose options differ by the choice."""
+MOST_POINTS = 10_000
+"""Composing so many points takes minutes."""
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
+AGENT = re.compile(r"--[A-Za-z_][\w./@]*=")
+"""`--rule.theta=0.9`, as an agent of W&B's sweeps gives an override."""
+SWITCHES = (("--help", "-h"), ("--hydra-help",), ("--resolve",), ("--run", "-r"), ("--multirun", "-m"),
+            ("--shell-completion", "-sc"))
+TEXTS = (("--package", "-p"), ("--config-path", "-cp"), ("--config-name", "-cn"), ("--config-dir", "-cd"),
+         ("--experimental-rerun",))
+
+
+class _Flags(argparse.ArgumentParser):
+    """Hydra's own flags, and the overrides, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__(add_help=False)
+        self.add_argument("overrides", nargs="*")
+        self.add_argument("--version", action="version", version=f"Hydra {__version__}")
+        for name in SWITCHES:
+            self.add_argument(*name, action="store_true")
+        for name in TEXTS:
+            self.add_argument(*name)
+        self.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+        self.add_argument("--info", "-i", nargs="?", const="all",
+                          choices=["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"])
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see --help")
 
 
 def compose_command(name: str, argv: Sequence[str], run: Callable[[Command, Composer], int | None],
@@ -39,123 +69,116 @@ def compose_command(name: str, argv: Sequence[str], run: Callable[[Command, Comp
     """Compose the command line `argv` over conf/NAME.yaml and `run` it. --help prints the options of `python -m bench`
     where `own_help`, else Hydra's own help, as Hydra's other informative flags do; nothing runs then. Raises
     ConfigError."""
-    line = CommandLine.parse(name, argv)
-    if line.flags.help and own_help:
+    parser = _Flags()
+    own = [flag for names in (*SWITCHES, *TEXTS, ("--cfg", "--info", "--version")) for flag in names]
+    agents = {word for word in argv if AGENT.match(word) and not any(flag.startswith(word.partition("=")[0])
+                                                                     for flag in own)}
+    words = [word.removeprefix("--") if word in agents else word for word in argv]
+    flags = parser.parse_intermixed_args(words)
+    for flag, value in (("--config-name", flags.config_name), ("--config-path", flags.config_path)):
+        if value is not None:
+            parser.error(f"{flag} {value}: conf/{name}.yaml is what this command reads; give --config-dir FOLDER for "
+                         "further YAMLs")
+    if flags.help and own_help:
         from bench.config.help import help_text
 
         print(help_text())
         return 0
-    if line.flags.help or line.asks_hydra:
-        line.run_hydra()
+    if flags.help or flags.cfg or flags.info or flags.hydra_help or flags.shell_completion or flags.experimental_rerun:
+        register_resolvers()
+        known = sys.argv
+        sys.argv = [sys.argv[0], *(word for word in words if word not in flags.overrides), *flags.overrides]
+        try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
+            hydra_main(config_path=str(CONF), config_name=name, version_base="1.3")(lambda _: None)()
+        finally:
+            sys.argv = known
         return 0
-    with composer(line.flags.config_dir, name) as hydra:
-        return run(hydra.command(line.flags.overrides, line.flags.multirun), hydra)
-
-LAUNCHER = "hydra/launcher"
+    with composer(flags.config_dir, name) as hydra:
+        return run(hydra.command(flags.overrides, flags.multirun), hydra)
 
 
 @contextmanager
 def composer(config_dir: str | None = None, name: str = "config") -> Iterator[Composer]:
-    """Hydra, ready to compose conf/NAME.yaml; `config_dir` is a user's own folder of further YAMLs."""
-    with session(config_dir) as loader:
-        yield Composer(loader, name, config_dir)
-
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """A composition before any value is overridden: the points' configuration, pickled, and Hydra's own."""
-
-    pickled: bytes
-    hydra: DictConfig
-
-    def config(self) -> DictConfig:
-        """A copy that may be changed; unpickling takes half as long as copying."""
-        return pickle.loads(self.pickled)
+    """What composes conf/NAME.yaml; `config_dir` is a user's own folder of further YAMLs. Raises ConfigError."""
+    if config_dir is not None:
+        if not Path(config_dir).is_dir():
+            raise ConfigError(f"--config-dir {config_dir}: no such folder; give one with files like those of conf/")
+        check_folder(Path(config_dir))
+    yield Composer(name, config_dir)
 
 
 class Composer:
-    """Composes points. Hydra composes each set of group choices once, without the groups that stand apart; values are
-    then set on copies of it, which makes a report of hundreds of points quick to check."""
+    """Composes points."""
 
-    def __init__(self, loader: ConfigLoaderImpl, name: str, config_dir: str | None = None) -> None:
+    def __init__(self, name: str, config_dir: str | None) -> None:
         self.config_dir = config_dir
-        self._loader, self._name = loader, name
-        self._parser = OverridesParser.create(loader)  # glob() asks the loader for the choices of a group
-        self._bases: dict[tuple[str, ...], _Base] = {}
-        self._options: dict[tuple[str, str], DictConfig] = {}
-        self._groups: dict[str, list[str]] = {}
+        self._name = name
+        self._yamls = Yamls([CONF] if config_dir is None else [CONF, Path(config_dir)])
+        self._parser = OverridesParser.create(self._yamls)  # type: ignore[arg-type]  # glob() asks for options alone
         self._parsed: dict[str, Override] = {}
-        self._patched = Patched()
+        self._bases: dict[tuple[str, ...], tuple[Data, Choices]] = {}
 
     def command(self, overrides: Sequence[str], multirun: bool) -> Command:
         """All points of a command line. Raises ConfigError for the first that cannot be composed."""
-        parsed = self._parse(overrides)
+        parsed = [self._parse(line) for line in overrides]
         keys = [override.get_key_element().lstrip("+") for override in parsed]
         if repeated := [key for key in keys if keys.count(key) > 1]:
             raise ConfigError(f"{repeated[0]}: given {keys.count(repeated[0])} times; give it once")
         for override in parsed:
-            if override.key_or_group == LAUNCHER and override.value() != "basic":
-                raise ConfigError(f"{line_of(override)}: must be {LAUNCHER}=basic; launch=slurm or launch=ray runs the "
-                                  "rotations of a command on several machines")
+            if override.key_or_group == "hydra/launcher" and override.value() != "basic":
+                raise ConfigError(f"{override.input_line}: must be hydra/launcher=basic; launch=slurm or launch=ray "
+                                  "runs the rotations of a command on several machines")
         if reports := [override for override in parsed if override.key_or_group == "report"]:
-            rest = [line_of(override) for override in parsed if override not in reports]
+            rest = [str(override.input_line) for override in parsed if override not in reports]
             value = reports[-1].value()
             names = tuple(dict.fromkeys(map(str, value))) if isinstance(value, list) else (str(value),)
             if not names:
                 raise ConfigError("report=[]: names no report; report=list shows all")
             return Command([], rest, None, names)
-        hydra = self._base([first_line(override) for override in parsed if self._is_structural(override)]).hydra
-        sweep = hydra.runtime.choices.get("sweep")
-        if not multirun and str(hydra.mode) != "RunMode.MULTIRUN":
-            if swept := [line_of(override) for override in parsed if override.is_sweep_override()]:
+        config, choices = self._base([_values(one)[0] for one in parsed if self._is_structural(one)])
+        hydra, sweep = config["hydra"], choices.get("sweep")
+        if not multirun and not str(hydra.get("mode")).endswith("MULTIRUN"):
+            if swept := [override.input_line for override in parsed if override.is_sweep_override()]:
                 raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
             return Command([self.point(overrides)], list(overrides), sweep, ())
-        if not hydra.sweeper._target_.startswith(BASIC):
-            raise ConfigError(f"hydra/sweeper={hydra.runtime.choices['hydra/sweeper']}: not supported: all "
-                              "points must be known before the first one runs; leave it out, or give basic")
-        params = self._parse([f"{key}={value}" for key, value in (hydra.sweeper.params or {}).items()])
-        fixed = [line_of(override) for override in parsed if override.is_hydra_override()]
-        task = [override for override in parsed if not override.is_hydra_override()]
-        check_number([*params, *task])
-        lines = [[*fixed, *combination] for combination in combinations([*params, *task])]
-        points = [self.point(point) for point in self._with_their_options(lines, task)]
-        return Command(points, list(overrides), sweep, ())
+        if (sweeper := choices.get("hydra/sweeper", "basic")) != "basic":
+            raise ConfigError(f"hydra/sweeper={sweeper}: not supported: all points must be known before the first one "
+                              "runs; leave it out, or give basic")
+        params = (hydra.get("sweeper") or {}).get("params") or {}
+        points = self._sweep([*(self._parse(f"{key}={value}") for key, value in params.items()), *parsed])
+        return Command([self.point(point) for point in points], list(overrides), sweep, ())
 
-    def _with_their_options(self, points: list[list[str]], overrides: Sequence[Override]) -> list[list[str]]:
-        """The points of a sweep, each without swept options that its own rule, drafter or task does not have but those
-        of others do: `rule=lossless,mars rule.theta=0.8,0.9` is three points."""
-        swept = {one.key_or_group for one in overrides if one.is_sweep_override() and one.type is OverrideType.CHANGE}
-        chosen = {key for key in swept if self._loader.repository.group_exists(key)} & {"method", *OPTIONAL}
-        options = {key for key in swept if chosen and key.partition(".")[0] in OPTIONAL and "." in key}
-        known: dict[tuple[str, ...], set[str]] = {}
+    def _sweep(self, overrides: Sequence[Override]) -> list[tuple[str, ...]]:
+        """The points of a sweep, in the order of Hydra's basic sweeper, each without swept options that its own rule,
+        drafter or task does not have but those of others do: `rule=lossless,mars rule.theta=0.8,0.9` is three."""
+        swept = [override for override in overrides if override.is_sweep_override()]
+        if prod(len(_values(override)) for override in swept) > MOST_POINTS:
+            raise ConfigError(f"{' '.join(str(override.input_line) for override in swept)}: more than {MOST_POINTS} "
+                              "points in one sweep; give fewer values")
+        points = list(product(*{override.get_key_element(): _values(override) for override in overrides}.values()))
+        keys = {override.key_or_group for override in swept if override.type is OverrideType.CHANGE}
+        chosen = {key for key in keys if self._is_group(key)} & {"method", *OPTIONAL}
+        options = {key for key in keys if chosen and key.partition(".")[0] in OPTIONAL and "." in key}
         lacking = []
         for point in points if options else ():
-            structural = tuple(line_of(one) for one in self._parse(point) if self._is_structural(one))
-            if structural not in known:
-                config = self._config(structural)
-                known[structural] = {key for key in options if _has(config, key)}
-            lacking.append(options - known[structural])
-        if not lacking:
-            return points
-        everywhere = set.intersection(*lacking)
+            config, _ = self._base([line for line in point if self._is_structural(self._parse(line))])
+            lacking.append({key for key in options if not _has(config, key)})
+        everywhere = set.intersection(*lacking) if lacking else set()
         kept = [tuple(line for line in point if line.partition("=")[0] not in lacks - everywhere)
-                for point, lacks in zip(points, lacking, strict=True)]
-        return [list(point) for point in dict.fromkeys(kept)]
+                for point, lacks in zip(points, lacking, strict=True)] if lacking else points
+        return list(dict.fromkeys(kept))
 
     def point(self, overrides: Sequence[str]) -> Point:
         """One point, every interpolation resolved. Of repeated keys the last wins. Raises ConfigError."""
-        parsed = list({override.get_key_element(): override for override in self._parse(overrides)}.values())
-        structural = [line_of(override) for override in parsed if self._is_structural(override)]
-        values = [override for override in parsed if not self._is_structural(override)]
-        try:
-            sections = {group: self._option(group, option) for group, option in self._separate(structural).items()}
-            plain = self._patched.resolve(self._config, structural, values, sections)
-        except (ConfigKeyError, ConfigAttributeError) as error:
-            beside = _keys_beside(self._config(structural), str(error.full_key))
-            raise ConfigError(unknown_key(str(error.full_key), beside)) from error
-        except CONFIG_ERRORS as error:
-            raise format_hydra_error(error) from error
-        return Point(tuple(line_of(override) for override in parsed if not override.is_hydra_override()), plain)
+        parsed = list({one.get_key_element(): one for one in map(self._parse, overrides)}.values())
+        base, _ = self._base([str(one.input_line) for one in parsed if self._is_structural(one)])
+        config = merge({}, {key: value for key, value in base.items() if key != "hydra"})
+        for override in parsed:
+            if not self._is_structural(override):
+                put(config, override.key_or_group.split("."), override.value())
+        with refusals():
+            config = resolved(config)
+        return Point(tuple(str(one.input_line) for one in parsed if not one.is_hydra_override()), config)
 
     def candidate(self, overrides: Sequence[str]) -> Candidate:
         """The cell of a point, or why it cannot run."""
@@ -185,119 +208,113 @@ class Composer:
 
     def options(self, group: str) -> list[str]:
         """The YAMLs of a group, sorted."""
-        if group not in self._groups:
-            self._groups[group] = sorted(self._loader.get_group_options(group))
-        return self._groups[group]
+        return self._yamls.get_group_options(group) or []
 
-    def section(self, group: str, option: str, changes: Sequence[str] = ()) -> dict[str, Any]:
+    def section(self, group: str, option: str, changes: Sequence[str] = ()) -> Data:
         """One YAML of a group, interpolations left for the points it names, with overrides of its own keys
         (`report.lengths=[2,4]`). Raises ConfigError."""
-        config = self._base([f"{group}={option}"]).config()
-        try:
-            for override in self._parse(changes):
-                OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
-        except CONFIG_ERRORS as error:
-            raise format_hydra_error(error) from error
-        return as_dict(config[group], resolve=False)
+        config = merge({}, self._base([f"{group}={option}"])[0])
+        for override in map(self._parse, changes):
+            put(config, override.key_or_group.split("."), override.value(), force=True)
+        found: Data = config[group]
+        return found
 
-    def _base(self, structural: Sequence[str]) -> _Base:
-        """Hydra's composition of group choices, added keys and its own settings. Raises ConfigError."""
+    def _base(self, structural: Sequence[str]) -> tuple[Data, Choices]:
+        """The configuration before values are set, that of Hydra under `hydra`, and the choices that made it. Raises
+        ConfigError."""
         key = tuple(structural)
         if key not in self._bases:
-            with refusals(self._name, *structural):
-                config = compose(self._name, list(structural), return_hydra_config=True)
-            with open_dict(config):
-                hydra = config.pop("hydra")
-            self._bases[key] = _Base(pickle.dumps(config), hydra)
+            try:
+                config, choices = self._yamls.joined(self._name, [self._parse(line) for line in structural])
+            except Unusual:
+                config, choices = self._composed_by_hydra(structural)
+            self._bases[key] = {"hydra": {}, **config}, choices
         return self._bases[key]
 
-    def _config(self, structural: Sequence[str]) -> DictConfig:
-        """A copy of the points' part of that composition. The options of SEPARATE groups are composed once each and put
-        in their place, so that a report composes its methods and its tasks, not every pair of them; but not those to
-        which keys are added, or from which some are deleted."""
-        separate = self._separate(structural)
-        rest = [line for line in structural if line.partition("=")[0] not in separate]
-        config = self._base(rest).config()
-        with open_dict(config):
-            for group, option in separate.items():
-                config[group] = self._option(group, option)
-        if isinstance(scorer := OmegaConf.select(config, SCORER), DictConfig):
-            OmegaConf.set_struct(scorer, False)
-        return config
+    def _composed_by_hydra(self, structural: Sequence[str]) -> tuple[Data, Choices]:
+        """As `_base`: added and deleted keys, settings of Hydra's own, and whatever else its defaults lists can do."""
+        further = [] if self.config_dir is None else [f"hydra.searchpath=['file://{Path(self.config_dir).absolute()}']"]
+        with initialize_config_dir(str(CONF), "bench", version_base="1.3"), refusals(*structural):
+            made = compose(self._name, [*structural, *further], return_hydra_config=True)
+            config = OmegaConf.to_container(made)
+        assert isinstance(config, dict)
+        return {str(key): value for key, value in config.items()}, dict(made.hydra.runtime.choices)
 
-    def _separate(self, structural: Sequence[str]) -> dict[str, str]:
-        """SEPARATE group -> its option, of those to which no key is added and from which none is deleted."""
-        changed = {line.lstrip("+~").partition("=")[0].partition(".")[0] for line in structural if line[0] in "+~"}
-        chosen = dict(line.split("=", 1) for line in structural if "=" in line) if self._name == "config" else {}
-        return {group: chosen[group] for group in SEPARATE
-                if group not in changed and chosen.get(group) in self.options(group)}
-
-    def _option(self, group: str, option: str) -> DictConfig:
-        """The section that one option of a group makes."""
-        if (group, option) not in self._options:
-            with refusals(f"{group}/{option}"):
-                self._options[group, option] = compose_option(self._loader, f"{group}/{option}")[group]
-        return self._options[group, option]
+    def _is_group(self, key: str) -> bool:
+        return self._yamls.get_group_options(key) is not None
 
     def _is_structural(self, override: Override) -> bool:
         """Does it choose a group's option, add or delete a key, or set Hydra itself?"""
         return (override.type is not OverrideType.CHANGE or override.is_hydra_override()
-                or self._loader.repository.group_exists(override.key_or_group))
+                or self._is_group(override.key_or_group))
 
-    def _parse(self, overrides: Sequence[str]) -> list[Override]:
-        return [self._parsed_line(line) for line in overrides]
-
-    def _parsed_line(self, line: str) -> Override:
+    def _parse(self, line: str) -> Override:
         """Parse a line once: the points of a report share most of theirs."""
         if line not in self._parsed:
             try:
                 [parsed] = self._parser.parse_overrides([line])
             except RecursionError:
                 raise ConfigError(f"{line[:60]}…: nested too deeply; give fewer levels") from None
-            except CONFIG_ERRORS as error:
-                reason = str(format_hydra_error(error))
+            except HYDRA_ERRORS as error:
+                reason = str(_refusal(error))
                 key, _, value = line.partition("=")
                 if "=" in value and value[:1] not in "'\"[{":  # a path, say, that two pairs of quotation marks keep
                     reason = f"a value with `=` is quoted: give {key}='\"{value}\"'"
                 raise ConfigError(f"{line}: not of the form KEY=VALUE ({reason})") from error
+            group = parsed.key_or_group
             if parsed.is_sweep_override():
-                check_values(parsed)
-            elif self._loader.repository.group_exists(parsed.key_or_group):
-                self._check_choice(parsed)
+                _values(parsed)
+            elif self._is_group(group) and not (group and (parsed.is_delete()
+                                                                 or isinstance(parsed.value(), str | list))):
+                options = (f"{group}={name}" for name in self.options(group) if group)
+                raise ConfigError(unknown_key(line, options, what="names no choice"))
             self._parsed[line] = parsed
         return self._parsed[line]
 
-    def _check_choice(self, override: Override) -> None:
-        """Raises ConfigError where the value of a group is no name."""
-        group = override.key_or_group
-        if not group or not (override.is_delete() or isinstance(override.value(), str | list)):
-            options = (f"{group}={name}" for name in self.options(group) if group)
-            raise ConfigError(unknown_key(line_of(override), options, what="names no choice"))
+
+def _values(override: Override) -> list[str]:
+    """The override with each of its values; one more than can be composed at most. Raises ConfigError for a sweep whose
+    values cannot be listed, and for one without any."""
+    key = override.get_key_element()
+    if not override.is_sweep_override():
+        return [str(override.input_line)]
+    if not override.is_discrete_sweep():
+        raise ConfigError(f"{override.input_line}: only lists of values can be swept: KEY=a,b,c or KEY=range(1,9)")
+    values = [f"{key}={value}" for value in islice(override.sweep_string_iterator(), MOST_POINTS + 1)]
+    if not values:
+        raise ConfigError(f"{override.input_line}: the list of values is empty; give KEY=a,b,c, KEY=range(1,9), or a "
+                          "KEY=glob(PATTERN) that a name fits")
+    return values
+
+
+def _has(config: Data, key: str) -> bool:
+    """Whether the section of this key has it."""
+    *above, last = key.split(".")
+    section: Any = config
+    for name in above:
+        section = section.get(name) if isinstance(section, dict) else None
+    return isinstance(section, dict) and last in section
 
 
 @contextmanager
-def refusals(name: str, *overrides: str) -> Iterator[None]:
-    """What Hydra raises while it composes, as ConfigError."""
+def refusals(*overrides: str) -> Iterator[None]:
+    """What Hydra and OmegaConf refuse inside, as ConfigError."""
     try:
         yield
-    except CONFIG_ERRORS as error:
-        raise format_hydra_error(error) from error
+    except HYDRA_ERRORS as error:
+        raise _refusal(error) from error
     except RecursionError:
-        raise ConfigError(f"{' '.join([name, *overrides])}: circular `defaults:`; remove the cycle") from None
+        raise ConfigError(f"{' '.join(overrides)}: circular `defaults:`; remove the cycle") from None
 
 
-def _keys_beside(config: DictConfig, key: str) -> list[str]:
-    """The full names of the keys that do exist where `key` does not."""
-    parent = key.rpartition(".")[0]
-    while parent and not isinstance(OmegaConf.select(config, parent), DictConfig):
-        parent = parent.rpartition(".")[0]
-    node = OmegaConf.select(config, parent) if parent else config
-    names = [str(name) for name in node]
-    return [f"{parent}.{name}" for name in names] if parent else names
-
-
-def _has(config: DictConfig, key: str) -> bool:
-    """Whether the section of this key has it."""
-    parent, _, name = key.rpartition(".")
-    section = OmegaConf.select(config, parent)
-    return isinstance(section, DictConfig) and name in section
+def _refusal(error: Exception) -> ConfigError:
+    """What Hydra or OmegaConf said about an override, in one line."""
+    text = str(error)
+    if isinstance(error, MissingMandatoryValue):
+        key = error.full_key or text.splitlines()[0].rpartition(" ")[2]
+        return ConfigError(f"{key}: missing; give {key}=VALUE")
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, option = str(error.missing_cfg_file).rpartition("/")
+        return ConfigError(unknown_key(f"{group}={option}", (f"{group}={name}" for name in error.options or ()),
+                                       what="unknown"))
+    return ConfigError(re.sub(r" See https://hydra\S+.*", "", one_line(text)))

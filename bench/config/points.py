@@ -6,21 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from bench.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
-
-
-def as_dict(config: DictConfig, *, resolve: bool = True) -> dict[str, Any]:
-    """A configuration as plain data. With `resolve`, interpolations are replaced by their values and a missing value
-    raises MissingMandatoryValue."""
-    plain = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
 
 
 @dataclass(frozen=True)
