@@ -36,7 +36,7 @@ OPTIONAL = ("drafter", "rule", "task")
 """Groups whose options differ by the choice."""
 MOST_POINTS = 10_000
 """Composing so many points takes minutes."""
-HYDRA_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException, ValueError, AssertionError)
 AGENT = re.compile(r"--[A-Za-z_][\w./@]*=")
 """`--rule.theta=0.9`, as an agent of W&B's sweeps gives an override."""
 SWITCHES = (("--help", "-h"), ("--hydra-help",), ("--resolve",), ("--run", "-r"), ("--multirun", "-m"),
@@ -145,18 +145,20 @@ class Composer:
             raise ConfigError(f"hydra/sweeper={sweeper}: not supported: all points must be known before the first one "
                               "runs; leave it out, or give basic")
         params = (hydra.get("sweeper") or {}).get("params") or {}
-        points = self._sweep([*(self._parse(f"{key}={value}") for key, value in params.items()), *parsed])
+        points = self._sweep([self._parse(f"{key}={value}") for key, value in params.items()], parsed)
         return Command([self.point(point) for point in points], list(overrides), sweep, ())
 
-    def _sweep(self, overrides: Sequence[Override]) -> list[tuple[str, ...]]:
+    def _sweep(self, params: Sequence[Override], given: Sequence[Override]) -> list[tuple[str, ...]]:
         """The points of a sweep, in the order of Hydra's basic sweeper, each without swept options that its own rule,
         drafter or task does not have but those of others do: `rule=lossless,mars rule.theta=0.8,0.9` is three."""
+        overrides = [*params, *given]
         swept = [override for override in overrides if override.is_sweep_override()]
+        changed = [override for override in swept if override in given and override.type is OverrideType.CHANGE]
         if prod(len(_values(override)) for override in swept) > MOST_POINTS:
             raise ConfigError(f"{' '.join(str(override.input_line) for override in swept)}: more than {MOST_POINTS} "
                               "points in one sweep; give fewer values")
         points = list(product(*{override.get_key_element(): _values(override) for override in overrides}.values()))
-        keys = {override.key_or_group for override in swept if override.type is OverrideType.CHANGE}
+        keys = {override.key_or_group for override in changed}
         chosen = {key for key in keys if self._is_group(key)} & {"method", *OPTIONAL}
         options = {key for key in keys if chosen and key.partition(".")[0] in OPTIONAL and "." in key}
         lacking = []
@@ -234,7 +236,7 @@ class Composer:
     def _composed_by_hydra(self, structural: Sequence[str]) -> tuple[Data, Choices]:
         """As `_base`: added and deleted keys, settings of Hydra's own, and whatever else its defaults lists can do."""
         further = [] if self.config_dir is None else [f"hydra.searchpath=['file://{Path(self.config_dir).absolute()}']"]
-        with initialize_config_dir(str(CONF), "bench", version_base="1.3"), refusals(*structural):
+        with initialize_config_dir(str(CONF), "bench", version_base="1.3"), refusals(self._name, *structural):
             made = compose(self._name, [*structural, *further], return_hydra_config=True)
             config = OmegaConf.to_container(made)
         assert isinstance(config, dict)

@@ -78,10 +78,11 @@ class RequestedCell(CellFolder):
     def samples(self) -> list[Record]:
         """The records of the prompts asked for, sorted by id: the file holds them as they were finished. Raises
         StoreError."""
-        ids = self.selection()
+        records = super().samples()
+        ids = self.selection() if records else None  # listing a task's prompts takes longer than looking for a file
         asked = None if ids is None else set(ids)
-        records = [record for record in super().samples() if asked is None or record.id in asked]
-        return sorted(records, key=lambda record: record.id)
+        return sorted((record for record in records if asked is None or record.id in asked),
+                      key=lambda record: record.id)
 
     def timed(self) -> list[Timed]:
         """The timed prompts that count: of those asked for and answered by the cell and its twin, the first ones in the

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.config.compose import composer
+from bench.config.compose import compose_command, composer
 from bench.config.errors import ConfigError
-from bench.config.hydra_internals import CommandLine
 from bench.config.tracking import Wandb
 from bench.run.trackers.runs import About, TrackerRun
 
@@ -36,19 +35,21 @@ def test_a_dry_run_makes_no_folder(command, tmp_path: Path) -> None:
     assert result.status == 0 and list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("argv", "overrides"), [
+@pytest.mark.parametrize(("argv", "expected"), [
     (["--rule.theta=0.9", "method=mars"], ["rule.theta=0.9", "method=mars"]), (["--seed=3"], ["seed=3"]),
-    (["--rule/variant@x=a=b"], ["rule/variant@x=a=b"]), (["--config-dir=/tmp", "seed=1"], ["seed=1"])])
-def test_an_agent_of_a_sweep_may_give_overrides(argv: list[str], overrides: list[str]) -> None:
-    line = CommandLine.parse("config", argv)
-    assert line.flags.overrides == overrides
-    assert line.flags.config_dir == ("/tmp" if "--config-dir=/tmp" in argv else None)
+    (["seed=3", "--config-dir=FOLDER", "n=2"], ["seed=3", "n=2"]), (["--run", "n=2"], ["n=2"])])
+def test_flags_and_overrides_come_in_any_order(argv: list[str], expected: list[str], tmp_path: Path) -> None:
+    """An agent of W&B's sweeps gives each override as a flag."""
+    found: list[list[str]] = []
+    words = [word.replace("FOLDER", str(tmp_path)) for word in argv]
+    compose_command("config", words, lambda command, _: found.append(command.overrides))
+    assert found == [expected]
 
 
 @pytest.mark.parametrize("argv", [["--rule.theta"], ["--no-such-flag", "seed=1"]])
 def test_an_unknown_flag_is_one_line(argv: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"unrecognized arguments: .*; see --help"):
-        CommandLine.parse("config", argv)
+        compose_command("config", argv, lambda command, _: None)
 
 
 def test_a_value_with_an_equals_sign_is_told_how_to_be_quoted() -> None:

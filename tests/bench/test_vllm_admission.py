@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from bench.config.compose import refusals
 from bench.config.errors import ConfigError
 from bench.config.rule_text import LONGEST, rule_of, words_of
 from bench.run.vllm.admission import Admission, Offer, Outline, admitted, misplaced
@@ -75,7 +74,7 @@ def test_a_bad_rule_is_one_line(text: Any, words: str) -> None:
 def test_the_line_is_that_of_the_command_line(text: str) -> None:
     with pytest.raises(ValueError) as caught:
         admitted(asks(text), OFFER)
-    with pytest.raises(ConfigError) as command, refusals("config", *words_of(text)):
+    with pytest.raises(ConfigError) as command:
         cell("pair=tiny", "task=mini_gsm", "drafter=prompt_lookup", "decoding.temperature=1", *words_of(text))
     theirs = str(command.value).replace(" rule.name,", "")  # the key `name` is that of a YAML
     assert str(caught.value) == theirs

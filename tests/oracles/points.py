@@ -78,7 +78,8 @@ def found_now(part: str = "") -> Points:
         commands = {f"+sweep={name}": [f"+sweep={name}"] for name in hydra.options("sweep")} | documented()
         for name, words in ((name, words) for name, words in commands.items() if part in name):
             try:
-                points[name] = points_of_command(hydra, words)
+                with composer() as alone:  # the old composer carried values of one command over to the next
+                    points[name] = points_of_command(alone, words)
             except ConfigError as error:
                 points[name] = [{"at": [], "cell": str(error)}]
     return {name: portable(of) for name, of in points.items()}

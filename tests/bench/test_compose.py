@@ -1,0 +1,173 @@
+"""Points composed as plain data equal those of Hydra's own `compose`; what is unusual is left to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import hydra
+import pytest
+from omegaconf import OmegaConf
+
+from bench.config.compose import Composer, composer
+from bench.config.errors import ConfigError
+from bench.config.paths import CONF
+from bench.config.plain import register_resolvers
+
+
+@pytest.fixture(scope="module")
+def conf() -> Iterator[Composer]:
+    with composer() as composing:
+        yield composing
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's own folder of YAMLs."""
+    folder = tmp_path_factory.mktemp("user")
+    files = {
+        "method/mine": """
+            # @package _global_
+            defaults:
+              - override /drafter: eagle3
+              - override /rule: mars
+            rule: {theta: 85e-2}
+            draft: {length: 1_0}""",
+        "pair/mine": """
+            defaults: [tiny, _self_]
+            name: mine
+            draft: ${.target}-${pair.dtype}
+            arc: ${oc.env:NONE_SUCH,none}""",
+        "pair/first": "defaults: [_self_, tiny]\nname: mine\nextra: 2026-11-27",
+        "rule/two": "defaults: [either, /rule@second: mars, _self_]",
+        "rule/inside": "# @package rule.second\nname: mars",
+        "task/sub/deep": "# @package task\ndefaults: [/task/gsm8k, _self_]\nname: deep",
+        "task/deeper": "defaults: [gsm8k, {optional extra: none_such}, _self_]\nname: deeper",
+        "task/circle": "defaults: [circle2]",
+        "task/circle2": "defaults: [circle]",
+        "task/lost": "defaults: [none_such]",
+        "sweep/mine": """
+            # @package _global_
+            defaults:
+              - override /method: mars
+            hydra:
+              mode: MULTIRUN
+              sweeper: {params: {task: mini_gsm, rule.theta: "0.8,0.9"}}"""}
+    for name, text in files.items():
+        file = folder / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(dedent(text).lstrip())
+    return folder
+
+
+def by_hydra(overrides: list[str], folder: Path | None = None) -> dict[str, Any]:
+    """The configuration as Hydra alone makes it."""
+    register_resolvers()
+    further = [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        made = hydra.compose("config", [*overrides, *further])
+    plain = OmegaConf.to_container(made, resolve=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Equal, and of the same types throughout."""
+    if isinstance(expected, dict):
+        return isinstance(found, dict) and list(found) == list(expected) and all(
+            same(found[key], expected[key]) for key in expected)
+    if isinstance(expected, list):
+        return isinstance(found, list) and len(found) == len(expected) and all(map(same, found, expected))
+    return type(found) is type(expected) and found == expected
+
+
+@pytest.mark.parametrize("overrides", [
+    ["method=arc", "decoding.temperature=1e-3", "draft={length:9}", "n=null", "pair.name='a b'", "data='3'",
+     "seed=1_0"],
+    ["pair=local", "pair.target=a/b", "method=autojudge_dropmatch", "output.dir=elsewhere", "replay=[0.8,1]"],
+    ["task=gsm8k", "task.split=train", "task.stop=[a,b]", "task.scorer={filter:x}", "n=${draft.length}"],
+    ["method=eagle3", "rule=fsd", "pair.nodes=7", "drafter.total=${pair.beams}", "store.dir='${data}-${task.name}'"],
+    ["task=cnn_dm", "pair=smollm2", "cost=epyc_tiny", "launch=slurm", "tracker=wandb", "engine=vllm"],
+    ["+sweep=mars_theta", "task=mini_chat", "pair.dtype=${oc.select:none,bfloat16}", "pair.thinking=True"],
+    ["+pair.extra={a: [1, b]}", "~draft", "++n=3", "rule=either", "~rule.first.heads"]], ids=lambda given: given[0])
+def test_a_point_is_what_hydra_makes_of_it(conf: Composer, overrides: list[str]) -> None:
+    expected = by_hydra(overrides)
+    for _ in range(2):
+        found = conf.point(overrides).config
+        assert same({key: found[key] for key in expected}, expected)
+        assert found.keys() == expected.keys()
+        found["pair"]["name"] = found["seed"] = "changed by its user"
+
+
+@pytest.mark.parametrize("overrides", [
+    ["method=mine", "pair=mine"], ["pair=first"], ["rule=two"], ["rule=inside"], ["task=sub/deep"], ["task=deeper"]])
+def test_a_users_folder_takes_all_that_hydra_takes(user: Path, overrides: list[str]) -> None:
+    with composer(str(user)) as mine:
+        found = mine.point(overrides).config
+    expected = by_hydra(overrides, user)
+    assert same({key: found[key] for key in expected}, expected)
+
+
+@pytest.mark.parametrize(("option", "words"), [
+    ("task=circle", "circular `defaults:`; remove the cycle"), ("task=lost", "task=none_such: unknown; "),
+    ("task=none_such", "task=none_such: unknown; "), ("sweep=mine", "sweep")])
+def test_what_hydra_refuses_is_one_line(user: Path, option: str, words: str) -> None:
+    with composer(str(user)) as mine, pytest.raises(ConfigError, match=words) as caught:
+        mine.point([option])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("overrides", "key"), [
+    (["rule.thta=1"], "rule.thta: unknown key; allowed: rule.name"), (["nothing.x=1"], "nothing: unknown key"),
+    (["method=mars", "rule.theta.x=1"], r"rule.theta.x: unknown key; .*rule.indicator"),
+    (["draft={lngth:3}"], "draft.lngth: unknown key; did you mean draft.length?"),
+    (["task=gsm8k", "task.stop.9=x"], "task.stop.9: unknown key"), (["pair=local"], "pair.target: missing"),
+    (["output.dir=${store.dir}"], "output.dir"), (["n=${seedd}"], "seedd"), (["+n.a.b=1", "+seed=2"], "seed"),
+    (["~nothing"], "nothing"), (["hydra.nothing=1"], "hydra.nothing"),
+    (["seed=1", "engine.devise=cpu"], "engine.devise")])
+def test_a_key_that_is_not_there_is_named(conf: Composer, overrides: list[str], key: str) -> None:
+    with pytest.raises(ConfigError, match=key) as caught:
+        conf.point(overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_keys_of_a_scorer_depend_on_its_name(conf: Composer) -> None:
+    config = conf.point(["task=gsm8k", "task.scorer.a.b=x", "task.scorer={name:exact}"]).config
+    assert config["task"]["scorer"]["a"] == {"b": "x"} and config["task"]["scorer"]["name"] == "exact"
+
+
+@pytest.mark.parametrize(("words", "points"), [
+    (["-m", "n=range(1,4)"], [{"n": 1}, {"n": 2}, {"n": 3}]),
+    (["-m", "n=choice(2,1)", "seed=0,1"], [{"n": 2, "seed": 0}, {"n": 2, "seed": 1}, {"n": 1, "seed": 0},
+                                          {"n": 1, "seed": 1}]),
+    (["-m", "n=sort(3,1,2)"], [{"n": 1}, {"n": 2}, {"n": 3}]),
+    (["-m", "task=glob(mini_c*,exclude=*_code)"], [{"task": "mini_chat"}, {"task": "mini_choice"}]),
+    (["hydra.mode=MULTIRUN", "n=1,2"], [{"n": 1}, {"n": 2}]),
+    (["-m", "hydra/sweeper=basic", "n=1,2"], [{"n": 1}, {"n": 2}]),
+    (["-m", "rule=lossless,mars", "rule.theta=0.8,0.9"], [{"rule": "lossless"}, {"rule": "mars", "rule.theta": 0.8},
+                                                         {"rule": "mars", "rule.theta": 0.9}]),
+    (["-m", "method=sps,dropmatch", "batch=1,4", "+pair.x=1"], [
+        {"rule": name, "batch": batch, "pair.x": 1} for name in ("lossless", "dropmatch") for batch in (1, 4)]),
+    (["+sweep=fsd_threshold", "rule.threshold=0.3,0.1", "draft.length=7"], [
+        {"rule.threshold": value, "draft.length": 7, "task": "mini_gsm"} for value in (0.3, 0.1)])],
+    ids=lambda given: " ".join(given) if isinstance(given[0], str) else "")
+def test_a_sweep_has_the_points_of_hydras_basic_sweeper(conf: Composer, words: list[str], points: list[dict]) -> None:
+    command = conf.command([word for word in words if word != "-m"], "-m" in words)
+    found = [{key: value_at(point.config, key) for key in expected}
+             for point, expected in zip(command.points, points, strict=True)]
+    assert found == points
+
+
+def test_a_sweep_of_the_users_own(user: Path) -> None:
+    with composer(str(user)) as mine:
+        command = mine.command(["+sweep=mine"], multirun=False)
+    assert command.sweep == "mine" and [point.config["rule"]["theta"] for point in command.points] == [0.8, 0.9]
+
+
+def value_at(config: dict[str, Any], key: str) -> Any:
+    """The value of a key; of a section its name."""
+    for name in key.split("."):
+        config = config[name]
+    return config["name"] if isinstance(config, dict) else config
