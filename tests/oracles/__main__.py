@@ -9,7 +9,7 @@ import tempfile
 import time
 from importlib import import_module
 
-KINDS = ("points", "values", "prompts", "golden", "commands")
+KINDS = ("points", "values", "prompts", "golden")
 SHOWN = 20
 
 
