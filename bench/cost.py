@@ -23,7 +23,6 @@ from rich.table import Table
 
 from bench.commands.command import Options, StoreOptions, run_command, run_yaml_command
 from bench.config.cost_file import profile_of, save
-from bench.config.recorded import check_settings
 from bench.run.cost_clock import Clocks
 from methods import registry
 from methods.sampling import Sampling
@@ -75,14 +74,16 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
     """A row for each complete cell that drafts and whose name contains `part`; those without one are told at the end,
     a line for each reason. Raises StoreError."""
     left_out: dict[str, list[str]] = defaultdict(list)
-    entries = [entry for entry in store.entries() if part in entry.key]
-    for entry in entries:
-        if entry.damage:
-            left_out[entry.damage].append(entry.key)
-    keys = [entry.key for entry in entries if entry.complete]
-    for content in store.contents(keys):
-        config, folder = content.config, store.cell(content.entry.key)
-        if config["drafter"]["name"] == "none":
+    for folder in store.cells():
+        if part not in folder.key:
+            continue
+        try:
+            folder.check()
+            config, summary = folder.config() or {}, folder.summary()
+        except StoreError as error:
+            left_out[str(error)].append(folder.key)
+            continue
+        if summary is None or summary.failed or config["drafter"]["name"] == "none":
             continue
         base = {record.id: record for record in store.cell(config["baseline"]).samples()}
         records = compare(folder.samples(), base, {row.id: row for row in folder.timed()})
@@ -97,7 +98,7 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
         timed = {pair.id for pair in here}
         value, interval = speedup(Seconds.of(there))
         group = f"{config['pair']['name']}, {config['task']['name']}, T = {config['decoding']['temperature']:g}"
-        yield Row(folder.key, group, is_lossless(config), content.summary["tau"], value, interval,
+        yield Row(folder.key, group, is_lossless(config), summary.tau, value, interval,
                   speedup(Seconds.of([pair for pair in there if pair.id in timed]))[0] if here else None,
                   speedup(Seconds.of(here))[0] if here else None)
     for reason, names in left_out.items():
@@ -164,7 +165,6 @@ def run(config: Mapping[str, Any]) -> int:
     """Print the table. Raises ValueError, StoreError, one line."""
     settings, profile = Cost.from_args({name: config[name] for name in config if name != "cost"}), profile_of(config)
     store = settings.opened()
-    check_settings(store)
     if profile is None:
         raise ValueError("cost=null: names no machine; give cost=NAME, a file of conf/cost")
     if settings.plot is not None:

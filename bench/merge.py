@@ -15,7 +15,6 @@ from typing import Any
 from pydantic import Field
 
 from bench.commands.command import FAILED, StoreOptions, run_yaml_command
-from bench.config.recorded import check_settings
 from results.store.archive import UNPACKED, unpacked
 from results.store.cells import Store
 from results.store.files import check_writable, remove_leftovers
@@ -53,7 +52,6 @@ def run(config: Mapping[str, Any]) -> int:
     with folder_of(source, into, settings.max_bytes) as (folder, others):
         if not (other := Store(folder)).cells():
             raise ValueError(f"from={source}: holds no cell (no CELL/cell.yaml); give the store of a run")
-        check_settings(Store(into), other)
         merged = merge(Store(into), other)
     for key, reason in merged.apart.items():
         print(f"kept apart: {key}: {reason}", file=sys.stderr)

@@ -86,8 +86,10 @@ def plain(rotation: RotationState, store: Store) -> dict[str, Any]:
 
 def name_of(rotation: RotationState, store: Store) -> str:
     """`tiny, mini_gsm, T = 0.6`, from the configuration of its first cell that can be read."""
-    for content in store.contents((entry.key for entry in rotation.entries if not entry.damage), summaries=False):
-        config = content.config
+    for entry in rotation.entries:
+        if entry.damage:
+            continue
+        config = store.cell(entry.key).config() or {}
         parts = [config.get("pair", {}).get("name"), config.get("task", {}).get("name"),
                  f"T = {config.get('decoding', {}).get('temperature', 0):g}"]
         batch = f", batches of {rotation.entries[0].batch}" if rotation.entries[0].batch > 1 else ""

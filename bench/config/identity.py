@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -18,9 +20,14 @@ from bench.config.section import Named
 from methods.engine.fingerprints import fingerprint
 from methods.engine.source import ModelError
 from methods.rules._nested import Nested, built
+from results.store.files import content_of
+
+if TYPE_CHECKING:
+    from results.store.cells import Store
 
 IDENTITY_VERSION = 3
 """Raise it when the same settings come to mean another computation."""
+_RECORDED = re.compile(rb"^identity: (\d+)$", re.MULTILINE)
 UNRECORDED = 3
 """The version of cells measured before cell.yaml recorded it."""
 
@@ -41,6 +48,17 @@ def staleness() -> Callable[[Mapping[str, Any]], str]:
         return ""
 
     return why_stale
+
+
+def of_other_identities(store: Store) -> str:
+    """A line about cells that no command of this version reads, and which version does; empty where there are none."""
+    found = Counter(int(number[1]) for cell in store.cells()
+                    if (number := _RECORDED.search(content_of(cell.path / "cell.yaml") or b"")) is not None)
+    others = [f"{count} cells of identity {identity}" for identity, count in sorted(found.items())
+              if identity != IDENTITY_VERSION]
+    return "" if not others else (
+        f"{store.root}: {', '.join(others)}: this version reads cells of identity {IDENTITY_VERSION} alone; the commit "
+        "of Leeway that measured a cell, in its environment.json, reads it")
 
 
 def _is_replaced(source: str, known: str) -> bool:

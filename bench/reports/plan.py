@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from bench.run.requested_cell import RequestedCell
     from results.reports.spec import Coords, ReportSpec, TableSpec
 
-OLDER = ("measured under identity {} of its settings, before the present one: tokens may differ from those that a run "
-         "gives now")
-"""The footnote of a cell of an earlier identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +190,6 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec, asked: f
     measured and what its rows are compared by; or why it has none. `asked`: the temperature that it is judged at in
     place of its own."""
     folder, summary, problem = session.folder(cell), session.compared(cell), session.problem(cell)
-    notes: tuple[str, ...] = ()
-    if summary is None and not folder.failure() and (older := session.older(cell)) is not None:
-        folder, identity = older
-        summary, notes = folder.summary(), (OLDER.format(identity),)
     if summary is not None and asked is not None:
         summary = session.judged_at(cell, summary, asked)
     if summary is not None and summary.n:
@@ -215,9 +208,8 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec, asked: f
         conditions = conditions_of(cell, summary, folder)
         if session.settings.cost is not None:
             conditions = replace(conditions, machine=stated(session.settings.cost), sessions=())
-        measured = Outcome.measured(summary, traces if spec.trace else None, conditions,
-                                    items, unjudged(cell, spec, session))
-        return replace(measured, notes=notes)
+        return Outcome.measured(summary, traces if spec.trace else None, conditions, items,
+                                unjudged(cell, spec, session))
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")

@@ -69,7 +69,7 @@ class PricedCell(RequestedCell):
     """Reads as if all prompts had been timed on the machine of a cost profile, and none on this one."""
 
     def __init__(self, cell: Cell, store: Store, profile: Profile) -> None:
-        super().__init__(cell, store, cell.name)
+        super().__init__(cell, store)
         self._profile = profile
 
     def compared(self) -> list[Compared | FailedSample]:

@@ -11,8 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.config.recorded import contradiction
-from results.store.errors import Locked, StoreError
+from results.store.errors import Locked
 from results.store.locks import rotation_held
 from results.store.reasons import format_exception
 
@@ -53,8 +52,7 @@ class Claim:
         fails."""
         if not self.started:
             try:
-                if reason := contradiction(self.folder):
-                    raise StoreError(reason)
+                self.folder.config()  # raises where its settings were edited
                 self.folder.write_config(self.cell.record())
                 self.folder.write_environment({**self.cell.environment(sys.argv), "run": self._asked()})
             except Exception as error:  # a model's file that is missing, say: only this cell cannot run

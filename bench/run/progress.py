@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from bench.run.console import console
 from results.metrics.so_far import SoFar
-from results.store.index import flattened
 from results.store.reasons import printable
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class Bars:
 def display_names(cells: Sequence[Cell]) -> list[str]:
     """Short names for cells of one rotation: task, method, and the options in which methods of one name differ. The
     options of a pruning are left out where its name already tells the cells apart."""
-    rows = [flattened(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
+    rows = [_flattened(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
     names = []
     for cell, row in zip(cells, rows, strict=True):
         alike = [other for peer, other in zip(cells, rows, strict=True) if peer.label == cell.label]
@@ -102,3 +101,11 @@ def _tells(key: str, row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two cells differ in this option. Those with prunings of different names differ in the name alone."""
     name = f"{key.partition('.')[0]}.name"
     return other.get(key) != row[key] and (key == name or other.get(name) == row.get(name))
+
+
+def _flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, keys joined by dots."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        flat |= _flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat

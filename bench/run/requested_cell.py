@@ -34,17 +34,16 @@ PROFILE = "profile"
 
 def requested_cell(cell: Cell, store: Store) -> RequestedCell:
     """The cell's folder, whether or not it exists yet, restricted to the prompts that the cell asks for."""
-    return RequestedCell(cell, store, cell.name)
+    return RequestedCell(cell, store)
 
 
 class RequestedCell(CellFolder):
     """Reads as if only the first `cell.n` prompts of the task (all when None) had ever been measured."""
 
-    def __init__(self, cell: Cell, store: Store, key: str, baseline: str | None = None) -> None:
-        """`key`: the folder; `baseline`: that of its baseline, where the cell's own names are not meant."""
-        folder = store.cell(key)
+    def __init__(self, cell: Cell, store: Store) -> None:
+        folder = store.cell(cell.name)
         super().__init__(folder.path, folder._lines)
-        self._given, self._store, self._baseline = cell, store, baseline
+        self._given, self._store = cell, store
 
     @cached_property
     def cell(self) -> Cell:
@@ -73,7 +72,7 @@ class RequestedCell(CellFolder):
     @cached_property
     def baseline(self) -> CellFolder:
         """The folder of the baseline; an autoregressive cell is its own."""
-        return self if self.cell.is_autoregressive else self._store.cell(self._baseline or self.cell.baseline().name)
+        return self if self.cell.is_autoregressive else self._store.cell(self.cell.baseline().name)
 
     def samples(self) -> list[Record]:
         """The records of the prompts asked for, sorted by id: the file holds them as they were finished. Raises
@@ -119,9 +118,7 @@ class RequestedCell(CellFolder):
             records = self.compared()
             if len(records) < len(self.ids):
                 return None
-            files = [self.path / name for name in ("samples.jsonl", "timed.jsonl", f"{PROFILE}.json")]
-            stored = self._lines.derived([*files, self.baseline.path / "samples.jsonl"], self.cell.n,
-                                         lambda: self.summarised(records))
+            stored = self.summarised(records)
         return stored if self.is_timed(stored) else None
 
     def is_complete(self) -> bool:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.config.identity import of_other_identities
 from bench.run.console import console
 from bench.run.cost_clock import PricedCell
 from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
@@ -32,7 +33,6 @@ from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.older import Older
     from bench.config.settings import Settings
     from bench.run.engine import Engines
     from results.metrics.tau_gain import Runs
@@ -94,13 +94,11 @@ class Session:
             log.warning(note)
         asked = {(cell.name, cell.n): cell for cell in cells}
         names = dict.fromkeys([cell.name for cell in cells] + [cell.baseline().name for cell in cells])
-        entries = {entry.key: entry for entry in self.store.entries(names)}
-        for entry in entries.values():
-            if entry.damage:
-                self.store.cell(entry.key).check()
-        held = [(entries[cell.name], cell) for cell in asked.values()]
-        if any(not entry.complete or entry.asked != self.folder(cell).cell.n
-               for entry, cell in held):
+        for name in names:
+            self.store.cell(name).check()
+        if not all(self.folder(cell).is_complete() for cell in asked.values()):
+            if note := of_other_identities(self.store):
+                log.warning(note)
             check_writable(self.store.root, "store.dir")
             self.settings.launch.options.check(self.settings.launch.name, self.store.root)
         if output is not None:
@@ -145,20 +143,6 @@ class Session:
         """The traces of the prompts that the cell asks for. Raises StoreError."""
         folder = self.folder(cell)
         return TraceFolder(folder, folder.selection())
-
-    @cached_property
-    def _older(self) -> dict[str, Older]:
-        from bench.config.older import older_cells
-
-        return older_cells(self.store)
-
-    def older(self, cell: Cell) -> tuple[RequestedCell, int] | None:
-        """The folder of a cell of these settings and models that was measured under an earlier identity, and which
-        one; None where there is none."""
-        from bench.config.older import meaning
-
-        held = self._older.get(meaning(cell, cell.fingerprints()))
-        return None if held is None else (RequestedCell(cell, self.store, held.key, held.baseline), held.identity)
 
     def trace_failure(self, cell: Cell) -> str | None:
         """Why the cell could not be traced, in one line."""

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NoReturn
 from zlib import error as ZlibError
 
-from results.store.cell_names import KEY, is_known
+from results.store.cell_files import KEY, is_known
 from results.store.files import temporary_name, writing
 from results.store.reasons import one_line
 

@@ -1,9 +1,11 @@
-"""Parse the files of a cell that are not written line by line."""
+"""The files of a cell's folder: their names, and how those that are not written line by line are parsed."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,19 @@ import yaml
 from pydantic import ValidationError
 
 from results.store.errors import StoreError, first_fault
-from results.store.json_text import from_json
+from results.store.json_text import json_text
+from results.store.lines import digest_of, plain_of
 from results.store.reasons import one_line
-from results.store.seals import settings_digest, unsealed
 from results.store.summary import Summary
 
+KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""The name of a cell's folder."""
+RECORDS = ("profile", "agreement", "coverage")
+"""Further measurements of a cell (`CellFolder.write_record`)."""
+FILES = frozenset({"cell.yaml", "environment.json", "samples.jsonl", "timed.jsonl", "summary.json", "failure.json",
+                   "verdicts.jsonl", *(f"{name}.json" for name in RECORDS)})
+TRACE = "trace"
+_TRACE_FILE = re.compile(r"\d{5,}\.parquet|failure\.json")
 SCHEMA = 2
 """Version of the files of a cell. Raise it when the meaning of a file changes, and keep reading older versions; cells
 without a schema have version 1. Since 2 a sample has its prompt's hash and what each cycle's tree held."""
@@ -28,6 +38,36 @@ SECTIONS = 4096
 """Sections of configurations that are kept parsed: cells of one store share most of theirs."""
 _SECTION = re.compile(rb"^[a-z_]+:(?:[ ].*)?\n(?:[ -].*\n)*", re.MULTILINE)
 """A top-level key with its value, as `write_config` writes it."""
+
+
+def is_known(parts: tuple[str, ...]) -> bool:
+    """Whether a path below a cell's folder, in its parts, is of a file that this project writes."""
+    if len(parts) == 1:
+        return parts[0] in FILES
+    return len(parts) == 2 and parts[0] == TRACE and bool(_TRACE_FILE.fullmatch(parts[1]))
+
+
+def files_of(cell: Path) -> tuple[list[Path], list[Path]]:
+    """The files of a cell's folder that this project writes, and the other ones, links among them, both relative to the
+    folder; hidden names are in neither. Links are not followed."""
+    known: list[Path] = []
+    others: list[Path] = []
+    for entry in _below(cell):
+        path = Path(entry.path).relative_to(cell)
+        (known if entry.is_file(follow_symlinks=False) and is_known(path.parts) else others).append(path)
+    return sorted(known), sorted(others)
+
+
+def _below(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything below a folder but folders and hidden names."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _below(Path(entry.path))
+            else:
+                yield entry
 
 
 def _parsed(content: bytes) -> Any:
@@ -55,15 +95,20 @@ def _load(content: bytes) -> Any:
                      else yaml.SafeLoader)
 
 
-def read_config(path: Path, content: bytes) -> list[dict[str, Any]]:
-    """The configuration of a cell.yaml with this content, without its schema and digest; none in an empty file. Raises
+def settings_digest(key: str, config: Mapping[str, Any]) -> str:
+    """The digest of a cell's settings, in whatever order. Raises ValueError, TypeError for what JSON does not have."""
+    return digest_of(key, json_text(dict(sorted(config.items()))))
+
+
+def read_config(path: Path, content: bytes) -> dict[str, Any] | None:
+    """The configuration of a cell.yaml with this content, without its schema and digest; None for an empty file. Raises
     StoreError for anything else, for a later schema, and where it was changed since it was written."""
     try:
         config = _parsed(content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not YAML ({one_line(error)}): remove it to write it again") from error
     if config is None:
-        return []
+        return None
     if not isinstance(config, dict):
         raise StoreError(f"{path} is no configuration: remove it to write it again")
     if (schema := config.pop("schema", 1)) not in range(1, SCHEMA + 1):
@@ -73,7 +118,7 @@ def read_config(path: Path, content: bytes) -> list[dict[str, Any]]:
     if digest is not None and not _is_digest(digest, path.parent.name, config):
         raise StoreError(f"{path} was changed since it was written, or copied from another cell: restore it, or remove "
                          "the folder to measure the cell anew")
-    return [config]
+    return config
 
 
 def _is_digest(digest: Any, key: str, config: dict[str, Any]) -> bool:
@@ -83,19 +128,19 @@ def _is_digest(digest: Any, key: str, config: dict[str, Any]) -> bool:
         return False
 
 
-def read_summary(path: Path, content: bytes) -> list[Summary]:
+def read_summary(path: Path, content: bytes) -> Summary:
     """The summary of a summary.json with this content. Raises StoreError for anything else."""
     try:
-        return [Summary.model_validate(unsealed(from_json(content)))]
+        return Summary.model_validate(plain_of(path.parent.name, content))
     except ValueError as error:
         fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
         raise StoreError(f"{path} is not a summary ({fault}): remove it to write it again") from error
 
 
-def read_json(path: Path, content: bytes) -> list[Any]:
+def read_json(path: Path, content: bytes) -> Any:
     """The value in a JSON file with this content. Raises StoreError for anything else."""
     try:
-        return [unsealed(from_json(content))]
+        return plain_of(path.parent.name, content)
     except ValueError as error:
         complaint = f"{path} is not JSON as the store writes it ({one_line(error)})"
         raise StoreError(f"{complaint}: remove it to write it again") from error

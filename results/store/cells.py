@@ -14,35 +14,61 @@ import hashlib
 import logging
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from results.store.cell_files import SCHEMA, read_config, read_json, read_summary
-from results.store.cell_names import KEY, RECORDS
+from results.store.cell_files import KEY, RECORDS, SCHEMA, read_config, read_json, read_summary, settings_digest
 from results.store.errors import StoreError
-from results.store.files import append_line, remove, replace_text
-from results.store.index import Content, Entry, Index, frame
-from results.store.json_text import json_text
-from results.store.lines import LineCache
+from results.store.files import append_line, content_of, remove, replace_text
+from results.store.lines import LineCache, count, line_of
 from results.store.locks import held
 from results.store.reasons import one_line
 from results.store.sample import FailedSample, Record, Sample, read_records, to_plain
-from results.store.seals import sealed, sealed_line, settings_digest
 from results.store.summary import Summary
 from results.store.timed import Timed, read_timed
-
-if TYPE_CHECKING:  # pandas is slow to import, and few commands make a frame
-    import pandas as pd
 
 log = logging.getLogger(__name__)
 CACHE_BYTES = 64 << 20
 """Files of samples of this total size are kept parsed, so that one command reads each of them once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one look at a cell's folder tells: prompts are counted, no record is parsed.
+
+    key       its folder
+    baseline  the cell of its autoregressive baseline; empty for a cell without a configuration
+    batch     prompts decoded together in its timed pass
+    damage    which file cannot be read, and why, in one line; then only `key` is set
+    answered  prompts decoded and scored
+    failed    prompts that failed
+    timed     prompts timed
+    failure   why the last run could not finish it, or how many prompts failed; None without a failure
+    run       the latest run: its start (`since`, ISO 8601 in UTC), the requested `prompts` and `timed` prompts, and the
+              answers present at its start (`answered_before`); empty for a cell that none has begun
+    """
+
+    key: str
+    baseline: str = ""
+    batch: int = 1
+    damage: str = ""
+    answered: int = 0
+    failed: int = 0
+    timed: int = 0
+    failure: str | None = None
+    run: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all prompts that the latest run asked for are answered and timed."""
+        return bool(self.run) and self.failure is None and self.answered >= self.run["prompts"] and \
+            self.timed >= self.run["timed"]
 
 
 class Store:
@@ -51,7 +77,6 @@ class Store:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self._lines = LineCache(CACHE_BYTES)
-        self._index = Index(self.root)
 
     def cell(self, key: str) -> CellFolder:
         """The folder of the cell `key`, whether or not it exists yet. Raises StoreError for a key that is no folder
@@ -70,26 +95,9 @@ class Store:
         return [self.root / name for name in sorted(entry.name for entry in entries if entry.is_dir())
                 if KEY.fullmatch(name)]
 
-    def entries(self, keys: Iterable[str] | None = None) -> Iterator[Entry]:
-        """The short records of these cells (None: of all with a configuration). Each cell is read once while its files
-        do not change."""
-        return self._index.entries(self._all() if keys is None else map(self.cell, keys))
-
-    def contents(self, keys: Iterable[str], summaries: bool = True) -> Iterator[Content]:
-        """As `entries`, with the configuration and, unless it is not wanted, the summary."""
-        return self._index.contents(map(self.cell, keys), summaries)
-
-    def find(self) -> pd.DataFrame:
-        """One row per cell, index = key: the configuration flattened to dotted columns (`rule.theta`), the summary's
-        metrics under `summary.`, and `failure` (None where there was none). Empty when nothing is stored. Raises
-        StoreError for a cell that cannot be read."""
-        return frame(self._index.contents(self._all()))
-
-    def _all(self) -> list[CellFolder]:
-        """As `cells`; what the index lacks of a large store is read into it first, on all cores."""
-        cells = self.cells()
-        self._index.fill(cells)
-        return cells
+    def entries(self) -> Iterator[Entry]:
+        """What a look at each cell tells, sorted by key."""
+        return (cell.entry() for cell in self.cells())
 
 
 class CellFolder:
@@ -129,12 +137,20 @@ class CellFolder:
     def config(self) -> dict[str, Any] | None:
         """The resolved configuration; None for a cell that was never started. Raises StoreError also for the cell of a
         later schema."""
-        held = self._lines.read(self.path / "cell.yaml", read_config)
-        return dict(held[0]) if held else None
+        path = self.path / "cell.yaml"
+        return None if (content := content_of(path)) is None else read_config(path, content)
 
-    def has_sealed_config(self) -> bool:
-        """Whether cell.yaml carries a digest, which reading it compares."""
-        return b"\ndigest: " in self._lines.content(self.path / "cell.yaml")
+    def entry(self) -> Entry:
+        """What one look at the folder tells."""
+        try:
+            config, environment = self.config() or {}, self.environment() or {}
+            (answered, failed), (timed, _) = (count(self.path / name) for name in ("samples.jsonl", "timed.jsonl"))
+            failure = self.failure() or (f"{failed} of {answered + failed} prompts failed" if failed else None)
+        except StoreError as error:
+            return Entry(self.key, damage=str(error))
+        run = {"since": environment["since"], **environment["run"]} if "run" in environment else {}
+        return Entry(self.key, str(config.get("baseline", "")), int(config.get("batch", 1)), "", answered, failed,
+                     timed, failure, run)
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Record the machine and versions of this run. Records of earlier runs move to the list `earlier`, oldest
@@ -179,11 +195,6 @@ class CellFolder:
         other line that is no record. The file is read again only when it has changed."""
         return self._lines.read(self.path / "samples.jsonl", read_records)
 
-    def ends_within_a_line(self, name: str) -> bool:
-        """Whether a JSONL file ends within a line."""
-        content = self._lines.content(self.path / name)
-        return bool(content) and not content.endswith(b"\n")
-
     def good_samples(self) -> list[Sample]:
         """The prompts that were decoded and scored."""
         return [record for record in self.samples() if isinstance(record, Sample)]
@@ -194,27 +205,33 @@ class CellFolder:
 
     def write_summary(self, summary: Summary) -> None:
         """Write summary.json, which says that the cell is complete, with the digest of the samples it is about."""
-        path = self.path / "samples.jsonl"
-        length = self._lines.content(path).rfind(b"\n") + 1
-        digest = {"count": len(self._lines.read(path, read_records)), "bytes": length,
-                  "sha256": self._lines.sha256(path, length) or hashlib.sha256().hexdigest()}
+        content = self._samples_content()
+        digest = {"count": len(self._lines.read(self.path / "samples.jsonl", read_records)), "bytes": len(content),
+                  "sha256": hashlib.sha256(content).hexdigest()}
         self._write_json("summary.json", summary.with_values(samples=digest).plain())
 
     def summary(self) -> Summary | None:
         """None while the cell is not complete, and, after a warning, where samples that it is about were changed or
         removed. Raises StoreError for a file that holds no summary."""
-        held = self._lines.read(self.path / "summary.json", read_summary)
-        return None if not held or self._lacks_samples_of(held[0]) else held[0]
+        path = self.path / "summary.json"
+        held = None if (content := content_of(path)) is None else read_summary(path, content)
+        return None if held is None or self._lacks_samples_of(held) else held
+
+    def _samples_content(self) -> bytes:
+        path = self.path / "samples.jsonl"
+        content = content_of(path) or b""
+        return content[:content.rfind(b"\n") + 1]
 
     def _lacks_samples_of(self, summary: Summary) -> bool:
-        """Whether samples.jsonl no longer begins with what a summary is about. Says so once a command."""
-        digest, path = summary.samples, self.path / "samples.jsonl"
-        if digest is not None and (digest.bytes == 0 or self._lines.sha256(path, digest.bytes) == digest.sha256):
-            return False
-        if self._lines.is_first_mention(path):
-            held = "its samples" if digest is None else f"the {digest.count} samples"
-            log.warning("%s was changed after summary.json, which covers %s it held, was written: running the cell "
-                        "decodes what is missing", path, held)
+        """Whether samples.jsonl no longer begins with what a summary is about. Says so."""
+        digest = summary.samples
+        if digest is not None:
+            content = self._samples_content()[:digest.bytes]
+            if len(content) == digest.bytes and hashlib.sha256(content).hexdigest() == digest.sha256:
+                return False
+        held = "its samples" if digest is None else f"the {digest.count} samples"
+        log.warning("%s/samples.jsonl was changed after summary.json, which covers %s it held, was written: running "
+                    "the cell decodes what is missing", self.path, held)
         return True
 
     def write_failure(self, reason: str) -> None:
@@ -245,13 +262,9 @@ class CellFolder:
         self._write_json(f"{name}.json", data)
 
     def check(self) -> None:
-        """Raise StoreError, naming the file, if a file of this cell cannot be read. The samples of an incomplete cell
-        are checked when the cell is resumed."""
-        for read in (self.config, self.environment, self.failure):
+        """Raise StoreError, naming the file, if a file of this cell cannot be read."""
+        for read in (self.config, self.environment, self.failure, self.samples, self.timed, self.summary):
             read()
-        if (self.path / "summary.json").exists():
-            self.samples()
-        self.summary()
 
     def record(self, name: str) -> dict[str, Any] | None:
         """What `write_record` wrote to <name>.json; None where there is no such file."""
@@ -260,16 +273,15 @@ class CellFolder:
     def _append(self, name: str, plain: Mapping[str, Any]) -> None:
         if not self._locked:
             raise StoreError(f"{self.path}: lines are only appended inside `with cell.lock():`")
-        append_line(self.path / name, sealed_line(self.key, plain))
+        append_line(self.path / name, line_of(self.key, plain).encode())
 
     def _write_json(self, name: str, data: Mapping[str, Any]) -> None:
-        replace_text(self.path / name, json_text(sealed(data), indent=1) + "\n")
+        replace_text(self.path / name, line_of(self.key, data))
 
     def _read_json(self, name: str, keys: Mapping[str, type] | None = None) -> dict[str, Any] | None:
         """The object in a file; None where there is none. Raises StoreError where it lacks one of `keys`."""
         path = self.path / name
-        held = self._lines.read(path, read_json)
-        data = held[0] if held else None
+        data = None if (content := content_of(path)) is None else read_json(path, content)
         if data is not None and not (isinstance(data, dict) and all(isinstance(data.get(key), kind)
                                                                     for key, kind in (keys or {}).items())):
             form = ", ".join(f"{key} ({kind.__name__})" for key, kind in (keys or {}).items())

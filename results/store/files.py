@@ -26,6 +26,16 @@ def writing(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
+def content_of(path: Path) -> bytes | None:
+    """The bytes of a file; None where there is none. Raises StoreError for one that cannot be read."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
 def check_writable(folder: Path, key: str) -> None:
     """Make `folder`, given as `key`, and write and remove a small file in it. Raises StoreError where that fails."""
     try:

@@ -11,7 +11,7 @@ from typing import Any
 from results.store.errors import StoreError
 from results.store.files import append_line
 from results.store.json_text import from_json
-from results.store.seals import sealed_line, unsealed_line
+from results.store.lines import line_of, object_of
 
 
 def question_key(asked: Mapping[str, Any]) -> str:
@@ -33,7 +33,7 @@ class JudgeReplies:
             if not raw.endswith(b"\n"):
                 break
             try:
-                line = from_json(unsealed_line(self.path.parent.name, raw))
+                line = from_json(object_of(self.path.parent.name, raw))
                 if not isinstance(line["reply"], str):
                     raise TypeError("a reply is text")
                 replies[line["key"]] = line["reply"]
@@ -44,4 +44,4 @@ class JudgeReplies:
 
     def append(self, key: str, reply: str, about: Mapping[str, Any]) -> None:
         """Add one reply, with what it is about; it is on disk when this returns."""
-        append_line(self.path, sealed_line(self.path.parent.name, {"key": key, **about, "reply": reply}))
+        append_line(self.path, line_of(self.path.parent.name, {"key": key, **about, "reply": reply}).encode())

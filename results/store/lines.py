@@ -1,25 +1,59 @@
-"""The files of a cell's folder: read whole, parsed once per command; JSONL files are checked line by line."""
+"""Records on disk: one JSON object a line, with a digest of the cell's key and the object as its last value.
+
+The digest finds what a torn line does not show: a line that was edited, that rotted, or that was copied from another
+cell is not taken for what was measured here. A line without one is taken as it is. JSON files are a line too; those of
+earlier versions span several lines, and their digests are not compared."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from results.store.errors import StoreError
-from results.store.seals import unsealed_line
+from results.store.files import content_of
+from results.store.json_text import from_json, json_text
 
 log = logging.getLogger(__name__)
-CONTENTS = 6
-"""Files whose bytes are kept: samples of a cell and of its baseline, its timed prompts, configuration, environment and
-summary."""
+DIGITS = 16
+"""Hex digits of a digest."""
+_LINE = re.compile(rb'(.*), "digest": "([0-9a-f]{%d})"\}\n' % DIGITS, re.DOTALL)
+_START = re.compile(rb'\{"id": ("(?:[^"\\]|\\.)*"), ("error": )?')
 Stamp = tuple[int, int, int]
 """Time of the last change in ns, size in bytes, inode."""
 Parsed = TypeVar("Parsed")
-Value = TypeVar("Value")
+
+
+def digest_of(cell: str, text: str) -> str:
+    """The digest of a cell's key and a JSON text."""
+    return hashlib.sha256(f"{cell}\n{text}".encode()).hexdigest()[:DIGITS]
+
+
+def line_of(cell: str, plain: Mapping[str, Any]) -> str:
+    """A line of a cell's file, its newline included. Raises ValueError for a number that JSON does not have."""
+    text = json_text(plain)
+    return f'{text[:-1]}, "digest": "{digest_of(cell, text)}"}}\n'
+
+
+def object_of(cell: str, line: bytes) -> bytes:
+    """The object of a line as JSON, without its digest. Raises ValueError where it was changed or is another cell's."""
+    if (parts := _LINE.fullmatch(line)) is None:
+        return line
+    text = parts[1] + b"}"
+    if parts[2].decode() != hashlib.sha256(cell.encode() + b"\n" + text).hexdigest()[:DIGITS]:
+        raise ValueError("changed since it was written, or copied from another cell")
+    return text
+
+
+def plain_of(cell: str, content: bytes) -> Any:
+    """The value of a JSON file with this content. Raises ValueError."""
+    value = from_json(object_of(cell, content))
+    if isinstance(value, dict):
+        value.pop("digest", None)  # of an earlier version
+    return value
 
 
 def whole_lines(path: Path, content: bytes, parse: Callable[[bytes], Parsed],
@@ -35,82 +69,47 @@ def whole_lines(path: Path, content: bytes, parse: Callable[[bytes], Parsed],
             log.warning("%s is unfinished and left out; its prompt will be decoded again", where)
             return
         try:
-            record = parse(unsealed_line(path.parent.name, line))
+            record = parse(object_of(path.parent.name, line))
         except ValueError as error:
             complaint = f"{where} is not a {what} ({error})"
             raise StoreError(f"{complaint}: remove the line to decode its prompt again") from error
         yield where, record
 
 
+def count(path: Path) -> tuple[int, int]:
+    """Prompts with a result in a file of lines, and prompts that failed; an unfinished last line is left out. Lines are
+    not parsed. Raises StoreError, naming file and line, for one that does not begin as a record does."""
+    failed: dict[bytes, bool] = {}
+    for number, line in enumerate((content_of(path) or b"").split(b"\n")[:-1], start=1):
+        if (start := _START.match(line)) is None:
+            raise StoreError(f"{path} line {number} is not a record: remove the line to decode its prompt again")
+        failed[start[1]] = start[2] is not None
+    return len(failed) - sum(failed.values()), sum(failed.values())
+
+
 class LineCache:
-    """Records of the files read last, so that one command reads each file once. A file that changed is read again.
+    """Records of the files read last, so that one command parses each file once. A file that changed is read again.
 
     limit   bytes of files whose records are kept; the file read last is kept whatever its size
     """
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._kept: OrderedDict[Path, tuple[Stamp, list[Any]]] = OrderedDict()
-        self._kept_bytes = 0
-        self._mentioned: set[Path] = set()
-        self._contents: OrderedDict[Path, tuple[Stamp, bytes]] = OrderedDict()
-        self._digests: dict[tuple[Path, int], tuple[Stamp, str]] = {}
-        self._derived: dict[tuple[Hashable, ...], tuple[tuple[Stamp | None, ...], Any]] = {}
+        self._limit = limit
+        self._kept: dict[Path, tuple[Stamp, list[Any]]] = {}
 
     def read(self, path: Path, parse: Callable[[Path, bytes], list[Parsed]]) -> list[Parsed]:
         """What `parse` makes of the file's path and content; empty where there is no file."""
         if (stamp := _stamp(path)) is None:
             return []
-        kept = self._kept.get(path)
+        kept = self._kept.pop(path, None)
         if kept is None or kept[0] != stamp:
-            parsed = parse(path, self.content(path))
-            self._kept_bytes += stamp[1] - (0 if kept is None else kept[0][1])
-            kept = self._kept[path] = stamp, parsed
-        self._kept.move_to_end(path)
-        while len(self._kept) > 1 and self._kept_bytes > self.limit:
-            _, (left, _) = self._kept.popitem(last=False)
-            self._kept_bytes -= left[1]
+            kept = stamp, parse(path, content_of(path) or b"")
+        self._kept[path] = kept  # the last one is the one read last
+        held = sum(size for (_, size, _), _ in self._kept.values())
+        while held > self._limit and len(self._kept) > 1:
+            (_, size, _), _ = self._kept.pop(next(iter(self._kept)))
+            held -= size
         return list(kept[1])
-
-    def content(self, path: Path) -> bytes:
-        """The bytes of a file; empty where there is none. Those of the last files are kept, to be hashed and parsed."""
-        if (stamp := _stamp(path)) is None:
-            return b""
-        kept = self._contents.get(path)
-        if kept is None or kept[0] != stamp:
-            kept = self._contents[path] = stamp, path.read_bytes()
-        self._contents.move_to_end(path)
-        while len(self._contents) > CONTENTS:
-            self._contents.popitem(last=False)
-        return kept[1]
-
-    def is_first_mention(self, path: Path) -> bool:
-        """Whether a message about this file was not given before."""
-        known = path in self._mentioned
-        self._mentioned.add(path)
-        return not known
-
-    def sha256(self, path: Path, length: int) -> str | None:
-        """The SHA-256 of a file's first `length` bytes, computed again only when the file has changed; None where it is
-        shorter or missing."""
-        stamp = _stamp(path)
-        if stamp is None or stamp[1] < length:
-            return None
-        known = self._digests.get((path, length))
-        if known is None or known[0] != stamp:
-            digest = hashlib.sha256(memoryview(self.content(path))[:length]).hexdigest()
-            known = self._digests[path, length] = stamp, digest
-        return known[1]
-
-    def derived(self, paths: Sequence[Path], what: Hashable, compute: Callable[[], Value]) -> Value:
-        """What `compute` makes of the content of these files, computed again only when one of them has changed; `what`:
-        all else that it depends on."""
-        stamps = tuple(_stamp(path) for path in paths)
-        known = self._derived.get((what, *paths))
-        if known is None or known[0] != stamps:
-            known = self._derived[what, *paths] = stamps, compute()
-        value: Value = known[1]
-        return value
 
 
 def _stamp(path: Path) -> Stamp | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from results.store.cell_names import TRACE, files_of
+from results.store.cell_files import TRACE, files_of
 from results.store.cells import CellFolder, Store
 from results.store.differences import differences
 from results.store.errors import StoreError
@@ -51,11 +51,12 @@ def merge(into: Store, other: Store) -> Merged:
     A cell that differs, or whose baseline does, is copied into <root>/apart/NAME. Raises StoreError if `into` cannot be
     written."""
     merged, baselines = Merged(), {}
-    for entry in other.entries():
-        if entry.damage:
-            merged.refused[entry.key] = entry.damage
-        else:
-            baselines[entry.key] = entry.baseline
+    for cell in other.cells():
+        try:
+            cell.check()
+            baselines[cell.key] = str((cell.config() or {}).get("baseline", ""))
+        except StoreError as error:
+            merged.refused[cell.key] = str(error)
     check_writable(into.root, "store.dir")
     for key in sorted(baselines, key=lambda key: (baselines[key] != key, key)):  # baselines first
         try:

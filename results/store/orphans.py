@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.store.cell_names import is_known
-from results.store.cells import Store
+from results.store.cell_files import is_known
+from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
 from results.store.files import leftovers, temporary_name, writing
-from results.store.index import stamp
 from results.store.locks import is_held
 
 LOCKED_BY = re.compile(r"(process \d+ on .*)?")
 """What a cell's lock file holds."""
 TEMPORARY = re.compile(r"\..+\.\d+\.leeway")
 """`temporary_name` of any machine."""
+LEFT = "left by a killed process"
+State = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,12 @@ class Orphan:
 
     path    in the store's folder
     reason  why no command reads it, in one line
-    stamp   the state of its files when it was listed; empty for leftovers of a killed process
+    state   of its files when it was listed; empty for leftovers of a killed process
     """
 
     path: Path
     reason: str
-    stamp: bytes = b""
+    state: State = ()
 
 
 def orphans(store: Store, is_stale: Callable[[Mapping[str, Any]], str]) -> list[Orphan]:
@@ -42,14 +43,24 @@ def orphans(store: Store, is_stale: Callable[[Mapping[str, Any]], str]) -> list[
     is a link."""
     if not store.root.is_dir():
         return []
-    cells = {cell.key: stamp(cell) for cell in store.cells()}
-    configs = {content.entry.key: content.config for content in store.contents(cells, summaries=False)}
-    listed = [Orphan(store.root / key, reason, cells[key])
-              for key, config in configs.items()
-              if config and not (store.root / key).is_symlink() and (reason := is_stale(config))]
-    listed += [Orphan(path, "empty cell folder", stamp(store.cell(path.name)))
-               for path in store.folders() if path.name not in cells and _is_abandoned(path)]
-    return listed + [Orphan(path, "left by a killed process") for path in leftovers(store.root)]
+    listed = [Orphan(cell.path, reason, _state(cell.path)) for cell in store.cells()
+              if not cell.path.is_symlink() and (reason := is_stale(_config(cell)))]
+    listed += [Orphan(path, "empty cell folder", _state(path))
+               for path in store.folders() if not (path / "cell.yaml").exists() and _is_abandoned(path)]
+    return listed + [Orphan(path, LEFT) for path in leftovers(store.root)]
+
+
+def _config(cell: CellFolder) -> Mapping[str, Any]:
+    try:
+        return cell.config() or {}
+    except StoreError:  # damaged
+        return {}
+
+
+def _state(folder: Path) -> State:
+    """Name, time of the last change and size of each file in a cell's folder but its lock."""
+    files = [(path.name, path.stat(follow_symlinks=False)) for path in sorted(folder.iterdir())]
+    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in files if name != ".lock")
 
 
 def _is_abandoned(folder: Path) -> bool:
@@ -78,12 +89,12 @@ def _foreign(cell: Path) -> str:
 def remove(orphan: Orphan, store: Store) -> None:
     """Remove an orphan; after a kill it is either complete or gone. Raises StoreError if it changed after it was
     listed, is being written, or holds a file that this project did not write."""
-    if not orphan.stamp:
+    if orphan.reason == LEFT:
         shutil.rmtree(orphan.path) if orphan.path.is_dir() else orphan.path.unlink()
         return
     cell = store.cell(orphan.path.name)
     with cell.lock():
-        if stamp(cell) != orphan.stamp:
+        if _state(cell.path) != orphan.state:
             raise StoreError(f"{orphan.path}: changed since it was listed: list it again")
         if foreign := _foreign(orphan.path):
             raise StoreError(f"{orphan.path}: holds {foreign}, which is no file of a cell: move it away")

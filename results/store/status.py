@@ -7,14 +7,12 @@ from datetime import datetime
 from statistics import mean
 from typing import Literal
 
-from results.store.cells import Store
-from results.store.index import Entry
+from results.store.cells import Entry, Store
 from results.store.locks import Holder, holders
 
-State = Literal["complete", "baseline", "running", "failed", "open", "damaged"]
-STATES: tuple[State, ...] = ("complete", "baseline", "running", "failed", "open", "damaged")
-"""baseline: autoregressive answers that only the cells compared with them need; open: begun, not finished, and without
-a process that works on it."""
+State = Literal["complete", "running", "failed", "open", "damaged"]
+STATES: tuple[State, ...] = ("complete", "running", "failed", "open", "damaged")
+"""open: begun, not finished, and without a process that works on it."""
 
 
 @dataclass(slots=True)
@@ -38,8 +36,8 @@ class RotationState:
 
     @property
     def is_done(self) -> bool:
-        """Whether all cells are complete or baselines, and no process works on them."""
-        return self.holder is None and set(self.states) <= {"complete", "baseline"}
+        """Whether all cells are complete, and no process works on them."""
+        return self.holder is None and set(self.states) <= {"complete"}
 
 
 def rotations(store: Store, now: datetime) -> list[RotationState]:
@@ -70,13 +68,13 @@ def state_of(entry: Entry, is_held: bool) -> State:
     """The state of a cell; `is_held`: a process that will complete it works on its rotation."""
     if entry.damage:
         return "damaged"
-    if entry.complete and not entry.failure:
+    if entry.complete:
         return "complete"
     if is_held:
         return "running"
     if entry.failure:
         return "failed"
-    return "baseline" if entry.key == entry.baseline else "open"
+    return "open"
 
 
 def time_left(group: RotationState, store: Store, now: datetime) -> tuple[float | None, bool]:

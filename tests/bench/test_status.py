@@ -13,7 +13,6 @@ import pytest
 
 from bench import status
 from bench.config import identity
-from results.store import index
 from results.store.cells import Store
 from results.store.locks import rotation_held
 from results.store.status import rotations
@@ -49,9 +48,9 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """Cells of one rotation: a baseline whose answers alone were asked for, one complete, one failed, one left open."""
+    """Cells of one rotation: a baseline, one complete, one failed, one left open."""
     root = tmp_path / "store"
-    write(root, BASE, complete=False, timed=0)
+    write(root, BASE, timed=0)
     write(root, "tiny-mars-1")
     write(root, "tiny-mars-2", answered=3, complete=False)
     write(root, "tiny-mars-3", answered=2, complete=False, timed=0)
@@ -61,10 +60,10 @@ def store(tmp_path: Path) -> Store:
 
 def test_what_is_done_failed_and_open(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     first, *rest = shown(capsys, f"store.dir={store.root}")
-    assert first == f"{store.root}: 4 cells in 1 rotations: 1 complete, 1 baseline, 1 failed, 1 open"
+    assert first == f"{store.root}: 4 cells in 1 rotations: 2 complete, 1 failed, 1 open"
     assert "failed: tiny-mars-3: CUDA out of memory" in rest
     [row] = [line for line in rest if "tiny, mini_gsm, T = 0.5" in line]
-    assert [word for word in row.split() if word.isdigit()] == ["4", "1", "1", "1", "1", "21", "4"]
+    assert [word for word in row.split() if word.isdigit()] == ["4", "2", "1", "1", "21", "4"]
 
 
 def test_who_works_on_a_rotation_and_how_long_it_takes(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +71,7 @@ def test_who_works_on_a_rotation_and_how_long_it_takes(store: Store, capsys: pyt
         began(store, "tiny-mars-2", prompts=8, timed=4, answered_before=1)
         [line] = shown(capsys, f"store.dir={store.root}", "summary=json")
         row = json.loads(line)
-        assert row["running"] == 1 and row["not begun"] == 1 and row["complete"] == 1 and row["failed"] == 1
+        assert row["running"] == 1 and row["not begun"] == 1 and row["complete"] == 2 and row["failed"] == 1
         assert row["held by"].startswith("process ") and " since " in row["held by"]
         [rotation] = rotations(store, datetime.fromisoformat(row["held by"].rpartition(" ")[2]) + timedelta(seconds=60))
         clocks = [arm.prefill_s + arm.decode_s for timed in store.cell("tiny-mars-2").timed() for arm in timed.runs]
@@ -97,9 +96,10 @@ def test_a_store_that_is_done_has_no_table(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_damage_is_named(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    (store.root / "tiny-mars-1" / "summary.json").write_text("{}")
+    (store.root / "tiny-mars-1" / "samples.jsonl").write_text("{}\n")
     lines = shown(capsys, f"store.dir={store.root}")
-    assert any(line.startswith("damaged: tiny-mars-1: ") and "summary.json" in line for line in lines)
+    [line] = [line for line in lines if line.startswith("damaged: tiny-mars-1: ")]
+    assert "samples.jsonl line 1 is not a record" in line
 
 
 def content(root: Path) -> Mapping[str, bytes]:
@@ -216,22 +216,6 @@ def test_pruning_leaves_what_changed_since_it_was_listed(store: Store, capsys: p
     assert status.main([f"store.dir={store.root}", "prune=yes"]) == 1
     assert "changed since it was listed" in capsys.readouterr().err
     assert len(Store(store.root).cell("tiny-mars-old").samples()) == 9
-
-
-@pytest.mark.parametrize("cells", [40, 80])
-def test_each_cell_is_read_once(tmp_path: Path, cells: int, monkeypatch: pytest.MonkeyPatch,
-                                capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(index, "SETTLED_NS", 0)
-    monkeypatch.setattr(index, "LEAST", 1)
-    reads: list[str] = []
-    real = index.read_content
-    monkeypatch.setattr(index, "read_content", lambda cell: (reads.append(cell.key), real(cell))[1])
-    write(tmp_path, BASE)
-    for number in range(cells - 1):
-        write(tmp_path, f"tiny-mars-{number:03d}")
-    for _ in range(2):
-        shown(capsys, f"store.dir={tmp_path}")
-    assert len(reads) == cells
 
 
 @pytest.mark.parametrize(("words", "complaint"), [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,8 @@ import yaml
 from results.metrics.summary import summarise
 from results.store.cell_files import SCHEMA
 from results.store.compared import Compared, compare
-from results.store.json_text import from_json, json_text
+from results.store.lines import line_of
 from results.store.sample import Sample, to_plain
-from results.store.seals import sealed, sealed_line
 from results.store.summary import DEFINITIONS, Summary
 from results.store.timed import Timed, timing_order
 from tests.helpers.synthetic_cells import run, sample
@@ -26,14 +24,10 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = {"since": "2026-01-01T00:00:00+00:00", "argv": ["bench"], "packages": {"torch": "2.13.0"},
                "cpu": {"model": "a processor", "cores": 2, "threads": 1}, "accelerator": None, "earlier": []}
-_ENVIRONMENT = json_text(sealed(ENVIRONMENT)) + "\n"
 TOKENS, ACCEPTED, STARTED = 25, 2, "2026-01-01T00:00:00+00:00"
 
 
-@lru_cache(1000)
-def _section(text: str) -> str:
-    """A part of a cell.yaml, which most cells share."""
-    return yaml.safe_dump(from_json(text), sort_keys=False, allow_unicode=True)
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def answers(ids: Iterable[str], autoregressive: bool) -> list[Sample]:
@@ -80,20 +74,20 @@ class Writer:
         return summarise(records, metric=metric, proportion=True)
 
     def write(self, key: str, config: Mapping[str, Any], autoregressive: bool = False, complete: bool = True) -> None:
-        """One cell; one that is not `complete` has no summary."""
+        """One cell; one that is not `complete` lacks an answer."""
         folder = self.root / key
         folder.mkdir(parents=True, exist_ok=True)
         samples, rows, summary = self._plain(autoregressive)
-        lines = b"".join(sealed_line(key, one) for one in samples)
+        lines = "".join(line_of(key, one) for one in samples).encode()
         (folder / ".lock").write_text("process 1 on host")
-        (folder / "cell.yaml").write_text("".join(_section(json_text({name: value}))
-                                                  for name, value in {"schema": SCHEMA, **config}.items()))
-        (folder / "environment.json").write_text(_ENVIRONMENT)
+        (folder / "cell.yaml").write_text(yaml.dump({"schema": SCHEMA, **config}, Dumper=DUMPER, sort_keys=False))
+        run = {"prompts": len(samples) + (not complete), "timed": len(rows), "answered_before": 0}
+        (folder / "environment.json").write_text(line_of(key, {**ENVIRONMENT, "run": run}))
         (folder / "samples.jsonl").write_bytes(lines)
-        (folder / "timed.jsonl").write_bytes(b"".join(sealed_line(key, row) for row in rows))
+        (folder / "timed.jsonl").write_text("".join(line_of(key, row) for row in rows))
         if complete:
             digest = {"count": len(samples), "bytes": len(lines), "sha256": hashlib.sha256(lines).hexdigest()}
-            (folder / "summary.json").write_text(json_text(sealed(summary | {"samples": digest})) + "\n")
+            (folder / "summary.json").write_text(line_of(key, summary | {"samples": digest}))
 
     def _plain(self, alone: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
         """Samples, timed prompts and summary as plain data, made once."""

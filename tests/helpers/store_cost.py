@@ -33,7 +33,7 @@ def timed(what: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """Measure once; a second run finds the store and its index."""
+    """Measure once; a second run finds the store."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--cells", type=int, default=100_000)
@@ -57,15 +57,11 @@ def main() -> None:
             write_cells(root, cells)
     with timed("list the cells"):
         keys = [cell.key for cell in Store(root).cells()]
-    for place in ("first", "second"):
-        with timed(f"state of each of {len(keys)} cells, {place} look"):
-            entries = list(Store(root).entries())
-        assert len(entries) == len(keys) and all(entry.complete for entry in entries)
+    with timed(f"a look at each of {len(keys)} cells: its state, its answers counted"):
+        entries = list(Store(root).entries())
+    assert len(entries) == len(keys) and all(entry.complete for entry in entries)
     with timed("rotations, as bench.status shows them"):
         rotations(Store(root), datetime.now(UTC))
-    with timed("all configurations and summaries as a table (Store.find)"):
-        frame = Store(root).find()
-    print(f"            {frame.shape[0]} rows, {frame.shape[1]} columns")
     session = Session(command.settings)
     with timed(f"completeness of the {len(names)} cells of the sweep"):
         session.check(cells)

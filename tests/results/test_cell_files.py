@@ -1,4 +1,4 @@
-"""A configuration is parsed section by section, and says what the whole file says."""
+"""A cell.yaml says what the whole file says, though it is parsed section by section; what is none is one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.store import cell_files
 from results.store.cell_files import read_config
 from results.store.errors import StoreError
 
@@ -27,7 +26,7 @@ VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dict
 def test_what_was_written_is_read(config: dict[str, Any]) -> None:
     config.pop("schema", None)
     content = yaml.safe_dump({"schema": 1, **config}, sort_keys=False, allow_unicode=True).encode()
-    assert read_config(PATH, content) == [config]
+    assert read_config(PATH, content) == config
 
 
 @pytest.mark.parametrize("text", [
@@ -36,7 +35,7 @@ def test_what_was_written_is_read(config: dict[str, Any]) -> None:
     "a: 1\n? b\n: 2\n", "a: 1", "a: 1\r\nb: 2\r\n", "yes: 1\nno: 2\n", "a: {b: 1}  # note\nc: [1,\n 2]\n",
     "a:\nb:\n  c:\n"])
 def test_a_file_by_hand_means_what_yaml_says(text: str) -> None:
-    assert read_config(PATH, text.encode()) == [yaml.safe_load(text)]
+    assert read_config(PATH, text.encode()) == yaml.safe_load(text)
 
 
 @pytest.mark.parametrize("text", ["a: 'x\nb: y\n", "a: 1\n---\nb: 2\n", "a: [1,\nb: 2\n", "a: *x\n", "a: 1\n b: 2\n"])
@@ -45,12 +44,13 @@ def test_what_is_no_yaml_is_refused(text: str) -> None:
         read_config(PATH, text.encode())
 
 
-def test_cells_share_sections_but_no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    loads: list[bytes] = []
-    real = cell_files._load
-    monkeypatch.setattr(cell_files, "_load", lambda content: (loads.append(content), real(content))[1])
-    first, second = (read_config(PATH, b"shared_by_these:\n  models: [x]\nthe_name: n%d\n" % place)[0]
-                     for place in range(2))
-    assert len(loads) == 3, "the shared section once, each name"
-    first["shared_by_these"]["models"].append("y")
-    assert second == {"shared_by_these": {"models": ["x"]}, "the_name": "n1"}
+@pytest.mark.parametrize("text", ["[" * 10**5 + "]" * 10**5, "{a: " * 10**5 + "}" * 10**5, "- " * 10**5 + "a",
+                                  "? " * 10**5 + "a"], ids=["list", "mapping", "items", "keys"])
+def test_a_configuration_nested_without_end_is_refused(text: str) -> None:
+    with pytest.raises(StoreError, match=r"cell\.yaml is not YAML|cell\.yaml is no configuration"):
+        read_config(PATH, text.encode())
+
+
+def test_cells_of_a_later_schema_are_refused() -> None:
+    with pytest.raises(StoreError, match=r"schema 3: this version reads schemas up to 2"):
+        read_config(PATH, b"schema: 3\nseed: 0\n")

@@ -13,9 +13,8 @@ import pytest
 
 from results.store.cells import Store
 from results.store.errors import StoreError
-from results.store.lines import LineCache
+from results.store.lines import LineCache, line_of
 from results.store.sample import FailedSample, to_plain
-from results.store.seals import sealed_line
 from tests.helpers.synthetic_cells import made_up, sample
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +27,7 @@ def python(code: str) -> subprocess.Popen:
 
 def line(id: str, cell: str = "abc123") -> bytes:
     """A line of samples.jsonl."""
-    return sealed_line(cell, to_plain(sample(id)))
+    return line_of(cell, to_plain(sample(id))).encode()
 
 
 @pytest.fixture
@@ -210,21 +209,6 @@ def test_a_file_is_read_again_only_when_it_changed(tmp_path):
     assert reads == ["a", "b", "c", "b", "b"], "a file above the limit is kept until another one is read"
 
 
-def test_what_files_yield_is_computed_again_only_when_one_changed(tmp_path):
-    made = []
-    cache, files = LineCache(limit=20), [tmp_path / "a", tmp_path / "none yet"]
-    files[0].write_bytes(b"x")
-
-    def value(what):
-        return cache.derived(files, what, lambda: made.append(what) or len(made))
-
-    assert [value(1), value(1), value(2), value(1)] == [1, 1, 2, 1]
-    files[1].write_bytes(b"y")
-    assert [value(1), value(1)] == [3, 3]
-    files[0].write_bytes(b"xx")
-    assert value(2) == 4
-
-
 def test_sigkill_while_appending_loses_at_most_the_line_being_written(cell):
     """A child writes long numbered lines and is killed at any moment; another run continues where it stopped."""
     child = python(f"""
@@ -300,18 +284,3 @@ def test_a_summary_is_replaced_whole_or_not_at_all(cell):
         (cell.path / "summary.json").write_text(content)
         with pytest.raises(StoreError, match=rf"summary\.json is not a summary \({fault}"):
             cell.summary()
-
-
-def test_find_lists_cells_with_configuration_and_metrics(tmp_path):
-    store = Store(tmp_path / "new")
-    assert store.find().empty
-    for key, theta in (("b", 0.9), ("a", 0.8)):
-        store.cell(key).write_config({"rule": {"name": "mars", "theta": theta}, "k": 7, "tags": []})
-    summary = made_up().summary
-    store.cell("b").write_summary(summary)
-    store.cell("a").write_failure("no memory")
-    found = store.find()
-    assert list(found.index) == ["a", "b"]
-    assert found.loc["b", "rule.theta"] == 0.9 and found.loc["b", "summary.tau"] == summary.tau
-    assert found.loc["b", "summary.speedup_ci95"] == list(summary.speedup_ci95)
-    assert found.loc["a", "failure"] == "no memory"
