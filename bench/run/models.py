@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.config.paths import TINY
+from methods.drafters._levels import check_head
 from methods.engine import probe
 from methods.engine.cut import load_cut
 from methods.engine.generation_config import check_generation_config
@@ -140,10 +141,15 @@ def _own_pool() -> ModelPool:
 
 
 def _load_head(cell: Cell, role: str, target: LanguageModel) -> Head:
+    from methods.heads.head import Head
+
     checkpoint = cell.pair.checkpoint(role)
-    return cell.drafter.options.load(
+    head = cell.drafter.options.load(
         checkpoint.source, target, revision=checkpoint.revision, dtype=cell.engine.dtype, device=cell.engine.device,
         trust_remote_code=cell.pair.trust_remote_code)
+    if isinstance(head, Head) and target.team is None:
+        check_head(head)
+    return head
 
 
 def _kept(models: dict[Hashable, Loaded], cell: Cell, role: str, load: Callable[[], Loaded]) -> Loaded:

@@ -1,4 +1,4 @@
-"""Feed a tree to an EAGLE head level by level."""
+"""Feed a tree to an EAGLE head level by level; and whether that is right on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from methods.engine.cache import SlotCache
-from methods.engine.layout import additive
+from methods.engine.layout import Layout, additive
+from methods.engine.probe import TOLERANCE, off
+from methods.engine.source import ModelError
 from methods.heads.head import Head
 
 
@@ -53,3 +55,40 @@ class Levels:
             mask = torch.minimum(mask, additive(far & self.committed, self.cache.dtype)[:, None])
         hidden = self.head.step(tokens, pick(hidden, parent), positions, mask[:, None], self.cache)
         return hidden, self.head.logits(hidden)
+
+
+READ = 12
+"""Tokens that `check_head` lets a head read before the tree."""
+
+
+@torch.no_grad()
+def check_head(head: Head) -> None:
+    """Compare the two branches of a small tree with the same tokens as plain sequences through the head's own modules,
+    without a cache. Raises ModelError, one line, where they differ by more than rounding."""
+    weight, size, window = next(head.model.parameters()), head.model.config.hidden_size, head.model.window
+    draw = torch.Generator().manual_seed(0)
+    states = torch.randn(1, READ, size, generator=draw).to(weight)
+    tokens = torch.randint(head.vocab_size, (1, READ + 4), generator=draw).to(weight.device)
+    ids, first, second = tokens.split([READ, 2, 2], 1)
+    cache = head.new_cache(1, READ + 8)
+    cache.reserve(READ)
+    layout = Layout.of(cache, READ, True)
+    mask = None if window is None else layout.mask(cache.dtype, window)
+    last = head.step(ids, states, layout.positions, mask, cache)[:, -1:]
+    cache.lengths = [READ]
+    cache.reserve(4)
+    levels, crossed = Levels(head, cache, (2, 2)), torch.tensor([[1, 0]], device=weight.device)
+    inner, _ = levels.feed(first, last, torch.zeros_like(crossed))
+    outer, logits = levels.feed(second, inner, crossed)
+    place = torch.arange(READ + 2, device=weight.device)
+    seen = place[:, None] - place
+    visible = ((seen >= 0) & (seen < (window or READ + 2)))[None, None]
+    for node, parent in enumerate(crossed[0].tolist()):
+        path = torch.cat([ids, first[:, parent:parent + 1], second[:, node:node + 1]], 1)
+        fed = torch.cat([states, last, inner[:, parent:parent + 1]], 1)
+        want = head.model(head.embed(path), fed, mask=visible)[0, READ:]
+        states_off = off(torch.stack([inner[0, parent], outer[0, node]]), want).max()
+        worst = float(torch.maximum(states_off, off(logits[0, node:node + 1], head.logits(want[1:])).max()))
+        if not worst <= TOLERANCE[weight.dtype]:
+            raise ModelError(f"{head.source}: a tree through this head is not what its tokens give in a row: "
+                             f"{worst:.1%} off; give engine.decoder=transformers, or another drafter")

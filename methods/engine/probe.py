@@ -244,7 +244,7 @@ class _Trial:
             return least
         with unmodified(model, "eager"):
             other = self._whole(self.prompts[1], self.second[1])
-        return max(least, 4 * float(_off(other, self.want_second[1]).max()))
+        return max(least, 4 * float(off(other, self.want_second[1]).max()))
 
     def chain(self, model: LanguageModel) -> None:
         """Read the prompts in one batch, verify drafts of which some are rejected, and go on. Raises Difference."""
@@ -286,9 +286,9 @@ class _Trial:
         assert out.hidden is not None and out.features is not None and features is not None, "asked for"
         for row, found in enumerate(whole):
             read = torch.cat([features[row, :len(prompts[row])], out.features[row]])
-            self._judge(_off(read, torch.cat([found[index][0] for index in wanted], -1)), "hidden states")
-            self._judge(_off(out.hidden[row], found[-1][0, -2:]), "hidden states before the LM head")
-            self._judge(_off(model.head(out.hidden[row]), self.want_second[row][1:3]),
+            self._judge(off(read, torch.cat([found[index][0] for index in wanted], -1)), "hidden states")
+            self._judge(off(out.hidden[row], found[-1][0, -2:]), "hidden states before the LM head")
+            self._judge(off(model.head(out.hidden[row]), self.want_second[row][1:3]),
                         "logits that the LM head makes of the last hidden states")
 
     def _begin(self, model: LanguageModel) -> Any:
@@ -304,7 +304,7 @@ class _Trial:
         """logits [rows, n, V] behind the first n tokens from `place` on, counted from the prompt's last token as 0."""
         for row, whole, prompt in zip(logits, self.want_second if want is None else want, self.prompts, strict=True):
             beside = f"logits behind {where} ({len(prompt)} tokens read, in a batch with other lengths)"
-            self._judge(_off(row, whole[place:place + len(row)]), beside)
+            self._judge(off(row, whole[place:place + len(row)]), beside)
 
     def _judge(self, off: Tensor, what: str) -> None:
         """Raises Difference where these shares [n] are too large: any, or in two bytes, where a mixture of experts may
@@ -314,7 +314,7 @@ class _Trial:
             raise Difference(f"the engine's {what} are not those of transformers' own forward: {worst:.1%} off")
 
 
-def _off(got: Tensor, want: Tensor) -> Tensor:
+def off(got: Tensor, want: Tensor) -> Tensor:
     """[n] how far rows [n, V] lie from the wanted ones, as a share of those' deviation from their mean."""
     got, want = got.double(), want.double()
     finite = want.isfinite()

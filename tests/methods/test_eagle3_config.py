@@ -15,7 +15,9 @@ from torch import Tensor
 
 from methods import registry
 from methods.decode import Limits, Request, generate
+from methods.drafters import _levels
 from methods.drafters._eagle_proposer import HeadProposer
+from methods.drafters._levels import check_head
 from methods.engine.source import ModelError
 from methods.heads.eagle3_config import AUX_LAYERS, flat, form_of
 from methods.heads.head import load_eagle, load_eagle3
@@ -185,6 +187,7 @@ def test_a_key_computes_what_it_says(name: str, kind: str, tmp_path: Path, monke
     folder = head_folder(tmp_path, target, **CASES[name])
     head, reference = load_eagle3(str(folder), target), Reference(folder)
     assert head.lean == (kind == "llama")
+    check_head(head)
     plain = head_folder(tmp_path / "plain", target)
     changed = 0.0
     for ids, path, logits in drafts(head, target, monkeypatch):
@@ -193,6 +196,14 @@ def test_a_key_computes_what_it_says(name: str, kind: str, tmp_path: Path, monke
         torch.testing.assert_close(logits.double(), want, rtol=2e-4, atol=2e-4 * largest)
         changed = max(changed, float((want - Reference(plain).logits(target, ids, path)).nan_to_num().abs().max()))
     assert (changed > 0.05) == (name != "plain")  # the key matters, so the comparison sees it
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_a_tree_that_is_not_its_tokens_in_a_row_is_refused(kind: str, tmp_path: Path, monkeypatch) -> None:
+    head = load_eagle3(str(head_folder(tmp_path, target_of(kind))), target_of(kind))
+    monkeypatch.setattr(_levels, "_level_of", lambda sizes, device: torch.zeros(sum(sizes), dtype=torch.long))
+    with pytest.raises(ModelError, match=r"a tree through this head is not what .*% off; give engine.decoder="):
+        check_head(head)
 
 
 def test_the_format_of_speculators(tmp_path: Path) -> None:
