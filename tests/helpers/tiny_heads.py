@@ -7,6 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -19,6 +20,7 @@ from methods.heads.eagle3 import Eagle3Head
 from methods.heads.eagle3_config import form_of
 from methods.heads.head import Head
 from methods.heads.layer import HeadModule, head_config
+from tests.helpers.tiny_models import noisy_copy
 
 SMALL = {"total": 16, "depth": 2, "top_k": 4}
 OPTIONS = {"eagle3": SMALL, "eagle2": SMALL, "hass": SMALL,
@@ -88,3 +90,15 @@ def random_medusa(target: LanguageModel):
 
     torch.manual_seed(0)
     return Medusa("random", MedusaHeads(4, target.model.config.hidden_size, target.vocab_size).eval(), "test")
+
+
+def model_for(name: str, target: LanguageModel) -> LanguageModel | Head | Any:
+    """What the drafter runs: a noisy copy of the target, an untrained head of it, or nothing."""
+    match registry.drafter(name).model_role:
+        case None:
+            return None
+        case "draft":
+            return noisy_copy(target)
+        case "medusa":
+            return random_medusa(target)
+    return random_head(name, target)

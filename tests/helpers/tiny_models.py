@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from functools import cache
 
@@ -42,6 +43,26 @@ def language_model(kind: str = "llama", *, layers: int = 2, seed: int = 0, vocab
             if parameter.ndim > 1:
                 parameter.normal_(0, 0.35)
     return LanguageModel(f"{kind}-{layers}-{seed}", model, NoTokenizer(), "test")
+
+
+def noisy_copy(target: LanguageModel) -> LanguageModel:
+    """A draft model that disagrees with the target now and then."""
+    draft = copy.deepcopy(target)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in draft.model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    return draft
+
+
+@cache
+def greedy_answers(kind: str, layers: int, new: int, rows: tuple[tuple[int, ...], ...]) -> list[list[int]]:
+    """What transformers generates, with its own attention, from `language_model(kind, layers=layers)`."""
+    twin = copy.deepcopy(language_model(kind, layers=layers).model)
+    twin.set_attn_implementation("eager")
+    return [twin.generate(torch.tensor([ids]), max_new_tokens=new, do_sample=False, use_cache=True,
+                          attention_mask=torch.ones(1, len(ids), dtype=torch.long))[0, len(ids):].tolist()
+            for ids in rows]
 
 
 def prompts(count: int, *, seed: int = 0, low: int = 3, high: int = 20, vocab: int = VOCAB) -> list[list[int]]:

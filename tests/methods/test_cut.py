@@ -9,12 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from methods import registry
-from methods.decode import Limits, Request, generate
 from methods.engine.cut import joined, load_cut, own_part
 from methods.engine.source import ModelError, Source
-from methods.method import build_method
-from methods.sampling import Sampling
 from methods.training.heads.frozen_target import FrozenTarget
 from methods.training.heads.recipes import CutRecipe
 from methods.training.heads.slots import choose
@@ -95,20 +91,6 @@ def test_the_file_holds_the_trained_layers_alone(exported):
     shared = cut.model.base_model.layers[0].mlp.up_proj.weight
     assert shared.data_ptr() == target.model.base_model.layers[0].mlp.up_proj.weight.data_ptr()
     assert cut.embedding.data_ptr() == target.embedding.data_ptr()
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_greedy_drafting_with_a_cut_is_the_targets_own_text(exported, temperature):
-    _, target, folder = exported
-    cut = load_cut(str(folder), target)
-    rule = registry.rule("greedy" if temperature == 0 else "lossless")()
-    method = build_method(target, cut, registry.drafter("model")(), rule, Sampling(temperature), 3)
-    plain = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
-    requests, limits = [Request(row, str(i)) for i, row in enumerate(prompts(5))], Limits(24, frozenset())
-    ids = [g.output_ids for g in generate(method, requests, limits)]
-    assert all(map(len, ids))
-    if temperature == 0:
-        assert ids == [g.output_ids for g in generate(plain, requests, limits)]
 
 
 def test_what_does_not_fit_is_one_line(exported):

@@ -14,7 +14,7 @@ from methods.engine.language_model import LanguageModel
 from methods.heads.head import Head
 from methods.method import build_method
 from methods.sampling import Sampling
-from tests.helpers.tiny_heads import OPTIONS, SMALL, random_head, random_medusa
+from tests.helpers.tiny_heads import OPTIONS, SMALL, model_for
 from tests.helpers.tiny_models import language_model
 
 CASES = [
@@ -28,9 +28,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "options", "length"), CASES)
 def test_forwards_of_a_cycle(name: str, options: dict[str, Any], length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     target, drafter = language_model(layers=3), registry.drafter(name)(**options)
-    models = {None: lambda: None, "draft": lambda: language_model(layers=1, seed=1),
-              "medusa": lambda: random_medusa(target)}
-    model = models.get(drafter.model_role, lambda: random_head(name, target))()
+    model: Any = model_for(name, target)
     method = build_method(target, model, drafter, registry.rule("lossless")(), Sampling(0.0), length)
     cycles: list[list[int]] = []
     drafting = False

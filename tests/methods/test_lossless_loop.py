@@ -13,7 +13,7 @@ from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import build_method
 from methods.sampling import Sampling
-from tests.helpers.tiny_heads import random_head
+from tests.helpers.tiny_heads import model_for
 from tests.helpers.tiny_models import language_model
 from tests.helpers.tree_drafters import TreeDrafter, hashed
 
@@ -24,48 +24,32 @@ PROMPT = [1, 2, 3, 1, 2, 4, 1, 2]  # prompt lookup finds something after it
 SAMPLING = Sampling(0.8, top_p=0.97)
 
 CASES = {
-    "none": ("none", {}, "lossless", {}),
-    "model, sampled": ("model", {}, "lossless", {}),
-    "model, stops early": ("model", {"stop_below": 0.3}, "lossless", {}),
-    "early exit, stops early": ("early_exit", {"exit_layer": 1, "stop_below": 0.3}, "lossless", {}),
-    "eagle3, sampled chain, stops early": ("eagle3", {"tree": "sampled", "stop_below": 0.3}, "lossless", {}),
-    "eagle2, chain, stops early": ("eagle2", {"tree": "chain", "stop_below": 0.3}, "lossless", {}),
-    "suffix": ("suffix", {}, "lossless", {}),
-    "mentored, no budget": ("model", {}, "mentored", {"budget": 0.0}),
-    "secure_sd, strict": ("model", {}, "secure_sd", {"relaxed": {"name": "lossy", "alpha": 0.0}, "start_eta": 0.5}),
-    "block, stops early": ("model", {"stop_below": 0.3}, "block", {}),
+    "model": ("model", {}, "lossless", {}),
     "model, deterministic": ("model", {"sample": False}, "lossless", {}),
+    "model, stops early": ("model", {"stop_below": 0.3}, "lossless", {}),
+    "model, distinct siblings": ("model", {"branching": [2, 2]}, "lossless", {}),
+    "model, independent siblings": ("model", {"branching": [2, 2], "replacement": True}, "lossless", {}),
+    "early exit": ("early_exit", {"exit_layer": 1}, "lossless", {}),
+    "suffix": ("suffix", {}, "lossless", {}),
     "prompt lookup": ("prompt_lookup", {}, "lossless", {}),
-    "tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "lossless", {}),
-    "eagle3, a vocabulary of three": ("eagle3", {"total": 5, "depth": 1, "top_k": 2}, "lossless", {}),
-    "eagle2": ("eagle2", {"total": 6, "depth": 1, "top_k": 2}, "lossless", {}),
-    "eagle": ("eagle", {"tree": "small_10"}, "lossless", {}),
-    "early exit, sampled": ("early_exit", {"exit_layer": 1}, "lossless", {}),
-    "early exit, deterministic": ("early_exit", {"exit_layer": 1, "sample": False}, "lossless", {}),
     "lookahead": ("lookahead", {"level": 3, "window": 2, "guesses": 3, "pool_from_prompt": True}, "lossless", {}),
+    "tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "lossless", {}),
+    "eagle": ("eagle", {"tree": "small_10"}, "lossless", {}),
+    "eagle2": ("eagle2", {"total": 6, "depth": 1, "top_k": 2}, "lossless", {}),
     "eagle2, chain": ("eagle2", {"tree": "chain"}, "lossless", {}),
-    "contrastive, beta 0": ("model", {}, "contrastive", {"beta": 0.0}),
-    "contrastive, beta 0, early exit": ("early_exit", {"exit_layer": 1}, "contrastive", {"beta": 0.0}),
-    "threshold 1, sampled": ("model", {}, "threshold", {}),
-    "threshold 1, tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "threshold", {}),
-    "ensemble, w 1": ("model", {}, "ensemble", {"w": 1.0}),
-    "entropy_verify, strict, prompt lookup": ("prompt_lookup", {}, "entropy_verify", {"threshold": 1.0, "alpha": 0.0}),
+    "eagle3, a vocabulary of three": ("eagle3", {"total": 5, "depth": 1, "top_k": 2}, "lossless", {}),
+    "eagle3, sampled chain, stops early": ("eagle3", {"tree": "sampled", "stop_below": 0.3}, "lossless", {}),
+    "medusa": ("medusa", {"tree": "small_10"}, "lossless", {}),
     "block": ("model", {}, "block", {}),
     "block, point masses": ("model", {"sample": False}, "block", {}),
-    "distinct siblings": ("model", {"branching": [2, 2]}, "lossless", {}),
-    "independent siblings": ("model", {"branching": [2, 2], "replacement": True}, "lossless", {}),
     "traversal": ("model", {"branching": [2, 2]}, "traversal", {}),
-    "traversal, independent siblings": ("model", {"branching": [2, 2], "replacement": True}, "traversal", {}),
-    "traversal, chain": ("early_exit", {"exit_layer": 1}, "traversal", {}),
-    "traversal, eagle3": ("eagle3", {"tree": "sampled", "branching": [2]}, "traversal", {}),
     "traversal, eagle2": ("eagle2", {"tree": "sampled", "branching": [3, 2], "replacement": True}, "traversal", {}),
-    "mars sampling, theta 1": ("model", {}, "mars", {"variant": "sampling", "theta": 1.0}),
+    "contrastive, beta 0": ("model", {}, "contrastive", {"beta": 0.0}),
+    "threshold 1, tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "threshold", {}),
+    "secure_sd, strict": ("model", {}, "secure_sd", {"relaxed": {"name": "lossy", "alpha": 0.0}, "start_eta": 0.5}),
 }
 BIASED = {
-    "q_mode draft": ("model", {"sample": False}, "lossless", {"q_mode": "draft"}),
     "eagle3, q_mode draft": ("eagle3", {"total": 5, "depth": 1, "top_k": 2}, "lossless", {"q_mode": "draft"}),
-    "mentored": ("model", {}, "mentored", {"budget": 0.5}),
-    "secure_sd": ("model", {}, "secure_sd", {"relaxed": {"name": "ensemble", "w": 0.0}, "tokens": 1}),
     "mars sampling, theta 0.5": ("model", {}, "mars", {"variant": "sampling", "theta": 0.5}),
 }
 
@@ -98,8 +82,7 @@ def p_value(pair, exact, drafter, drafter_options, rule, rule_options) -> float:
     model = None
     if isinstance(drafter, str):
         name, drafter = drafter, registry.drafter(drafter)(**drafter_options)
-        if drafter.model_role:
-            model = pair[1] if drafter.model_role == "draft" else random_head(name, pair[0])
+        model = pair[1] if drafter.model_role == "draft" else model_for(name, pair[0])
     method = build_method(pair[0], model, drafter, registry.rule(rule)(**rule_options), SAMPLING, 2)
     paths, probability = exact
     index = {path: i for i, path in enumerate(paths)}

@@ -17,7 +17,7 @@ from methods.rules.walk import walk
 from methods.sampling import Sampling
 from tests.helpers.no_wait import Waited, allowed, refused
 from tests.helpers.rule_table import TABLE, cases
-from tests.helpers.tiny_heads import random_head, random_medusa, small
+from tests.helpers.tiny_heads import model_for, random_head, small
 from tests.helpers.tiny_models import language_model
 
 NEW = 12
@@ -63,14 +63,7 @@ def test_no_rule_waits(label: str) -> None:
 @pytest.mark.parametrize("name", registry.names("drafters"))
 def test_no_drafter_waits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, drafter = language_model("llama", layers=4), small(name)
-    model: Any = None
-    if name == "medusa":
-        model = random_medusa(target)
-    elif drafter.model_role == "draft":
-        model = language_model("llama", layers=1, seed=2)
-    elif drafter.model_role is not None:
-        model = random_head(name, target)
-    method = build_method(target, model, drafter, registry.rule("mars")() if name != "none" else
+    method = build_method(target, model_for(name, target), drafter, registry.rule("mars")() if name != "none" else
                           registry.rule("greedy")(), Sampling(0.0), 3)
     first = int(name == "lookahead")  # its windows begin with tokens that random numbers choose, once a prompt
     cycles_without_waiting(method, [[5, 6, 7, 5, 6], [1, 2, 1]], monkeypatch, first)

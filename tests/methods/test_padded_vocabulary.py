@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,17 +14,16 @@ from bench.config.compose import composer
 from bench.run.models import ModelPool
 from methods import registry
 from methods.decode import Limits, Request, generate
+from methods.engine.language_model import LanguageModel
 from methods.engine.vocabulary import shared_rows
 from methods.method import autoregressive, build_method
 from methods.sampling import Sampling
 from tests.helpers.tiny_models import VOCAB, language_model, prompts
 
 
-def padded(rows: int, seed: int, kind: str = "llama"):
+def padded(rows: int, seed: int) -> LanguageModel:
     """A model whose last rows pad: large weights, so that they would be drawn if they could."""
-    model = language_model(kind, vocab=VOCAB + rows, seed=seed)
-    return model
-
+    return language_model(vocab=VOCAB + rows, seed=seed)
 
 
 @pytest.mark.parametrize(("ours", "theirs", "largest", "rows"), [
@@ -37,10 +35,9 @@ def test_what_two_vocabularies_share(ours: int, theirs: int, largest: int, rows:
     assert shared_rows(target, draft) == rows
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma2"])
 @pytest.mark.parametrize(("ours", "theirs"), [(16, 0), (0, 16)])
-def test_greedy_decoding_is_that_of_the_target_without_its_padding(kind: str, ours: int, theirs: int) -> None:
-    target, draft = padded(ours, 0, kind).narrowed(VOCAB), padded(theirs, 1, kind).narrowed(VOCAB)
+def test_greedy_decoding_is_that_of_the_target_without_its_padding(ours: int, theirs: int) -> None:
+    target, draft = padded(ours, 0).narrowed(VOCAB), padded(theirs, 1).narrowed(VOCAB)
     requests = [Request(ids, str(i)) for i, ids in enumerate(prompts(4))]
     drafter, limits = registry.drafter("model")(), Limits(16, frozenset())
     method = build_method(target, draft, drafter, registry.rule("greedy")(), Sampling(0.0), 4)
@@ -54,31 +51,6 @@ def test_greedy_decoding_is_that_of_the_target_without_its_padding(kind: str, ou
                 logits = target.model(torch.tensor([row]), use_cache=False).logits[0, -1, :VOCAB]
                 assert token == int(logits.argmax())
                 row.append(token)
-
-
-def test_draws_have_the_law_of_the_target_without_its_padding() -> None:
-    """Chi-square of 4,000 first and second tokens against the exact law, which has no mass on padding."""
-    target, draft = padded(16, 0).narrowed(VOCAB), padded(0, 1).narrowed(VOCAB)
-    sampling = Sampling(3.0)
-    method = build_method(target, draft, registry.drafter("model")(), registry.rule("lossless")(), sampling, 2)
-    prompt = prompts(1)[0]
-    drawn = Counter()
-    for start in range(0, 4000, 500):
-        batch = [Request(prompt, f"pad/{i}") for i in range(start, start + 500)]
-        drawn.update(tuple(one.output_ids) for one in generate(method, batch, Limits(2, frozenset())))
-    assert all(token < VOCAB for pair in drawn for token in pair)
-    with torch.no_grad():
-        first = (target.model(torch.tensor([prompt])).logits[0, -1, :VOCAB] / 3).softmax(-1)
-        rows = torch.tensor([[*prompt, token] for token in range(VOCAB)])
-        second = (target.model(rows).logits[:, -1, :VOCAB] / 3).softmax(-1)
-    law = (first[:, None] * second).flatten()
-    order = law.argsort(descending=True)
-    cells = [order[i:i + 1] for i in range(20)] + [order[20:]]
-    counts = torch.zeros(VOCAB * VOCAB)
-    for (one, two), number in drawn.items():
-        counts[one * VOCAB + two] = number
-    square = sum(float((counts[cell].sum() - 4000 * law[cell].sum()) ** 2 / (4000 * law[cell].sum())) for cell in cells)
-    assert square < 52.4  # 99.99% of chi-square with 20 degrees of freedom
 
 
 def test_a_pair_of_two_sizes_is_accepted(pair_folder: Path, tmp_path: Path) -> None:

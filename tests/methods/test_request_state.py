@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-from functools import cache
-
 import pytest
-import torch
 
 from methods.batch import Generation
 from methods.decode import Limits, Request, generate
 from methods.drafters.model import ModelDrafter
-from methods.engine.language_model import LanguageModel
 from methods.method import build_method
 from methods.rules.asd import Asd
 from methods.rules.base import Rule
@@ -21,7 +16,7 @@ from methods.rules.near_top import NearTop
 from methods.rules.relaxed_topk import RelaxedTopk
 from methods.rules.secure_sd import SecureSd
 from methods.sampling import Sampling
-from tests.helpers.tiny_models import language_model, prompts
+from tests.helpers.tiny_models import language_model, noisy_copy, prompts
 
 PLACES = (NearTop(after_tokens=6, threshold=1e-6), SecureSd(tokens=6),
           Ensemble(w=0.0, w_first=1.0, tokens=6, schedule="step"))
@@ -30,21 +25,10 @@ RULES = (Asd(budget=2.0, regret_per_value=2.0), RelaxedTopk(delta=0.9, span="thi
 REQUESTS = [Request([5, *ids] if i % 2 else ids, f"0/state/{i}") for i, ids in enumerate(prompts(6, seed=4))]
 
 
-@cache
-def noisy_pair() -> tuple[LanguageModel, LanguageModel]:
-    """A target, and a draft model that disagrees with it now and then."""
-    target = language_model("llama", layers=3)
-    draft = copy.deepcopy(target)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in draft.model.parameters():
-            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
-    return target, draft
-
-
 def decode(rule: Rule, requests: list[Request], batch: int) -> dict[str, Generation]:
     sampling = Sampling(0.0) if isinstance(rule, Asd | RelaxedTopk | NearTop) else Sampling(1.0)
-    method = build_method(*noisy_pair(), ModelDrafter(), rule, sampling, 5)
+    target = language_model("llama", layers=3)
+    method = build_method(target, noisy_copy(target), ModelDrafter(), rule, sampling, 5)
     found: dict[str, Generation] = {}
     for at in range(0, len(requests), batch):
         part = requests[at:at + batch]

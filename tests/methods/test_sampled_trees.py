@@ -1,28 +1,18 @@
-"""Trees of drawn siblings: what is drawn, what the drafts carry, and that a decode depends on the prompt alone."""
+"""Trees of drawn siblings: what is drawn, and what the drafts carry."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 import torch
 
 from methods import registry
-from methods.decode import Limits, Request, generate
 from methods.drafters.base import DraftSettings
-from methods.method import build_method
 from methods.sampling import Sampling
 from methods.trees.sampled import SampledTree
 from methods.trees.static import regular
-from tests.helpers.tiny_heads import random_head
-from tests.helpers.tiny_models import language_model, prompts
+from tests.helpers.tiny_models import language_model
 
 WARM, NARROW = Sampling(1.0), Sampling(1.0, top_k=2)
-DRAFTERS = {"model": ("model", {"branching": [3, 2]}),
-            "independent": ("model", {"branching": [2], "replacement": True}),
-            "eagle3": ("eagle3", {"tree": "sampled", "branching": [2, 2]}),
-            "eagle2 chain": ("eagle2", {"tree": "sampled"}),
-            "greedy draft": ("model", {"branching": [2], "sample": False})}
 
 
 def tree(sampling: Sampling, replacement: bool, sampled: bool = True) -> SampledTree:
@@ -79,30 +69,3 @@ def test_a_models_tree_carries_the_distributions_it_was_drawn_from() -> None:
         torch.testing.assert_close(draft.q[:, 1:], own[:, 1:])
         rows[0] += [5, 6, 7]
         rows[1] += [8]
-
-
-def method(name: str, rule: str, sampling: Sampling) -> Any:
-    kind, options = DRAFTERS[name]
-    target = language_model(layers=3)
-    model = language_model(layers=1, seed=3) if kind == "model" else random_head(kind, target)
-    return build_method(target, model, registry.drafter(kind)(**options), registry.rule(rule)(), sampling, 2)
-
-
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_a_decode_depends_on_the_prompt_alone(name: str) -> None:
-    requests = [Request(ids, f"0/trees/{i}") for i, ids in enumerate(prompts(4))]
-    rule, limits = "lossless" if name == "greedy draft" else "traversal", Limits(12, frozenset())
-    together = generate(method(name, rule, NARROW), requests, limits)
-    alone = [generate(method(name, rule, NARROW), [request], limits)[0] for request in requests]
-    assert [g.output_ids for g in together] == [g.output_ids for g in alone]
-    assert name == "eagle2 chain" or sum(sum(g.accepted) for g in alone) > 0  # an untrained head may never be right
-
-
-@pytest.mark.parametrize("name", ["model", "eagle3"])
-def test_at_temperature_zero_the_tree_is_greedy(name: str) -> None:
-    requests, limits = [Request(ids, f"0/trees/{i}") for i, ids in enumerate(prompts(3))], Limits(12, frozenset())
-    target = language_model(layers=3)
-    plain = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 2)
-    expected = [g.output_ids for g in generate(plain, requests, limits)]
-    for rule in ("lossless", "traversal"):
-        assert [g.output_ids for g in generate(method(name, rule, Sampling(0.0)), requests, limits)] == expected

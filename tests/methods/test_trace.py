@@ -1,4 +1,4 @@
-"""Traces: nothing is decoded differently, every cycle is told whole, and a rule's dial says what the rule says."""
+"""Traces: nothing is decoded differently, every cycle is told whole, and clauses are those of S, A and R."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from methods.rules.walk import Decision, walk
 from methods.sampling import Sampling
 from methods.trace import TOP, traced
 from methods.trees.draft import Draft
+from tests.helpers.tiny_heads import random_head, small
 from tests.helpers.tiny_models import language_model, prompts
 
 
@@ -54,6 +55,18 @@ def test_a_traced_batch_decodes_the_same_and_tells_it_all(rule: Rule) -> None:
         assert (columns["z1"] >= columns["z2"]).all() and (columns["p1"] + columns["p2"] <= 1 + 1e-5).all()
         drafted = columns["clause"] != Clause.DRAWN
         assert np.isfinite(columns["js"][drafted]).all() and np.isnan(columns["q"][~drafted]).all()
+
+
+def test_a_trace_is_the_same_in_a_batch_that_shrinks() -> None:
+    target = language_model("llama", layers=3)
+    method = build_method(target, random_head("eagle3", target), small("eagle3"), Mars(), Sampling(1.0), 4)
+    requests = [Request(ids, f"0/shrink/{i}") for i, ids in enumerate(prompts(9, seed=5))]
+    whole, shrunk = (traced(method, requests, Limits(24, frozenset(range(0, 64, 8)), shrink=x)) for x in (False, True))
+    assert len({len(trace.generation.output_ids) for trace in whole}) > 3
+    for one, other in zip(whole, shrunk, strict=True):
+        assert one.generation.plain() == other.generation.plain() and one.columns.keys() == other.columns.keys()
+        for name, column in one.columns.items():
+            np.testing.assert_allclose(column, other.columns[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("limit", [2, 3, 4, 5, 9])

@@ -1,0 +1,177 @@
+"""The decode loop with every drafter: greedy decoding is transformers', an answer depends on its prompt alone, counts
+and likelihoods add up, and an end is an end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from methods import registry
+from methods.batch import Generation
+from methods.decode import Limits, Request, TooLong, generate
+from methods.likelihood import generate_with_nll
+from methods.method import Method, build_method
+from methods.pruning import Pruning
+from methods.sampling import Sampling
+from tests.helpers.fitted_heads import fitted_medusa
+from tests.helpers.tiny_heads import OPTIONS, model_for
+from tests.helpers.tiny_models import ARCHITECTURES, VOCAB, greedy_answers, language_model, noisy_copy, prompts
+from tests.helpers.tree_drafters import TreeDrafter, hashed, planted
+
+GREEDY, WARM, NEW, LENGTH = Sampling(0.0), Sampling(1.0), 24, 4
+LIMITS = Limits(NEW, frozenset())
+ROWS = prompts(6)
+EOS = frozenset(range(0, VOCAB, 16))
+"""So many tokens end an answer that rows end early, and at different times."""
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, OPTIONS.get(name, {})) for name in registry.names("drafters")},
+    "model, stops early": ("model", {"stop_below": 0.25}),
+    "model, distinct siblings": ("model", {"branching": [3, 2]}),
+    "model, independent siblings": ("model", {"branching": [2], "replacement": True}),
+    "early exit, stops early": ("early_exit", {"exit_layer": 2, "stop_below": 0.25}),
+    "eagle3, chain": ("eagle3", {"tree": "chain"}),
+    "eagle3, chain, stops early": ("eagle3", {"tree": "chain", "stop_below": 0.25}),
+    "eagle3, sampled": ("eagle3", {"tree": "sampled", "branching": [2, 2]}),
+    "eagle2, chain": ("eagle2", {"tree": "chain"}),
+    "eagle2, sampled chain, stops early": ("eagle2", {"tree": "sampled", "stop_below": 0.25}),
+}
+OTHERS = ("none", "model", "eagle3")
+"""Cases of every architecture: chains, trees, and hidden states that a head reads."""
+RIGHT = {"model", "model, stops early", "model, distinct siblings", "model, independent siblings", "medusa", "planted"}
+"""Cases whose drafts come true now and then; an untrained head is right by chance."""
+
+
+def method_of(case: str, kind: str = "llama", rule: str = "lossless", sampling: Sampling = GREEDY,
+              pruning: Pruning | None = None, **options: Any) -> Method:
+    target, (name, given) = language_model(kind, layers=3), CASES[case]
+    model = fitted_medusa(target, ROWS[:3], new=NEW) if name == "medusa" else model_for(name, target)
+    return build_method(target, model, registry.drafter(name)(**given), registry.rule(rule)(**options), sampling,
+                        LENGTH, pruning)
+
+
+def run(method: Method, rows: list[list[int]], batch: int, limits: Limits = LIMITS) -> list[Generation]:
+    requests, out = [Request(ids, f"0/loop/{i}") for i, ids in enumerate(rows)], []
+    for at in range(0, len(requests), batch):
+        out += generate(method, requests[at:at + batch], limits)
+    return out
+
+
+def assert_greedy(method: Method, kind: str, right: bool) -> None:
+    """Five rows together and one alone."""
+    found = run(method, ROWS, 5)
+    assert [g.output_ids for g in found] == greedy_answers(kind, 3, NEW, tuple(map(tuple, ROWS)))
+    accepted = [a for g in found for a in g.accepted]
+    assert min(accepted) == 0 and (not right or max(accepted) >= 3)
+
+
+@pytest.mark.parametrize(("case", "kind"), [*((case, "llama") for case in CASES), *(
+    (case, kind) for case in OTHERS for kind in ARCHITECTURES if kind != "llama"), ("medusa", "gemma2")])
+def test_greedy_equals_transformers(case: str, kind: str) -> None:
+    assert_greedy(method_of(case, kind), kind, case in RIGHT)
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_greedy_on_planted_trees_equals_transformers(kind: str) -> None:
+    """Trees that hold the answer at any rank, so that short and long paths are walked."""
+    target, rows = language_model(kind, layers=3), tuple(map(tuple, ROWS))
+    answers = dict(zip(rows, greedy_answers(kind, 3, NEW, rows), strict=True))
+    drafter = TreeDrafter(choose=planted(answers, VOCAB, seed=0))
+    assert_greedy(build_method(target, None, drafter, registry.rule("greedy")(), GREEDY, LENGTH), kind, True)
+
+
+@pytest.mark.parametrize("score", ["entropy", "accum_prob"])
+def test_greedy_of_a_pruned_tree_equals_transformers(score: str) -> None:
+    method = method_of("eagle3", pruning=Pruning(score=score, epsilon=0.3))
+    assert_greedy(method, "llama", right=False)
+    assert all(0 < g.pruned < g.drafted for g in run(method, ROWS, 6))
+
+
+def result(g: Generation) -> tuple[Any, ...]:
+    return (g.output_ids, g.committed, g.accepted, g.relaxed, g.greedier, g.drafted, g.pruned, g.flags, g.finish,
+            pytest.approx(g.nll, rel=1e-4))
+
+
+def assert_own(method: Method) -> list[Generation]:
+    """Alone, and in another order in a batch that its rows leave as they end: the same tokens, counts and likelihoods;
+    and these add up. Returns the generations."""
+    requests, limits = [Request(ids, f"0/own/{i}") for i, ids in enumerate(prompts(7, seed=5))], Limits(NEW, EOS)
+    alone = [generate_with_nll(method, [request], limits)[0] for request in requests]
+    shrinking = Limits(NEW, EOS, shrink=True)
+    together = generate_with_nll(method, requests[::-1], shrinking)[::-1]
+    assert [result(g) for g in together] == [result(g) for g in alone]
+    assert len({len(g.output_ids) for g in alone}) > 2, "they end at different times"
+    for request, g in zip(requests, alone, strict=True):
+        assert len(g.output_ids) == 1 + sum(g.committed) and len(g.committed) == len(g.accepted)
+        assert all(0 <= a <= c <= a + 1 for a, c in zip(g.accepted, g.committed, strict=True))
+        assert not EOS & set(g.output_ids[:-1]) and (g.output_ids[-1] in EOS) == (g.finish == "eos")
+        with torch.inference_mode():
+            ids = torch.tensor([[*request.input_ids, *g.output_ids]])
+            log_p = method.target.model(ids).logits[0, len(request.input_ids) - 1:-1].double().log_softmax(-1)
+        nats = -log_p.gather(-1, torch.tensor(g.output_ids)[:, None]).sum()
+        assert g.nll == pytest.approx(float(nats), abs=1e-3)
+    return alone
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_answer_depends_on_its_prompt_alone(case: str) -> None:
+    assert_own(method_of(case, sampling=WARM))
+
+
+@pytest.mark.parametrize(("rule", "sampling", "options"), [
+    ("traversal", Sampling(1.0, top_k=2), {}), ("mars", WARM, {}), ("fsd", WARM, {}), ("dropmatch", WARM, {}),
+    ("fly", GREEDY, {"window": 2}), ("asd", GREEDY, {}), ("typical", Sampling(0.8), {})])
+def test_with_every_kind_of_rule(rule: str, sampling: Sampling, options: dict[str, Any]) -> None:
+    case = {"traversal": "model, distinct siblings", "typical": "medusa"}.get(rule, "model")
+    found = assert_own(method_of(case, rule=rule, sampling=sampling, **options))
+    assert any(g.committed for g in found) and (rule == "traversal" or sum(g.relaxed for g in found) > 0)
+
+
+def test_with_trees_of_any_shape_and_pruned_ones() -> None:
+    target = language_model("llama", layers=3)
+    drafter = TreeDrafter(choose=hashed(VOCAB))
+    assert_own(build_method(target, None, drafter, registry.rule("lossless")(), WARM, LENGTH))
+    assert sum(g.pruned for g in assert_own(method_of("eagle3", sampling=WARM, pruning=Pruning(epsilon=0.5)))) > 0
+
+
+@pytest.mark.parametrize("lengths", [(1, 30, 7, 1, 12), (3,), (5, 5, 5)], ids=str)
+def test_rows_that_end_whenever(lengths: tuple[int, ...]) -> None:
+    """At their first token, or all at once: the ends are tokens of a row's own."""
+    method, rows = method_of("model", sampling=WARM), prompts(len(lengths))
+    full = run(method, rows, 1, Limits(30, frozenset()))
+    eos = frozenset(g.output_ids[length - 1] for g, length in zip(full, lengths, strict=True))
+    for g, whole in zip(run(method, rows, len(rows), Limits(30, eos, shrink=True)), full, strict=True):
+        end = next((i for i, token in enumerate(whole.output_ids) if token in eos), 29)
+        assert g.output_ids == whole.output_ids[:end + 1]
+
+
+def test_a_draft_that_stops_early_wins_less_and_drafts_less() -> None:
+    target = language_model("llama", layers=3)
+    tau = {}
+    for stop in (0.0, 1e-9, 0.25, 1.0):
+        drafter = registry.drafter("model")(stop_below=stop)
+        method = build_method(target, noisy_copy(target), drafter, registry.rule("lossless")(), WARM, LENGTH)
+        found = run(method, ROWS, 6)
+        tau[stop] = sum(sum(g.committed) for g in found) / sum(len(g.committed) for g in found)
+    assert tau[0.0] == tau[1e-9] > tau[0.25] > tau[1.0] == 1
+    for name, options in (("model", {"branching": [2]}), ("eagle3", {}), ("eagle2", {"tree": "dynamic"})):
+        with pytest.raises(ValueError, match="stop_below applies only to chains"):
+            registry.drafter(name)(stop_below=0.5, **options)
+
+
+def test_streams_belong_to_the_prompt() -> None:
+    method = method_of("model", sampling=WARM)
+    first, again, other = (generate(method, [Request(ROWS[0], key)], LIMITS)[0].output_ids for key in "aab")
+    assert first == again != other
+
+
+@pytest.mark.parametrize("case", ["none", "model"])
+def test_what_does_not_fit_says_what_to_shorten(case: str) -> None:
+    method, ids = method_of(case), ROWS[0]
+    room = 512 - len(ids)
+    with pytest.raises(TooLong, match=f"exceed its 512 positions; lower decoding.max_new_tokens to {room} or less"):
+        run(method, [ids], 1, Limits(room + 1, frozenset()))
+    with pytest.raises(TooLong, match="no room for an answer in its 512 positions; shorten the prompt") as refused:
+        run(method, [[5] * 512], 1, Limits(1, frozenset()))
+    assert "max_new_tokens" not in str(refused.value), "no limit on the answer helps here"
