@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from plots import agreement, bars, gains, histogram, pareto, sweep, traced, when
+from plots import agreement, bars, gains, pareto, sweep, traced, when
 from plots.style import SOFT, note, style
 from results.metrics.catalog import CLOCKED
 from results.reports.conditions import stated
@@ -17,7 +17,7 @@ from results.reports.grid import Grid, conditions, sizes, unmeasured
 from results.reports.spec import FigureSpec
 
 _DRAW: dict[str, Callable[..., Figure]] = {
-    "sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw, "traced": traced.draw,
+    "sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "traced": traced.draw,
     "gains": gains.draw, "matrices": agreement.draw_matrices, "agreement": agreement.draw_agreement, "when": when.draw}
 """kind of a figure -> draw(figure, report, grid)"""
 

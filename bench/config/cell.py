@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 
 from bench.config.engine import Engine
 from bench.config.environment import environment
-from bench.config.errors import ConfigError, NotHere
+from bench.config.errors import LAST, ConfigError, NotHere
 from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest, states, without_later
 from bench.config.paths import TINY, portable
-from bench.config.schema import SECTIONS, Decoding, DraftLength, HalfWidth, Pair
+from bench.config.schema import SECTIONS, Decoding, DraftLength, Pair
 from bench.config.section import Named, Section, choose, parse, validated
 from bench.config.vllm_here import check_for_vllm
 from methods import registry as method_registry
@@ -38,24 +38,10 @@ LONGEST_LABEL = 200
 """Characters of a cell's name before its hash: a folder's name has 255 bytes at most."""
 LARGEST_BATCH = 1 << 16
 """Rows: the sizes of tensors stay far from overflowing."""
-AUTO = "auto"
 NOTHING_TO_JUDGE = ("lossless", "greedy")  # rules that leave autoregressive decoding what it is
 
 _READABLE: set[tuple[Any, ...]] = set()
 """Tasks with the state of their files, n and seed whose prompts were read: a report has many cells of one task."""
-
-
-def _number_of_prompts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`n`, None for all and for auto, and `half_width`, None without auto. Raises ConfigError."""
-    width = validated(HalfWidth, config.get("half_width") or {}, "half_width")
-    if config.get("n") != AUTO:
-        if width.is_given:
-            raise ConfigError(f"half_width: has an effect only with n={AUTO}; give n={AUTO}, or leave it out")
-        return {"n": config.get("n"), "half_width": None}
-    if not width.is_given:
-        raise ConfigError(f"n={AUTO}: give half_width.tau=0.02 or half_width.accuracy=0.05, the relative half-width of "
-                          "the interval at which prompts are no longer added")
-    return {"n": None, "half_width": width}
 
 
 def _without_secrets(plain: Mapping[str, Any], options: BaseModel) -> dict[str, Any]:
@@ -74,7 +60,7 @@ PRUNING: Mapping[str, type[BaseModel]] = {"none": NoPruning, "branches": Pruning
 
 class Cell(Section):
     """pair × drafter × rule × task × decoding × engine, with K, the numbers of prompts and of timed prompts, the
-    seed and the batch size of the timed pass. With n=auto, `half_width` says where prompts are no longer added."""
+    seed and the batch size of the timed pass."""
 
     pair: Pair
     drafter: Named[Drafter]
@@ -85,7 +71,6 @@ class Cell(Section):
     draft: DraftLength
     pruning: Named[Pruning] | None = None
     n: int | None = Field(ge=1)
-    half_width: HalfWidth | None = None
     timed: int = Field(ge=0)
     seed: int = Field(ge=0)
     repeat: int = Field(ge=0, le=1024)
@@ -106,6 +91,8 @@ class Cell(Section):
     @classmethod
     def parsed(cls, config: Mapping[str, Any]) -> Cell:
         """As `from_config`, without the checks of what can run on this machine. Raises ConfigError, one line."""
+        if config.get("n") == "auto":
+            raise ConfigError(f"n=auto: gone, {LAST}; give the number of prompts, n=64")
         found: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
         found |= {
             "pair": parse(Pair, config, "pair"),
@@ -116,7 +103,6 @@ class Cell(Section):
             "engine": parse(Engine, config, "engine"),
             "draft": parse(DraftLength, config, "draft"),
             "pruning": None,
-            **_number_of_prompts(config),
         }
         if config.get("pruning") is not None:
             chosen = choose(config, "pruning", PRUNING.__getitem__, PRUNING)
@@ -310,7 +296,7 @@ class Cell(Section):
             plain["pair"]["tokenizer"] = [contents(TINY / "target" / name) for name in BORROWED_TOKENIZER]
         plain["engine"] = self.engine.identity(self.decoders if decoders is None else lambda: dict(decoders))
         plain["task"]["version"] = self.load_task().version
-        del plain["n"], plain["half_width"], plain["timed"]  # more prompts extend a cell
+        del plain["n"], plain["timed"]  # more prompts extend a cell
         plain["task"].pop("pass_at", None)  # how samples are scored changes none
         del plain["task"]["max_new_tokens"]  # decoding.max_new_tokens holds the limit that counts
         if self.pruning is None:
@@ -328,7 +314,7 @@ class Cell(Section):
     def record(self) -> dict[str, Any]:
         """What cell.yaml holds: the resolved settings, the version of what they mean, the fingerprints of their files,
         and the name of the baseline's cell. Paths inside the checkout are relative to it; texts are without secrets."""
-        plain = without_later(self.model_dump(mode="json", exclude={"n", "half_width", "timed"}), self)
+        plain = without_later(self.model_dump(mode="json", exclude={"n", "timed"}), self)
         for name, options in {"pair": self.pair, "task": self.task.options, "drafter": self.drafter.options,
                               "rule": self.rule.options}.items():
             plain[name] = _without_secrets(plain[name], options)

@@ -14,6 +14,9 @@ from results.store.booleans import booleans_for_numbers
 COMPARISONS = {"greater than or equal to": "≥", "less than or equal to": "≤", "greater than": ">", "less than": "<"}
 NEAREST = 3
 """Names that an error proposes where it does not give all."""
+LAST = "0.2 was the last version that had it"
+REMOVED = {"half_width": f"gone with n=auto, {LAST}; give the number of prompts, n=64"}
+"""Keys and sections that are gone -> what to give in their place."""
 
 
 class ConfigError(ValueError):
@@ -26,7 +29,9 @@ class NotHere(ConfigError):
 
 def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:
     """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`. All keys are given in full; of
-    names that a choice lists, as report=list does, only the nearest."""
+    names that a choice lists, as report=list does, only the nearest. A removed key is told what replaces it."""
+    if gone := REMOVED.get(key) or REMOVED.get(key.partition(".")[0]):
+        return f"{key}: {gone}"
     tails = {re.split("[.=]", full)[-1]: full for full in sorted(allowed)}
     near = [tails[tail] for tail in get_close_matches(re.split("[.=]", key)[-1], tails, n=NEAREST)]
     if "=" in key and (listing := tails.get("list")):

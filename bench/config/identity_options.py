@@ -1,7 +1,7 @@
 """The options by whose values a cell has been named since identity version 3."""
 
 OPTIONS = {name: frozenset(options.split()) for name, options in {
-    "Cell": "pair drafter rule task decoding engine draft pruning n half_width timed seed repeat batch",
+    "Cell": "pair drafter rule task decoding engine draft pruning n timed seed repeat batch",
     "Decoding": "max_new_tokens temperature top_k top_p",
     "DraftLength": "length",
     "Pruning": "alpha budget decay epsilon leaf score",

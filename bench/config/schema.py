@@ -19,7 +19,7 @@ from methods.sampling import Sampling
 from results.store.reasons import one_line
 from tasks.base import MOST_NEW_TOKENS
 
-SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "half_width", "timed",
+SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "timed",
             "seed", "repeat", "batch")
 """The keys of a composed configuration that a cell takes."""
 LEAST_TEMPERATURE = 1e-30
@@ -209,24 +209,6 @@ class Decoding(Section):
     @property
     def sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.min_p)
-
-
-class HalfWidth(Section):
-    """Where n=auto stops.
-
-    tau       the largest half-width of the interval of τ, as a fraction of τ; None does not limit it.
-    accuracy  the largest half-width of the interval of the task's score, as a fraction of it; None does not limit it.
-    most      the most prompts, however wide the intervals; None takes as many as the task gives.
-    """
-
-    tau: float | None = Field(None, gt=0, lt=1)
-    accuracy: float | None = Field(None, gt=0, lt=1)
-    most: int | None = Field(None, ge=1)
-
-    @property
-    def is_given(self) -> bool:
-        """Whether a width is asked for."""
-        return self.tau is not None or self.accuracy is not None
 
 
 class DraftLength(Section):

@@ -86,8 +86,6 @@ def _total(memory: Memory) -> str:
 
 def _prompts(cell: Cell) -> str:
     """How many prompts: no more than a file has that is here."""
-    if cell.half_width is not None:
-        return "auto"
     return str(prompts_of(cell) or cell.n or "all")
 
 

@@ -237,5 +237,5 @@ def conditions_of(cell: Cell, summary: Summary, folder: RequestedCell) -> Condit
         theta=getattr(cell.rule.options, "theta", None), machine=on,
         date=str(environment.get("since", ""))[:10], lock=environment.get("lock"),
         baseline=f"{folder.baseline.key} in batches of {cell.batch}",
-        sessions=tuple(sorted(sessions)), stopping=folder.stated_rule, cell=folder.key,
+        sessions=tuple(sorted(sessions)), cell=folder.key,
         proportion=cell.load_task().proportion and all(sample.group is None for sample in folder.good_samples()))

@@ -92,9 +92,6 @@ def cells_of(plan: Plan) -> dict[Coords, tuple[str, str]]:
 
 def sizes(cell: Cell) -> list[str]:
     """The overrides that ask for as many prompts and timed prompts as the cell does."""
-    if cell.half_width is not None:
-        widths = [f"half_width.{name}={width:g}" for name, width in cell.half_width if width is not None]
-        return ["n=auto", *widths, f"timed={cell.timed}"]
     return [*([] if cell.n is None else [f"n={cell.n}"]), f"timed={cell.timed}"]
 
 

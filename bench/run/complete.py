@@ -48,29 +48,13 @@ class Passes:
 
 
 def complete_cells(cells: Sequence[Cell], passes: Passes, store: Store, engine: Engine) -> list[Cell]:
-    """Complete the cells in two passes: all prompts without a clock, then the timed ones. Cells with n=auto go through
-    all their looks before any of their prompts is timed: which ones are timed depends on their number.
+    """Complete the cells in two passes: all prompts without a clock, then the timed ones.
 
     A cell that fails does not stop the others: its folder says why. Returns the cells of rotations that another process
     works on, and those that it writes: they are left alone."""
-    growing = [cell.replace(timed=0) for cell in cells if cell.half_width is not None]
-    left = {cell.name for cell in _complete(growing, passes, store, engine)}
-    rest = [cell for cell in cells if cell.half_width is None or cell.name not in left]
-    return [cell for cell in cells if cell not in rest] + _complete(rest, passes, store, engine)
-
-
-def _complete(cells: Sequence[Cell], passes: Passes, store: Store, engine: Engine) -> list[Cell]:
-    """Both passes, look after look; returns the cells that are left alone."""
-    remaining: Sequence[Cell] = cells
-    left: list[Cell] = []
-    while remaining := [cell for cell in remaining if not is_current(requested_cell(cell, store),
-                                                                     cell.name in passes.traced)]:
-        fixed = [_at_look(cell, store) for cell in remaining]
-        refused = Completion(fixed, passes, store, engine).run()
-        left += [cell for cell, before in zip(remaining, fixed, strict=True) if before in refused]
-        remaining = [cell for cell, before in zip(remaining, fixed, strict=True)
-                     if before not in refused and _at_look(cell, store).n != before.n]
-    return left
+    remaining = [cell for cell in cells if not is_current(requested_cell(cell, store), cell.name in passes.traced)]
+    refused = Completion(remaining, passes, store, engine).run() if remaining else ()
+    return [cell for cell in remaining if cell in refused]
 
 
 def forget_times(cells: Sequence[Cell], store: Store) -> None:
@@ -79,14 +63,6 @@ def forget_times(cells: Sequence[Cell], store: Store) -> None:
         if (folder := store.cell(name)).path.exists():
             with folder.lock(wait=True):
                 folder.forget_times()
-
-
-def _at_look(cell: Cell, store: Store) -> Cell:
-    """The cell with the number of prompts of its next look, where it has n=auto."""
-    try:
-        return requested_cell(cell, store).cell
-    except StoreError:  # the pass that reads the file records why
-        return cell.replace(half_width=None)
 
 
 def is_current(folder: RequestedCell, is_traced: bool) -> bool:

@@ -30,7 +30,7 @@ def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settin
     summaries. Returns the exit status: 0 if every cell is complete."""
     columns = ("point", "τ", "speedup", "accuracy", "tokens/s", "n")
     table = Table(*columns, title=f"results in {store.root}", title_justify="left")
-    summaries = [(label, _shown(requested_cell(cell, store))) for cell, label in zip(cells, labels, strict=True)]
+    summaries = [(label, requested_cell(cell, store).summary()) for cell, label in zip(cells, labels, strict=True)]
     for label, summary in summaries:
         table.add_row(label, *_figures(summary))
     console().print(table)
@@ -77,7 +77,7 @@ def print_summaries(cells: Sequence[Cell], store: Store) -> None:
     """Print one JSON line per cell (summary=json) at the end of the standard output."""
     for cell in cells:
         folder = requested_cell(cell, store)
-        summary = _shown(folder)
+        summary = folder.summary()
         print(json.dumps({"cell": cell.name, "error": status_problem(folder)} if summary is None else summary.plain()))
 
 
@@ -98,11 +98,6 @@ def status_problem(folder: RequestedCell) -> str | None:
     except StoreError as error:
         return str(error)
     return (f"{summary.failed} of {summary.failed + summary.n} prompts failed; first {first.id}: {first.error}")
-
-
-def _shown(folder: RequestedCell) -> Summary | None:
-    summary = folder.summary()
-    return None if summary is None else folder.shown(summary)
 
 
 def _figures(summary: Summary | None) -> list[str]:

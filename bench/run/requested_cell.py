@@ -11,7 +11,6 @@ from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from results.metrics import looks
 from results.metrics.summary import summarise
 from results.store.cells import CellFolder, Store
 from results.store.compared import Compared, compare
@@ -43,31 +42,7 @@ class RequestedCell(CellFolder):
     def __init__(self, cell: Cell, store: Store) -> None:
         folder = store.cell(cell.name)
         super().__init__(folder.path, folder._lines)
-        self._given, self._store = cell, store
-
-    @cached_property
-    def cell(self) -> Cell:
-        """The cell with the number of prompts that is asked of it: with n=auto, that of the look it has come to. Raises
-        StoreError."""
-        rule = self.stopping_rule
-        if rule is None:
-            return self._given
-        task = self._given.load_task()
-        good = {record.id: record for record in super().samples() if isinstance(record, Sample)}
-        samples = [good.get(prompt) for prompt in self._ids(rule.most)]
-        return self._given.replace(n=looks.stop(samples, rule, task.proportion), half_width=None)
-
-    @property
-    def stopping_rule(self) -> looks.StoppingRule | None:
-        """Where n=auto stops; None for a fixed number of prompts."""
-        width = self._given.half_width
-        return None if width is None else looks.StoppingRule(width.tau, width.accuracy, width.most)
-
-    @property
-    def stated_rule(self) -> str:
-        """The rule of n=auto in words; empty for a fixed number of prompts. Raises StoreError."""
-        rule = self.stopping_rule
-        return "" if rule is None else looks.stated(rule, len(self._ids(rule.most)))
+        self.cell, self._store = cell, store
 
     @cached_property
     def baseline(self) -> CellFolder:
@@ -158,18 +133,6 @@ class RequestedCell(CellFolder):
                             reads=profile.get("reads"))
         return summary.with_values(asked=self.cell.n, definitions=DEFINITIONS)
 
-    def shown(self, summary: Summary) -> Summary:
-        """The summary as tables show it: with n=auto, the intervals that it looked at are at the level of its looks.
-        Raises StoreError."""
-        rule = self.stopping_rule
-        if rule is None:
-            return summary
-        answered = {pair.id: pair.sample for pair in self.compared() if isinstance(pair, Compared)}
-        samples = [answered[prompt] for prompt in self.ids if prompt in answered]  # in the order that was looked at
-        found = looks.widened(samples, self.cell.load_task().proportion, looks.level(len(self._ids(rule.most))))
-        return summary.with_values(**{f"{name}_ci95": found[name][1] for name, limit in rule.limits.items()
-                                      if limit is not None})
-
     def selection(self) -> list[str] | None:
         """Ids of the prompts asked for; None where these are all that the samples file holds. Raises StoreError."""
         stored = self.stored_summary()
@@ -185,7 +148,7 @@ class RequestedCell(CellFolder):
     def _ids(self, n: int | None) -> list[str]:
         """Ids of the first n prompts of the task. Raises StoreError."""
         try:
-            return [prompt.id for prompt in self._given.load_task().prompts(n, self._given.seed)]
+            return [prompt.id for prompt in self.cell.load_task().prompts(n, self.cell.seed)]
         except TaskError as error:
-            raise StoreError(f"{self.path}: cannot list the requested prompts of task={self._given.task.name}: "
+            raise StoreError(f"{self.path}: cannot list the requested prompts of task={self.cell.task.name}: "
                              f"{error}") from error

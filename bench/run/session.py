@@ -154,7 +154,7 @@ class Session:
         summary = folder.summary()
         if summary is not None and summary != folder.stored_summary():  # another n since, or another machine
             summary = compared_summary(cell, self.store, self.folder)
-        return None if summary is None else folder.shown(summary)
+        return summary
 
     def is_complete(self, cell: Cell, traced: Collection[str] = ()) -> bool:
         """Whether nothing of the cell is missing, its traces included if it is one of `traced`; a file that cannot be

@@ -73,11 +73,6 @@ class Walk:
         """[B] int64: accepted draft tokens that are greedier."""
         return torch.zeros_like(self.length) if self.greedier is None else self.greedier.sum(1)
 
-    @property
-    def flag_counts(self) -> dict[str, Tensor]:
-        """name -> [B] int64: on how many contexts of the path the rule's flag is set."""
-        return {name: flag.sum(1) for name, flag in self.flags.items()}
-
 
 def walk(v: Verification, decision: Decision) -> Walk:
     """Follow the first accepted child from the root, for all rows at once and without a loop over depth.

@@ -50,7 +50,6 @@ class Conditions:
     lock          digest of the dependency lock, `sha256:…`; None if unknown
     baseline      name of the cell of autoregressive decoding beside it, and the size of its batches
     sessions      the sessions of its timed prompts
-    stopping      the rule that chose the number of prompts, in words; empty for a fixed number
     cell          name of the cell, which says what was measured; of a row over several their names, joined by " + "
     proportion    whether its scores are 0 or 1, so that accuracy is a proportion of prompts
     """
@@ -65,7 +64,6 @@ class Conditions:
     lock: str | None = None
     baseline: str = ""
     sessions: tuple[TimingSession, ...] = ()
-    stopping: str = ""
     cell: str = ""
     proportion: bool = True
 
@@ -112,7 +110,6 @@ def stated(conditions: Iterable[Conditions]) -> list[str]:
     ]
     thetas = [cell.theta for cell in cells if cell.theta is not None]
     parts += [f"θ = {_values(thetas)}"] if thetas else []
-    parts += sorted({cell.stopping for cell in cells if cell.stopping})
     machines = dict.fromkeys(cell.machine for cell in cells)
     # cells that were not timed have no number of threads: the name alone would only repeat that of the others
     parts += [", ".join(one for one in machines if not any(other.startswith(f"{one}, ") for other in machines))]

@@ -1,4 +1,4 @@
-"""The numbers behind a figure as CSV: one line per point and metric, per cycle length, or per traced position."""
+"""The numbers behind a figure as CSV: one line per point and metric, or per traced position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from results.metrics.catalog import metric
 from results.metrics.trace_metrics import quantities
 from results.reports.conditions import columns_of
-from results.reports.figures import Histogram, Traced
+from results.reports.figures import Traced
 from results.reports.formats import spreadsheet_text
 from results.reports.grid import Grid, outcome
 from results.reports.spec import FigureSpec
@@ -25,7 +25,7 @@ DIGITS = "%.5g"
 def render_data(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
     """Write <name>.csv into `out_dir` and return its path. Numbers are in the summary's units. A figure of the meaning
     of answers has none: its numbers are drawn as they are."""
-    if not (spec.figure.metrics() or isinstance(spec.figure, Traced | Histogram)):
+    if not (spec.figure.metrics() or isinstance(spec.figure, Traced)):
         return []
     path = Path(out_dir) / f"{spec.name}.csv"
     if isinstance(spec.figure, Traced):
@@ -43,7 +43,7 @@ def render_data(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]
 
 
 def _lines(spec: FigureSpec, coords: tuple[str, ...], grid: Grid) -> Iterator[dict[str, Any]]:
-    """The metrics of one point; without any, how many of its cycles accepted so many draft tokens."""
+    """The metrics of one point."""
     held = outcome(grid, coords)
     summary, fixed = held.summary, {"report": spec.name, **spec.labels(coords)}
     if summary is None:
@@ -54,9 +54,6 @@ def _lines(spec: FigureSpec, coords: tuple[str, ...], grid: Grid) -> Iterator[di
         low, high = metric(name).interval(summary) or (None, None)
         yield {**fixed, "value_name": name, "value": metric(name).value(summary), "ci_low": low, "ci_high": high,
                **around}
-    if not spec.figure.metrics():
-        for accepted, cycles in enumerate(summary.accept_histogram):
-            yield {**fixed, "value_name": f"cycles with {accepted} accepted", "value": cycles, **around}
 
 
 def _positions(spec: FigureSpec, grid: Grid, traced: Traced) -> pd.DataFrame:

@@ -180,14 +180,6 @@ class Gains(_Figure):
         return False
 
 
-class Histogram(_Figure):
-    """The distribution of accepted lengths over cycles: a stepped line for each entry of the axis `series`."""
-
-    parts: ClassVar[tuple[str, ...]] = ("series",)
-    kind: Literal["histogram"]
-    series: str
-
-
 class View(Frozen):
     """One panel of traced positions.
 
@@ -273,5 +265,5 @@ class When(_Figure):
             raise ValueError(f"figure.lossless names {unknown}, which are no entries of {self.series!r}")
 
 
-Figure = Annotated[Sweep | Pareto | Bars | Gains | Histogram | Traced | Matrices | Agreement | When,
+Figure = Annotated[Sweep | Pareto | Bars | Gains | Traced | Matrices | Agreement | When,
                    Field(discriminator="kind")]

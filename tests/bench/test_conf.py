@@ -142,8 +142,8 @@ def test_the_help_says_whole_sentences() -> None:
     keys = text[text.index("Keys, with"):]
     assert max(map(len, keys.splitlines())) <= 120
     assert "(`make measured`)" in keys and "decodes answers without a trace again" in " ".join(keys.split())
-    [line] = [line for line in keys.splitlines() if line.startswith("  half_width.tau=null ")]
-    assert "interval of τ" in line
+    [line] = [line for line in keys.splitlines() if line.startswith("  batch=1 ")]
+    assert "timed pass" in line
 
 
 @pytest.mark.parametrize(("group", "name", "options"), [

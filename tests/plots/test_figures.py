@@ -22,16 +22,15 @@ THETAS = {"override": "rule.theta={}", "values": [0.84, 0.88, 0.92, 0.96]}
 AXES = {
     "sweep": {"Task": METHODS["Task"], "K": {"override": "draft.length={}", "values": [7, 10], "label": "K = {}"},
               "theta": THETAS},
-    "pareto": METHODS, "bars": METHODS, "histogram": METHODS,
+    "pareto": METHODS, "bars": METHODS,
 }
 FIGURES = {
     "sweep": {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"], "lines": "K"},
     "pareto": {"kind": "pareto", "x": "tokens_per_s", "y": "accuracy", "series": "Method", "panels": ["Model", "Task"],
                "connect": ["SpS", "MARS & co"], "allocation": ["SpS", "AR"]},
     "bars": {"kind": "bars", "y": "speedup", "clusters": "Task", "series": "Method", "panels": ["Model"]},
-    "histogram": {"kind": "histogram", "series": "Method", "panels": ["Model", "Task"]},
 }
-DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "histogram": histogram.draw}
+DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw}
 
 
 def spec_of(kind: str, **changes) -> FigureSpec:
@@ -204,19 +203,6 @@ def test_bars_have_the_measured_heights_and_a_gap_where_there_is_none():
     assert len(crosses) == 1 and len(crosses[0].get_xdata()) == 1
 
 
-def test_histogram_is_in_shares_of_cycles_and_leaves_out_what_drafts_nothing():
-    spec = spec_of("histogram")
-    grid = full_grid(spec)
-    ax = drawn("histogram", grid).axes[0]
-    steps = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
-    assert set(steps) == {"SpS", "MARS & co"}
-    for label, line in steps.items():
-        counts = np.array(grid["Alpha", label, "GSM8K"].summary.accept_histogram)
-        np.testing.assert_allclose(line.get_ydata(), 100 * counts / counts.sum())
-    means = sorted(line.get_xdata()[0] for line in ax.lines if line.get_label().startswith("_"))
-    assert means == pytest.approx(sorted(grid["Alpha", m, "GSM8K"].summary.accept_len for m in steps))
-
-
 def test_traced_values_in_one_and_two_dimensions(tmp_path):
     rng = np.random.default_rng(0)
     ratio, probability = rng.beta(8, 2, 2000), rng.beta(1, 3, 2000)
@@ -251,7 +237,7 @@ def test_entries_of_one_label_share_a_panel():
     axes = METHODS | {"p": [{"label": "p", "only": {"Method": ["AR"]}},
                             {"label": "p", "only": {"Method": ["SpS", "MARS & co"]}}, {"label": "other"}]}
     spec = FigureSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": axes,
-                                      "figure": FIGURES["histogram"] | {"panels": ["Model", "Task", "p"]}})
+                                      "figure": FIGURES["pareto"] | {"panels": ["Model", "Task", "p"]}})
     titles = [title for title, _ in panels(spec, ("p",))]
     assert titles == ["p", "other"]
     one = spec.model_copy(update={"axes": {**spec.axes, "Task": spec.axes["Task"][:1], "p": spec.axes["p"][2:]}})

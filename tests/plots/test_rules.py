@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plots import bars, histogram, pareto, planes, sweep
+from plots import bars, pareto, planes, sweep
 from plots.rules import COLOURS, FAMILIES, MARKERS, OTHER, PLAIN, family, looks, looks_of
 from plots.style import COLOURS as BY_PLACE
 from plots.style import INK, Look, look, style
@@ -106,7 +106,6 @@ RULES = [{"label": "one", "overrides": ["rule=arc", "rule.theta=0.3"]}, {"label"
 SIZES = {"override": "batch={}", "values": [1, 2, 4]}
 DRAWN = {
     "bars": (bars.draw, {"kind": "bars", "y": "tau", "clusters": "x", "series": "Rule"}),
-    "histogram": (histogram.draw, {"kind": "histogram", "series": "Rule", "panels": ["x"]}),
     "sweep": (sweep.draw, {"kind": "sweep", "x": "x", "left": "tau", "right": "speedup", "lines": "Rule"}),
     "pareto": (pareto.draw, {"kind": "pareto", "x": "tau", "y": "accuracy", "series": "Rule", "panels": ["x"]}),
     "lines": (pareto.draw, {"kind": "pareto", "x": "tau", "y": "accuracy", "series": "x", "lines": "Rule"}),

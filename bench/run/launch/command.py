@@ -40,7 +40,7 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: E
     passes = Passes(names, along, settings.quality_batch, settings.workers)
     if settings.fresh:
         forget_times(cells, store)
-    asked = list({(cell.name, cell.n, cell.half_width, cell.timed): cell for cell in cells}.values())
+    asked = list({(cell.name, cell.n, cell.timed): cell for cell in cells}.values())
     remaining = asked
     while remaining := [cell for cell in remaining if not is_current(requested_cell(cell, store), cell.name in names)]:
         remaining = launch(remaining, passes, settings, store, engine)

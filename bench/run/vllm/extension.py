@@ -79,10 +79,6 @@ class RuleWorker:
         requests.refusals.clear()
         return reasons
 
-    def leeway_totals(self) -> list[dict[str, Any]]:
-        """Counts of each rule since the engine started, as `Requests.totals`."""
-        return self._leeway().totals()
-
     def leeway_record(self, cycles: int | None) -> list[dict[str, Any]]:
         """Begin to record the next `cycles` verified drafts, of rules and of the engine's own sampler; None ends it.
         Returns what was recorded so far (docs/conformance.md)."""
