@@ -9,7 +9,7 @@ import tempfile
 import time
 from importlib import import_module
 
-KINDS = ("points", "values", "prompts", "golden")
+KINDS = ("points", "values", "reports", "prompts", "golden", "commands")
 SHOWN = 20
 
 

@@ -1,0 +1,117 @@
+"""The numbers, verdicts, notes and captions of the committed tables and figures, drawn again from both archives.
+
+Without traces: what a table reads from traces is missing in it, then as now. `drawn` is the only function that knows
+how a report is made. The summaries of the archives are taken as they are; `values` computes them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.config.compose import Composer
+from bench.reports.plan import plan_of
+from bench.reports.run import load_report
+from bench.run.session import Session
+from results.reports.figure_data import render_data
+from results.reports.formats import render_table
+from results.reports.spec import TableSpec
+from tests.oracles.archives import ARCHIVES, measured, overrides_of, session_on, unpacked
+from tests.oracles.frozen import Result, portable, read, renames, write
+
+NOT_ARCHIVED = ("in_engine", "in_engine_fig")
+TEXTS = ("title", "caption", "notes", "findings")
+Lines = dict[str, Any]
+
+
+def drawn(hydra: Composer, session: Session, name: str, overrides: list[str], folder: Path) -> tuple[str, list[Lines]]:
+    """The name of the report's files; the lines of its CSV, and behind them the texts of each of its tables."""
+    plan = plan_of(load_report(name, hydra), hydra, overrides)
+    grid = plan.grid(session)
+    render = render_table if isinstance(plan.spec, TableSpec) else render_data
+    files = {path.suffix: path for path in render(plan.spec, grid, folder)}
+    lines: list[Lines] = list(csv.DictReader(files[".csv"].open())) if ".csv" in files else []
+    tables = json.loads(files[".json"].read_text()) if ".json" in files else []
+    return plan.spec.name, [*lines, *({text: table[text] for text in TEXTS} for table in tables)]
+
+
+def commands(archive: str, part: str) -> Iterator[tuple[str, list[str]]]:
+    """The report and overrides of each command of TABLES.md, of cells that the archive has."""
+    for words in re.findall(r"`python -m bench (report=[^`]*)`", (measured(archive) / "TABLES.md").read_text()):
+        report, *overrides = shlex.split(words)
+        name = report.removeprefix("report=")
+        if name not in NOT_ARCHIVED and (part in name or part == "all"):
+            yield name, overrides
+
+
+def found_now(part: str = "") -> dict[str, list[Lines]]:
+    """Archive/file -> what the code draws now."""
+    found = {}
+    for archive in ARCHIVES:
+        with unpacked(archive) as store, session_on(store) as (session, hydra):
+            for name, overrides in commands(archive, part):
+                file, lines = drawn(hydra, session, name, overrides_of(overrides), store.parent / "drawn")
+                found[f"{archive}/{file}"] = portable(lines)
+    return found
+
+
+def committed(place: str) -> list[Lines]:
+    """The lines of a committed CSV file; those of a drawn one that are the same are not kept twice."""
+    path = measured(place.partition("/")[0]) / f"{place.partition('/')[2]}.csv"
+    return list(csv.DictReader(path.open())) if path.exists() else []
+
+
+def freeze(part: str = "") -> None:
+    """Write data/reports.json.xz. A number stands for a line of the committed file."""
+    kept = {}
+    for place, lines in found_now(part).items():
+        known = {json.dumps(line): number for number, line in enumerate(committed(place))}
+        kept[place] = [known.get(json.dumps(line), line) for line in lines]
+    print(write("reports", kept))
+
+
+def compare(part: str = "") -> Result:
+    """Compare with the frozen lines."""
+    result, changes = Result(), renames()["values"]
+    found = found_now(part)
+    for place, kept in read("reports").items():
+        if place in changes["gone"] or place not in found:
+            if place not in changes["gone"] and not part:
+                result.check(place, "drawn", "not drawn")
+            continue
+        lines, now = committed(place), found[place]
+        frozen = [lines[line] if isinstance(line, int) else line for line in kept]
+        frozen = [line for line in frozen if line.get("value_name") not in changes["removed"]]
+        if len(frozen) != len(now):
+            result.check(f"{place}: lines", len(frozen), len(now))
+            continue
+        for number, (line, other) in enumerate(zip(frozen, now, strict=True)):
+            result.check(f"{place} line {number} {line.get('value_name', '')}", _as_now(line), _numbers(other))
+    return result
+
+
+def _as_now(line: Lines) -> Lines:
+    """A frozen line as it is meant to be now."""
+    changes = renames()["values"]
+    text = json.dumps(line, ensure_ascii=False)
+    for before, after in changes["texts"].items():
+        text = text.replace(before, after)
+    line = {name: value for name, value in json.loads(text).items() if name not in changes["columns"]}
+    if line.get("value_name") in changes["renamed"]:
+        line["value_name"] = changes["renamed"][line["value_name"]]
+    return _numbers(line)
+
+
+def _numbers(line: Lines) -> Lines:
+    """A line of a CSV file with its numbers as numbers."""
+    def number(value: Any) -> Any:
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            return value
+
+    return {name: number(value) for name, value in line.items()}
