@@ -15,10 +15,9 @@ from typing import Any
 from pydantic import Field
 
 from bench.commands.command import FAILED, StoreOptions, run_yaml_command
-from results.store.archive import UNPACKED, unpacked
 from results.store.cells import Store
 from results.store.files import check_writable, remove_leftovers
-from results.store.merge import merge
+from results.store.merge import UNPACKED, merge, unpacked
 
 
 class Merge(StoreOptions):

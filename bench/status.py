@@ -15,8 +15,7 @@ from rich.table import Table
 from bench.commands.command import FAILED, StoreOptions, run_yaml_command
 from bench.config.identity import staleness
 from results.store.errors import StoreError
-from results.store.orphans import orphans, remove
-from results.store.status import STATES, RotationState, rotations
+from results.store.status import STATES, RotationState, orphans, remove, rotations
 
 if TYPE_CHECKING:
     from results.store.cells import Store

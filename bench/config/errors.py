@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic import ValidationError
-
-from results.store.booleans import booleans_for_numbers
+from pydantic import BaseModel, ValidationError
 
 COMPARISONS = {"greater than or equal to": "≥", "less than or equal to": "≤", "greater than": ">", "less than": "<"}
 NEAREST = 3
@@ -63,10 +61,27 @@ def _keys(item: Any, given: Any) -> tuple[int | str, ...]:
     return tuple(keys)
 
 
+def _booleans(given: Any, validated: Any, at: tuple[int | str, ...] = ()) -> Iterator[tuple[int | str, ...]]:
+    """The locations in `given`, plain data, whose boolean became a number in `validated`, what pydantic made of it: it
+    takes true and false for 1 and 0."""
+    if isinstance(given, bool):
+        if isinstance(validated, int | float) and not isinstance(validated, bool):
+            yield at
+    elif isinstance(given, Mapping):
+        for key, value in given.items():
+            if isinstance(validated, BaseModel):
+                yield from _booleans(value, getattr(validated, str(key), None), (*at, key))
+            elif isinstance(validated, Mapping):
+                yield from _booleans(value, validated.get(key), (*at, key))
+    elif isinstance(given, list | tuple) and isinstance(validated, list | tuple):
+        for index, (value, one) in enumerate(zip(given, validated, strict=False)):
+            yield from _booleans(value, one, (*at, index))
+
+
 def refuse_booleans(given: Any, validated: Any, section: str) -> None:
     """Raise ConfigError, naming every key, for true and false where a number belongs."""
     if keys := [".".join(map(str, (*([section] if section else []), *at))) for at in
-                booleans_for_numbers(given, validated)]:
+                _booleans(given, validated)]:
         raise ConfigError(f"{', '.join(keys)}: must be a number, not true or false")
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from results.store.cells import Store
-from results.store.differences import differences, differing_field, first_difference
-from results.store.merge import APART, merge
+from results.store.merge import APART, differences, differing_field, first_difference, merge
 from results.store.sample import FailedSample, Sample
 from tests.helpers.generated_store import Writer
 from tests.helpers.synthetic_cells import sample

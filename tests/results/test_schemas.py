@@ -9,7 +9,7 @@ import pytest
 
 from methods.counts import Counts
 from results.store import sample as stored
-from results.store.differences import differences
+from results.store.merge import differences
 from tests.helpers.synthetic_cells import sample
 
 SCHEMA_1 = {
