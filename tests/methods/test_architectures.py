@@ -63,19 +63,9 @@ def check(seed: int) -> str:
     return "right"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_keys(seed: int) -> None:
     check(seed)
-
-
-@pytest.mark.slow
-def test_forty_models_with_random_keys() -> None:
-    results = []
-    for seed in range(1000):
-        results.append(check(seed))
-        if len(results) - results.count("unmade") == 40:
-            break
-    assert results.count("right") > 20
 
 
 @pytest.mark.parametrize(("kind", "words"), [

@@ -78,7 +78,7 @@ def decoded(target: LanguageModel, rows: list[list[int]], tree: Draft, chain: Te
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(data=st.data())
 @torch.inference_mode()
 def test_outputs_are_those_of_transformers(family: str, data: st.DataObject) -> None:

@@ -14,11 +14,8 @@ from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.drafters._eagle_proposer import HeadProposer
 from methods.method import build_method
-from methods.rules.lossless import lossless_test, residual
-from methods.rules.verification import Verification
 from methods.sampling import Sampling
 from methods.trees.dynamic import Growth, TreeShape
-from tests.helpers.rule_cases import random_case
 from tests.helpers.tiny_heads import random_head, small
 from tests.helpers.tiny_models import language_model, prompts
 
@@ -155,15 +152,3 @@ def as_chain(method, ids: list[int], path: list[int]) -> torch.Tensor:
             logits[ids_of] = head.logits(out[0, -1])
             return logits
         tokens, hidden = [*tokens, token], torch.cat([hidden, out[:, -1:]], 1)
-
-
-def test_the_width_bounds_the_rounds_and_changes_nothing() -> None:
-    v = random_case(3, Sampling(1.0), sampled=True, tree=True)
-    parents = v.draft.parents
-    v.draft.width = max(int((parents == node).sum(1).max()) for node in range(parents.shape[1]))
-    assert v.draft.width < v.draft.nodes - 1
-    unbounded = random_case(3, Sampling(1.0), sampled=True, tree=True)
-    assert isinstance(unbounded, Verification) and unbounded.draft.width is None
-    assert torch.equal(lossless_test(v), lossless_test(unbounded))
-    root = torch.zeros(len(v.u), dtype=torch.long)
-    torch.testing.assert_close(residual(v, root), residual(unbounded, root))

@@ -23,8 +23,6 @@ from methods.engine.source import ModelError, Source
 from tests.helpers.tiny_gguf import write_gguf
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = ("import sys; from pathlib import Path; from methods.engine.gguf import converted\n"
-           "print(converted(Path(sys.argv[1])))")
 
 
 @pytest.fixture(autouse=True)
@@ -124,18 +122,6 @@ def test_what_is_no_language_model_is_one_line(tmp_path, pair_folder, cache):
         load_model(str(tmp_path / "none.gguf"))
 
 
-@pytest.mark.slow
-def test_two_processes_convert_at_once(file, cache):
-    command = [sys.executable, "-c", PROGRAM, str(file)]
-    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-               for _ in range(2)]
-    printed = [process.communicate() for process in running]
-    assert [process.returncode for process in running] == [0, 0], printed
-    [folder] = {out.strip() for out, _ in printed}
-    assert Path(folder).is_dir() and load_model(str(file)).vocab_size == 320
-    assert [one.name for one in (cache / "gguf").iterdir() if not one.name.startswith(".")] == [Path(folder).name]
-
-
 def test_a_kill_leaves_nothing_that_counts(tmp_path):
     """Killed while the folder is filled: the next process starts again."""
     program = ("import sys, time; from pathlib import Path; from methods.engine.user_cache import make_once\n"
@@ -151,27 +137,6 @@ def test_a_kill_leaves_nothing_that_counts(tmp_path):
     assert not folder.exists()
     user_cache.make_once(folder, lambda partial: (partial / "whole").touch())
     assert [one.name for one in folder.iterdir()] == ["whole"]
-
-
-def test_what_fails_can_be_tried_again(tmp_path):
-    def fail(partial: Path) -> None:
-        (partial / "torn").touch()
-        raise ModelError("no")
-
-    with pytest.raises(ModelError):
-        user_cache.make_once(tmp_path / "made", fail)
-    folder = user_cache.make_once(tmp_path / "made", lambda partial: None)
-    assert folder.is_dir() and not [*folder.iterdir()]
-
-
-def test_where_the_cache_lies(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    monkeypatch.setenv("LEEWAY_CACHE", "/own")
-    assert user_cache.cache_folder() == Path("/own")
-    monkeypatch.delenv("LEEWAY_CACHE")
-    assert user_cache.cache_folder() == Path("/x/leeway")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert user_cache.cache_folder() == Path.home() / ".cache" / "leeway"
 
 
 @pytest.fixture

@@ -23,17 +23,17 @@ from methods.sampling import Sampling
 from methods.training.heads.conversations import ChatPacker, DataError, Records, messages_of
 from methods.training.heads.eagle3 import most_frequent
 from methods.training.heads.frozen_target import FrozenTarget
-from methods.training.heads.loop import head_optimiser, measure, train
+from methods.training.heads.loop import measure, train
 from methods.training.heads.recipes import RECIPES
 from methods.training.heads.slots import Slots, choose
 from methods.training.heads.trainers import TRAINERS
 from methods.training.heads.unroll import unroll
-from methods.training.packing import Batch, Packer
+from methods.training.packing import Batch
 from methods.training.pair.growth import new_model
 from methods.training.pair.language_model import export
 from methods.training.pair.tokenizer import train_tokenizer
 from methods.trees.dynamic import TreeShape
-from tests.helpers.tiny_models import ARCHITECTURES, language_model, prompts
+from tests.helpers.tiny_models import language_model, prompts
 
 MIX = {"mini_gsm": 0.5, "mini_chat": 0.5}
 COMMON = {"tokens": 2 * 192 * 30, "batch_tokens": 384, "row_tokens": 192, "slots": 40, "step_decay": 0.8,
@@ -219,7 +219,7 @@ def test_medusa_heads_guess_as_they_draft(target, packer):
             assert step.loss.item() == pytest.approx(total / weights, rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", list(ARCHITECTURES))
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
 def test_the_target_sees_each_packed_conversation_alone(kind):
     """Also where layers look back through a window, here shorter than the conversations."""
     target = language_model(kind, layers=4)
@@ -250,13 +250,6 @@ def test_slots_are_where_drafting_happens(packer):
     assert (some.weight[0] == 1).all() and every.weight[0].sum() > some.weight[0].sum()
 
 
-def test_only_answers_weigh(target, packer):
-    """The packer that goes through the chat template agrees with the one that knows the pair's special tokens."""
-    plain = Packer(target.tokenizer, packer.stream, length=192, prompt_weight=0.0)
-    for _, conversation in zip(range(8), stream(0, MIX, 4), strict=False):
-        assert packer.encode(conversation) == (plain.encode(conversation)[0][:192], plain.encode(conversation)[1][:192])
-
-
 class Killed(Exception):
     pass
 
@@ -267,7 +260,7 @@ def killed_at(step, exercises):
     return stream(0, MIX, step, exercises)
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "eagle", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
 def test_a_killed_run_goes_on_to_the_same_weights(kind, target, packer, tmp_path):
     short = {"tokens": 384 * 10}
     settings = {"device": "cpu", "seed": 3, "name": kind, "identity": "mixture"}
@@ -319,26 +312,6 @@ def test_the_draft_vocabulary_is_the_most_frequent_tokens(target, packer):
     assert counts[ids].min() >= counts[~trainer.head.t2d].max() and counts[ids].sum() > 0.8 * counts.sum()
     assert target.tokenizer.eos_token_id in ids
     assert most_frequent(torch.tensor([3, 5, 5, 0, 3]), 3).tolist() == [0, 1, 2]
-
-
-def test_recomputing_changes_nothing(target, packer):
-    """Gradient checkpointing gives the same gradients."""
-    found = []
-    for checkpointing in (False, True):
-        trainer = shaken(trainer_of("eagle3", target, packer, checkpointing=checkpointing))
-        batch = packer.batch(1, 2)
-        slots = choose(batch, 4, 20, torch.Generator().manual_seed(0))
-        target_states = trainer.frozen_target.states(batch, trainer.layers)
-        trainer.objective(batch, target_states, slots, torch.Generator())[0].backward()
-        found.append([p.grad for p in trainer.head.parameters()])
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*found, strict=True))
-    assert all(p.grad is None for p in target.model.parameters())
-
-
-def test_the_optimiser_leaves_what_is_the_targets(target):
-    trainer = trainer_of("eagle", target)
-    held = [id(p) for part, _ in head_optimiser(trainer).parts for group in part.param_groups for p in group["params"]]
-    assert sorted(held) == sorted(id(p) for p in trainer.head.parameters() if p is not trainer.head.embed_tokens.weight)
 
 
 def test_records_are_read_and_held_out():

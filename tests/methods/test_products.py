@@ -15,7 +15,7 @@ from methods.decode import Limits, Request, generate
 from methods.engine import products
 from methods.engine.block import Product
 from methods.engine.kernels import LAYOUTS, OWN, TOKENS, Choice, Matrix, has_kernels
-from methods.engine.products import Products, Shape, choice_of, copied_bytes, fastest, known, products_of, shapes
+from methods.engine.products import Products, Shape, choice_of, fastest, shapes
 from methods.engine.user_cache import noted
 from methods.method import build_method
 from methods.registry import drafter, rule
@@ -78,13 +78,6 @@ def test_the_layout_with_the_least_time_is_taken_unless_it_gains_nothing() -> No
     assert mixed.kernels == ("linear", *("packed 8",) * 7) and mixed.shown() == "linear to 1, packed 8 to 32"
 
 
-def test_the_choices_of_a_model_in_words() -> None:
-    found = {SHAPE: Choice("packed 8", ("linear", *("packed 8",) * 7)),
-             Shape(8, 8, False, 1): Choice(None, ("linear",) * 8)}
-    assert str(Products(found, 2)) == "96x40: linear to 1, packed 8 to 32; 8x8: linear to 32"
-    assert not str(Products({}, 2))
-
-
 def test_a_choice_is_measured_once_and_a_damaged_one_anew(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = choice_of(SHAPE, "float32", 1)
     monkeypatch.setattr(products, "measured", lambda *_: pytest.fail("measured again"))
@@ -96,11 +89,6 @@ def test_a_choice_is_measured_once_and_a_damaged_one_anew(own_cache: Path, monke
                   json.dumps({"value": {"layout": None, "kernels": ["packed 8"] * 8}})):
         note.write_text(value)
         assert choice_of(SHAPE, "float32", 1) == plain, value
-    monkeypatch.setattr(torch, "__version__", "9.9")
-    products._machine.cache_clear()
-    choice_of(SHAPE, "float32", 1)
-    products._machine.cache_clear()
-    assert len([*own_cache.glob("*.json")]) == 2, "another PyTorch has a choice of its own"
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -146,17 +134,6 @@ def test_a_model_on_copies_decodes_the_same_tokens(layout: str) -> None:
     assert all(parameter.grad is not None for parameter in target.model.parameters())
 
 
-def test_each_weight_has_one_copy_which_a_shortened_model_shares() -> None:
-    target, held = packed("packed 8")
-    tokens = torch.tensor([[1, 2, 3]])
-    target.forward(tokens, target.new_cache(1, 8))
-    made = len(held._made)
-    assert made == sum(shape.number for shape in shapes(target.model))
-    short = target.first_layers(1)
-    short.forward(tokens, short.new_cache(1, 8))
-    assert len(held._made) == made
-
-
 @torch.inference_mode()
 def test_a_copy_of_a_model_multiplies_with_weights_of_its_own() -> None:
     target, _ = packed("packed 8")
@@ -176,23 +153,3 @@ def test_layers_that_share_keys_and_values_have_no_weights_for_them() -> None:
     held = [name for name, _ in model.named_parameters() if name.endswith(("k_proj.weight", "v_proj.weight"))]
     joined = sum(shape.number for shape in shapes(model) if shape.columns)
     assert 0 < len(held) < 2 * 4 and joined == 4 * 4, "four groups of projections in each of four layers"
-
-
-def test_copies_are_made_where_they_fit_and_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [Shape(1024, 1024, True, 20)]  # 80 MiB
-    monkeypatch.setattr(products, "_memory", lambda: 1 << 30)
-    assert copied_bytes(found, torch.float32, 2) == 80 << 20
-    assert copied_bytes(found, torch.float32, 4) == 0, "four processes with 160 MiB each want more than half of 1 GiB"
-    assert copied_bytes([Shape(1024, 1024, True, 2)], torch.float32, 2) == 0, "it lies in the processor's caches"
-
-
-def test_what_was_chosen_for_a_model_is_known_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = language_model("llama").model
-    assert known("digits", "float32", 1) is None
-    assert products_of(model, "small", 1).choices == {} and known("small", "float32", 1) == {}
-    assert products_of(model, "digits", 1, 0).choices
-    assert known("digits", "float32", 1).keys() == {str(shape) for shape in shapes(model)}
-    monkeypatch.setattr(products, "has_kernels", lambda dtype: False)
-    assert products_of(model, "without operators", 1, 0).choices == {}
-    monkeypatch.setattr(products, "is_writable", lambda: False)
-    assert products_of(model, "no cache", 1, 0) is None and known("digits", "float32", 1) == {}

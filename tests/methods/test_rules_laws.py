@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from methods import registry
 from methods.method import check
-from methods.rules.base import Rule
+from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.greedy import Greedy
 from methods.rules.verification import Verification
 from methods.rules.walk import walk
@@ -220,6 +220,16 @@ def test_what_cannot_run_is_refused_in_one_line(name: str, options: dict[str, An
     with pytest.raises(ValueError, match=message) as refusal:
         check(registry.drafter(drafter[0])(**drafter[1]), drafter[0], registry.rule(name)(**options), sampling)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_reduced_vocabulary_is_refused_where_a_divergence_is_infinite() -> None:
+    reduced = DraftCapabilities("eagle3", has_q=True, sampled=False, full_vocabulary=False)
+    for kind in ("js_released", "kl", "topk_kl"):
+        with pytest.raises(ValueError, match="vocabulary of drafter=eagle3 is reduced"):
+            registry.rule("fsd")(divergence=kind).check(reduced, WARM)
+        registry.rule("fsd")(divergence=kind, processed=True).check(reduced, WARM)
+    for kind in ("js", "tv", "kl_released", "topk_js", "topk_tv"):
+        registry.rule("fsd")(divergence=kind).check(reduced, WARM)
 
 
 def test_what_can_run_is_not_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -15,7 +14,6 @@ from methods.engine import dates
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 
-TINY = Path(__file__).parents[2] / "models/tiny"
 PROGRAM = "def add(a, b):\n    return a + b\n\n\n  x = add(1, 2)\n"
 TALK = [{"role": "user", "content": "hi"}]
 
@@ -109,10 +107,3 @@ def test_a_token_without_an_embedding_is_refused() -> None:
     for encode in (lambda: model.encode_text("zzz"), lambda: model.encode([{"role": "user", "content": "zzz"}])):
         with pytest.raises(ModelError, match=r"its tokenizer gives token \d+, and its embedding has 40 rows"):
             encode()
-
-
-def test_the_embedded_pair_decodes_as_before() -> None:
-    from methods.engine.loading import load_model
-
-    model = load_model(str(TINY / "target"), weights=False)
-    assert model._anchor == ([], 0)

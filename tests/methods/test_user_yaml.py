@@ -54,8 +54,7 @@ def test_each_file_of_conf_is_read_as_pyyaml_reads_it() -> None:
         assert user_yaml.read(file) == yaml.safe_load(file.read_text(encoding="utf-8")), file
 
 
-@pytest.mark.parametrize("text", FAULTS,
-                         ids=lambda text: text[:20])
+@pytest.mark.parametrize("text", ["a: !own x", "a: 1\nb: 2\na: 3", "a: [", "a: &a [*a]"])
 def test_a_users_folder_and_a_tree_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "task" / "mine.yaml"
     file.parent.mkdir()

@@ -70,12 +70,6 @@ def test_no_message_is_lost_or_moved(system, history, asked):
     assert not prompt.prefix or prompt.prefix[-1][0] == "assistant"
 
 
-def test_there_is_no_score(read):
-    [prompt] = read({"id": "a", "prompt": "p"})
-    score = Prompts(PromptsOptions(path="unused")).score(prompt, ["anything"])
-    assert score.value is None and score.answer is None
-
-
 @pytest.mark.parametrize(
     ("rows", "error"),
     [

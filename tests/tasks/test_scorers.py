@@ -87,13 +87,6 @@ def test_published_gsm8k_answers_are_right_under_both_filters():
     assert scorer.score({"target": target}, [gold + "1"]).value == 0
 
 
-def test_an_unknown_filter_is_one_line():
-    with pytest.raises(TaskError, match=r"scorer.filter=loose: unknown; there are strict-match, flexible-extract"):
-        harness("gsm8k", "loose").score({"target": "1"}, ["1"])
-    with pytest.raises(TaskError, match="lm-eval has no such task file"):
-        Harness(name="lm_eval", rules="nope/nope.yaml", filter="x").score({"target": "1"}, ["1"])
-
-
 @pytest.mark.parametrize(("text", "letter"), [
     ("B", "B"), (" B. water", "B"), ("(B)", "B"), ("**B**", "B"), ("The answer is B because fish swim.", "B"),
     ("I think\nAnswer: (C)", "C"),
@@ -189,15 +182,6 @@ def test_ifeval_prints_and_fetches_nothing():
             "assert dict(os.environ) == before")
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "punkt" not in ran.stdout + ran.stderr
-
-
-def test_ifeval_on_rows_of_our_own():
-    rows = ROWS["ifeval"]
-    texts = ["all fine", "one two three", "here is *one part* of it", "lower case words only", '"quoted"']
-    assert [IFEval(name="ifeval").score(row, [text]).value for row, text in zip(rows, texts, strict=True)] == [1.0] * 5
-    half = IFEval(name="ifeval").score(rows[1], ["a, b"])
-    assert (half.value, half.details["inst_level_strict_acc"]) == (0.0, 0.0)
-    assert IFEval(name="ifeval").score(rows[1], ["a b"]).details["inst_level_strict_acc"] == 0.5
 
 
 @pytest.mark.parametrize("by, proportion, value", [
