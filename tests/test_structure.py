@@ -48,7 +48,13 @@ def test_each_breach_is_found(broken: Path) -> None:
         "bench/run/timed_pass/rotate.py:2 imports bench/speed.py: bench/commands is above bench/run",
         "bench/run/timed_pass/rotate.py:3 imports matplotlib.pyplot: only plots may",
         "methods/decode.py:1 imports tasks/base.py: methods/decode.py may not import tasks/base.py",
-        "results/store/cells.py:1 imports results/metrics/summary.py: results/metrics is above results/store"]
+        "results/store/cells.py:1 imports results/metrics/summary.py: results/metrics is above results/store",
+        "tasks/base.py:3 imports methods/decode.py: tasks/base.py may not import methods/decode.py"]
+
+
+def test_a_folder_keeps_to_its_budget(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(structure, "BUDGETS", {"plots": 503, "results": 451})
+    assert structure.large_rooms(broken) == ["results: 452 lines, budget 451"]
 
 
 def test_circles() -> None:
