@@ -96,12 +96,12 @@ class Cell(Section):
         found: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
         found |= {
             "pair": parse(Pair, config, "pair"),
+            "decoding": parse(Decoding, config, "decoding"),
+            "draft": parse(DraftLength, config, "draft"),
             "drafter": choose(config, "drafter", method_registry.drafter, method_registry.names("drafters")),
             "rule": choose(config, "rule", method_registry.rule, method_registry.names("rules")),
             "task": choose(config, "task", task_registry.options, task_registry.names(config.get("task"))),
-            "decoding": parse(Decoding, config, "decoding"),
             "engine": parse(Engine, config, "engine"),
-            "draft": parse(DraftLength, config, "draft"),
             "pruning": None,
         }
         if config.get("pruning") is not None:

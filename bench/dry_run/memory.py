@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.dry_run.sizes import known
-from methods.engine.source import Source
+from methods.engine.families import obstacle
+from methods.engine.source import ModelError, Source, read_json
+from results.store.reasons import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from methods.drafters.base import Layered
     from methods.engine.language_model import LanguageModel
 
 PROMPT = 1024
 """Tokens assumed for the longest prompt, or what the model's positions leave beside the answer."""
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+FLOATS = ("F64", "F32", "F16", "BF16")
+INTEGERS = {"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+"""Types of tensors in a file: those that engine.dtype replaces, and bytes of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +72,98 @@ def memory_of(cell: Cell, folders: Mapping[str, Path]) -> Memory | None:
             Part(role, sources[role], None, None) if model is None else
             Part(role, sources[role], size * model.parameters, size * model.kv * slots * cell.batch)
             for role, model in sizes.items()), cell.batch, slots, nodes)
-    import torch  # only here: a refused command should not cost it
+    dtype, trust = cell.engine.dtype, cell.pair.trust_remote_code
+    models = {role: shape_of(role, folder, folders["target"], dtype, trust, type(options).load)
+              for role, folder in folders.items()}
+    options.check_target(models["target"].body)
+    room = min(model.positions for model in models.values()) - cell.max_new_tokens
+    slots = max(min(PROMPT, room), 1) + cell.max_new_tokens + nodes + 1  # as the decode loop allocates
+    return Memory(tuple(Part(role, sources[role], model.weights, model.kv * slots * cell.batch)
+                        for role, model in models.items()), cell.batch, slots, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Bytes of a model's weights, and of keys and values for a token; tokens that it has positions for; its layers."""
+
+    weights: int
+    kv: int
+    positions: int
+    body: Layered
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of the model in a folder."""
+
+    source: str
+    layers: int
+
+
+@cache
+def shape_of(role: str, folder: Path, target: Path, dtype: str, trust: bool, load: Callable[..., Any]) -> Shape:
+    """What a model takes on this target: as the headers of its files say, or where these do not tell it, built on the
+    meta device, a head by `load`. Raises ModelError."""
+    config, files, is_model = read_json(folder / "config.json"), _files(folder), role in ("target", "draft")
+    if not files or Source.of(str(folder)).is_cut or (is_model and obstacle(config) is not None):
+        return _built(role, folder, target, dtype, trust, load)
+    sizes = [config.get("target_hidden_size") or config.get("hidden_size"),
+             read_json(target / "config.json").get("hidden_size")]
+    if not is_model and None not in sizes and sizes[0] != sizes[1]:
+        raise ModelError(f"{folder}: made for a target of hidden size {sizes[0]}, and {target} has {sizes[1]}; give "
+                         "the head that belongs to this target")
+    weights = sum(math.prod(shape) * (BYTES[dtype] if kind in FLOATS else INTEGERS[kind])
+                  for file in files for name, kind, shape in _tensors(file)
+                  if not (name == "lm_head.weight" and is_model and config.get("tie_word_embeddings")))
+    positions = config.get("max_position_embeddings") or 1 << 30 if is_model else 1 << 30
+    layers = config.get("num_hidden_layers") or 1
+    body = Layers(str(folder), layers)
+    if role == "medusa":
+        return Shape(weights, 0, positions, body)
+    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    groups = config.get("num_key_value_heads") or config["num_attention_heads"]
+    frequencies = width * (4 if is_model else BYTES[dtype])  # the rotary ones, as they are and before scaling
+    return Shape(weights + frequencies, 2 * layers * groups * width * BYTES[dtype], positions, body)
+
+
+def _files(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint; none where one is missing."""
+    index = folder / "model.safetensors.index.json"
+    names = (set(read_json(index).get("weight_map", {}).values()) if index.is_file() else
+             [name for name in ("model.safetensors", "medusa_lm_head.safetensors") if (folder / name).is_file()])
+    files = [folder / name for name in names]
+    return files if all(file.is_file() for file in files) else []
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, str, list[int]]]:
+    """Name, type and shape of the tensors in a safetensors file. Raises ModelError."""
+    try:
+        with file.open("rb") as opened:
+            header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+        return ((name, one["dtype"], one["shape"]) for name, one in header.items() if name != "__metadata__")
+    except (OSError, ValueError, MemoryError, OverflowError) as error:
+        raise ModelError(f"{file}: not safetensors: {one_line(error)}") from error
+
+
+def _built(role: str, folder: Path, target_folder: Path, dtype: str, trust: bool, load: Callable[..., Any]) -> Shape:
+    import torch  # only here: transformers takes seconds to import
 
     from methods.engine.cut import load_cut
     from methods.engine.random_weights import nbytes
 
-    trust, dtype = cell.pair.trust_remote_code, cell.engine.dtype
-    target = _language_model(folders["target"], dtype, trust)
-    options.check_target(target)
-    models: dict[str, Any] = {"target": target}
-    cuts = {role for role in cell.roles[1:] if role == "draft" and Source.of(str(folders[role])).is_cut}
-    for role in cell.roles[1:]:
-        if role in cuts:
-            models[role] = load_cut(str(folders[role]), target)
-        elif role == "draft":
-            models[role] = _language_model(folders[role], dtype, trust)
-        else:
-            with torch.device("meta"):
-                models[role] = options.load(f"random:{Source.of(str(folders[role])).folder}", target, revision=None,
-                                            dtype=dtype, device="meta", trust_remote_code=trust)
-    room = min(model.max_positions for model in models.values()) - cell.max_new_tokens
-    slots = max(min(PROMPT, room), 1) + cell.max_new_tokens + nodes + 1  # as the decode loop allocates
-    return Memory(tuple(
-        Part(role, sources[role], nbytes(model.model, target.model if role in cuts else None),
-             model.new_cache(cell.batch, slots).nbytes if hasattr(model, "new_cache") else 0)
-        for role, model in models.items()), cell.batch, slots, nodes)
+    target = _language_model(target_folder, dtype, trust)
+    model: Any = target
+    is_cut = role == "draft" and Source.of(str(folder)).is_cut
+    if is_cut:
+        model = load_cut(str(folder), target)
+    elif role == "draft":
+        model = _language_model(folder, dtype, trust)
+    elif role != "target":
+        with torch.device("meta"):
+            model = load(f"random:{Source.of(str(folder)).folder}", target, revision=None, dtype=dtype, device="meta",
+                         trust_remote_code=trust)
+    cached = model.new_cache(1, 1).nbytes if hasattr(model, "new_cache") else 0
+    return Shape(nbytes(model.model, target.model if is_cut else None), cached, model.max_positions, target)
 
 
 @cache

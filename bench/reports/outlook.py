@@ -75,14 +75,16 @@ def show_reports(reports: Iterable[AnyReport], hydra: Composer, overrides: Seque
 
 def state(plan: Plan, session: Session) -> str:
     """How many cells of a report are complete, and why others are left out."""
-    cells, left_out = plan.all_cells(), plan.refused | plan.absent
+    cells, left_out = list(plan.cells.values()), plan.refused | plan.absent
     reason = next(iter(left_out.values()), "")
     if not cells:
         return reason or "nothing to run"
     if not all(Source.of(cell.pair.checkpoint(role).source).is_here for cell in cells for role in cell.roles):
         return "models not here"
-    traced = plan.traced()
-    complete = sum(session.state(cell, traced).is_complete for cell in cells)
+    complete = 0
+    if session.store.folders():  # to name cells takes longer than to look for folders
+        cells, traced = plan.all_cells(), plan.traced()
+        complete = sum(session.state(cell, traced).is_complete for cell in cells)
     known = "complete" if complete == len(cells) else f"{complete} of {len(cells)}" if complete else "not run"
     return f"{known}; {len(left_out)} left out: {reason}" if left_out else known
 

@@ -77,8 +77,9 @@ class Plan:
             return []
         needed = [needs for coords, cell in self.cells.items() if not self.is_frontier(coords)
                   and (needs := Session.gain_cells(cell, asked_of(self.spec, coords))) is not None]
-        every = {cell.name: cell for needs in needed for cell in needs.all(argmax="tau_gain_argmax" in shown)}
-        return [cell for cell in every.values() if cell.can_run]
+        cells = [cell for needs in needed for cell in needs.all(argmax="tau_gain_argmax" in shown)]
+        distinct = {cell.model_dump_json(): cell for cell in cells}.values()  # to name a cell takes longer
+        return [cell for cell in {cell.name: cell for cell in distinct}.values() if cell.can_run]
 
     def is_untimed(self, coords: Coords) -> bool:
         """Whether the point needs no clock: it takes that of another, or is judged by τ and likelihood alone."""

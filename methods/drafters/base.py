@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
@@ -34,6 +34,16 @@ class DraftSettings:
     needs_q: bool
     needs_hidden: bool = False
     bonus_q: bool = False
+
+
+class Layered(Protocol):
+    """A model of which only the number of its layers matters: `LanguageModel`, or one that was not loaded."""
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def layers(self) -> int: ...
 
 
 class Proposer(ABC):
@@ -127,7 +137,7 @@ class Drafter(BaseModel, ABC):
         the first forward, which reads what the last cycle committed, counts as one token."""
         return ()
 
-    def check_target(self, target: LanguageModel) -> None:
+    def check_target(self, target: Layered) -> None:
         """Raise ModelError, one line, if this drafter cannot run on the target."""
 
     def check_model(self, model: Any) -> None:

@@ -16,7 +16,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from methods.drafters._chain import ChainProposer
-from methods.drafters.base import DraftSettings, Proposer, StopsEarly
+from methods.drafters.base import DraftSettings, Layered, Proposer, StopsEarly
 from methods.engine.upload import upload
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
@@ -51,7 +51,7 @@ class EarlyExit(StopsEarly):
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
         return self.chain_forwards(length, levels)
 
-    def check_target(self, target: LanguageModel) -> None:
+    def check_target(self, target: Layered) -> None:
         if self.exit_layer >= target.layers:
             from methods.engine.source import ModelError
 

@@ -22,9 +22,11 @@ def committed(report: str, pairs: Collection[str], folder: Path = MEASURED) -> s
         if pair not in pairs:
             continue  # of another report, whose name begins alike
         with (path.parent / f"{edition}.csv").open(encoding="utf-8", newline="") as lines:
-            rows = [row for row in csv.DictReader(lines) if row.get("n")]
-        counts = sorted({int(float(row["n"])) for row in rows})
+            header, *rows = csv.reader(lines)
+        columns = [header.index("n"), header.index("date")] if {"n", "date"} <= set(header) else []
+        held = {(row[columns[0]], row[columns[1]]) for row in rows if columns and row[columns[0]]}
+        counts = sorted({int(float(n)) for n, _ in held})
         prompts = f" n={' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}" if counts else ""
         since = str(json.loads(path.read_text(encoding="utf-8"))["since"])[:10]
-        found.append(f"{pair}{prompts} {max((row['date'] for row in rows), default=since)}")
+        found.append(f"{pair}{prompts} {max((date for _, date in held), default=since)}")
     return "; ".join(found) or "–"

@@ -162,15 +162,6 @@ def test_sizes_of_the_papers_pairs_are_known() -> None:
     assert sources - known().models.keys() == {"nvidia/Qwen3-235B-A22B-Eagle3"}, "its shape is not known here"
 
 
-@pytest.mark.parametrize("overrides", [["pair=vicuna_13b", "task=cnn_dm", "method=eagle3"],
-                                       ["task=gsm8k_mars", "pair=qwen3_8b", "drafter=eagle3", "rule=mars"]])
-def test_pair_and_task_composed_apart_are_what_hydra_composes(overrides, monkeypatch) -> None:
-    with composer() as hydra:
-        apart = hydra.point(overrides).config
-        monkeypatch.setattr("bench.config.compose.SEPARATE", ())
-        assert hydra.point(overrides).config == apart
-
-
 def test_one_point_says_what_it_would_take(command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub knows the draft: its configuration is that of the embedded draft, its weights would be downloaded."""
     def asked(source: str, revision: str | None) -> Listing:
