@@ -69,6 +69,8 @@ def _booleans(given: Any, validated: Any, at: tuple[int | str, ...] = ()) -> Ite
             yield at
     elif isinstance(given, Mapping):
         for key, value in given.items():
+            if not isinstance(value, bool | Mapping | list | tuple):
+                continue
             if isinstance(validated, BaseModel):
                 yield from _booleans(value, getattr(validated, str(key), None), (*at, key))
             elif isinstance(validated, Mapping):
