@@ -11,7 +11,7 @@ from bench.config.compose import composer
 from bench.training.commands.calibrate import Calibrate, coverage
 from methods.rules._arc_constants import Constants
 from methods.sampling import Sampling
-from methods.training.rules.arc import BoundSample, fit, fit_buckets, inverse_std, measure, union_js, upper_quantile
+from methods.training.rules.arc import BoundSample, fit, fit_buckets, measure, union_js, upper_quantile
 from tests.helpers import rule_reference
 from tests.helpers.rule_reference import softmax
 from tests.helpers.tiny_models import language_model, prompts
@@ -140,8 +140,3 @@ def test_buckets_are_fitted_by_themselves() -> None:
     same = [BoundSample(p.js, p.embedding_distance, p.margin, 0.5) for p in positions]
     with pytest.raises(ValueError, match="too many entropies are equal"):
         fit_buckets(same, 2, delta=0.05)
-
-
-def test_whitening_makes_every_dimension_equally_wide() -> None:
-    table = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 10.0, 0.1, 3.0])
-    torch.testing.assert_close((table * inverse_std(table)).std(0), torch.ones(4))

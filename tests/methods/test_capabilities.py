@@ -11,13 +11,6 @@ from methods.sampling import Sampling
 from tests.helpers.tiny_heads import random_head
 from tests.helpers.tiny_models import language_model
 
-CHAINS = {"none": True, "model": True, "early_exit": True, "prompt_lookup": True, "lookahead": False, "medusa": False,
-          "eagle": False, "eagle2": False, "eagle3": False, "hass": False}
-
-
-def test_listed_drafters_say_whether_they_draft_chains() -> None:
-    assert {name: registry.drafter(name)().chain for name in CHAINS} == CHAINS
-
 
 def test_a_chain_of_a_head_is_a_chain() -> None:
     target = language_model(layers=3)

@@ -131,18 +131,6 @@ def test_weights_are_held_once_and_the_modules_still_work() -> None:
     assert all(parameter.grad is not None for parameter in lean.model.parameters())
 
 
-@torch.inference_mode()
-def test_a_copy_runs_on_weights_of_its_own() -> None:
-    lean = model("qwen2")
-    tokens = torch.tensor([[1, 2, 3]])
-    want = lean.forward(tokens, lean.new_cache(1, 8)).logits
-    other = copy.deepcopy(lean)
-    for parameter in other.model.parameters():
-        parameter.zero_()
-    assert not other.forward(tokens, other.new_cache(1, 8)).logits.any()
-    assert torch.equal(lean.forward(tokens, lean.new_cache(1, 8)).logits, want)
-
-
 @pytest.mark.parametrize(("changes", "why"), [
     ({"model_type": "gemma2"}, "model_type is gemma2"), ({"auto_map": {"AutoModel": "x"}}, "model code"),
     ({"hidden_act": "gelu"}, "gelu"), ({"model_type": "mistral"}, "sliding window"),
@@ -155,11 +143,6 @@ def test_other_models_run_through_transformers(changes: dict, why: str) -> None:
     assert resolve("m", config, "auto") == "transformers"
     with pytest.raises(ModelError, match=f"^m: engine.decoder=lean cannot run it: .*{why}"):
         resolve("m", config, "lean")
-
-
-@pytest.mark.parametrize(("kind", "lean"), [("llama", True), ("qwen2", True), ("gemma2", False), ("mixtral", False)])
-def test_the_decoder_follows_the_model(kind: str, lean: bool) -> None:
-    assert (language_model(kind).lean is not None) == lean
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)

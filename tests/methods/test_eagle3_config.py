@@ -239,16 +239,11 @@ def test_t2d_follows_from_d2t(tmp_path: Path) -> None:
     ({"eagle_config": {AUX_LAYERS: [8, 12, 15]}}, 18, (8, 12, 15)),
     ({AUX_LAYERS: [1, 46, 90]}, 94, (1, 46, 90)),  # outside eagle_config: as vLLM and speculators
     ({"eagle_config": {"use_aux_hidden_state": False}}, 36, (-1,)),
+    ({"eagle_config": {AUX_LAYERS: [1, 17, 32]}, "of": "gpt_oss"}, 36, (1, 17, 32)),  # indices for gpt-oss
 ])
 def test_conventions_of_the_ids(raw: dict, layers: int, features: tuple[int, ...]) -> None:
-    target = SimpleNamespace(num_hidden_layers=layers, model_type="qwen3")
+    target = SimpleNamespace(num_hidden_layers=layers, model_type=raw.pop("of", "qwen3"))
     assert form_of("head", raw, target).features == features
-
-
-def test_ids_for_gpt_oss_are_indices() -> None:
-    raw = {"eagle_config": {AUX_LAYERS: [1, 17, 32]}}
-    target = SimpleNamespace(num_hidden_layers=36, model_type="gpt_oss")
-    assert form_of("head", raw, target).features == (1, 17, 32)
 
 
 @pytest.mark.parametrize(("raw", "message"), [

@@ -66,18 +66,6 @@ def test_every_cycle(case, drafts) -> None:
         assert found.output_ids == expected
 
 
-def test_a_ragged_batch_accepts_the_same(case) -> None:
-    _, recorded, method = case
-    prompts = recorded["prompts"]
-    assert len({len(prompt["input_ids"]) for prompt in prompts}) > 1
-    new = min(prompt["new_tokens"] for prompt in prompts)
-    requests = [Request(prompt["input_ids"], "golden") for prompt in prompts]
-    for prompt, found in zip(prompts, generate(method, requests, Limits(new, frozenset())), strict=True):
-        start = len(prompt["input_ids"])
-        assert found.output_ids == prompt["output_ids"][start:start + new]
-        assert found.accepted[:-1] == [cycle["accept_length"] for cycle in prompt["cycles"]][:len(found.accepted) - 1]
-
-
 def test_node_probabilities(case, drafts) -> None:
     """q is a node's probability given its parent; its logarithm summed along the path is the recorded score."""
     _, recorded, method = case

@@ -107,12 +107,6 @@ def test_rotary_base(folder: Path, target, config: dict, base: float) -> None:
     torch.testing.assert_close(cos[0, 0, :6].double(), (7 * frequency).cos(), atol=1e-6, rtol=1e-6)
 
 
-def test_rotary_scaling_is_kept(folder: Path, target) -> None:
-    reconfigure(folder, rope_scaling={"type": "linear", "factor": 4.0})
-    cos, _ = load_eagle3(str(folder), target).model.rotary(torch.tensor([[8]]))
-    torch.testing.assert_close(cos[0, 0, 0], torch.tensor(2.0).cos())
-
-
 @pytest.mark.parametrize("kind", ["eagle3", "eagle"])
 def test_an_embedding_of_its_own_wins(tmp_path: Path, target, kind: str) -> None:
     folder = save_head(tmp_path / kind, kind, head_json(target))
@@ -120,11 +114,6 @@ def test_an_embedding_of_its_own_wins(tmp_path: Path, target, kind: str) -> None
     own = torch.randn(VOCAB, 32)
     rewrite(folder, lambda t: t.update({"embed_tokens.weight": own}))
     assert torch.equal(LOAD[kind](str(folder), target).embed.weight, own)
-
-
-def test_a_whole_vocabulary_needs_no_map(tmp_path: Path, target) -> None:
-    head = load_eagle3(str(save_head(tmp_path, "eagle3", head_json(target))), target)
-    assert head.full_vocabulary and head.to_target is None and head.draft_vocab == VOCAB
 
 
 def test_a_whole_vocabulary_may_carry_its_map(tmp_path: Path, target) -> None:

@@ -3,6 +3,7 @@ pool as all n-grams ever seen."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,7 +91,8 @@ def guessed(draft: Draft, row: int) -> set[tuple[int, ...]]:
     return {tuple(tokens[j] for j in nodes[1:] if draft.ancestors[row, leaf, j]) for leaf in leaves}
 
 
-def check_against_reference(monkeypatch, from_text: bool) -> None:
+@pytest.mark.parametrize("from_text", [False, True])
+def test_the_window_and_the_pool_follow_the_definition(monkeypatch, from_text: bool) -> None:
     target, drafter, rows, generations, log = watched(monkeypatch, from_text)
     for b, prompt in enumerate(rows):
         line = log[0][1][b][0]
@@ -108,14 +110,6 @@ def check_against_reference(monkeypatch, from_text: bool) -> None:
             reference.end(row)
     accepted = [a for g in generations for a in g.accepted]
     assert min(accepted) == 0 and max(accepted) == LEVEL - 1, "nothing came true, or everything"
-
-
-def test_the_window_and_the_pool_follow_the_definition(monkeypatch):
-    check_against_reference(monkeypatch, from_text=False)
-
-
-def test_the_pool_reads_the_text(monkeypatch):
-    check_against_reference(monkeypatch, from_text=True)
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=LEVEL, max_size=LEVEL), max_size=30), st.integers(1, 4))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from methods import registry
 from methods.engine import probe
@@ -96,15 +95,6 @@ def test_activations_that_overflow() -> None:
     model.model.model.layers[1].mlp.up_proj.weight.data *= 3e4
     with pytest.raises(ModelError, match=r"logits are NaN in engine.dtype=float16: .*; give engine.dtype=bfloat16"):
         probe.probe(model)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_rounding_in_two_bytes_is_no_difference(dtype: torch.dtype) -> None:
-    for kind in ("llama", "gemma2", "mixtral"):
-        model = random_model(config_of(kind))
-        model.model.to(dtype)
-        found = probe.probe(model)
-        assert not found.trees and not found.states
 
 
 def test_prompts_reach_beyond_boundaries_of_the_config() -> None:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from methods.pruning import TIE, Pruning, root_entropy, select
+from methods.pruning import TIE, Pruning, select
 from methods.rules.base import DraftCapabilities
 from methods.trees.draft import Draft
 
@@ -146,11 +146,6 @@ def test_a_chain_stays_a_chain() -> None:
     small = Pruning(score="accum_prob", epsilon=0.1).prune(draft, torch.zeros(1)).draft
     assert small.chain and small.tokens.tolist() == [[0, 1, 2]] and small.parents.tolist() == [[-1, 0, 1]]
     assert small.logits.shape == (1, 3, 7)
-
-
-def test_root_entropy_is_a_share() -> None:
-    z = torch.tensor([[0.0, 0.0, 0.0, 0.0], [100.0, 0.0, 0.0, 0.0]])
-    torch.testing.assert_close(root_entropy(z), torch.tensor([1.0, 0.0]))
 
 
 def test_selecting_everything_changes_nothing() -> None:

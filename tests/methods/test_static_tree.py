@@ -1,11 +1,8 @@
-"""Trees: what a loaded one satisfies, what a file must not say, that greedy growth is the optimum, and cases worked out
-by hand (tests/golden/trees.json)."""
+"""Static trees: what a loaded one satisfies, what a file must not say, and that greedy growth is the optimum."""
 
 from __future__ import annotations
 
-import json
 from itertools import combinations, product
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,50 +11,7 @@ from hypothesis import strategies as st
 
 from methods.trees import static
 from methods.trees.draft import Draft
-from methods.trees.dynamic import Growth, TreeShape
 from methods.trees.static import StaticTree, TreeError, best_tree, expected_length
-
-TREES = json.loads((Path(__file__).parents[1] / "golden" / "trees.json").read_text())
-
-
-def named(cases: list[dict]) -> list:
-    return [pytest.param(case, id=case["name"]) for case in cases]
-
-
-@pytest.mark.parametrize("case", named(TREES["masks"]))
-def test_masks(case: dict) -> None:
-    draft = Draft.of_parents(torch.zeros(1, len(case["parents"]), dtype=torch.long), torch.tensor([case["parents"]]))
-    assert draft.depth[0].tolist() == case["depth"]
-    assert [row.nonzero().flatten().tolist() for row in draft.ancestors[0]] == case["ancestors"]
-
-
-@pytest.mark.parametrize("case", named(TREES["static"]))
-def test_static_trees(case: dict) -> None:
-    tree = StaticTree.of_paths(case["name"], "golden", case["paths"])
-    for name in ("parents", "ranks", "depth", "widths"):
-        assert list(getattr(tree, name)) == case[name], name
-
-
-@pytest.mark.parametrize("case", named(TREES["best_tree"]))
-def test_best_tree(case: dict) -> None:
-    paths = best_tree(case["accuracy"], case["nodes"])
-    assert [list(path) for path in paths] == case["paths"]
-    tree = StaticTree.of_paths(case["name"], "golden", paths)
-    assert expected_length(case["accuracy"], tree) == pytest.approx(case["expected_length"])
-
-
-@pytest.mark.parametrize("case", named(TREES["dynamic"]))
-def test_dynamic_trees(case: dict) -> None:
-    for expected in case["trees"]:
-        growth = Growth(TreeShape(expected["nodes"], 1, case["top_k"]), torch.device("cpu"))
-        top = torch.tensor([[case["root"]]]).log().topk(case["top_k"])
-        growth.add(top.indices, top.values)
-        tokens, _ = growth.beams()
-        behind = torch.tensor([[case["beams"][str(token)] for token in tokens[0].tolist()]]).log().topk(case["top_k"])
-        growth.add(behind.indices, behind.values)
-        tree = growth.select(torch.zeros(1, 1, dtype=torch.int64))
-        assert tree.tokens[0, 1:].tolist() == expected["tokens"] and tree.parents[0].tolist() == expected["parents"]
-        assert tree.q[0, 1:].tolist() == pytest.approx(expected["prob"])
 
 
 @st.composite
