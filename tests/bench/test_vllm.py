@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,14 +14,19 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from bench.config.errors import ConfigError
 from bench.config.vllm_here import PROJECT, PYTHON
 from bench.conformance import main, run_engine
 from bench.run.lab import Lab
 from bench.run.vllm.engine import Vllm
+from bench.run.vllm.export import drafter_of
 from bench.run.vllm.process import EngineProcess
+from methods.engine.loading import load_model
 from methods.engine.source import ModelError
+from methods.heads.eagle3_config import AUX_LAYERS
+from methods.heads.head import load_eagle3
 from tests.helpers.in_vllm import answers, cell, differences
 
 here = pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-vllm: run `make vllm`")
@@ -132,6 +139,30 @@ def test_what_it_cannot_run_is_refused(overrides: str, words: str, monkeypatch: 
     monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
     with pytest.raises(ConfigError, match=words):
         cell("pair=tiny", "task=mini_gsm", "engine=vllm", *overrides.split())
+
+
+@pytest.mark.parametrize(("ids", "layers"), [([1, 3, 4], [2, 4, 5]), ([0, 2, 6], [0, 2, 6])])
+def test_layers_named_inside_eagle_config_are_exported_as_hidden_states(
+        ids: list[int], layers: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM reads them so; SGLang and SpecForge name outputs of layers, one less, where the first is 1."""
+    monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
+    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
+    shutil.copytree(PROJECT / "models" / "tiny" / "eagle3", tmp_path / "head")
+    config = tmp_path / "head" / "config.json"
+    given = json.loads(config.read_text())
+    nested = {"use_aux_hidden_state": True, "norm_output": True}
+    config.write_text(json.dumps(given | {"eagle_config": nested | {AUX_LAYERS: ids}}))
+    own = cell("pair=tiny", f"pair.eagle3={tmp_path / 'head'}", "task=mini_gsm", "engine=vllm", "drafter=eagle3",
+               "drafter.tree=chain")
+    folder = Path(drafter_of(own) or "")
+    assert folder != tmp_path / "head"
+    made = json.loads((folder / "config.json").read_text())
+    assert made[AUX_LAYERS] == layers and made["eagle_config"] == nested
+    weights, before = load_file(folder / "model.safetensors"), load_file(tmp_path / "head" / "model.safetensors")
+    assert before.keys() <= weights.keys()
+    assert all(torch.equal(weights[name].to(value.dtype), value) for name, value in before.items())
+    target = load_model(str(PROJECT / "models" / "tiny" / "target"), check=False)
+    assert load_eagle3(str(folder), target).features == tuple(layers), "read again, it means the same"
 
 
 @pytest.mark.parametrize(("folder", "words"), [(None, "run `make vllm`"), ("vllm-0.31.1", "0.31.1 is installed")])
