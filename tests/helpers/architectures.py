@@ -141,6 +141,9 @@ def _reason(line: str) -> str:
     return re.sub(r"(does not run on this engine's cache).*", r"\1", line)
 
 
+UNMADE = "not tried: no small random model of it can be made"
+
+
 def table(kinds: list[str]) -> str:
     """Markdown: the outcomes, and the architectures with each."""
     found, seconds = defaultdict(list), []
@@ -149,6 +152,7 @@ def table(kinds: list[str]) -> str:
             word, took = outcome(kind)
         except Exception as error:  # whatever a configuration refuses
             print(f"{kind}: {type(error).__name__}: {' '.join(str(error).split())[:120]}", file=sys.stderr)
+            found[UNMADE].append(f"`{kind}`")
             continue
         print(f"{kind}: {word} ({took:.2f} s)", file=sys.stderr)
         found[word].append(f"`{kind}`")
