@@ -235,6 +235,7 @@ class Composer:
 
     def _composed_by_hydra(self, structural: Sequence[str]) -> tuple[Data, Choices]:
         """As `_base`: added and deleted keys, settings of Hydra's own, and whatever else its defaults lists can do."""
+        register_resolvers()
         further = [] if self.config_dir is None else [f"hydra.searchpath=['file://{Path(self.config_dir).absolute()}']"]
         with initialize_config_dir(str(CONF), "bench", version_base="1.3"), refusals(self._name, *structural):
             made = compose(self._name, [*structural, *further], return_hydra_config=True)
@@ -312,6 +313,8 @@ def refusals(*overrides: str) -> Iterator[None]:
 def _refusal(error: Exception) -> ConfigError:
     """What Hydra or OmegaConf said about an override, in one line."""
     text = str(error)
+    if text.startswith("Error merging override") and isinstance(error.__cause__, HYDRA_ERRORS):
+        return _refusal(error.__cause__)
     if isinstance(error, MissingMandatoryValue):
         key = error.full_key or text.splitlines()[0].rpartition(" ")[2]
         return ConfigError(f"{key}: missing; give {key}=VALUE")

@@ -59,7 +59,7 @@ KEYS = [
     ("rule=either rule.third.name=mars", "rule.third"),
     ("~n", "n"),
     ("~rule", "rule"),
-    ("~pair.target", "pair.target"),
+    ("~pair.target", "pair.target: missing"),
     ("++nn=3", "nn"),
     ("hydra.run.dirr=x", "hydra.run.dirr"),
     ("hydra/sweeper=optuna", "hydra/sweeper"),
