@@ -27,6 +27,7 @@ from bench.run.cost_clock import Clocks
 from methods import registry
 from methods.sampling import Sampling
 from results.metrics.cost_check import Seconds, check_of, speedup, stated
+from results.metrics.so_far import SoFar
 from results.store.cells import Store
 from results.store.compared import Compared, compare
 from results.store.errors import StoreError
@@ -35,7 +36,7 @@ from results.store.reasons import Arguments
 
 if TYPE_CHECKING:
     from results.metrics.cost import Profile
-    from results.store.summary import Interval
+    from results.metrics.intervals import Interval
 
 
 WIDTH = 170
@@ -74,20 +75,18 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
     """A row for each complete cell that drafts and whose name contains `part`; those without one are told at the end,
     a line for each reason. Raises StoreError."""
     left_out: dict[str, list[str]] = defaultdict(list)
-    for folder in store.cells():
-        if part not in folder.key:
+    for entry in store.entries():
+        if part not in entry.key:
+            continue
+        if entry.damage:
+            left_out[entry.damage].append(entry.key)
+        folder = store.cell(entry.key)
+        config = folder.config() or {} if entry.complete else {}
+        if not config or config["drafter"]["name"] == "none":
             continue
         try:
-            folder.check()
-            config, summary = folder.config() or {}, folder.summary()
-        except StoreError as error:
-            left_out[str(error)].append(folder.key)
-            continue
-        if summary is None or summary.failed or config["drafter"]["name"] == "none":
-            continue
-        base = {record.id: record for record in store.cell(config["baseline"]).samples()}
-        records = compare(folder.samples(), base, {row.id: row for row in folder.timed()})
-        try:
+            base = {record.id: record for record in store.cell(config["baseline"]).samples()}
+            records = compare(folder.samples(), base, {row.id: row for row in folder.timed()})
             clocks = Clocks.of(profile, config)
             pairs = [record for record in records if isinstance(record, Compared)]
             there = [record for record in clocks.modelled(pairs) if isinstance(record, Compared)]
@@ -98,7 +97,7 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
         timed = {pair.id for pair in here}
         value, interval = speedup(Seconds.of(there))
         group = f"{config['pair']['name']}, {config['task']['name']}, T = {config['decoding']['temperature']:g}"
-        yield Row(folder.key, group, is_lossless(config), summary.tau, value, interval,
+        yield Row(folder.key, group, is_lossless(config), SoFar.of(folder.good_samples()).tau, value, interval,
                   speedup(Seconds.of([pair for pair in there if pair.id in timed]))[0] if here else None,
                   speedup(Seconds.of(here))[0] if here else None)
     for reason, names in left_out.items():

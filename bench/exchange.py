@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.commands.command import StoreOptions, run_yaml_command
+from bench.config.errors import ConfigError
 from bench.run.console import console
 from results.exchange.imported import bring_in
 from results.exchange.measured import measured_sources
@@ -82,7 +83,7 @@ def write(settings: Exchange, name: str) -> None:
     check_writable(out, "out")
     # speed.py needs the wall time of every question
     prompts = settings.prompts or ("timed" if name == "spec_bench" else "all")
-    sources = (source for source in measured_sources(Store(settings.store.dir), prompts)
+    sources = (source for source in measured_sources(Store(settings.store.dir), prompts, score_of)
                if fnmatchcase(source.name, settings.cells))
     files = 0
     for file in import_module(f"results.exchange.{name}").write(sources, out):
@@ -92,6 +93,18 @@ def write(settings: Exchange, name: str) -> None:
     if not files:
         raise ValueError(f"store.dir={store.root}: no cell with answers matches cells={settings.cells}; "
                          "python -m bench.status shows what the store holds")
+
+
+def score_of(config: Mapping[str, Any]) -> tuple[str, bool]:
+    """The name of the score of a cell with this configuration, and whether it is 0 or 1; "score" where this version
+    cannot read it."""
+    from bench.config.cell import Cell  # torch, which a refused command should not cost
+
+    try:
+        task = Cell.parsed({**config, "n": None, "timed": 0}).load_task()
+    except ConfigError:
+        return "score", False
+    return task.metric, task.proportion
 
 
 def read(settings: Exchange) -> None:

@@ -7,9 +7,9 @@ from math import nan
 from typing import NamedTuple
 
 from results.metrics.catalog import metric
+from results.metrics.summary import Summary
 from results.reports.grid import Grid, outcome
 from results.reports.spec import ReportSpec
-from results.store.summary import Summary
 
 
 class Measured(NamedTuple):
@@ -42,8 +42,8 @@ def summary(spec: ReportSpec, grid: Grid, at: Mapping[str, str]) -> Summary | No
 def measured(cell: Summary | None, name: str) -> Measured | None:
     """A metric of a summary; None if the cell or the value was not measured."""
     column = metric(name)
-    value = None if cell is None else column.value(cell)
+    value = None if cell is None else cell.value(column.name)
     if cell is None or value is None:
         return None
-    low, high = column.interval(cell) or (value, value)
+    low, high = cell.interval(column.name) or (value, value)
     return Measured(column.shown(value), column.shown(low), column.shown(high))

@@ -12,11 +12,11 @@ from matplotlib.patches import Patch
 from plots.data import measured, summary
 from plots.style import BLUE, GREY, INK, ORANGE, SOFT, panel_grid
 from results.metrics.catalog import metric
+from results.metrics.summary import Summary
 from results.metrics.tau_gain import PARTS
 from results.reports.figures import Gains
 from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
-from results.store.summary import Summary
 
 FILLS = {"tau_gain_relaxed": (BLUE, ""), "tau_gain_greedier": (ORANGE, "////"), "tau_gain_q": (GREY, "....")}
 """Part -> colour and hatch: told apart in greyscale, too."""

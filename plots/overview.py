@@ -18,12 +18,13 @@ from plots.rules import looks_of
 from plots.style import INK, SOFT, Look, panel_grid, style
 from results.metrics.answer_speed import modelled_speeds
 from results.metrics.catalog import metric
+from results.metrics.intervals import Interval
 from results.metrics.metric import Metric
 from results.metrics.quality_loss import shows_loss
+from results.metrics.summary import Summary
 from results.reports.opening import SPEEDS, best_lossless, measured, speed
 from results.reports.splits import Split
 from results.reports.viewer.groups import Group, Viewed
-from results.store.summary import Interval, Summary
 
 NAME, OF_SPLITS = "overview", "opening"
 PANELS = 6
@@ -120,7 +121,7 @@ def _quality(group: Group, summaries: Sequence[Summary]) -> str:
 
 
 def _point(summary: Summary, quality: Metric) -> Point | None:
-    value, interval = quality.value(summary), quality.interval(summary)
+    value, interval = summary.value(quality.name), summary.interval(quality.name)
     if value is None:
         return None
     return quality.shown(value), None if interval is None else (quality.shown(interval[0]), quality.shown(interval[1]))

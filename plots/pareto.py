@@ -17,10 +17,10 @@ from plots.names import name_series
 from plots.rules import looks
 from plots.style import SOFT, Look, panel_grid
 from results.metrics.catalog import metric
+from results.metrics.summary import Summary
 from results.reports.figures import Pareto
 from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
-from results.store.summary import Summary
 
 
 def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:

@@ -13,10 +13,10 @@ from plots.data import GAP, Measured, measured, summary
 from plots.rules import looks
 from plots.style import BLUE, INK, PANEL_INCHES, SOFT, VERMILLION, Dash, Look, look, panel_grid
 from results.metrics.catalog import metric
+from results.metrics.summary import Summary
 from results.reports.figures import Sweep
 from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
-from results.store.summary import Summary
 
 _BASELINE_OF = {"accuracy": "baseline_accuracy", "tokens_per_s": "baseline_tokens_per_s"}
 _BASELINE_DASH = (0, (1, 2))
@@ -105,7 +105,7 @@ def _baselines(found: list[Summary], name: str) -> list[float]:
     if name in ("speedup", "answer_speedup_modelled", "recovery"):
         return [metric(name).shown(1.0)] if found else []
     other = _BASELINE_OF.get(name)
-    levels = {metric(other).value(cell) for cell in found} if other else set()
+    levels = {cell.value(other) for cell in found} if other else set()
     return sorted(metric(name).shown(level) for level in levels if level is not None)
 
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from plots.data import summary
 from plots.style import BLUE, INK, SOFT, VERMILLION, panel_grid
 from results.metrics.cost import VERIFIED, answer_cost
+from results.metrics.summary import Summary
 from results.reports.figures import Machine, When
 from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
-from results.store.summary import Summary
 
 DRAFT, VERIFY = np.geomspace(0.01, 1, 60), np.linspace(1, 3, 61)
 """A forward of the drafter's model over one token, and one of the target over VERIFIED tokens, each ÷ one of the target

@@ -11,7 +11,6 @@ from results.metrics import tau_gain
 from results.metrics.answer_speed import modelled_speeds
 from results.metrics.frontier import beside_frontier
 from results.metrics.over_best import Answered, over_best
-from results.metrics.paired import by_item
 from results.metrics.selection import Chosen, answered, choose, reported
 from results.metrics.summary import diversity, summarise
 from results.metrics.trace_metrics import trace_metrics
@@ -180,7 +179,6 @@ class ChosenRow:
         if row.settings:
             summary = summary.with_values(**modelled_speeds(row.pairs, row.settings))
         summary = summary.with_values(**self._diversity(chosen), **self._gains(chosen))
-        items = {name: by_item(name, row.pairs) for name in self.spec.metrics()}
         if self.spec.trace:
             traces = [TraceFolder(self.session.folder(cells[fold.setting]), fold.reported) for fold in chosen]
             tokens = {pair.id: len(pair.sample.output_ids) for pair in row.pairs}
@@ -190,7 +188,7 @@ class ChosenRow:
         conditions = None if not known else replace(
             known[0], sessions=tuple(sorted({session for held in known for session in held.sessions})),
             cell=" + ".join(dict.fromkeys(held.cell for held in known)))
-        return Outcome.measured(summary, conditions=conditions, items=items)
+        return Outcome.measured(summary, conditions=conditions)
 
     def _gains(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
         """What the row gains over the lossless rule, each prompt on the curve of its own setting."""

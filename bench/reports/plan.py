@@ -16,22 +16,21 @@ from bench.reports.overrides import Selection, key_of, of_points
 from bench.reports.own_rule import lacking_rule, taken_by, takes_rule, with_rule
 from bench.reports.steps import Step, with_files
 from bench.run.session import Session
-from results.metrics.catalog import JUDGED, TIMED
+from results.metrics.catalog import JUDGED, METRICS, TIMED
 from results.metrics.cost_check import stated
-from results.metrics.paired import by_item
 from results.metrics.tau_gain import PARTS
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.conditions import Conditions, TimingSession, machine
 from results.reports.grid import Outcome
 from results.reports.spec import FigureSpec
 from results.store.compared import Compared
-from results.store.summary import Summary
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.compose import Composer
     from bench.run.requested_cell import RequestedCell
+    from results.metrics.summary import Summary
     from results.reports.spec import Coords, ReportSpec, TableSpec
 
 
@@ -194,13 +193,12 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec, asked: f
     if summary is not None and asked is not None:
         summary = session.judged_at(cell, summary, asked)
     if summary is not None and summary.n:
-        traces = TraceFolder(folder, folder.selection())
+        traces = TraceFolder(folder, folder.ids)
         pairs = [pair for pair in folder.compared() if isinstance(pair, Compared)]
-        items = {name: by_item(name, pairs) for name in spec.metrics()}
         if spec.trace:
             tokens = {pair.id: len(pair.sample.output_ids) for pair in pairs}
             audited = {name: value for name, value in (folder.record(COVERAGE) or {}).items()
-                       if name in Summary.model_fields and name != "asked"}
+                       if name.removesuffix("_ci95") in METRICS}
             summary = summary.with_values(**trace_metrics([traces], tokens, cell.decoding.temperature), **audited)
         if set(FORWARDS) & set(spec.metrics()):
             summary = summary.with_values(**sizes_of(cell, [pair.sample for pair in pairs]))
@@ -209,8 +207,7 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec, asked: f
         conditions = conditions_of(cell, summary, folder)
         if session.settings.cost is not None:
             conditions = replace(conditions, machine=stated(session.settings.cost), sessions=())
-        return Outcome.measured(summary, traces if spec.trace else None, conditions, items,
-                                unjudged(cell, spec, session))
+        return Outcome.measured(summary, traces if spec.trace else None, conditions, unjudged(cell, spec, session))
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bench.config.errors import ConfigError
 from bench.run.progress import display_names
 from bench.run.texts import texts_of
+from results.metrics.summary import summary_of
 from results.reports.viewer.groups import Group, Viewed
 from results.store.errors import StoreError
 from results.store.redaction import redacted
@@ -88,6 +89,7 @@ def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
     changed = any(_has_changed(member) for member in members)
     prompts = {} if changed else {prompt.id: prompt for prompt in _prompts(cells)}
     viewed = []
+    task = first.load_task()
     for stored, name in zip(members, names, strict=True):
         cell, folder = stored.cell, store.cell(stored.key)
         samples = [sample for sample in folder.good_samples() if sample.id in prompts or not prompts]
@@ -95,7 +97,8 @@ def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
             label, _, settings = name.removeprefix(f"{cell.task.name} ").partition(" ")
             viewed.append(Viewed(stored.key, f"{label} {settings}".strip(), "" if settings else _settings(cell),
                                  cell.is_lossless, cell.is_autoregressive, samples, folder.timed(),
-                                 TraceFolder(folder), folder.summary(), cell.rule.name))
+                                 TraceFolder(folder),
+                                 summary_of(folder, store.cell(key), task.metric, task.proportion), cell.rule.name))
     texts = texts_of(first)
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
     decoding = first.decoding

@@ -79,8 +79,9 @@ def measured_prompts(plan: Plan, session: Session) -> dict[Coords, list[Compared
     prompts = {}
     for coords, cell in plan.cells.items():
         folder = session.folder(cell)
-        if (summary := folder.summary()) is not None and summary.n and not folder.failure():
-            prompts[coords] = [pair for pair in folder.compared() if isinstance(pair, Compared)]
+        records = None if folder.failure() else folder.measured()
+        if pairs := [pair for pair in records or () if isinstance(pair, Compared)]:
+            prompts[coords] = pairs
     return prompts
 
 
@@ -92,7 +93,7 @@ def setting_results(plan: Plan, prompts: Mapping[Coords, list[Compared]], qualit
     results = []
     for coords, own in prompts.items():
         cell = plan.cells[coords]
-        summary = session.folder(cell).summary()
+        summary = session.compared(cell)
         if summary is None:
             continue
         loss = estimate_loss(cell, own, lossless, quality.measure, len(prompts))

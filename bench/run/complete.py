@@ -17,6 +17,7 @@ from bench.run.requested_cell import RequestedCell, requested_cell
 from bench.run.timed_pass import machine_lock as machine
 from bench.run.timed_pass.rotate import needs_clock, rotations, time_rotation
 from results.store.errors import StoreError
+from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
@@ -69,23 +70,11 @@ def is_current(folder: RequestedCell, is_traced: bool) -> bool:
     """Whether the cell is complete, its traces included where they are asked for, and what is on disk says so; failed
     prompts are tried again."""
     try:
-        summary, stored = folder.summary(), folder.stored_summary()
-        if summary is None or summary.failed or stored is None or not folder.is_about(stored) or folder.failure():
+        if not folder.is_complete() or any(isinstance(record, FailedSample) for record in folder.compared()):
             return False
         if None in (folder.config(), folder.baseline.config()):  # removed: invisible to whoever lists the store
             return False
-        if folder.baseline.summary() is None:  # a kill came before it was written
-            return False
-        if not {record.id for record in folder.samples()} <= {record.id for record in folder.baseline.samples()}:
-            return False
         return not is_traced or {sample.id for sample in folder.good_samples()} <= TraceFolder(folder).covered()
-    except StoreError:  # the pass that reads the file records why
-        return False
-
-
-def _is_summarised(cell: Cell, store: Store) -> bool:
-    try:
-        return requested_cell(cell, store).stored_summary() is not None
     except StoreError:  # the pass that reads the file records why
         return False
 
@@ -100,8 +89,7 @@ class Completion:
         """Complete the cells that no other process holds; the others are returned."""
         with ExitStack() as locks:
             mine, refused = claim_rotations(self._cells, self._store, locks)
-            baselines = [baseline for baseline in self._baselines(mine)
-                         if self._lacks(baseline) or not _is_summarised(baseline, self._store)]
+            baselines = [baseline for baseline in self._baselines(mine) if self._lacks(baseline)]
             claims, written = claim([*baselines, *mine], self._store, locks)
             names, refused = {cell.name for cell in mine}, refused | written
             self._engine.prepare([one.cell for one in claims.values()])
@@ -112,7 +100,7 @@ class Completion:
                     self._await(baseline)
             self._time([held for held in claims.values() if held.cell.name in names])
             for held in claims.values():
-                self._summarise(held)
+                self._check(held)
         return [cell for cell in self._cells if cell.name in refused]
 
     def _baselines(self, cells: Iterable[Cell]) -> Iterable[Cell]:
@@ -182,8 +170,8 @@ class Completion:
             held.fail(error)
             return False
 
-    def _summarise(self, held: Claim) -> None:
-        """Write the summary of each number of prompts that was asked for, or why there is none."""
+    def _check(self, held: Claim) -> None:
+        """Record why prompts are missing, for each number of them that was asked for."""
         for cell in held.cells:
             folder = requested_cell(cell, self._store)
             try:
@@ -191,10 +179,8 @@ class Completion:
                 if len(records) < len(folder.ids):
                     if folder.failure() is None:
                         held.fail(f"baseline: {folder.baseline.failure() or 'was not finished'}")
-                elif folder.is_timed(summary := folder.summarised(records)):
-                    if folder.config() is None:
-                        held.folder.write_config(cell.record())
-                    folder.write_summary(summary)
+                elif folder.config() is None:
+                    held.folder.write_config(cell.record())
             except Exception as error:
                 held.fail(error)
 

@@ -17,9 +17,9 @@ from results.store.compared import Compared
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from methods.drafters.base import Drafter
+    from results.metrics.summary import Summary
     from results.store.cells import Store
     from results.store.sample import FailedSample
-    from results.store.summary import Summary
     from results.store.timed import Timed
 
 
@@ -81,10 +81,8 @@ class PricedCell(RequestedCell):
         """The modelled clock of every answered prompt. Raises StoreError."""
         return [pair.timed for pair in self.compared() if isinstance(pair, Compared) and pair.timed is not None]
 
-    def summary(self) -> Summary | None:
-        """The metrics of the prompts asked for, their speeds on that machine; None while one is missing. What was
-        timed here, phases among it, is left out. Raises StoreError."""
-        if self.stored_summary() is None or len(records := self.compared()) < len(self.ids):
-            return None
+    def summarised(self, records: list[Compared | FailedSample]) -> Summary:
+        """The summary of these records, their speeds on that machine. What was timed here, phases among it, is left
+        out."""
         task = self.cell.load_task()
         return summarise(records, metric=task.metric, proportion=task.proportion).with_values(asked=self.cell.n)

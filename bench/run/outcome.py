@@ -10,38 +10,37 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from bench.run.console import console
-from bench.run.requested_cell import RequestedCell, requested_cell
+from bench.run.requested_cell import requested_cell
 from results.metrics.tau_gain import findings
 from results.store.errors import StoreError
 from results.store.reasons import one_line
 from results.store.sample import FailedSample
-from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.settings import Settings
     from bench.run.requested_cell import RequestedCell
+    from bench.run.session import Session
+    from results.metrics.summary import Summary
     from results.store.cells import Store
-    from results.store.summary import Summary
 
 
-def print_outcome(cells: Sequence[Cell], labels: Sequence[str], settings: Settings, store: Store) -> int:
+def print_outcome(cells: Sequence[Cell], labels: Sequence[str], session: Session) -> int:
     """Print the results table, the gains of relaxed rules over lossless ones, the failures and, with summary=json, the
     summaries. Returns the exit status: 0 if every cell is complete."""
-    columns = ("point", "τ", "speedup", "accuracy", "tokens/s", "n")
-    table = Table(*columns, title=f"results in {store.root}", title_justify="left")
-    summaries = [(label, requested_cell(cell, store).summary()) for cell, label in zip(cells, labels, strict=True)]
+    columns = ("point", "τ", "acceptance", "speedup", "accuracy", "tokens/s", "n")
+    table = Table(*columns, title=f"results in {session.store.root}", title_justify="left")
+    summaries = [(label, session.compared(cell)) for cell, label in zip(cells, labels, strict=True)]
     for label, summary in summaries:
         table.add_row(label, *_figures(summary))
     console().print(table)
     for line in findings([(label, summary) for label, summary in summaries if summary is not None]):
         console().print(f"- {line}", highlight=False, markup=False)
     whole = [(cell, label) for cell, (label, summary) in zip(cells, summaries, strict=True) if summary is not None]
-    for line in _clocks(whole, store):
+    for line in _clocks(whole, session.store):
         console().print(line, highlight=False, markup=False, soft_wrap=True)
-    status = print_failures(cells, settings, store)
-    if settings.summary == "json":
-        print_summaries(cells, store)
+    status = print_failures(cells, session)
+    if session.settings.summary == "json":
+        print_summaries(cells, session)
     return status
 
 
@@ -60,12 +59,12 @@ def _clocks(cells: Sequence[tuple[Cell, str]], store: Store) -> list[str]:
     return lines
 
 
-def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
-                   others: Mapping[str, str] | None = None) -> int:
+def print_failures(cells: Sequence[Cell], session: Session, others: Mapping[str, str] | None = None) -> int:
     """Print one line on stderr per incomplete cell and entry of `others`, name -> reason. Returns 1 if any, else 0."""
-    problems = {cell.name: problem for cell in cells if (problem := status_problem(requested_cell(cell, store)))}
-    for cell in cells if settings.trace is True else ():
-        if cell.name not in problems and (reason := TraceFolder(requested_cell(cell, store)).failure()):
+    problems = {cell.name: problem for cell in cells
+                if (problem := status_problem(requested_cell(cell, session.store)))}
+    for cell in cells if session.settings.trace is True else ():
+        if cell.name not in problems and (reason := session.trace_failure(cell)):
             problems[cell.name] = reason
     problems |= others or {}
     for name, problem in problems.items():
@@ -73,12 +72,11 @@ def print_failures(cells: Sequence[Cell], settings: Settings, store: Store,
     return 1 if problems else 0
 
 
-def print_summaries(cells: Sequence[Cell], store: Store) -> None:
+def print_summaries(cells: Sequence[Cell], session: Session) -> None:
     """Print one JSON line per cell (summary=json) at the end of the standard output."""
     for cell in cells:
-        folder = requested_cell(cell, store)
-        summary = folder.summary()
-        print(json.dumps({"cell": cell.name, "error": status_problem(folder)} if summary is None else summary.plain()))
+        summary = session.compared(cell)
+        print(json.dumps({"cell": cell.name, "error": session.problem(cell)} if summary is None else summary.plain()))
 
 
 def status_problem(folder: RequestedCell) -> str | None:
@@ -86,24 +84,25 @@ def status_problem(folder: RequestedCell) -> str | None:
     try:
         if reason := folder.failure():
             return reason
-        summary = folder.summary()
-        if summary is None and not folder.path.exists():
+        records = folder.measured()
+        if records is None and not folder.path.exists():
             return "was not run"
-        if summary is None:
+        if records is None:
             with folder.lock():  # raises, naming the process that holds it
                 return "was not finished"
-        if not summary.failed:
-            return None
-        first = next(record for record in folder.compared() if isinstance(record, FailedSample))
     except StoreError as error:
         return str(error)
-    return (f"{summary.failed} of {summary.failed + summary.n} prompts failed; first {first.id}: {first.error}")
+    failed = [record for record in records if isinstance(record, FailedSample)]
+    if not failed:
+        return None
+    return f"{len(failed)} of {len(records)} prompts failed; first {failed[0].id}: {failed[0].error}"
 
 
 def _figures(summary: Summary | None) -> list[str]:
     if summary is None:
-        return ["—"] * 5
-    return [_number(summary.tau, ".2f"), _number(summary.speedup, ".2f", "×", summary.speedup_ci95),
+        return ["—"] * 6
+    return [_number(summary.tau, ".2f"), _number(summary.acceptance_rate, ".1%"),
+            _number(summary.speedup, ".2f", "×", summary.speedup_ci95),
             _number(summary.accuracy, ".1%", "", summary.accuracy_ci95), _number(summary.tokens_per_s, ".1f"),
             f"{summary.n}" + (f" ({summary.failed} failed)" if summary.failed else "")]
 

@@ -4,7 +4,7 @@ Relaxed rules can gain accepted length by making decoding greedier, which a summ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,45 +13,34 @@ from pydantic import ValidationError
 
 from bench.run.requested_cell import RequestedCell, requested_cell
 from methods import registry
-from results.metrics.answer_cost import lossless_pass_ratio
+from results.metrics.catalog import METRICS
 from results.metrics.curve import TEMPERATURES, Counts
-from results.metrics.summary import diversity
+from results.metrics.metric import Sums
+from results.metrics.summary import MATCH, diversity
 from results.metrics.tau_gain import Runs, common, gain, split
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from results.metrics.summary import Summary
     from results.store.cells import Store
     from results.store.sample import Sample
-    from results.store.summary import Summary
 
 ARGMAX_ONLY = "argmax_only"
 """The rule that keeps of another what the lossless test or the argmax keeps."""
-GAINS = "tau_gain"
-"""How the metrics begin that are computed anew with every comparison: the cells that they need may be gone."""
-
-
-def add_cross_cell_metrics(cells: Sequence[Cell], store: Store) -> None:
-    """Add to the summaries of measured cells the metrics that compare them with other cells of the store."""
-    folder_of = partial(requested_cell, store=store)
-    for asked in {cell.name: cell for cell in cells}.values():
-        cell = folder_of(asked).cell
-        folder, summary = folder_of(cell), compared_summary(cell, store, folder_of)
-        if summary is not None and summary != folder.stored_summary():
-            folder.write_summary(summary)
+GAINS = (*(name for name in (*METRICS, MATCH) if name.startswith("tau_gain")), "pass_ratio_strict", "lossless_accuracy")
+"""The metrics that compare a cell with the lossless rule."""
 
 
 def compared_summary(cell: Cell, store: Store, folder_of: Callable[[Cell], RequestedCell]) -> Summary | None:
     """The summary of the prompts that the cell asks for, with the metrics that compare it with its repeats and with the
     lossless rule; speeds are those that the folders of `folder_of` have. None while prompts are missing. Raises
     StoreError."""
-    summary = folder_of(cell).summary()
-    if summary is None:
+    if (summary := folder_of(cell).summary()) is None:
         return None
-    values: dict[str, Any] = {}
     runs = repeats_of(cell, store)
     if len(runs) > 1:
-        values |= diversity([sample for run in runs for sample in run])
-    return summary.without(GAINS).with_values(**values, **over_lossless(cell, store))
+        summary = summary.with_values(**diversity([sample for run in runs for sample in run]))
+    return summary.with_later(GAINS, partial(over_lossless, cell, store))
 
 
 def over_lossless(cell: Cell, store: Store, asked: float | None = None) -> dict[str, Any]:
@@ -67,8 +56,9 @@ def over_lossless(cell: Cell, store: Store, asked: float | None = None) -> dict[
     runs = gain_runs(cell, store, asked)
     gains = gain(own, strict) if runs is None else split(runs, point.decoding.temperature)
     reference = requested_cell(lossless, store).summary()
-    return gains | lossless_pass_ratio(list(own.values()), list(strict.values())) | {
-        "lossless_accuracy": None if reference is None else reference.accuracy}
+    passes = [(len(strict[name].committed), len(own[name].committed)) for name in common([own, strict])]
+    return gains | {"pass_ratio_strict": Sums.of(passes),
+                    "lossless_accuracy": None if reference is None else reference.accuracy}
 
 
 def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:
@@ -77,7 +67,7 @@ def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:
     runs = []
     for repeat in count():
         folder = requested_cell(cell.replace(repeat=repeat, timed=0), store)
-        if folder.summary() is not None:
+        if folder.measured() is not None:
             runs.append(folder.good_samples())
         elif repeat >= cell.repeat:
             break

@@ -10,25 +10,27 @@ from collections.abc import Mapping
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from results.metrics.summary import summarise
+from results.metrics.summary import PROFILE, profiled, summarise
 from results.store.cells import CellFolder, Store
 from results.store.compared import Compared, compare
 from results.store.errors import StoreError
+from results.store.judge_summary import JudgeSummary
 from results.store.sample import FailedSample, Sample
-from results.store.summary import DEFINITIONS
 from results.store.timed import timing_order
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from results.metrics.summary import Summary
     from results.store.sample import Record
-    from results.store.summary import Summary
     from results.store.timed import Timed
 
-PROFILE = "profile"
-"""The record of a cell's phases: seconds of each part of a cycle, its own, those of each prompt and the baseline's
-(`bench.run.timed_pass.profiling.Profile`); and what a step of the baseline reads (`methods.engine.roofline.reads`)."""
+JUDGED = "judge"
+"""The record of an LLM judge's scores, and of how many prompts were asked for."""
+_IDS: WeakKeyDictionary[Store, dict[str, list[str]]] = WeakKeyDictionary()
+"""Task, number of prompts and seed -> their ids, read once by a command."""
 
 
 def requested_cell(cell: Cell, store: Store) -> RequestedCell:
@@ -52,11 +54,10 @@ class RequestedCell(CellFolder):
     def samples(self) -> list[Record]:
         """The records of the prompts asked for, sorted by id: the file holds them as they were finished. Raises
         StoreError."""
-        records = super().samples()
-        ids = self.selection() if records else None  # listing a task's prompts takes longer than looking for a file
-        asked = None if ids is None else set(ids)
-        return sorted((record for record in records if asked is None or record.id in asked),
-                      key=lambda record: record.id)
+        if not (held := super().samples()):
+            return []
+        asked = set(self.ids)
+        return sorted((record for record in held if record.id in asked), key=lambda record: record.id)
 
     def timed(self) -> list[Timed]:
         """The timed prompts that count: of those asked for and answered by the cell and its twin, the first ones in the
@@ -81,74 +82,48 @@ class RequestedCell(CellFolder):
     def _beside(self, timed: Mapping[str, Timed]) -> list[Compared | FailedSample]:
         return compare(self.samples(), {record.id: record for record in self.baseline.samples()}, timed)
 
-    def summary(self) -> Summary | None:
-        """The metrics of the prompts asked for; None while one of them is missing. Raises StoreError.
-
-        Where summary.json is about other prompts or of earlier definitions, they are computed from the samples; metrics
-        that compare cells are then missing (`bench.run.related_cells`)."""
-        stored = self.stored_summary()
-        if stored is None:
+    def measured(self) -> list[Compared | FailedSample] | None:
+        """The prompts asked for beside their baseline; None while one of them was not answered, or fewer were timed
+        than the cell asks for; what failed cannot be timed. Raises StoreError."""
+        records = self.compared()
+        if not records or len(records) < len(self.ids):
             return None
-        if not self.is_about(stored):
-            records = self.compared()
-            if len(records) < len(self.ids):
-                return None
-            stored = self.summarised(records)
-        return stored if self.is_timed(stored) else None
+        timed = sum(isinstance(record, FailedSample) or record.timed is not None for record in records)
+        return records if timed >= min(self.cell.timed_prompts, len(records)) else None
+
+    def summary(self) -> Summary | None:
+        """The metrics of the prompts asked for; None while one of them is missing. Those that compare cells are missing
+        (`bench.run.related_cells`). Raises StoreError."""
+        records = self.measured()
+        return None if records is None else self.summarised(records)
 
     def is_complete(self) -> bool:
-        """Whether the prompts asked for were answered and timed; no metric is computed. Raises StoreError."""
-        stored = self.stored_summary()
-        if stored is None or self.failure() or self.awaits_scores(stored):
+        """Whether the prompts asked for were answered, scored and timed, and those that were timed profiled. Raises
+        StoreError."""
+        records = None if self.failure() else self.measured()
+        if records is None or (self.cell.timed_prompts and self.record(PROFILE) is None):
             return False
-        if self.is_about(stored):
-            return self.is_timed(stored)
-        records = self.compared()
-        done = sum(isinstance(record, FailedSample) or record.timed is not None for record in records)
-        return len(records) >= len(self.ids) and done >= min(self.cell.timed_prompts, len(records))
-
-    def is_about(self, stored: Summary) -> bool:
-        """Whether a stored summary is about the prompts asked for and the timed ones that count, by the present
-        definitions. Raises StoreError."""
-        return (not self.awaits_scores(stored) and stored.asked == self.cell.n and stored.definitions == DEFINITIONS
-                and stored.metric == self.cell.load_task().metric and stored.timed == len(self.timed()))
-
-    def awaits_scores(self, stored: Summary) -> bool:
-        """Whether answers are without a score that this machine can give."""
-        return stored.unscored > 0 and self.cell.load_task().unscorable() is None
-
-    def stored_summary(self) -> Summary | None:
-        """summary.json, whichever prompts it is about. Raises StoreError."""
-        return super().summary()
-
-    def is_timed(self, summary: Summary) -> bool:
-        """Whether the summary is about as many timed prompts as the cell asks for; failed prompts cannot be timed."""
-        return summary.timed + summary.failed >= min(self.cell.timed_prompts, summary.n + summary.failed)
+        unscored = any(isinstance(record, Compared) and (record.sample.unscored or record.baseline.unscored)
+                       for record in records)
+        return not unscored or self.cell.load_task().unscorable() is not None
 
     def summarised(self, records: list[Compared | FailedSample]) -> Summary:
-        """The summary of these records, with the phases of the profile."""
-        task, profile = self.cell.load_task(), self.record(PROFILE) or {}
-        summary = summarise(records, metric=task.metric, proportion=task.proportion, phases=profile.get("own"),
-                            prompt_phases=profile.get("prompts") or (), baseline_phases=profile.get("baseline"),
-                            reads=profile.get("reads"))
-        return summary.with_values(asked=self.cell.n, definitions=DEFINITIONS)
+        """The summary of these records, with the phases of the profile and the scores of a judge."""
+        task, judge = self.cell.load_task(), self.record(JUDGED) or {}
+        summary = summarise(records, metric=task.metric, proportion=task.proportion, **profiled(self))
+        if judge and judge.pop("asked") == self.cell.n:
+            summary = summary.with_values(judge=JudgeSummary.model_validate(judge))
+        return summary.with_values(asked=self.cell.n)
 
-    def selection(self) -> list[str] | None:
-        """Ids of the prompts asked for; None where these are all that the samples file holds. Raises StoreError."""
-        stored = self.stored_summary()
-        if stored is not None and stored.asked == self.cell.n and stored.n + stored.failed == len(super().samples()):
-            return None
-        return self.ids
-
-    @cached_property
+    @property
     def ids(self) -> list[str]:
         """Ids of the prompts asked for, in the task's order. Raises StoreError."""
-        return self._ids(self.cell.n)
-
-    def _ids(self, n: int | None) -> list[str]:
-        """Ids of the first n prompts of the task. Raises StoreError."""
-        try:
-            return [prompt.id for prompt in self.cell.load_task().prompts(n, self.cell.seed)]
-        except TaskError as error:
-            raise StoreError(f"{self.path}: cannot list the requested prompts of task={self.cell.task.name}: "
-                             f"{error}") from error
+        task, n, seed = self.cell.task, self.cell.n, self.cell.seed
+        known, key = _IDS.setdefault(self._store, {}), f"{task.model_dump_json()} {n} {seed}"
+        if key not in known:
+            try:
+                known[key] = [prompt.id for prompt in self.cell.load_task().prompts(n, seed)]
+            except TaskError as error:
+                raise StoreError(f"{self.path}: cannot list the requested prompts of task={task.name}: "
+                                 f"{error}") from error
+        return known[key]

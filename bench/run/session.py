@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from bench.run.outcome import print_failures, print_outcome, print_summaries, st
 from bench.run.related_cells import (
     GAINS,
     GainCells,
-    add_cross_cell_metrics,
     compared_summary,
     gain_cells,
     gain_runs,
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
     from bench.run.engine import Engines
+    from results.metrics.summary import Summary
     from results.metrics.tau_gain import Runs
     from results.store.sample import Sample
-    from results.store.summary import Summary
 
 log = logging.getLogger(__name__)
 TREE = "tree.json"
@@ -73,11 +72,13 @@ class Session:
     settings  where results go and how they are shown.
     store     the cells' folders; each samples file is read once.
     logbook   what the tracker is told.
+    summaries what `compared` has given; to be cleared when a cell has changed.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.store = settings, Store(settings.store.dir)
         self.logbook = Logbook(settings)
+        self.summaries: dict[str, Summary | None] = {}
 
     @cached_property
     def engines(self) -> Engines:
@@ -105,13 +106,16 @@ class Session:
             check_writable(self.settings.output.dir / output, "output.dir")
 
     def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), shown: Collection[str] = ()) -> None:
-        """Measure and trace what is missing, then add the metrics that compare cells. What fails is recorded in the
-        cells' folders; the tracker gets progress and results. `traced` and `shown` are as in `run_cells`."""
+        """Measure and trace what is missing, then write the summaries. What fails is recorded in the cells' folders;
+        the tracker gets progress and results. `traced` and `shown` are as in `run_cells`."""
         from bench.run.launch.command import run_cells
 
         with self.logbook.following(cells):
             run_cells(cells, self.settings, self.store, self.engines, traced, shown)
-        add_cross_cell_metrics(cells, self.store)
+        self.summaries.clear()
+        baselines = [cell.baseline().replace(timed=0) for cell in cells]
+        for cell in {cell.name: cell for cell in (*baselines, *cells)}.values():
+            self.write_summary(cell)
         for cell in cells:
             if self.logbook.is_open and (summary := self.compared(cell)) is not None:
                 self.logbook.log_cell(self.folder(cell), summary)
@@ -137,12 +141,12 @@ class Session:
     def judged_at(self, cell: Cell, summary: Summary, temperature: float) -> Summary:
         """The summary with what the cell gains over lossless decoding at another temperature than its own. Raises
         StoreError."""
-        return summary.without(GAINS).with_values(**over_lossless(cell, self.store, temperature))
+        return summary.with_later(GAINS, partial(over_lossless, cell, self.store, temperature))
 
     def traces(self, cell: Cell) -> TraceFolder:
         """The traces of the prompts that the cell asks for. Raises StoreError."""
         folder = self.folder(cell)
-        return TraceFolder(folder, folder.selection())
+        return TraceFolder(folder, folder.ids)
 
     def trace_failure(self, cell: Cell) -> str | None:
         """Why the cell could not be traced, in one line."""
@@ -150,11 +154,20 @@ class Session:
 
     def compared(self, cell: Cell) -> Summary | None:
         """The summary of the prompts asked for, with the metrics that compare cells. Raises StoreError."""
-        folder = self.folder(cell)
-        summary = folder.summary()
-        if summary is not None and summary != folder.stored_summary():  # another n since, or another machine
-            summary = compared_summary(cell, self.store, self.folder)
-        return summary
+        key = f"{cell.name} {cell.n} {cell.timed}"
+        if key not in self.summaries:
+            self.summaries[key] = compared_summary(cell, self.store, self.folder)
+        return self.summaries[key]
+
+    def write_summary(self, cell: Cell) -> None:
+        """Write summary.json for other programs, where the cell's files are younger than it. Nothing reads it back."""
+        folder = requested_cell(cell, self.store)
+        try:
+            if folder.is_complete() and not folder.has_latest_summary():
+                summary = compared_summary(cell, self.store, partial(requested_cell, store=self.store))
+                folder.write_summary({} if summary is None else summary.plain())
+        except StoreError as error:  # its failure is listed; the others are written
+            log.warning("%s: no summary.json: %s", folder.key, error)
 
     def is_complete(self, cell: Cell, traced: Collection[str] = ()) -> bool:
         """Whether nothing of the cell is missing, its traces included if it is one of `traced`; a file that cannot be
@@ -167,7 +180,7 @@ class Session:
     def state(self, cell: Cell, traced: Collection[str] = ()) -> CellState:
         """What the store holds of the cell. `traced`: names of the cells whose traces are read. Raises StoreError."""
         folder = self.folder(cell)
-        if folder.summary() is None or self.problem(cell) is not None:
+        if folder.measured() is None or self.problem(cell) is not None:
             return CellState(len(folder.good_samples()), is_measured=False, is_untraced=False)
         return CellState(0, is_measured=True, is_untraced=self._lacks_traces(cell, traced))
 
@@ -187,15 +200,15 @@ class Session:
 
     def print_outcome(self, cells: Sequence[Cell], labels: Sequence[str]) -> int:
         """Print the end-of-run report. Returns the exit status: 0 when every cell is complete."""
-        return print_outcome(cells, labels, self.settings, self.store)
+        return print_outcome(cells, labels, self)
 
     def print_failures(self, cells: Sequence[Cell], others: Mapping[str, str] | None = None) -> int:
         """Print a line on stderr for each incomplete cell and for each of `others`, name -> reason; 1 after any."""
-        return print_failures(cells, self.settings, self.store, others)
+        return print_failures(cells, self, others)
 
     def print_summaries(self, cells: Sequence[Cell]) -> None:
         """Print one JSON line a cell."""
-        print_summaries(cells, self.store)
+        print_summaries(cells, self)
 
 
 def measured_tree(cell: Cell) -> str:

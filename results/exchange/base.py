@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from results.metrics.summary import Summary
 from results.store.cells import CellFolder
 from results.store.files import replacing
 from results.store.json_text import json_text
@@ -57,6 +58,7 @@ class Source:
     answers   its answers; each call reads them again
     baseline  the baseline's answers to its timed prompts; each call reads them again
     folder    its folder in the store
+    summary   its metrics; each call computes them
     """
 
     name: str
@@ -65,6 +67,7 @@ class Source:
     answers: Callable[[], Iterator[Exchanged]]
     baseline: Callable[[], Iterator[Exchanged]]
     folder: CellFolder
+    summary: Callable[[], Summary]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
 from results.exchange.base import Exchanged, Prompts, Source
+from results.metrics.summary import summary_of
 from results.store.cells import CellFolder, Store
 from results.store.sample import Sample
 from results.store.timed import Timed
 
 
-def measured_sources(store: Store, prompts: Prompts) -> Iterator[Source]:
+def measured_sources(store: Store, prompts: Prompts,
+                     score_of: Callable[[Mapping[str, Any]], tuple[str, bool]]) -> Iterator[Source]:
     """Every cell of a store that has answers, one after another. `prompts`: all answers, or only the timed ones of
-    timed cells. Raises StoreError."""
+    timed cells; `score_of`: a cell's configuration -> the name of its task's score, and whether that is 0 or 1. Raises
+    StoreError."""
     for folder in store.cells():
         config = folder.config() or {}
         if not (folder.path / "samples.jsonl").exists():
             continue
         baseline = store.cell(str(config.get("baseline", folder.key)))
-        yield Source(folder.key, _name(config, "task"), about_of(folder, config), partial(_answers, folder, prompts),
-                     partial(_baseline, folder, baseline), folder)
+        metric, proportion = score_of(config)
+        yield Source(folder.key, _name(config, "task"), about_of(folder, config),
+                     partial(_answers, folder, prompts, metric), partial(_baseline, folder, baseline), folder,
+                     partial(summary_of, folder, baseline, metric, proportion))
 
 
 def about_of(folder: CellFolder, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,9 +65,7 @@ def cycles_of_turns(turn_tokens: list[int], committed: list[int]) -> list[int] |
     return [after - before for before, after in pairwise(places)]
 
 
-def _answers(folder: CellFolder, prompts: Prompts) -> Iterator[Exchanged]:
-    summary = folder.summary()
-    metric = "score" if summary is None else summary.metric
+def _answers(folder: CellFolder, prompts: Prompts, metric: str) -> Iterator[Exchanged]:
     timed = {row.id: row for row in folder.timed()}
     for sample in folder.good_samples():
         if prompts == "timed" and timed and sample.id not in timed:

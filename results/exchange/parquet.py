@@ -23,12 +23,12 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from results.exchange.base import ExchangeError, Source, Written
+from results.metrics.catalog import METRICS
 from results.store.cells import CellFolder
 from results.store.errors import StoreError
 from results.store.files import replace_text, replacing
 from results.store.reasons import one_line
 from results.store.sample import Sample
-from results.store.summary import Interval, Summary
 from results.store.timed import Timed
 from results.store.traces import TraceFolder
 
@@ -50,20 +50,16 @@ SAMPLES = pa.schema({
 _SETTINGS = ("pair", "drafter", "rule", "task")
 
 
-def _column(annotation: Any) -> pa.DataType:
-    """The column type of a field of `Summary`: a number, an interval, a text, else a JSON text."""
-    if annotation in (int, int | None):
-        return pa.int64()
-    if annotation in (float, float | None):
-        return pa.float64()
-    return pa.list_(pa.float64()) if annotation == Interval | None else pa.string()
-
-
-METRICS = {name: _column(field.annotation) for name, field in Summary.model_fields.items() if name != "samples"}
+_WORDS = ("metric", "events", "phases", "phases_ci95", "judge")
+_COUNTS = ("asked", "n", "failed", "timed", "retimed", "stalled", "unscored", "tokens", "cycles", "repeats")
+_METRICS = {
+    **dict.fromkeys(_COUNTS, pa.int64()), **dict.fromkeys(("prefill_s", "decode_s", *METRICS), pa.float64()),
+    **dict.fromkeys((f"{name}_ci95" for name in METRICS), pa.list_(pa.float64())), **dict.fromkeys(_WORDS, pa.string())}
+"""What `Summary.plain` gives: numbers, intervals, and texts, of which all but the score's name are JSON."""
 CELLS = pa.schema({
     "cell": pa.string(), "baseline": pa.string(), **{name: pa.string() for name in _SETTINGS},
     "temperature": pa.float64(), "draft_length": pa.int64(), "seed": pa.int64(), "config": pa.string(),
-    "environment": pa.string(), "failure": pa.string(), "answers": pa.int64(), **METRICS})
+    "environment": pa.string(), "failure": pa.string(), "answers": pa.int64(), **_METRICS})
 
 
 def write(sources: Iterable[Source], folder: Path) -> Iterator[Written]:
@@ -71,7 +67,7 @@ def write(sources: Iterable[Source], folder: Path) -> Iterator[Written]:
     data, rows, traced = folder / "data", list[dict[str, Any]](), list[CellFolder]()
     for source in sources:
         yield _write_samples(source.folder, data / "samples")
-        rows.append(_cell(source.folder))
+        rows.append(_cell(source.folder, source.summary().plain()))
         if TraceFolder(source.folder).exists():
             traced.append(source.folder)
     if not rows:
@@ -119,13 +115,12 @@ def _sample(cell: str, sample: Sample, timed: Timed | None) -> dict[str, Any]:
     return row
 
 
-def _cell(folder: CellFolder) -> dict[str, Any]:
+def _cell(folder: CellFolder, metrics: Mapping[str, Any]) -> dict[str, Any]:
     """A row of cells.parquet."""
-    config, environment, summary = folder.config() or {}, folder.environment() or {}, folder.summary()
-    metrics = {} if summary is None else summary.plain()
+    config, environment = folder.config() or {}, folder.environment() or {}
     decoding, draft = config.get("decoding") or {}, config.get("draft") or {}
-    values = {name: value if METRICS[name] != pa.string() or value is None or isinstance(value, str)
-              else json.dumps(value) for name, value in metrics.items() if name in METRICS}
+    values = {name: value if _METRICS[name] != pa.string() or value is None or isinstance(value, str)
+              else json.dumps(value) for name, value in metrics.items() if name in _METRICS}
     return {
         "cell": folder.key, "baseline": config.get("baseline"),
         **{name: (config.get(name) or {}).get("name") for name in _SETTINGS},

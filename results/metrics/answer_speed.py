@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from results.metrics.answer_cost import passes_of
-from results.metrics.delta import Estimate, clocked_interval, estimate
-from results.metrics.speed import is_rated, runs_of
+from results.metrics.delta import Estimate, estimate
 from results.store.compared import Compared
-from results.store.timed import batches
+from results.store.timed import batches, is_rated
 
 Floats = NDArray[np.float64]
 COMMON = ("prompts", "committed", "tokens", "base_tokens", "base_passes", "base_decode_s", "base_cycles", "timed",
@@ -23,23 +21,27 @@ seconds and cycles of its timed prompts."""
 
 
 class Priced:
-    """The answers of a row as sums over prompts: the passes of all, at the pooled seconds a pass of the timed ones.
+    """The answers of a row as sums over prompts: the passes of all, at the pooled seconds a pass of the timed ones."""
 
-    `settings`: prompt id -> the setting that decoded it, where a row mixes several; a cycle of each has its own price.
-    """
-
-    def __init__(self, pairs: Sequence[Compared], settings: Mapping[str, str] | None = None) -> None:
-        names = settings or {}
-        kinds = sorted(set(names.values())) or [""]
-        self._rows = np.array([addends(pair, kinds, names.get(pair.id, "")) for pair in pairs], float).reshape(
-            len(pairs), len(COMMON) + 3 * len(kinds))
-        self._units = unit_names(pairs)
-        self._strata = [(pair.timed is not None, names.get(pair.id, "")) for pair in pairs]
-        cycles = self._rows[:, len(COMMON) + 2::3]
-        of_kind = [{unit for unit, spent in zip(self._units, own, strict=True) if spent} for own in cycles.T]
-        used = self._rows[:, len(COMMON)::3].sum(0) > 0
+    def __init__(self, rows: Floats, units: Sequence[str], strata: Sequence[tuple[bool, str]]) -> None:
+        """`rows`: [prompts, `COMMON` and three for each setting]; `units`: what was timed at once with each prompt;
+        `strata`: whether it was timed, and the setting that decoded it."""
+        self._rows, self._units, self._strata = rows, units, strata
+        cycles = rows[:, len(COMMON) + 2::3]
+        of_kind = [{unit for unit, spent in zip(units, own, strict=True) if spent} for own in cycles.T]
+        used = rows[:, len(COMMON)::3].sum(0) > 0
         self.is_known = bool(used.sum()) and all(own for own, is_used in zip(of_kind, used, strict=True) if is_used)
         self._has_spread = all(len(own) > 1 for own, is_used in zip(of_kind, used, strict=True) if is_used)
+
+    @classmethod
+    def of(cls, pairs: Sequence[Compared], settings: Mapping[str, str] | None = None) -> Self:
+        """`settings`: prompt id -> the setting that decoded it, where a row mixes several; a cycle of each has its own
+        price."""
+        names = settings or {}
+        kinds = sorted(set(names.values())) or [""]
+        rows = np.array([addends(pair, kinds, names.get(pair.id, "")) for pair in pairs], float)
+        strata = [(pair.timed is not None, names.get(pair.id, "")) for pair in pairs]
+        return cls(rows.reshape(len(pairs), len(COMMON) + 3 * len(kinds)), unit_names(pairs), strata)
 
     def estimate(self, statistic: Callable[[Floats], Floats], beside: Priced | None = None) -> Estimate | None:
         """A statistic of this row; over that of the row `beside` with the same prompts, compared prompt by prompt. None
@@ -77,7 +79,7 @@ def unit_names(pairs: Sequence[Compared]) -> list[str]:
 
 def addends(pair: Compared, kinds: Sequence[str], own_kind: str) -> list[float]:
     own, base, clock = pair.sample, pair.baseline, pair.timed
-    passes = float(passes_of(own))
+    passes = float(len(own.committed))
     own_spent = base_spent = (0.0, 0.0)
     prefills = [0.0, 0.0, 0.0]
     if clock is not None:
@@ -85,7 +87,7 @@ def addends(pair: Compared, kinds: Sequence[str], own_kind: str) -> list[float]:
         if is_rated(clock):
             own_spent, base_spent = ((run.decode_s, float(run.cycles)) for run in clock.runs)
     common = [1.0, float(sum(own.committed)), float(len(own.output_ids)), float(len(base.output_ids)),
-              float(passes_of(base)), *base_spent, *prefills]
+              float(len(base.committed)), *base_spent, *prefills]
     for kind in kinds:
         common += [passes, *own_spent] if kind == own_kind else [0.0, 0.0, 0.0]
     return common
@@ -138,38 +140,11 @@ MODELLED = {"answer_speedup_modelled": answer_speedup, "speedup_modelled": token
 """Metric -> its statistic of the sums of `Priced`."""
 
 
-def answer_speeds(pairs: Sequence[Compared], autoregressive: bool) -> dict[str, Any]:
-    """Seconds of autoregressive decoding over own, prefill included, sum over sum.
-
-    answer_speedup            on the timed prompts, as the clock had it
-    …                         over all prompts, as `modelled_speeds` has them
-    token_ms, timed_cycle_ms  milliseconds of an autoregressive token and of a cycle, pooled over the timed prompts
-    """
-    rows = [pair.timed for pair in pairs if pair.timed is not None]
-    own, base = (np.array([sum(run.prefill_s + run.decode_s for run in batch) for batch in arm])
-                 for arm in runs_of(rows))
-    direct = float(base.sum() / own.sum()) if own.sum() > 0 else None
-    interval = None if autoregressive else clocked_interval(base[own > 0], own[own > 0])
-    modelled = modelled_speeds(pairs)
-    if autoregressive:  # the same runs on both sides: 1 by definition
-        modelled = {name: value if value is None else None if name.endswith("_ci95") else 1.0
-                    for name, value in modelled.items()}
-    return {"answer_speedup": direct, "answer_speedup_ci95": interval, **modelled, **_pass_times(pairs)}
-
-
-def _pass_times(pairs: Sequence[Compared]) -> dict[str, Any]:
-    rated = [pair.timed.runs for pair in pairs if pair.timed is not None and is_rated(pair.timed)]
-    times = {}
-    for name, runs in zip(("timed_cycle_ms", "token_ms"), zip(*rated, strict=True) if rated else ((), ()), strict=True):
-        times[name] = 1e3 * sum(run.decode_s for run in runs) / sum(run.cycles for run in runs) if runs else None
-    return times
-
-
 def modelled_speeds(pairs: Sequence[Compared], settings: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The metrics of `MODELLED` with their intervals: passes and prefills of all prompts, at the pooled seconds of the
     timed ones. One runaway answer among a dozen timed ones decides a direct number, but none of these. `settings`: as
     `Priced` has them. None without a clock."""
-    priced, values = Priced(pairs, settings), dict[str, Any]()
+    priced, values = Priced.of(pairs, settings), dict[str, Any]()
     for name, statistic in MODELLED.items():
         found = priced.estimate(statistic)
         values[name] = None if found is None else found.value
@@ -180,5 +155,5 @@ def modelled_speeds(pairs: Sequence[Compared], settings: Mapping[str, str] | Non
 def modelled_value(pairs: Sequence[Compared], statistic: Callable[[Floats], Floats],
                    settings: Mapping[str, str] | None = None) -> float | None:
     """One statistic alone; None without a clock or a cycle. `settings`: as `Priced` has them."""
-    found = Priced(pairs, settings).estimate(statistic)
+    found = Priced.of(pairs, settings).estimate(statistic)
     return None if found is None else found.value

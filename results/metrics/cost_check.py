@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics.cost import Check, Profile
-from results.metrics.intervals import ratio_interval
+from results.metrics.intervals import Interval, ratio_interval
 from results.store.compared import Compared
-from results.store.summary import Interval
 
 
 class Seconds(NamedTuple):

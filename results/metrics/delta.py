@@ -110,14 +110,14 @@ def _members(strata: Sequence[object] | Floats) -> list[NDArray[np.int64]]:
     return [np.array(own + (single if i == 0 else [])) for i, own in enumerate(kept)]
 
 
-def pooled_ratio(sums: Floats) -> Floats:
+def ratio(sums: Floats) -> Floats:
     """Sum over sum: tokens/s, for instance."""
     return np.asarray(sums[..., 0] / sums[..., 1])
 
 
-def pooled_speedup(sums: Floats) -> Floats:
-    """Tokens/s over the baseline's, of the sums of tokens, seconds, the baseline's tokens and its seconds."""
-    return np.asarray((sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3]))
+def double_ratio(sums: Floats) -> Floats:
+    """A ratio over that of the two sums behind: tokens/s over the baseline's."""
+    return np.asarray(ratio(sums) / ratio(sums[..., 2:]))
 
 
 def clocked_interval(*sums: ArrayLike, level: float = LEVEL) -> Interval | None:
@@ -127,5 +127,5 @@ def clocked_interval(*sums: ArrayLike, level: float = LEVEL) -> Interval | None:
 
     Resampling a few prompts gives intervals that are too narrow: of 4 prompts, 79% hold the truth instead of 95%."""
     rows = np.column_stack([np.atleast_1d(column) for column in sums])
-    found = estimate(rows, pooled_ratio if rows.shape[1] == 2 else pooled_speedup) if len(rows) else None
+    found = estimate(rows, ratio if rows.shape[1] == 2 else double_ratio) if len(rows) else None
     return None if found is None else found.interval(level)

@@ -19,9 +19,8 @@ from results.metrics.answer_speed import equal_length_speedup, modelled_value
 from results.metrics.curve import OFF_CURVE, Counts, Floats, curve_of, interval, monotone, pooled, resamples
 from results.metrics.intervals import SEED
 from results.metrics.over_best import Answered
-from results.metrics.speed import is_rated
-from results.store.summary import Summary
-from results.store.timed import Timed
+from results.metrics.summary import Summary
+from results.store.timed import Timed, is_rated
 
 FRONTIER_RESAMPLES = 4000
 

@@ -4,21 +4,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from results.metrics import intervals
-from results.metrics.delta import Estimate, estimate
+from results.metrics.delta import Estimate, estimate, ratio
 from results.metrics.non_inferiority import ALPHA, MOST, Verdict
-from results.metrics.paired import holm
 from results.metrics.quality_loss import score_pairs, shows_loss
 from results.store.compared import Compared
-from results.store.gain import Evidence, GainTests
 
 NLL_MARGIN = 0.05
 """Nats a token that count as no loss where no score can judge."""
 Name = TypeVar("Name", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the numbers say of one statement.
+
+    for_p      one-sided p-value of its opposite: small where the statement is shown
+    against_p  one-sided p-value of the statement: small where its opposite is shown
+    errors     how many standard errors the estimate lies on the statement's side; negative on the other side
+    """
+
+    for_p: float
+    against_p: float
+    errors: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GainTests:
+    """The three statements that make a gain, each tested one-sided.
+
+    best     answers are complete sooner than with the best lossless method
+    plain    sooner than with plain decoding
+    quality  not worse than plain decoding by more than the margin, in score or in NLL
+    measure  which of the two
+    n        prompts
+    """
+
+    best: Evidence
+    plain: Evidence
+    quality: Evidence
+    measure: Literal["score", "nll"]
+    n: int
+
+    @property
+    def all(self) -> tuple[Evidence, Evidence, Evidence]:
+        return self.best, self.plain, self.quality
 
 
 def gain_tests(over_best: Estimate, over_plain: Estimate, pairs: Sequence[Compared], margin: float) -> GainTests | None:
@@ -43,7 +78,7 @@ def nll_change(pairs: Sequence[Compared]) -> Estimate | None:
         (pair.sample, pair.baseline) for pair in pairs) if own.nll is not None and base.nll is not None]
     if not sums or len(sums) < len(pairs):
         return None
-    return estimate(sums, lambda s: s[..., 0] / s[..., 1] - s[..., 2] / s[..., 3], log=False)
+    return estimate(sums, lambda s: ratio(s) - ratio(s[..., 2:]), log=False)
 
 
 def verdicts(rows: Mapping[Name, GainTests]) -> dict[Name, Verdict]:
@@ -55,9 +90,9 @@ def verdicts(rows: Mapping[Name, GainTests]) -> dict[Name, Verdict]:
     no gain          one of the three is shown to be false, at 2.5% for itself
     undecided        anything else; the prompts that would about decide are timed in proportion"""
     names = list(rows)
-    gain = dict(zip(names, holm([max(test.for_p for test in rows[name].all) for name in names]), strict=True))
-    price = dict(zip(names, holm([max(rows[name].best.for_p, rows[name].plain.for_p, rows[name].quality.against_p)
-                                  for name in names]), strict=True))
+    gain = dict(zip(names, intervals.holm([max(test.for_p for test in rows[name].all) for name in names]), strict=True))
+    price = dict(zip(names, intervals.holm([max(rows[name].best.for_p, rows[name].plain.for_p,
+                                                rows[name].quality.against_p) for name in names]), strict=True))
     return {name: _verdict(rows[name], float(gain[name]), float(price[name]), len(names)) for name in names}
 
 

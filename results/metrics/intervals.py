@@ -3,34 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rapidfuzz.distance import Levenshtein
 
+Floats = NDArray[np.float64]
 Interval = tuple[float, float]
+"""(low, high), at 95% unless stated otherwise."""
 LEVEL = 0.95
 NORMAL = NormalDist()
 NORMAL_95 = NORMAL.inv_cdf((1 + LEVEL) / 2)
 RESAMPLES = 9999
 SEED = 0
+BATCH, KEPT = 1000, 1024
+"""Resamples drawn at once, which bounds the memory; most prompts for which the draws are kept."""
 
 
 def ratio_interval(numerators: ArrayLike, denominators: ArrayLike, level: float = LEVEL) -> Interval | None:
     """Interval of a pooled ratio (sum over sum, such as tokens/s or tokens per cycle) by resampling prompts. None for
     fewer than two prompts."""
-    return paired_interval((numerators, denominators), lambda a, b, axis: a.sum(axis) / b.sum(axis), level)
+    return sums_interval(np.column_stack([numerators, denominators]), lambda sums: sums[..., 0] / sums[..., 1], level)
 
 
 def mean_interval(values: ArrayLike, level: float = LEVEL) -> Interval | None:
     """Bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
-    return paired_interval((values,), lambda x, axis: np.asarray(x.mean(axis)), level)
+    return ratio_interval(values, np.ones(len(np.atleast_1d(values))), level)
+
+
+def sums_interval(rows: ArrayLike, statistic: Callable[[Floats], Floats], level: float = LEVEL) -> Interval | None:
+    """Percentile interval of a statistic of sums over prompts, by resampling prompts. `rows` [n, k]: what each adds to
+    the sums; `statistic`: sums [..., k] -> [...]. None for fewer than two prompts.
+
+    (BCa divides by the spread of the jackknife, which is 0 when all prompts agree.)"""
+    data = np.asarray(rows, float)
+    if len(data) < 2:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = statistic(np.concatenate([counts @ data for counts in resamples(len(data))]))
+    return ends(values, values, level)
 
 
 def median_interval(values: ArrayLike) -> Interval | None:
     """95% bootstrap interval of a median. None for fewer than two values."""
-    return paired_interval((values,), lambda x, axis: np.asarray(np.median(x, axis)))
+    data = np.asarray(values, float)
+    if len(data) < 2:
+        return None
+    medians = np.concatenate([np.median(data[drawn], axis=1) for drawn in _drawn(len(data))])
+    return ends(medians, medians)
+
+
+def resamples(n: int) -> Iterator[Floats]:
+    """How often each of n prompts is drawn in each of `RESAMPLES` resamples, [1000, n] at a time: the draws of
+    `scipy.stats.bootstrap(batch=1000)`, shared by all metrics of n prompts."""
+    counts = _kept_counts(n) if n <= KEPT else map(partial(_counted, n), _drawn(n))
+    return (part.astype(float) for part in counts)
+
+
+def _drawn(n: int) -> Iterator[NDArray[np.int64]]:
+    """The prompts of each resample, [1000, n] at a time."""
+    rng = np.random.default_rng(SEED)
+    for start in range(0, RESAMPLES, BATCH):
+        yield rng.integers(0, n, (min(BATCH, RESAMPLES - start), n))
+
+
+def _counted(n: int, drawn: NDArray[np.int64]) -> NDArray[np.uint16]:
+    places = (drawn + n * np.arange(len(drawn))[:, None]).ravel()
+    return np.bincount(places, minlength=drawn.size).reshape(drawn.shape).astype(np.uint16)
+
+
+@lru_cache(8)
+def _kept_counts(n: int) -> list[NDArray[np.uint16]]:
+    return [_counted(n, drawn) for drawn in _drawn(n)]
 
 
 def proportion_interval(successes: int, n: int, level: float = LEVEL) -> Interval | None:
@@ -43,52 +89,9 @@ def proportion_interval(successes: int, n: int, level: float = LEVEL) -> Interva
     return (0.0 if successes == 0 else float(low)), (1.0 if successes == n else float(high))  # exact at the ends
 
 
-def mcnemar_p(method_right: Sequence[bool], base_right: Sequence[bool]) -> float | None:
-    """p-value of the exact two-sided McNemar test on the same prompts: the probability of a split of the disagreements
-    at least as uneven if method and baseline were equally good. None without prompts."""
-    if not method_right:
-        return None
-    from statsmodels.stats.contingency_tables import mcnemar
-
-    method, base = np.asarray(method_right, bool), np.asarray(base_right, bool)
-    table = [[int((a & b).sum()) for b in (base, ~base)] for a in (method, ~method)]
-    return float(min(1.0, mcnemar(table, exact=True).pvalue))
-
-
 def edit_similarity(a: Sequence[int], b: Sequence[int]) -> float:
     """1 − Levenshtein distance ÷ the longer length, over token ids; 1 for two empty outputs."""
     return float(Levenshtein.normalized_similarity(a, b))
-
-
-def paired_interval(arrays: Sequence[ArrayLike], statistic: Callable[..., NDArray[np.float64]],
-                    level: float = LEVEL) -> Interval | None:
-    """Percentile interval of any statistic of several numbers per prompt, all in the same order, by resampling
-    prompts. `statistic` takes the arrays and `axis`, the axis of the prompts. None for fewer than two prompts.
-
-    (BCa divides by the spread of the jackknife, which is 0 when all prompts agree.)"""
-    data = [np.asarray(array, float) for array in arrays]
-    if len(data[0]) < 2:
-        return None
-    from scipy.stats import bootstrap  # takes half a second, which a dry run should not cost
-
-    result = bootstrap(
-        data, statistic, n_resamples=RESAMPLES, batch=1000, paired=True, vectorized=True,
-        confidence_level=level, method="percentile", rng=np.random.default_rng(SEED),
-    )
-    interval = result.confidence_interval
-    return float(interval.low), float(interval.high)
-
-
-def pass_at_k(groups: Sequence[Sequence[float]], ks: Sequence[int] = (1, 4, 10)) -> dict[str, float]:
-    """k -> pass@k over items, for each k up to the fewest samples of an item; evalplus' unbiased estimator (Chen et al.
-    2021, arXiv:2107.03374). `groups`: the scores of each item's samples, 1 = passed. Empty where a score is neither 0
-    nor 1."""
-    if not groups or any(score not in (0.0, 1.0) for group in groups for score in group):
-        return {}
-    from evalplus.eval import estimate_pass_at_k  # takes seconds, which only pass@k should cost
-
-    sizes, right = [len(group) for group in groups], [int(sum(group)) for group in groups]
-    return {str(k): float(estimate_pass_at_k(sizes, right, k).mean()) for k in ks if k <= min(sizes)}
 
 
 def together(tried: int) -> float:
@@ -124,7 +127,7 @@ def difference_interval(reference: ArrayLike, own: ArrayLike, level: float = LEV
     return ends(*difference_draws(reference, own), level)
 
 
-def difference_draws(reference: ArrayLike, own: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def difference_draws(reference: ArrayLike, own: ArrayLike) -> tuple[Floats, Floats]:
     """The draws whose quantiles are the lower and the upper end of `difference_interval`: a share of the first below a
     value is the one-sided p-value of "the truth is at most this"."""
     lower, upper = [], []
@@ -136,7 +139,7 @@ def difference_draws(reference: ArrayLike, own: ArrayLike) -> tuple[NDArray[np.f
     return np.concatenate(lower), np.concatenate(upper)
 
 
-def _weighted_sums(reference: ArrayLike, own: ArrayLike) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def _weighted_sums(reference: ArrayLike, own: ArrayLike) -> Iterator[tuple[Floats, Floats]]:
     """Random weights of the items, uniform on the simplex up to a factor, as the sums [1000, 3] of reference, own and 1
     under them; and the weight [1000] of one further item."""
     items = np.column_stack([reference, own, np.ones(len(np.atleast_1d(own)))]).astype(float)
@@ -147,7 +150,7 @@ def _weighted_sums(reference: ArrayLike, own: ArrayLike) -> Iterator[tuple[NDArr
         yield weights @ distinct, rng.standard_exponential(1000)
 
 
-def ends(lower: NDArray[np.float64], upper: NDArray[np.float64], level: float = LEVEL) -> Interval:
+def ends(lower: Floats, upper: Floats, level: float = LEVEL) -> Interval:
     """The interval from draws of its lower and its upper end."""
     return float(np.quantile(lower, (1 - level) / 2)), float(np.quantile(upper, (1 + level) / 2))
 
@@ -158,3 +161,12 @@ def fewest_to_show(limit: float, level: float = LEVEL) -> int | None:
     if limit <= 1e-9:
         return None
     return int(np.ceil(np.log((1 - level) / 2) / np.log1p(-limit)))
+
+
+def holm(p_values: Sequence[float]) -> Floats:
+    """p-values corrected by Holm's method, in the given order. (That of statsmodels collects garbage at every call,
+    which takes half a second beside loaded models.)"""
+    order = np.argsort(p_values)
+    corrected = np.empty(len(order))
+    corrected[order] = np.maximum.accumulate(np.asarray(p_values)[order] * np.arange(len(order), 0, -1))
+    return np.minimum(corrected, 1.0)

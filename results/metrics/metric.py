@@ -1,24 +1,212 @@
-"""Label, unit and definition of a metric, and how its interval is made."""
+"""What declares a metric: its print, what a prompt adds to its sums, the statistic of the sums, and its interval."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
-from results.store.summary import Interval, Summary
+import numpy as np
+from numpy.typing import NDArray
+
+from results.metrics import intervals
+from results.metrics.adds import Addends
+from results.metrics.answer_speed import Priced
+from results.metrics.delta import estimate, ratio
+from results.metrics.intervals import Interval
+from results.store.compared import Compared
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats], Floats]
+"""Sums [..., k] -> the metric [...]."""
+ByItem = Mapping[str, tuple[float, ...]]
+"""Item -> the sums that a metric is computed from; samples of one item are added up."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the prompts of a cell add to the sums of a metric.
+
+    rows    [prompts, k].
+    items   the item that each prompt is a sample of.
+    units   the name of what was timed at once with each prompt; its item where it was timed alone.
+    timed   whether each prompt was timed.
+    whole   whether every prompt of the cell has a row.
+    """
+
+    rows: Floats
+    items: Sequence[str]
+    units: Sequence[str]
+    timed: Sequence[bool]
+    whole: bool = True
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[float]]) -> Sums:
+        """Rows [prompts, k] of which nothing else is asked than a bootstrap."""
+        return cls(np.array(rows, float) if rows else np.empty((0, 1)), (), (), ())
+
+    @cached_property
+    def total(self) -> Floats:
+        """[k]."""
+        return np.asarray(self.rows.sum(0))
+
+
+def by_name(rows: Floats, names: Sequence[str]) -> ByItem:
+    """Name -> the sum of its rows."""
+    sums: dict[str, Floats] = {}
+    for name, row in zip(names, rows, strict=True):
+        sums[name] = sums[name] + row if name in sums else row
+    return {name: tuple(row.tolist()) for name, row in sums.items()}
+
+
+def baseline_ratio(sums: Floats) -> Floats:
+    """Sum over sum, of the third and the fourth: those of the baseline."""
+    return ratio(sums[..., 2:])
+
+
+def change(sums: Floats) -> Floats:
+    """Mean of the first numbers minus that of the second, over the third, which counts them."""
+    return np.asarray((sums[..., 0] - sums[..., 1]) / sums[..., 2])
+
+
+class Estimator:
+    """How a value and its interval are made of sums: the statistic of the totals, and a bootstrap over prompts.
+
+    words     how the interval is made, for the line under a table
+    clocked   over what was timed at once, with Student's t
+    """
+
+    words, clocked = "bootstrap over prompts", False
+
+    def known(self, rows: Floats) -> NDArray[np.bool_]:
+        """Which prompts [n] of the sums [n, k] count in the interval: those with a denominator, the last sum."""
+        return np.asarray(rows[:, -1] > 0)
+
+    def value(self, sums: Sums, statistic: Statistic) -> float | None:
+        """None where it is not a number."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = float(statistic(sums.total)) if len(sums.rows) else float("nan")
+        return value if np.isfinite(value) else None
+
+    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
+        """At 95%; None where it is not known."""
+        return intervals.sums_interval(sums.rows[self.known(sums.rows)], statistic)
+
+
+class Alone(Estimator):
+    """A value without an interval."""
+
+    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
+        return None
+
+
+class Wilson(Estimator):
+    """Of a share: prompts with the event, of all."""
+
+    words = "Wilson"
+
+    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
+        return intervals.proportion_interval(int(sums.total[0]), len(sums.rows)) if len(sums.rows) else None
+
+
+class Median(Estimator):
+    """The median over prompts of the ratio of each."""
+
+    def value(self, sums: Sums, statistic: Statistic) -> float | None:
+        each = statistic(sums.rows[self.known(sums.rows)])
+        return float(np.median(each)) if len(each) else None
+
+    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
+        return intervals.median_interval(statistic(sums.rows[self.known(sums.rows)]))
+
+
+class Recovered(Estimator):
+    """A ratio of scores: known where the baseline is right on at least ten items; resamples on which it never is have
+    none."""
+
+    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
+        def finite(parts: Floats) -> Floats:
+            known = parts[..., 1] > 0
+            return np.where(known, parts[..., 0] / np.where(known, parts[..., 1], 1.0), np.inf)
+
+        return intervals.sums_interval(sums.rows, finite) if (sums.rows[:, 1] > 0).sum() >= 10 else None
+
+
+class LearnedMiller(Estimator):
+    """A difference of two numbers in [0, 1] of each prompt, with the bound of `intervals.difference_interval`."""
+
+    words = "Learned-Miller and Thomas"
+
+    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
+        return intervals.difference_interval(sums.rows[:, 1], sums.rows[:, 0]) if len(sums.rows) else None
+
+
+class LogT(Estimator):
+    """Student's t on the logarithm, over what was timed at once: what the clock said of a few prompts. Those count
+    that have every sum."""
+
+    words, clocked = "Student's t on the log ratio", True
+
+    def known(self, rows: Floats) -> NDArray[np.bool_]:
+        return np.asarray((rows > 0).all(1))
+
+    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
+        rows = np.array([*by_name(sums.rows, sums.units).values()], float).reshape(-1, sums.rows.shape[1])
+        rows = rows[self.known(rows)]
+        found = estimate(rows, statistic) if len(rows) else None
+        return None if found is None else found.interval()
+
+
+class Delta(Estimator):
+    """The delta method on the logarithm of sums of which only timed prompts have some (`answer_speed.Priced`)."""
+
+    words, clocked = "delta method on the log ratio", True
+
+    def known(self, rows: Floats) -> NDArray[np.bool_]:
+        return np.ones(len(rows), bool)
+
+    def value(self, sums: Sums, statistic: Statistic) -> float | None:
+        found = self._priced(sums).estimate(statistic)
+        return None if found is None else found.value
+
+    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
+        found = self._priced(sums).estimate(statistic)
+        return None if found is None else found.interval()
+
+    def _priced(self, sums: Sums) -> Priced:
+        return Priced(sums.rows, sums.units, [(timed, "") for timed in sums.timed])
+
+
+BOOTSTRAP, ALONE, WILSON, MEDIAN, LEARNED_MILLER = Estimator(), Alone(), Wilson(), Median(), LearnedMiller()
+RECOVERED, LOG_T, DELTA = Recovered(), LogT(), Delta()
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric of a summary.
+    """One metric of a cell.
 
-    name        the field of `Summary`
+    name        of the value in a `Summary`; that of its interval has `_ci95` behind it
     label       column or axis title
     unit        unit in print; "%" for a value stored as a fraction, "pp" (percentage points) for a difference of such
     digits      decimals in print
     better      the better direction, or None
     definition  what it measures, in one or two sentences
     signed      print a plus sign
+    adds        what a prompt adds to its sums; None for a metric that is set by those who know other cells or files
+    statistic   of the sums
+    estimator   of the value and the interval
+    every       it is only known where every prompt adds to it
+    relative    it compares with the baseline: the autoregressive cell has no interval of a "ratio", and no "change"
+    is_score    it is the task's score: Wilson's interval where that is 0 or 1
+    compared    rows can be compared by it, prompt by prompt: bold print, columns relative to another cell
+    timed       index of the addend that timed prompts alone have, where others add to the metric too
+    clock       "needed": it is shown of cells with a timed pass; "used": of others too, but the clock has a part in it
+    judged      an LLM judge gives it
+    censored    a length limit censors it
+    decides     which verdict stands beside it: on the loss of score, or on a gain
+    checks      the modelled metric that it checks on the timed prompts
+    axis_unit   unit that only axes name
     """
 
     name: str
@@ -28,45 +216,35 @@ class Metric:
     better: Literal["higher", "lower"] | None
     definition: str
     signed: bool = False
+    adds: Callable[[Compared], Addends] | None = None
+    statistic: Statistic = ratio
+    estimator: Estimator = BOOTSTRAP
+    every: bool = False
+    relative: Literal["", "ratio", "change"] = ""
+    is_score: bool = False
+    compared: bool = False
+    timed: int | None = None
+    clock: Literal["", "needed", "used"] = ""
+    judged: bool = False
+    censored: bool = False
+    decides: Literal["", "loss", "gain"] = ""
+    checks: str = ""
+    axis_unit: str = ""
 
-    def interval_kind(self, proportion: bool) -> str:
-        """How the interval is made, in a few words; `proportion`: whether the task's scores are 0 or 1."""
-        if self.name in _SCORES and not proportion:
-            return _BOOTSTRAP
-        return next((kind for kind, names in _INTERVALS.items() if self.name in names), _BOOTSTRAP)
+    def estimated_by(self, proportion: bool) -> Estimator:
+        """What makes its interval; `proportion`: whether the task's scores are 0 or 1."""
+        return WILSON if self.is_score and proportion else self.estimator
 
     @property
     def axis(self) -> str:
         """Label of a figure's axis, with the unit."""
-        unit = "tokens a cycle" if self.name in _LENGTHS else self.unit
+        unit = self.axis_unit or self.unit
         return f"{self.label} ({unit})" if unit else self.label
 
     def shown(self, value: float) -> float:
         """Convert a stored value to the printed unit."""
         return 100 * value if self.unit in ("%", "pp") else value
 
-    def value(self, summary: Summary) -> float | None:
-        """This metric of a cell as stored; None if it was not measured."""
-        stored: float | None = getattr(summary, self.name)
-        return stored
-
-    def interval(self, summary: Summary) -> Interval | None:
-        """The 95% interval of this metric as stored, or None."""
-        stored: Interval | None = getattr(summary, f"{self.name}_ci95", None)
-        return stored
-
-
-_BOOTSTRAP, _SCORES = "bootstrap over prompts", ("accuracy", "baseline_accuracy")
-_INTERVALS = {
-    "Wilson": (*_SCORES, "precision", "cap_hit_share", "loop_share", "no_answer_share",
-               "coverage", "coverage_differing", "coverage_emb", "coverage_logit"),
-    "Student's t on the log ratio": ("speedup", "speedup_mean_of_ratios", "tokens_per_s", "baseline_tokens_per_s",
-                                     "e2e_tokens_per_s", "answer_speedup"),
-    "delta method on the log ratio": ("speedup_modelled", "answer_speedup_modelled", "length_adjusted_speedup",
-                                      "over_best_answer"),
-    "Learned-Miller and Thomas": ("accuracy_change", "cap_hit_change", "loop_change", "no_answer_change",
-                                  "quality_loss", "over_best_accuracy"),
-}
-"""How intervals are made where it is not a bootstrap over prompts."""
-_LENGTHS = ("tau", "accept_len")
-"""Metrics whose unit only axes name: tables print them without."""
+    def strata(self, sums: Floats) -> list[bool]:
+        """Whether each item [items, k] has a clock."""
+        return [True] * len(sums) if self.timed is None else (sums[:, self.timed] > 0).tolist()

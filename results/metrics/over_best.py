@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from results.metrics import intervals
 from results.metrics.answer_speed import Priced, answer_speedup
 from results.metrics.gain import NLL_MARGIN, gain_tests, verdicts
+from results.metrics.metric import Sums
 from results.metrics.non_inferiority import Verdict
 from results.metrics.quality_loss import score_change, score_pairs
-from results.metrics.speed import is_rated
+from results.metrics.summary import Summary
 from results.metrics.tau_gain import gain
 from results.store.compared import Compared
-from results.store.summary import Summary
+from results.store.timed import is_rated
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +49,7 @@ def over_best(own: Answered, best: Answered, margin: float) -> dict[str, Any]:
     values |= {name.replace("tau_gain", "over_best_tau"): value for name, value in parts.items()}
     lengths = [[len(run.output_ids) for run in (mine.sample, other.sample)]
                for mine, other in zip(own.pairs, best.pairs, strict=True)]
-    mine, others = np.array(lengths, float).T
-    return values | {"over_best_length": float(mine.sum() / others.sum()) if others.sum() else None,
-                     "over_best_length_ci95": intervals.ratio_interval(mine[others > 0], others[others > 0])}
+    return values | {"over_best_length": Sums.of(lengths)}
 
 
 def answers_over_best(own: Answered, best: Answered, margin: float) -> dict[str, Any]:
@@ -66,9 +62,9 @@ def answers_over_best(own: Answered, best: Answered, margin: float) -> dict[str,
     beside = [Compared(mine.sample, replace(other.sample)) for mine, other in zip(own.pairs, best.pairs, strict=True)]
     change = score_change(score_pairs(beside))
     values = {f"over_best_accuracy{end}": change[f"accuracy_change{end}"] for end in ("", "_ci95")}
-    priced = Priced(own.pairs, own.settings)
-    over = priced.estimate(answer_speedup, Priced(best.pairs, best.settings))
-    plain = Priced(whole.pairs, whole.settings).estimate(answer_speedup)
+    priced = Priced.of(own.pairs, own.settings)
+    over = priced.estimate(answer_speedup, Priced.of(best.pairs, best.settings))
+    plain = Priced.of(whole.pairs, whole.settings).estimate(answer_speedup)
     values |= {"over_best_answer": None if over is None else over.value,
                "over_best_answer_ci95": None if over is None else over.interval()}
     if own.lossless or over is None or plain is None:

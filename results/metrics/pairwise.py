@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from results.metrics.intervals import LEVEL
+from results.metrics.delta import estimate, ratio
 from results.store.sample import Sample
 from results.store.timed import Timed, TimedRun
 
@@ -89,21 +89,12 @@ def mcnemar_of(lost: int, won: int) -> float:
 
 def difference(pairs: Sequence[tuple[float, float]]) -> Difference | None:
     """Of (left, right) of each prompt; None without prompts."""
-    if not pairs:
+    changes = [(right - left, 1.0) for left, right in pairs]
+    found = estimate(changes, ratio, log=False) if changes else None
+    if found is None:
         return None
-    differences = np.subtract(*np.array(pairs, float).T[::-1])
-    mean, n = float(differences.mean()), len(differences)
-    if n < 2:
-        return Difference(mean, None, None, n)
-    half = _t(n) * float(differences.std(ddof=1)) / n**0.5
-    return Difference(mean, mean - half, mean + half, n)
-
-
-@cache
-def _t(n: int) -> float:
-    from scipy.stats import t  # as above
-
-    return float(t.ppf((1 + LEVEL) / 2, n - 1))
+    low, high = found.interval() or (None, None)
+    return Difference(found.value, low, high, len(changes))
 
 
 def _clocks(left: Answers, right: Answers) -> list[tuple[float, float]]:

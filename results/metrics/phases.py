@@ -19,7 +19,7 @@ NAMES = ("prefill_share", "draft_time_share", "verify_share", "accept_share", "c
 def time_shares(runs: Sequence[TimedRun], phases: Mapping[str, float] | None,
                 prompts: Sequence[Mapping[str, float]] = ()) -> dict[str, Any]:
     """Shares of prefill and decode time together, and milliseconds of the parts of a cycle; `NAMES` are the keys, each
-    with `_ci95`. Without phases every value is None.
+    with `_ci95`. Empty without phases.
 
     runs     the timed runs, which give prefill and decode time.
     phases   seconds per cycle: draft, verify, accept, commit and, where the pass measured it, head, the LM head's part
@@ -33,7 +33,7 @@ def time_shares(runs: Sequence[TimedRun], phases: Mapping[str, float] | None,
     `phases_ci95` holds the intervals of the parts of a cycle themselves, in seconds; other: accept and commit."""
     prefill_s, decode_s = np.array([run.prefill_s for run in runs]), np.array([run.decode_s for run in runs])
     if phases is None or prefill_s.sum() + decode_s.sum() <= 0:
-        return dict.fromkeys((*NAMES, *(f"{name}_ci95" for name in NAMES)))
+        return {}
     values = _values(prefill_s.sum(), decode_s.sum(), {name: np.asarray(phases[name]) for name in phases})
     intervals: dict[str, Interval | None] = dict.fromkeys(values)
     parts = {name: np.array([prompt[name] for prompt in prompts]) for name in phases

@@ -138,7 +138,7 @@ def speedup_estimate(pairs: Sequence[Compared], pooled: float | None, tried: int
 
 def answer_speed_estimate(pairs: Sequence[Compared], tried: int) -> Estimate:
     """How much sooner answers are complete (`answer_speedup_modelled`), as one of `tried` settings."""
-    found = Priced(_two_cells(pairs)).estimate(answer_speedup)
+    found = Priced.of(_two_cells(pairs)).estimate(answer_speedup)
     if found is None:
         return Estimate()
     return Estimate(found.value, found.interval(intervals.together(tried)), found.interval())

@@ -1,35 +1,195 @@
-"""From the samples of one cell to its summary: one definition per metric, the same for every method.
+"""From the samples of one cell to its metrics: one definition each, the same for every method.
 
 A cycle is one draft–verify round; the token drawn from the prefill is emitted but belongs to no cycle. Everything is
-pooled over the prompts of the cell; speeds over those that were timed (`results.metrics.speed`). What cannot be known
-is None. Shares, accuracies and recovery are fractions of 1.
+pooled over the prompts of the cell; what the clock says, over those that were timed. What cannot be known is None.
+Shares, accuracies and recovery are fractions of 1.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property
 from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from results.metrics import intervals
-from results.metrics.answer_cost import answer_costs
-from results.metrics.answer_speed import answer_speeds
-from results.metrics.intervals import Interval
-from results.metrics.phases import time_shares
-from results.metrics.quality_loss import score_change, score_pairs
+from results.metrics.answer_speed import unit_names
+from results.metrics.catalog import METRICS
+from results.metrics.gain import GainTests
+from results.metrics.intervals import Interval, edit_similarity
+from results.metrics.metric import ALONE, ByItem, Sums, by_name
+from results.metrics.phases import NAMES, time_shares
 from results.metrics.roofline import roofline
-from results.metrics.speed import speeds
-from results.store.compared import Compared
+from results.store.cells import CellFolder
+from results.store.compared import Compared, compare
+from results.store.judge_summary import JudgeSummary
 from results.store.sample import FailedSample, Sample
-from results.store.summary import Summary
+from results.store.timed import Timed
 
-Floats = NDArray[np.float64]
+PROFILE = "profile"
+"""The record of a cell's phases: seconds of each part of a cycle, its own, those of each prompt and the baseline's
+(`bench.run.timed_pass.profiling.Profile`); and what a step of the baseline reads (`methods.engine.roofline.reads`)."""
+END = "_ci95"
+"""How the name of a metric's 95% interval ends."""
+PHASES, MATCH = f"phases{END}", "tau_gain_match"
+WORDS = (PHASES, MATCH)
+"""What is computed with metrics and is none."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Summary:
+    """The metrics of one cell, each computed when it is asked for: `summary.tau`, `summary.tau_ci95`.
+
+    n, failed            prompts measured, prompts that failed and are left out
+    metric, proportion   name of the task's score; whether it is 0 or 1
+    is_baseline          the autoregressive cell, which is its own baseline
+    asked                prompts that the command asked for; None: all of the task
+    timed                prompts timed
+    retimed, stalled     of these, prompts timed again after a stall of the machine, in the cell or its baseline; those
+                         whose last repeat was stalled too
+    unscored             answers that the machine could not score, of the cell and of its baseline: no accuracy is known
+    tokens, cycles       emitted tokens, draft–verify cycles
+    prefill_s, decode_s  seconds, summed over the timed prompts
+    repeats              most answers to one prompt
+    events               how often each flag of the rule was set on an emitted token
+    phases               seconds of the parts of a cycle, from the profiling pass: mean over prompts of their medians
+    judge                scores of an LLM judge
+    over_best_tests      whether it is a gain over the best lossless row
+    sums                 what prompts add to metrics, by the function that says so
+    given                metrics that are not of these sums: name -> value or `Sums`, name_ci95 -> interval
+    later                name of a metric -> what computes it, together with others
+    """
+
+    n: int
+    failed: int
+    metric: str
+    proportion: bool
+    is_baseline: bool = False
+    asked: int | None = None
+    timed: int = 0
+    retimed: int = 0
+    stalled: int = 0
+    unscored: int = 0
+    tokens: int = 0
+    cycles: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    repeats: int = 0
+    events: Mapping[str, int] = field(default_factory=dict)
+    phases: Mapping[str, float] | None = None
+    judge: JudgeSummary | None = None
+    over_best_tests: GainTests | None = None
+    sums: Mapping[Any, Sums] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    later: Mapping[str, Callable[[], Mapping[str, Any]]] = field(default_factory=dict)
+
+    def value(self, name: str) -> float | None:
+        """A metric of the catalog; None if it was not measured."""
+        if name not in self._values:
+            self._values[name] = self._value(name)
+        return self._values[name]
+
+    def interval(self, name: str) -> Interval | None:
+        """Its 95% interval, or None."""
+        if name not in self._intervals:
+            self._intervals[name] = self._interval(name)
+        return self._intervals[name]
+
+    def by_item(self, name: str) -> ByItem:
+        """The sums of each item that rows are compared by; of what the clock said, of prompts timed at once. Empty for
+        a metric that rows cannot be compared by."""
+        metric = METRICS[name]
+        if not metric.compared or metric.adds not in self.sums:
+            return {}
+        sums = self.sums[metric.adds]
+        known = metric.estimator.known(sums.rows)
+        names = sums.units if metric.estimator.clocked else sums.items
+        return by_name(sums.rows[known], [one for one, counts in zip(names, known, strict=True) if counts])
+
+    def with_values(self, **values: Any) -> Summary:
+        """This summary with further metrics, intervals and fields set. Raises ValueError for any other name."""
+        own = {one.name for one in fields(self)}
+        given = {name: value for name, value in values.items() if name not in own}
+        if unknown := [name for name in given if name.removesuffix(END) not in METRICS and name not in WORDS]:
+            raise ValueError(f"{', '.join(unknown)}: no metric of results/metrics/catalog.py")
+        return replace(self, given={**self.given, **given}, **{name: values[name] for name in own & values.keys()})
+
+    def with_later(self, names: Iterable[str], compute: Callable[[], Mapping[str, Any]]) -> Summary:
+        """This summary with metrics of other files, which `compute` gives, as `with_values` takes them, when the first
+        of these names is asked for."""
+        return replace(self, later={**self.later, **dict.fromkeys(names, cache(compute))})
+
+    def plain(self) -> dict[str, Any]:
+        """Every metric with its interval, as JSON holds them, and what else is known."""
+        left_out = {"sums", "given", "later", "is_baseline", "proportion", "judge", "over_best_tests"}
+        whole = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out}
+        whole = {name: value for name, value in whole.items() if value or name not in ("events", "unscored")}
+        for name, metric in METRICS.items():
+            if metric.adds is not None or name in self._stated_by(name):
+                whole[name] = self.value(name)
+                whole |= {} if metric.estimator is ALONE else {f"{name}{END}": self.interval(name)}
+        whole |= {name: known[name] for name in WORDS if name in (known := self._stated_by(name))}
+        judge = {} if self.judge is None else {"judge": self.judge.model_dump(mode="json", exclude_unset=True)}
+        return whole | judge
+
+    @property
+    def phases_ci95(self) -> Mapping[str, Interval]:
+        """The intervals of `phases`, and that of `other`, accept and commit together."""
+        known: Mapping[str, Interval] = self._stated_by(PHASES).get(PHASES, {})
+        return known
+
+    @property
+    def tau_gain_match(self) -> str | None:
+        """How the parts of `tau_gain` were told apart."""
+        return self._stated_by(MATCH).get(MATCH)
+
+    def __getattr__(self, name: str) -> Any:
+        stem = name.removesuffix(END)
+        if stem not in METRICS:
+            raise AttributeError(f"a summary has no {name}")
+        return self.value(stem) if stem == name else self.interval(stem)
+
+    @cached_property
+    def _values(self) -> dict[str, float | None]:
+        return {}
+
+    @cached_property
+    def _intervals(self) -> dict[str, Interval | None]:
+        return {}
+
+    def _stated_by(self, name: str) -> Mapping[str, Any]:
+        """What is given, where a metric or its interval is, or else what was to be computed later with it."""
+        if {name, f"{name}{END}"} & self.given.keys() or name not in self.later:
+            return self.given
+        return self.later[name]()
+
+    def _value(self, name: str) -> float | None:
+        known, metric, sums = self._stated_by(name), METRICS[name], self._sums(name)
+        if name in known and not isinstance(known[name], Sums):
+            stated: float | None = known[name]
+            return stated
+        return None if sums is None else metric.estimator.value(sums, metric.statistic)
+
+    def _interval(self, name: str) -> Interval | None:
+        known, metric, sums = self._stated_by(name), METRICS[name], self._sums(name)
+        if f"{name}{END}" in known or (name in known and not isinstance(known[name], Sums)):
+            stated: Interval | None = known.get(f"{name}{END}")
+            return stated
+        if sums is None or (self.is_baseline and metric.relative):
+            return None
+        return metric.estimated_by(self.proportion).interval(sums, metric.statistic)
+
+    def _sums(self, name: str) -> Sums | None:
+        metric = METRICS[name]
+        stated = self._stated_by(name).get(name)
+        sums = stated if isinstance(stated, Sums) else self.sums.get(metric.adds)
+        incomplete = sums is not None and metric.every and not sums.whole
+        return None if incomplete or (self.is_baseline and metric.relative == "change") else sums
+
 
 def summarise(records: Sequence[Compared | FailedSample], *, metric: str, proportion: bool,
               phases: Mapping[str, float] | None = None, prompt_phases: Sequence[Mapping[str, float]] = (),
@@ -45,89 +205,44 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
     baseline_phases  as phases, of the baseline
     reads            what a step of the baseline reads (`results.metrics.roofline`)
 
-    The autoregressive cell is its own baseline, with speedup 1 and no interval. Raises ValueError for repeated prompts
-    and for a cell where only some samples are their own baseline."""
-    repeated = len(records) - len({record.id for record in records})
-    if repeated:
-        raise ValueError(f"{repeated} prompts occur more than once: give each prompt's sample once")
-    pairs = sorted((record for record in records if isinstance(record, Compared)), key=lambda pair: pair.id)
+    The autoregressive cell is its own baseline, with speedup 1 and no interval. Raises ValueError for repeated prompts,
+    for a cell where only some samples are their own baseline, and for a proportion with a score other than 0 and 1."""
+    pairs = _checked(records)
     samples, base = [pair.sample for pair in pairs], [pair.baseline for pair in pairs]
-    alone = sum(own is other for own, other in zip(samples, base, strict=True))
-    if alone not in (0, len(pairs)):
-        raise ValueError(f"{alone} of {len(pairs)} samples are their own baseline: a cell has none or all such")
-    autoregressive = alone == len(pairs)
-    cycles, speed = _cycles(samples), speeds(pairs, autoregressive)
-    unscored = sum(run.unscored for run in (samples if autoregressive else [*samples, *base]))
+    is_baseline = all(own is other for own, other in zip(samples, base, strict=True))
+    unscored = sum(run.unscored for run in (samples if is_baseline else [*samples, *base]))
     if unscored:  # the accuracy of a part would look like that of the whole
-        pairs = [replace(pair, sample=replace(pair.sample, score=None), baseline=replace(pair.baseline, score=None))
-                 for pair in pairs]
-        samples, base = [pair.sample for pair in pairs], [pair.baseline for pair in pairs]
-    return Summary(
-        n=len(samples), failed=len(records) - len(samples), metric=metric,
-        **_unscored(unscored),
-        **cycles,
-        **_rule_events(samples),
-        **speed,
-        **_ideal_speedup(cycles["tau"], phases, baseline_phases),
-        roofline=roofline(base, speed["baseline_tokens_per_s"], reads),
-        **time_shares([pair.timed.own for pair in pairs if pair.timed is not None], phases, prompt_phases),
-        **_quality(pairs, metric, proportion, autoregressive),
-        **_agreement(samples, base),
-        **answer_costs(samples, samples if autoregressive else base),
-        **answer_speeds(pairs, autoregressive),
-        **_likelihood(samples, base),
-        **diversity(samples),
-    )
+        pairs = [_with_scores(pair, None, None) for pair in pairs]
+    grouped = any(sample.group is not None for sample in samples)
+    scored = scores_by_item(pairs, tried_of(metric)) if grouped else pairs
+    if proportion and not grouped:
+        _check_proportion(pairs)
+    runs = [pair.timed for pair in pairs if pair.timed is not None]
+    summary = Summary(
+        n=len(pairs), failed=len(records) - len(pairs), metric=metric, proportion=proportion and not grouped,
+        is_baseline=is_baseline, unscored=unscored, sums=_sums_of(pairs, scored), **_counted(samples), **_timed(runs),
+        phases=None if phases is None or baseline_phases is None else dict(phases))
+    return summary.with_values(
+        **diversity(samples), **_ideal_speedup(summary.tau, phases, baseline_phases),
+        roofline=roofline(base, summary.baseline_tokens_per_s, reads)).with_later(
+            (*NAMES, PHASES), lambda: time_shares([row.own for row in runs], phases, prompt_phases))
 
 
-def _unscored(answers: int) -> dict[str, Any]:
-    return {"unscored": answers} if answers else {}
-
-
-def _cycles(samples: Sequence[Sample]) -> dict[str, Any]:
-    """What the draft–verify cycles did. A position that was not drafted counts as not accepted."""
-    committed = np.array([count for sample in samples for count in sample.committed], dtype=int)
-    accepted = np.array([count for sample in samples for count in sample.accepted], dtype=int)
-    if len(committed) != len(accepted):
-        raise ValueError(f"{len(committed)} cycles with committed tokens but {len(accepted)} with accepted ones")
-    cycles, tokens = len(committed), sum(len(sample.output_ids) for sample in samples)
-    histogram = np.bincount(accepted)
-    at_least = histogram[::-1].cumsum()[::-1]
-    drafted = [sample for sample in samples if sample.committed]
-    cycles_each = [len(sample.committed) for sample in drafted]
-    # An end-of-text token inside a draft cuts the cycle: what was accepted behind it is never emitted.
-    from_draft = [int(np.minimum(sample.accepted, sample.committed).sum()) for sample in samples]
-    return {
-        "tokens": tokens,
-        "cycles": cycles,
-        "tau": _ratio(committed.sum(), cycles),
-        "tau_ci95": intervals.ratio_interval([sum(sample.committed) for sample in drafted], cycles_each),
-        "accept_len": _ratio(accepted.sum(), cycles),
-        "accept_len_ci95": intervals.ratio_interval([sum(sample.accepted) for sample in drafted], cycles_each),
-        **_token_shares(samples, {"draft_share": from_draft, "relaxed_share": [sample.relaxed for sample in samples],
-                                  "greedier_share": [sample.greedier for sample in samples]}),
-        "accept_histogram": histogram.tolist(),
-        "accept_by_position": [float(count / cycles) for count in at_least[1:]],
-    }
-
-
-def _token_shares(samples: Sequence[Sample], counts: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """Counts per prompt as shares of the emitted tokens."""
-    tokens = [len(sample.output_ids) for sample in samples]
-    shares: dict[str, Any] = {}
-    for name, of_prompts in counts.items():
-        shares |= {name: _ratio(sum(of_prompts), sum(tokens)), f"{name}_ci95": _pooled_interval(of_prompts, tokens)}
-    return shares
-
-
-def _rule_events(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Pruned over drafted tokens, and how often each flag of the rule was set; nothing where neither happened."""
-    drafted, pruned = [sample.drafted for sample in samples], [sample.pruned for sample in samples]
+def _counted(samples: Sequence[Sample]) -> dict[str, Any]:
+    """What the decode loop counted."""
     flags: Counter[str] = Counter()
     for sample in samples:
         flags.update(sample.flags)
-    share = {"pruned_share": _ratio(sum(pruned), sum(drafted)), "pruned_share_ci95": _pooled_interval(pruned, drafted)}
-    return {**(share if any(drafted) else {}), **({"events": dict(flags)} if flags else {})}
+    return {"tokens": sum(len(sample.output_ids) for sample in samples),
+            "cycles": sum(len(sample.committed) for sample in samples), "events": dict(flags)}
+
+
+def _timed(rows: Sequence[Timed]) -> dict[str, Any]:
+    """How much was timed, and how many prompts the machine stalled."""
+    return {"timed": len(rows), "retimed": sum(any(run.repeated for run in row.runs) for row in rows),
+            "stalled": sum(any(run.stalled for run in row.runs) for row in rows),
+            "prefill_s": float(sum(row.own.prefill_s for row in rows)),
+            "decode_s": float(sum(row.own.decode_s for row in rows))}
 
 
 def _ideal_speedup(tau: float | None, phases: Mapping[str, float] | None,
@@ -135,48 +250,71 @@ def _ideal_speedup(tau: float | None, phases: Mapping[str, float] | None,
     """τ · t_ar ÷ (t_draft + t_verify): the speedup if a cycle cost its two model calls alone; and the share of a cycle
     that these take, of the same pass: the share of the ideal speedup that its cycles reach."""
     if phases is None or baseline_phases is None or tau is None:
-        return {"speedup_ideal": None, "efficiency": None, "phases": None}
+        return {"speedup_ideal": None, "efficiency": None}
     calls = phases["draft"] + phases["verify"]
-    return {"speedup_ideal": tau * baseline_phases["cycle"] / calls, "efficiency": calls / phases["cycle"],
-            "phases": dict(phases)}
+    return {"speedup_ideal": tau * baseline_phases["cycle"] / calls, "efficiency": calls / phases["cycle"]}
 
 
-def _quality(compared: Sequence[Compared], metric: str, proportion: bool, autoregressive: bool) -> dict[str, Any]:
-    samples, base = [pair.sample for pair in compared], [pair.baseline for pair in compared]
-    if any(sample.group is not None for sample in samples):
-        return _quality_of_groups(compared, samples, base, tried_of(metric))
-    pairs = [(own.score == 1, other.score == 1) for own, other in zip(samples, base, strict=True)
-             if own.score is not None and other.score is not None]
-    paired_test = proportion and not autoregressive
-    both = score_pairs(compared)
-    return {
-        **_accuracies([run.score for run in samples], [run.score for run in base], proportion),
-        **_recovery_interval(both),
-        **score_change(both),
-        "mcnemar_p": intervals.mcnemar_p([a for a, _ in pairs], [b for _, b in pairs]) if paired_test else None,
-    }
+def _check_proportion(pairs: Sequence[Compared]) -> None:
+    for score in (run.score for pair in pairs for run in (pair.sample, pair.baseline)):
+        if score not in (None, 0.0, 1.0):
+            raise ValueError(f"score {score} is not 0 or 1, but the task's metric is declared a proportion")
 
 
-def _quality_of_groups(compared: Sequence[Compared], samples: Sequence[Sample],
-                       base: Sequence[Sample], tried: int) -> dict[str, Any]:
-    """Several samples per item: the mean over items of their mean scores (pass@1 for passed or not) or, with `tried` of
-    them, of the chance that one of so many passes; and pass@k.
+def summary_of(folder: CellFolder, baseline: CellFolder, metric: str, proportion: bool) -> Summary:
+    """The summary of all that a folder holds, whatever was asked for; `baseline`: that of its autoregressive baseline.
+    Raises StoreError."""
+    records = folder.samples()
+    beside = records if baseline.key == folder.key else baseline.samples()
+    timed = {row.id: row for row in folder.timed()}
+    return summarise(compare(records, {record.id: record for record in beside}, timed), metric=metric,
+                     proportion=proportion, **profiled(folder))
 
-    Samples of one item depend on one another, so intervals are over items, and there is no paired test."""
-    by_item, base_by_item = _scores_by_item(samples, samples), _scores_by_item(samples, base)
-    scores, base_scores = list(by_item.values()), list(base_by_item.values())
-    passed, base_passed = _passed(by_item, tried), _passed(base_by_item, tried)
-    both = {item: (base_passed[item], passed[item]) for item in passed if item in base_passed}
-    if tried == 1:
-        both = score_pairs(compared)
-    return {
-        **_accuracies(list(passed.values()), list(base_passed.values()), False),
-        **_recovery_interval(both),
-        **score_change(both),
-        "mcnemar_p": None,
-        "pass_at_k": intervals.pass_at_k(scores),
-        "baseline_pass_at_k": intervals.pass_at_k(base_scores),
-    }
+
+def profiled(folder: CellFolder) -> dict[str, Any]:
+    """What the profiling pass found, as `summarise` takes it. Raises StoreError."""
+    profile = folder.record(PROFILE) or {}
+    return {"phases": profile.get("own"), "prompt_phases": profile.get("prompts") or (),
+            "baseline_phases": profile.get("baseline"), "reads": profile.get("reads")}
+
+
+def _checked(records: Sequence[Compared | FailedSample]) -> list[Compared]:
+    """The prompts that did not fail, sorted by id. Raises ValueError as `summarise`."""
+    if repeated := len(records) - len({record.id for record in records}):
+        raise ValueError(f"{repeated} prompts occur more than once: give each prompt's sample once")
+    pairs = sorted((record for record in records if isinstance(record, Compared)), key=lambda pair: pair.id)
+    alone = sum(pair.sample is pair.baseline for pair in pairs)
+    if alone not in (0, len(pairs)):
+        raise ValueError(f"{alone} of {len(pairs)} samples are their own baseline: a cell has none or all such")
+    for own in (pair.sample for pair in pairs):
+        if len(own.committed) != len(own.accepted):
+            raise ValueError(f"{len(own.committed)} cycles with committed tokens but {len(own.accepted)} with accepted "
+                             "ones")
+    return pairs
+
+
+def _sums_of(pairs: Sequence[Compared], scored: Sequence[Compared]) -> dict[Any, Sums]:
+    """What the prompts add, by the function that says so; to the scores, what `scored` add."""
+    sums = dict[Any, Sums]()
+    whole = {each is pairs: ([pair.sample.item for pair in each], unit_names(each),
+                             [pair.timed is not None for pair in each]) for each in (scored, pairs)}
+    of_scores = {METRICS[name].adds for name in ("accuracy", "baseline_accuracy", "accuracy_change")}
+    for adds in dict.fromkeys(metric.adds for metric in METRICS.values() if metric.adds is not None):
+        each = scored if adds in of_scores else pairs
+        added = [(place, row) for place, pair in enumerate(each) if (row := adds(pair)) is not None]
+        places = [place for place, _ in added]
+        items, units, timed = whole[each is pairs]
+        if len(added) < len(each):
+            items, units, timed = ([items[i] for i in places], [units[i] for i in places], [timed[i] for i in places])
+        if added:
+            sums[adds] = Sums(np.array([row for _, row in added], float), items, units, timed, len(added) == len(each))
+    return sums
+
+
+def _with_scores(pair: Compared, own: float | None, base: float | None) -> Compared:
+    sample = replace(pair.sample, score=own)
+    return replace(pair, sample=sample, baseline=sample if pair.baseline is pair.sample else replace(
+        pair.baseline, score=base))
 
 
 def tried_of(metric: str) -> int:
@@ -185,81 +323,25 @@ def tried_of(metric: str) -> int:
     return int(tried) if tried.isdigit() else 1
 
 
-def _passed(scores: Mapping[str, Sequence[float]], tried: int) -> dict[str, float]:
-    """Item -> its mean score or, for more than one try, 1 − C(n − c, k) ÷ C(n, k) of its n scores, c of them 1: the
-    chance that one of k passes. Items with fewer scores than k are left out."""
+def scores_by_item(pairs: Sequence[Compared], tried: int) -> list[Compared]:
+    """One pair for each item of several samples, with its mean scores (pass@1 for passed or not) or, with `tried` of
+    them, the chance that one of so many passes. Samples of one item depend on one another, so scores are of items."""
+    items: dict[str, list[Compared]] = {}
+    for pair in pairs:
+        items.setdefault(pair.sample.item, []).append(pair)
+    return [_with_scores(own[0], _passed([pair.sample.score for pair in own], tried),
+                         _passed([pair.baseline.score for pair in own], tried)) for own in items.values()]
+
+
+def _passed(given: Sequence[float | None], tried: int) -> float | None:
+    """The mean of the known scores or, for more than one try, 1 − C(n − c, k) ÷ C(n, k) of n scores, c of them 1: the
+    chance that one of k passes. None for fewer scores than k."""
+    scores = [score for score in given if score is not None]
+    if len(scores) < tried:
+        return None
     if tried == 1:
-        return {item: float(np.mean(own)) for item, own in scores.items()}
-    return {item: 1 - math.comb(sum(score < 1 for score in own), tried) / math.comb(len(own), tried)
-            for item, own in scores.items() if len(own) >= tried}
-
-
-def _scores_by_item(samples: Sequence[Sample], runs: Sequence[Sample]) -> dict[str, list[float]]:
-    """Item -> the known scores of `runs`; `samples` say which item each run answers."""
-    groups: dict[str, list[float]] = {}
-    for sample, run in zip(samples, runs, strict=True):
-        if run.score is not None:
-            groups.setdefault(sample.item, []).append(run.score)
-    return groups
-
-
-def _accuracies(scores: Sequence[float | None], base_scores: Sequence[float | None],
-                proportion: bool) -> dict[str, Any]:
-    accuracy, interval = _accuracy(scores, proportion)
-    base_accuracy, base_interval = _accuracy(base_scores, proportion)
-    return {
-        "accuracy": accuracy,
-        "accuracy_ci95": interval,
-        "baseline_accuracy": base_accuracy,
-        "baseline_accuracy_ci95": base_interval,
-        "recovery": _optional_ratio(accuracy, base_accuracy),
-    }
-
-
-def _recovery_interval(both: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """`both`: item -> its score under the baseline, and under the method. None unless the baseline is right on at least
-    ten items: resamples on which it is never right have no ratio."""
-    base, own = ([pair[side] for pair in both.values()] for side in (0, 1))
-
-    def ratio(own: Floats, base: Floats, axis: int) -> Floats:
-        known = base.sum(axis) > 0
-        return np.where(known, own.sum(axis) / np.where(known, base.sum(axis), 1.0), np.inf)
-
-    enough = sum(score > 0 for score in base) >= 10
-    return {"recovery_ci95": intervals.paired_interval([own, base], ratio) if enough else None}
-
-
-def _accuracy(scores: Sequence[float | None], proportion: bool) -> tuple[float | None, Interval | None]:
-    """Mean and 95% interval of the known scores. Raises ValueError for a proportion with a score other than 0 and 1."""
-    values = [float(score) for score in scores if score is not None]
-    if not proportion:
-        return _mean(values), intervals.mean_interval(values)
-    if odd := next((score for score in values if score not in (0.0, 1.0)), None):
-        raise ValueError(f"score {odd} is not 0 or 1, but the task's metric is declared a proportion")
-    return _mean(values), intervals.proportion_interval(int(sum(values)), len(values))
-
-
-def _agreement(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str, Any]:
-    pairs = [(own.output_ids, other.output_ids) for own, other in zip(samples, base, strict=True)]
-    equal, similar = [own == other for own, other in pairs], [intervals.edit_similarity(*pair) for pair in pairs]
-    return {
-        "precision": _mean(equal),
-        "precision_ci95": intervals.proportion_interval(sum(equal), len(equal)),
-        "edit_similarity": _mean(similar),
-        "edit_similarity_ci95": intervals.mean_interval(similar),
-    }
-
-
-def _likelihood(samples: Sequence[Sample], base: Sequence[Sample]) -> dict[str, Any]:
-    """Nats per emitted token under the raw target, of the cell and of its baseline; None unless every run has them."""
-    likelihood: dict[str, Any] = {}
-    for name, runs in (("nll", samples), ("baseline_nll", base)):
-        nats = [run.nll for run in runs if run.nll is not None]
-        tokens = [len(run.output_ids) for run in runs]
-        known = len(nats) == len(runs) and sum(tokens) > 0
-        likelihood[name] = _ratio(sum(nats), sum(tokens)) if known else None
-        likelihood[f"{name}_ci95"] = intervals.ratio_interval(nats, tokens) if known else None
-    return likelihood
+        return float(np.mean(scores))
+    return 1 - math.comb(sum(score < 1 for score in scores), tried) / math.comb(len(scores), tried)
 
 
 def diversity(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -267,7 +349,7 @@ def diversity(samples: Sequence[Sample]) -> dict[str, Any]:
 
     distinct_2      distinct pairs of neighbouring tokens over all of them, in all answers to a prompt; its mean
     self_agreement  edit similarity (as in `edit_similarity`) of two answers to a prompt: mean over the pairs of its
-                    answers, then over prompts; None with one answer each
+                    answers, then over prompts; nothing with one answer each
     repeats         most answers to one prompt"""
     answers_of: dict[str, list[list[int]]] = {}
     for sample in samples:
@@ -276,27 +358,8 @@ def diversity(samples: Sequence[Sample]) -> dict[str, Any]:
     for answers in answers_of.values():
         bigrams = [bigram for ids in answers for bigram in pairwise(ids)]
         if bigrams:
-            distinct.append(len(set(bigrams)) / len(bigrams))
+            distinct.append((len(set(bigrams)) / len(bigrams), 1))
         if len(answers) > 1:
-            agreements.append(float(np.mean([intervals.edit_similarity(a, b) for a, b in combinations(answers, 2)])))
-    return {"distinct_2": _mean(distinct), "distinct_2_ci95": intervals.mean_interval(distinct),
-            "self_agreement": _mean(agreements), "self_agreement_ci95": intervals.mean_interval(agreements),
+            agreements.append((float(np.mean([edit_similarity(a, b) for a, b in combinations(answers, 2)])), 1))
+    return {"distinct_2": Sums.of(distinct), "self_agreement": Sums.of(agreements),
             "repeats": max(map(len, answers_of.values()), default=0)}
-
-
-def _pooled_interval(numerators: Sequence[float] | Floats, denominators: Sequence[float] | Floats) -> Interval | None:
-    """`ratio_interval` over the prompts that have a denominator."""
-    pairs = [(a, b) for a, b in zip(numerators, denominators, strict=True) if b > 0]
-    return intervals.ratio_interval([a for a, _ in pairs], [b for _, b in pairs])
-
-
-def _ratio(a: float, b: float) -> float | None:
-    return float(a / b) if b > 0 else None
-
-
-def _optional_ratio(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else _ratio(a, b)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if len(values) else None

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from results.metrics.curve import OFF_CURVE, Counts, Curve, Floats, Pooled, curve_of, interval, monotone, pooled
 from results.metrics.curve import resamples as resampled
 from results.metrics.intervals import RESAMPLES
+from results.metrics.summary import Summary
 from results.store.sample import Sample
-from results.store.summary import Summary
 
 PARTS = {"tau_gain_relaxed": "relaxation", "tau_gain_greedier": "greedier decoding", "tau_gain_q": "q_mode: draft"}
 """The parts of `tau_gain`, which add up to it, and their names in sentences."""

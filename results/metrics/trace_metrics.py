@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from results.metrics import intervals
+from results.metrics.metric import Sums
 from results.store.clauses import EMITTED, KEPT, TESTED
 from results.store.errors import StoreError
 from results.store.traces import TraceFolder
@@ -77,9 +77,9 @@ def quantities(traces: TraceFolder, names: tuple[str, ...], tested: bool = False
     return pd.DataFrame(known)
 
 
-def trace_metrics(traces: Sequence[TraceFolder], tokens: Mapping[str, int], temperature: float) -> dict[str, Any]:
-    """Metrics of a cell that only its trace holds, each with `_ci95`, a bootstrap over prompts; empty without a trace,
-    without those that the rule does not record.
+def trace_metrics(traces: Sequence[TraceFolder], tokens: Mapping[str, int], temperature: float) -> dict[str, Sums]:
+    """Metrics of a cell that only its trace holds, as sums over prompts; empty without a trace, without those that the
+    rule does not record.
 
     traces       of the cells that decoded the prompts: one, or several that have different prompts
     tokens       prompt -> emitted tokens
@@ -126,7 +126,7 @@ def relative_probability(frame: pd.DataFrame, temperature: float) -> pd.Series:
     return ratio if temperature == 0 else (ratio ** (1 / temperature)).where(frame["p"] > 0, 0.0)
 
 
-def _out_of_head(frame: pd.DataFrame, tokens: Mapping[str, int], temperature: float) -> dict[str, Any]:
+def _out_of_head(frame: pd.DataFrame, tokens: Mapping[str, int], temperature: float) -> dict[str, Sums]:
     relaxed = frame[frame["clause"].isin(KEPT) & ~frame["strict"]]
     import pandas as pd  # takes half a second, which a dry run should not cost
 
@@ -143,14 +143,12 @@ def _counts(rows: pd.DataFrame, prompts: pd.Series) -> pd.Series:
     return rows["prompt"].value_counts().reindex(sorted(prompts.unique()), fill_value=0)
 
 
-def _mean(name: str, rows: pd.DataFrame, column: str, prompts: pd.Series) -> dict[str, Any]:
+def _mean(name: str, rows: pd.DataFrame, column: str, prompts: pd.Series) -> dict[str, Sums]:
     sums = rows.groupby("prompt")[column].sum().reindex(sorted(prompts.unique()), fill_value=0.0)
     return _pooled(name, sums, _counts(rows, prompts))
 
 
-def _pooled(name: str, above: pd.Series, below: pd.Series) -> dict[str, Any]:
-    """Sum over sum, and its interval over the prompts; `above` and `below` are indexed by prompt."""
+def _pooled(name: str, above: pd.Series, below: pd.Series) -> dict[str, Sums]:
+    """Sum over sum; `above` and `below` are indexed by prompt."""
     below = below[below > 0]
-    above = above.reindex(below.index)
-    value = float(above.sum() / below.sum()) if len(below) else None
-    return {name: value, f"{name}_ci95": intervals.ratio_interval(above.to_numpy(), below.to_numpy())}
+    return {name: Sums.of([*zip(above.reindex(below.index), below, strict=True)])}

@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from results.metrics.answer_cost import CENSORED, censoring
-from results.metrics.catalog import CLOCKED, JUDGED
+from results.metrics.catalog import METRICS
 from results.metrics.gain import verdicts
 from results.metrics.non_inferiority import verdict
+from results.metrics.runaways import censoring
+from results.metrics.summary import Summary
 from results.reports.conditions import Conditions, TimingSession, counted, drifts
 from results.reports.grid import Grid, Outcome, conditions, outcome
 from results.reports.spec import Coords, TableSpec
 from results.reports.table import Number
-from results.store.summary import Summary
 
 ABSOLUTE = ("tok/s", "ms")
 """Units of the clock: such numbers of different sessions do not compare."""
-
-
-GAIN_AT = ("answer_speedup_modelled", "over_best_answer")
-"""The numbers beside which the verdict on a row stands."""
-CHECKED = {"answer_speedup": "answer_speedup_modelled", "speedup": "speedup_modelled"}
-"""A directly timed speed -> the modelled one that it checks."""
 
 
 class Annotator:
@@ -44,24 +38,24 @@ class Annotator:
 
     def annotated(self, number: Number, result: Outcome, coords: Coords) -> Number:
         """The number of a measured cell with all of these; `coords`: of its cell."""
-        name, summary = number.column.metric.name, result.summary
+        metric, summary = number.column.metric, result.summary
         if summary is None or number.value is None:
             return number
-        notes = [censoring(summary.baseline_cap_hit_share)] if name in CENSORED else []
+        notes = [censoring(summary.baseline_cap_hit_share)] if metric.censored else []
         if number.column.measure.unit in ABSOLUTE and result.conditions is not None:
             notes.append(self._session(result.conditions))
-        if name in CLOCKED:
+        if metric.clock:
             notes += [self._threads(result.conditions), self._drift(result.conditions), shared(result.conditions)]
             notes += stalls(summary)
-        if name in JUDGED and summary.judge is not None:
+        if metric.judged and summary.judge is not None:
             notes.append(summary.judge.told)
-        notes += disagreements(summary, name)
+        notes += disagreements(summary, metric.name)
         decided = ""
-        if name in ("accuracy_change", "over_best_accuracy") and number.interval is not None:
+        if metric.decides == "loss" and number.interval is not None:
             decided = verdict(number.value, number.interval, summary.n, self.margin).text
-        if name in GAIN_AT and coords in self.decided:
+        if metric.decides == "gain" and coords in self.decided:
             decided = self.decided[coords].text
-        items = {} if number.column.reference else result.items.get(name, {})  # rows may have different references
+        items = {} if number.column.reference else summary.by_item(metric.name)  # rows may have different references
         return replace(number, verdict=decided, items=(items,),
                        notes=(*number.notes, *(self.note(text) for text in notes if text)))
 
@@ -107,12 +101,13 @@ def rivals(spec: TableSpec, grid: Grid) -> dict[Coords, dict[Coords, Summary]]:
 def disagreements(summary: Summary, name: str) -> list[str]:
     """Where a directly timed speed and the modelled one that it checks do not meet, and where its prompts are unlike
     the rest."""
-    if name not in CHECKED:
+    model = METRICS[name].checks
+    if not model:
         return []
-    notes, all_tau, model = [], summary.tau_ci95, CHECKED[name]
-    direct, modelled = getattr(summary, f"{name}_ci95"), getattr(summary, f"{model}_ci95")
+    notes, all_tau = [], summary.tau_ci95
+    direct, modelled = summary.interval(name), summary.interval(model)
     if direct and modelled and (direct[1] < modelled[0] or modelled[1] < direct[0]):
-        notes.append(f"does not meet the modelled speed over all {summary.n} prompts, {getattr(summary, model):.2f}× "
+        notes.append(f"does not meet the modelled speed over all {summary.n} prompts, {summary.value(model):.2f}× "
                      f"[{modelled[0]:.2f}, {modelled[1]:.2f}]")
     if summary.timed_tau is not None and all_tau and not all_tau[0] <= summary.timed_tau <= all_tau[1]:
         notes.append(f"its {summary.timed} timed prompts have τ {summary.timed_tau:.2f}, outside the interval of all "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from results.metrics.catalog import CLOCKED
-from results.reports.annotations import GAIN_AT
 from results.reports.choice import Choice
 from results.reports.conditions import stated
 from results.reports.grid import Grid, conditions, outcome, sizes
@@ -30,7 +29,7 @@ def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row
     how = [f"95% intervals: {methods(spec, grid)}"] if any(number.interval_text for number in numbers) else []
     if any(number.verdict for number in numbers):
         how += [f"verdicts: a loss of up to {100 * spec.margin:g} pp counts as none"]
-    if any(number.verdict and number.column.metric.name in GAIN_AT for number in numbers):
+    if any(number.verdict and number.column.metric.decides == "gain" for number in numbers):
         how += [GAIN]
     how += [BOLD] if any(number.best for number in numbers) else []
     where = [*stated(conditions(grid)), *(engine(grid) if any("speedup" in name for name in named) else [])]
@@ -71,12 +70,12 @@ def methods(spec: TableSpec, grid: Grid) -> str:
     where it is 0 or 1, and another where it is not."""
     kinds: dict[str, list[str]] = {}
     for column in spec.values:
-        made = {column.measure.interval_kind(held.proportion): held.proportion for held in conditions(grid)}
+        made = {column.measure.estimated_by(held.proportion).words: held.proportion for held in conditions(grid)}
         for kind, proportion in made.items() if len(made) > 1 else ():
             scored = "scores of 0 or 1" if proportion else "other scores"
             kinds.setdefault(kind, []).append(f"{column.name} ({scored})")
         if len(made) < 2:
-            [kind] = made or [column.measure.interval_kind(proportion=True)]
+            [kind] = made or [column.measure.estimated_by(proportion=True).words]
             kinds.setdefault(kind, []).append(column.name)
     [first, *rest] = kinds.items()
     means = [f"those of means {INTERVAL_OF_MEAN}"] if spec.mean else []

@@ -7,15 +7,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_validator
 
-from results.metrics.catalog import metric
-from results.metrics.metric import Metric
-from results.metrics.paired import PAIRED
+from results.metrics.catalog import METRICS, metric
+from results.metrics.metric import BOOTSTRAP, Metric
 from results.reports.axes import Axes, Frozen, check_labels
 
 MetricByName = Annotated[
-    Metric,
+    InstanceOf[Metric],
     BeforeValidator(lambda given: metric(given) if isinstance(given, str) else given),
     PlainSerializer(lambda one: one.name),
 ]
@@ -53,8 +52,9 @@ class Column(Frozen):
     def _is_relative_to_one(self) -> Self:
         if self.over and self.minus:
             raise ValueError("give 'over' or 'minus', not both")
-        if self.reference and self.metric.name not in PAIRED:
-            raise ValueError(f"{self.metric.name}: cannot be compared prompt by prompt; one of {', '.join(PAIRED)}")
+        if self.reference and not self.metric.compared:
+            known = ", ".join(name for name, each in METRICS.items() if each.compared)
+            raise ValueError(f"{self.metric.name}: cannot be compared prompt by prompt; one of {known}")
         return self
 
     @property
@@ -65,9 +65,10 @@ class Column(Frozen):
     @cached_property
     def measure(self) -> Metric:
         """The metric that is printed: of a relative number, one with its own unit and name."""
-        if self.over:
-            return replace(self.metric, name=self.value_name, unit="×", digits=2, signed=False)
-        return replace(self.metric, name=self.value_name, signed=True) if self.minus else self.metric
+        if not self.reference:
+            return self.metric
+        own = replace(self.metric, name=self.value_name, estimator=BOOTSTRAP, is_score=False)
+        return replace(own, unit="×", digits=2, signed=False) if self.over else replace(own, signed=True)
 
     @property
     def value_name(self) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.metrics.catalog import metric
 from results.metrics.trace_metrics import quantities
 from results.reports.conditions import columns_of
 from results.reports.figures import Traced
@@ -51,8 +50,8 @@ def _lines(spec: FigureSpec, coords: tuple[str, ...], grid: Grid) -> Iterator[di
         return
     around = {"n": summary.n, **columns_of(held.conditions, spec.axes), "state": held.state}
     for name in spec.figure.metrics():
-        low, high = metric(name).interval(summary) or (None, None)
-        yield {**fixed, "value_name": name, "value": metric(name).value(summary), "ci_low": low, "ci_high": high,
+        low, high = summary.interval(name) or (None, None)
+        yield {**fixed, "value_name": name, "value": summary.value(name), "ci_low": low, "ci_high": high,
                **around}
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from results.metrics.intervals import Interval
+from results.metrics.summary import Summary
 from results.reports.advice import Advice, Candidate
 from results.reports.spec import Coords
-from results.store.summary import Interval, Summary
 
 SHOWN = ("n", "failed", "tau", "tau_ci95", "speedup", "answer_speedup",
          "answer_speedup_modelled", "length_ratio", "length_ratio_ci95", "cap_hit_share",

@@ -268,7 +268,7 @@ def _csv_line(table: Table, cell: Cell, number: Number, grid: Grid) -> dict[str,
 def _interval_kind(cell: Cell, number: Number, held: Conditions | None) -> str:
     if cell.state == "mean":
         return INTERVAL_OF_MEAN
-    return number.column.measure.interval_kind(held is None or held.proportion)
+    return number.column.measure.estimated_by(held is None or held.proportion).words
 
 
 def html(tables: Sequence[Table]) -> str:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Literal
 
-from results.metrics.paired import ByItem
+from results.metrics.summary import Summary
 from results.reports.axes import Entry
 from results.reports.conditions import Conditions
 from results.reports.spec import Coords, ReportSpec
-from results.store.summary import Summary
 from results.store.traces import TraceFolder
 
 
@@ -24,7 +23,6 @@ class Outcome:
     reason       why it was not measured, in one line.
     trace        its trace, if the report reads traces.
     conditions   how it was measured; None if that is unknown.
-    items        metric -> the sums of each prompt that rows are compared by.
     unjudged     why an LLM judge has not graded it; empty where its task is not judged.
     agreement    measure -> series -> numbers, where answers were compared by models of meaning.
     notes        what a reader must know of it, each a footnote.
@@ -35,15 +33,14 @@ class Outcome:
     reason: str = ""
     trace: TraceFolder | None = None
     conditions: Conditions | None = None
-    items: Mapping[str, ByItem] = field(default_factory=dict)
     unjudged: str = ""
     agreement: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @classmethod
     def measured(cls, summary: Summary, trace: TraceFolder | None = None, conditions: Conditions | None = None,
-                 items: Mapping[str, ByItem] | None = None, unjudged: str = "") -> Outcome:
-        return cls("measured", summary, trace=trace, conditions=conditions, items=items or {}, unjudged=unjudged)
+                 unjudged: str = "") -> Outcome:
+        return cls("measured", summary, trace=trace, conditions=conditions, unjudged=unjudged)
 
     @classmethod
     def failed(cls, reason: str) -> Outcome:

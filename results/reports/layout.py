@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from results.metrics import frontier, over_best
 from results.metrics.catalog import JUDGED
-from results.metrics.intervals import NORMAL_95
+from results.metrics.intervals import NORMAL_95, Interval
 from results.metrics.paired import relative
+from results.metrics.summary import Summary
 from results.metrics.tau_gain import findings
 from results.reports.annotations import Annotator, rivals
 from results.reports.arrange import blocks, in_lines, stacked
@@ -21,7 +22,6 @@ from results.reports.published import Key, load_published
 from results.reports.published_findings import findings_of
 from results.reports.spec import Coords, ReportSpec, TableSpec
 from results.reports.table import Cell, Number, Row, Table
-from results.store.summary import Interval, Summary
 
 EVENTS = {
     "vacuous_bound": "the calibrated tolerance is at least ln 2, the largest possible divergence: the certified bound "
@@ -56,7 +56,7 @@ def lay_out_all(spec: TableSpec, grid: Grid) -> list[Table]:
     summaries = [held.summary for held in grid.values() if held.summary is not None]
     first, *others = spec.tables()
     known = [(other, tuple(column for column in other.values
-                           if any(column.metric.value(summary) is not None for summary in summaries)))
+                           if any(summary.value(column.metric.name) is not None for summary in summaries)))
              for other in others]
     rest = [other.model_copy(update={"values": columns}) for other, columns in known if columns]
     return [block for table in (first, *rest) for block in blocks(lay_out(table, grid))]
@@ -149,13 +149,14 @@ class _Layout:
         if summary is None:
             return blank
         if not column.reference:
-            value = column.metric.value(summary)
+            value = summary.value(column.metric.name)
             reason = held.unjudged if value is None and column.metric.name in JUDGED else ""
-            return replace(blank, value=value, interval=column.metric.interval(summary), reason=reason)
+            return replace(blank, value=value, interval=summary.interval(column.metric.name), reason=reason)
         labels = self.spec.labels(coords) | column.reference
         other = outcome(self.grid, tuple(labels[axis] for axis in self.spec.axes))
         name, relation = column.metric.name, "over" if column.over else "minus"
-        value, interval = relative(name, relation, held.items.get(name, {}), other.items.get(name, {}))
+        theirs = {} if other.summary is None else other.summary.by_item(name)
+        value, interval = relative(name, relation, summary.by_item(name), theirs)
         said = f"no {relation}: {' / '.join(column.reference.values())} was not measured on the same prompts"
         notes = blank.notes if value is not None else (*blank.notes, self._note(said))
         return replace(blank, value=value, interval=interval, notes=notes)

@@ -12,16 +12,17 @@ from markupsafe import Markup
 from results.metrics.answer_speed import modelled_speeds
 from results.metrics.catalog import metric
 from results.metrics.gain import verdicts
+from results.metrics.intervals import Interval
 from results.metrics.metric import Metric
 from results.metrics.non_inferiority import MARGIN, Verdict
 from results.metrics.over_best import Answered, answers_over_best
 from results.metrics.selection import answered, choose
+from results.metrics.summary import Summary
 from results.reports.conditions import machine
 from results.reports.formats import TEMPLATES
 from results.reports.splits import COLUMNS, Split
 from results.reports.viewer.groups import Group, Viewed
 from results.store.compared import Compared, compare
-from results.store.summary import Interval, Summary
 from results.store.timed import timing_order
 
 SPEEDS = ("answer_speedup_modelled", "answer_speedup")
@@ -56,8 +57,8 @@ class Standing:
 def speed(summary: Summary) -> tuple[Metric, float, Interval | None] | None:
     """The metric, value and interval of a cell's speed per answer; None where it was not timed."""
     for name in SPEEDS:
-        if (value := metric(name).value(summary)) is not None:
-            return metric(name), value, metric(name).interval(summary)
+        if (value := summary.value(name)) is not None:
+            return metric(name), value, summary.interval(name)
     return None
 
 
@@ -153,7 +154,7 @@ def _is_faster_by_token(one: Standing) -> bool:
 
 def _is_greedier(summary: Summary) -> bool:
     """Whether a gain in τ over the lossless rule is shown to come from greedier decoding more than from relaxation."""
-    greedier, relaxed, gain = summary.tau_gain_greedier_ci95, summary.tau_gain_relaxed_ci95, summary.tau_gain_ci95
+    greedier, relaxed, gain = map(summary.interval, ("tau_gain_greedier", "tau_gain_relaxed", "tau_gain"))
     if greedier is None or relaxed is None or gain is None:
         return False
     return gain[0] > 0 and greedier[0] > relaxed[1]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from results.metrics.catalog import metric
+from results.metrics.summary import Summary
 from results.metrics.tau_gain import MATCHED, PARTS
 from results.reports.axes import AS_GIVEN
 from results.reports.columns import Column
@@ -15,7 +16,6 @@ from results.reports.grid import Grid, labels_of, outcome, panels
 from results.reports.spec import Coords, ReportSpec, TableSpec
 from results.reports.table import Number
 from results.reports.viewer.groups import Group
-from results.store.summary import Summary
 
 COLUMNS = tuple(Column(metric=metric(name)) for name in (
     "tau_gain", "tau_gain_relaxed", "tau_gain_greedier", "accuracy"))
@@ -54,14 +54,14 @@ class Split:
     @property
     def beside(self) -> list[str]:
         """The measures of quality that any of the cells has."""
-        return [name for name in BESIDE if any(metric(name).value(cell) is not None for cell in self.cells.values())]
+        return [name for name in BESIDE if any(cell.value(name) is not None for cell in self.cells.values())]
 
     def rows(self) -> Iterator[tuple[str, list[Number]]]:
         """The table for people: (name, a number for each of `COLUMNS`), 0 for what the others are compared with."""
         for name, cell in self.cells.items():
             compared = cell if cell.tau_gain is not None else cell.with_values(
                 tau_gain=0.0, tau_gain_relaxed=0.0, tau_gain_greedier=0.0, tau_gain_match=MATCHED)
-            yield name, [Number(column, column.metric.value(compared), column.metric.interval(compared))
+            yield name, [Number(column, compared.value(column.metric.name), compared.interval(column.metric.name))
                          for column in COLUMNS]
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
 
-from results.metrics.paired import ByItem
+from results.metrics.intervals import Interval
+from results.metrics.metric import ByItem
 from results.reports.columns import Column
 from results.reports.spec import Coords, TableSpec
-from results.store.summary import Interval
 
 
 @dataclass(frozen=True, slots=True)

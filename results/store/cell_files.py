@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
-from results.store.errors import StoreError, first_fault
+from results.store.errors import StoreError
 from results.store.json_text import json_text
 from results.store.lines import digest_of, plain_of
 from results.store.reasons import one_line
-from results.store.summary import Summary
 
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """The name of a cell's folder."""
-RECORDS = ("profile", "agreement", "coverage")
+RECORDS = ("profile", "agreement", "coverage", "judge")
 """Further measurements of a cell (`CellFolder.write_record`)."""
 FILES = frozenset({"cell.yaml", "environment.json", "samples.jsonl", "timed.jsonl", "summary.json", "failure.json",
                    "verdicts.jsonl", *(f"{name}.json" for name in RECORDS)})
@@ -126,15 +124,6 @@ def _is_digest(digest: Any, key: str, config: dict[str, Any]) -> bool:
         return bool(digest == settings_digest(key, config))
     except (TypeError, ValueError):  # a value or key that no cell has
         return False
-
-
-def read_summary(path: Path, content: bytes) -> Summary:
-    """The summary of a summary.json with this content. Raises StoreError for anything else."""
-    try:
-        return Summary.model_validate(plain_of(path.parent.name, content))
-    except ValueError as error:
-        fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
-        raise StoreError(f"{path} is not a summary ({fault}): remove it to write it again") from error
 
 
 def read_json(path: Path, content: bytes) -> Any:

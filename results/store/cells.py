@@ -4,13 +4,12 @@
                  environment.json   machine and versions of the latest run, and of the earlier ones
                  samples.jsonl      one line per prompt of the quality pass
                  timed.jsonl        one line per prompt of the timed pass, on disk before the next method starts
-                 summary.json       the metrics of the cell; its presence marks the cell as complete
+                 summary.json       the metrics of the cell, for other programs
                  failure.json       why the cell could not be finished
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import socket
@@ -23,14 +22,13 @@ from typing import Any
 
 import yaml
 
-from results.store.cell_files import KEY, RECORDS, SCHEMA, read_config, read_json, read_summary, settings_digest
+from results.store.cell_files import KEY, RECORDS, SCHEMA, read_config, read_json, settings_digest
 from results.store.errors import StoreError
 from results.store.files import append_line, content_of, remove, replace_text
 from results.store.lines import LineCache, count, line_of
 from results.store.locks import held
 from results.store.reasons import one_line
 from results.store.sample import FailedSample, Record, Sample, read_records, to_plain
-from results.store.summary import Summary
 from results.store.timed import Timed, read_timed
 
 log = logging.getLogger(__name__)
@@ -203,36 +201,16 @@ class CellFolder:
         """The prompts that failed; they are tried again when the cell is run again."""
         return [record for record in self.samples() if isinstance(record, FailedSample)]
 
-    def write_summary(self, summary: Summary) -> None:
-        """Write summary.json, which says that the cell is complete, with the digest of the samples it is about."""
-        content = self._samples_content()
-        digest = {"count": len(self._lines.read(self.path / "samples.jsonl", read_records)), "bytes": len(content),
-                  "sha256": hashlib.sha256(content).hexdigest()}
-        self._write_json("summary.json", summary.with_values(samples=digest).plain())
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write summary.json, for other programs: nothing reads it back."""
+        self._write_json("summary.json", summary)
 
-    def summary(self) -> Summary | None:
-        """None while the cell is not complete, and, after a warning, where samples that it is about were changed or
-        removed. Raises StoreError for a file that holds no summary."""
-        path = self.path / "summary.json"
-        held = None if (content := content_of(path)) is None else read_summary(path, content)
-        return None if held is None or self._lacks_samples_of(held) else held
-
-    def _samples_content(self) -> bytes:
-        path = self.path / "samples.jsonl"
-        content = content_of(path) or b""
-        return content[:content.rfind(b"\n") + 1]
-
-    def _lacks_samples_of(self, summary: Summary) -> bool:
-        """Whether samples.jsonl no longer begins with what a summary is about. Says so."""
-        digest = summary.samples
-        if digest is not None:
-            content = self._samples_content()[:digest.bytes]
-            if len(content) == digest.bytes and hashlib.sha256(content).hexdigest() == digest.sha256:
-                return False
-        held = "its samples" if digest is None else f"the {digest.count} samples"
-        log.warning("%s/samples.jsonl was changed after summary.json, which covers %s it held, was written: running "
-                    "the cell decodes what is missing", self.path, held)
-        return True
+    def has_latest_summary(self) -> bool:
+        """Whether no file that a summary is computed from was written after summary.json."""
+        names = ("samples.jsonl", "timed.jsonl", *(f"{name}.json" for name in RECORDS))
+        times = [path.stat().st_mtime_ns for name in names if (path := self.path / name).exists()]
+        written = self.path / "summary.json"
+        return written.exists() and written.stat().st_mtime_ns >= max(times, default=0)
 
     def write_failure(self, reason: str) -> None:
         """Record why the cell could not be finished, in one line."""
@@ -263,7 +241,7 @@ class CellFolder:
 
     def check(self) -> None:
         """Raise StoreError, naming the file, if a file of this cell cannot be read."""
-        for read in (self.config, self.environment, self.failure, self.samples, self.timed, self.summary):
+        for read in (self.config, self.environment, self.failure, self.samples, self.timed):
             read()
 
     def record(self, name: str) -> dict[str, Any] | None:

@@ -101,6 +101,11 @@ class Timed:
         return self.own, self.own if self.baseline is None else self.baseline
 
 
+def is_rated(row: Timed) -> bool:
+    """Whether both took a cycle on a timed prompt."""
+    return all(run.cycles and run.decode_s > 0 for run in row.runs)
+
+
 _TIMED = TypeAdapter(Timed)
 
 

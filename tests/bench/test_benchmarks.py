@@ -8,13 +8,14 @@ import pytest
 
 from bench.config.paths import PROJECT
 from tests.helpers.dataset_rows import QUESTIONS, write_rows
+from tests.helpers.summaries import written
 
 
 def test_several_samples_of_a_prompt_give_pass_at_k(command, tmp_path):
     result = command(f"task.path={write_rows(tmp_path, 'humaneval_completion')}", "task=humaneval_completion", "n=2",
                      "task.samples=4", "method=sps", "decoding.temperature=1")
     assert result.status == 0, result.err
-    samples, summary = sorted(result.cell.samples(), key=lambda one: one.id), result.cell.summary()
+    samples, summary = sorted(result.cell.samples(), key=lambda one: one.id), written(result.cell)
     assert [one.group for one in samples] == ["HumanEval/1"] * 4 + ["HumanEval/2"] * 4
     assert len({tuple(one.output_ids) for one in samples[:4]}) > 1, "each sample draws from its own stream"
     assert summary.metric == "pass@1" and summary.pass_at_k == {"1": 0.0, "4": 0.0}

@@ -17,6 +17,7 @@ from tests.attack.stores import Decoded, decoded, difference, doubled
 from tests.helpers import dying, slurm
 from tests.helpers.few_cells import few_cells, table
 from tests.helpers.killed_worker import Killer, kill
+from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow
 NO_RAY, RAY = find_spec("ray") is None, "no scheduler: ray is not installed (pip install -e .[cluster])"
@@ -35,7 +36,7 @@ def assert_equal(result, expected: Decoded) -> None:
     """The same cells with the same tokens, each prompt once, timed beside other workers."""
     assert difference(decoded(result.store.root), expected) == "" and doubled(result.store.root) == ""
     assert all(row.shared for cell in result.cells for row in cell.timed()) and result.cells
-    assert [cell.summary().timed for cell in result.cells] == [2] * 4
+    assert [written(cell).timed for cell in result.cells] == [2] * 4
 
 
 @pytest.mark.skipif(NO_RAY, reason=RAY)

@@ -14,9 +14,10 @@ from transformers import AutoModelForCausalLM
 from bench.run.answer import context
 from methods.engine.loading import load_model
 from results.metrics.curve import TEMPERATURES
-from results.metrics.summary import diversity
+from results.metrics.summary import diversity, summarise
 from results.metrics.tau_gain import UNDEFINED
 from tasks.mini import MiniTask
+from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow
 
@@ -39,21 +40,21 @@ def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder) -> No
             del rest[:size]
         assert sample.nll == pytest.approx(expected, abs=1e-3)
         nats, tokens = nats + sample.nll, tokens + len(sample.output_ids)
-    summary = result.cell.summary()
+    summary = written(result.cell)
     assert summary.nll == pytest.approx(nats / tokens) and summary.baseline_nll > 0
 
 
 def test_repeats_meet_in_the_summaries(command) -> None:
-    alone = command("method=mars_sampling", *WARM).cell.summary()
+    alone = written(command("method=mars_sampling", *WARM).cell)
     assert (alone.repeats, alone.self_agreement) == (1, None)
-    result = command("method=mars_sampling", "repeat=0,1", "decoding.temperature=0,1", *WARM[1:], flags=["-m"])
+    result = command("method=mars_sampling", "repeat=0,1", "decoding.temperature=0,1", "summary=json", *WARM[1:],
+                     flags=["-m"])
     assert result.status == 0
-    by_point = {(cell.config()["decoding"]["temperature"], cell.config()["repeat"]): cell.summary()
-                for cell in result.cells}
-    assert {summary.repeats for summary in by_point.values()} == {2}
-    assert by_point[0, 0].self_agreement == by_point[0, 1].self_agreement == 1.0, "greedy answers repeat"
-    assert by_point[1, 0].self_agreement == by_point[1, 1].self_agreement < 1.0
-    assert by_point[0, 0].nll < by_point[1, 0].nll, "greedy decoding is likelier than sampling"
+    greedy, warm, greedy_again, warm_again = (json.loads(line) for line in result.out.splitlines()[-4:])
+    assert {one["repeats"] for one in (greedy, greedy_again, warm, warm_again)} == {2}
+    assert greedy["self_agreement"] == greedy_again["self_agreement"] == 1.0, "greedy answers repeat"
+    assert warm["self_agreement"] == warm_again["self_agreement"] < 1.0
+    assert greedy["nll"] < warm["nll"], "greedy decoding is likelier than sampling"
 
 
 CURVE = "decoding.temperature=" + ",".join(f"{t:g}" for t in TEMPERATURES)
@@ -66,7 +67,7 @@ def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
     result = command("drafter=eagle3", *axes, *WARM[1:], flags=["-m"])
     assert result.status == 0 and "τ" in result.out and "the lossless rule" in result.out, "said in words, too"
     found = {(cell.config()["rule"]["name"], cell.config()["rule"]["q_mode"], cell.config()["decoding"]["temperature"]):
-             cell.summary() for cell in result.cells}
+             written(cell) for cell in result.cells}
     tau = {key: summary.tau for key, summary in found.items()}
     own, hot = found["mars", "draft", 1], ("lossless", "exact", 1)
     assert own.timed > 0 and own.tau_gain == pytest.approx(tau["mars", "draft", 1] - tau[hot])
@@ -88,12 +89,12 @@ def expected_share(result) -> float:
     assert reads == {"weights": reads["weights"], "entry": 256, "rows": 1, "bandwidth": 1e10}
     tokens = sum(len(one.output_ids) for one in samples)
     context = sum(len(one.output_ids) * (one.prompt_tokens + len(one.output_ids) / 2) for one in samples) / tokens
-    return (reads["weights"] + 256 * context) * ar.summary().tokens_per_s / 1e10
+    return (reads["weights"] + 256 * context) * written(ar).tokens_per_s / 1e10
 
 
 def test_what_the_accepted_length_would_give(command) -> None:
     result = command("method=ar,sps", *WARM, flags=["-m"])
-    ar, sps = (next(cell.summary() for cell in result.store.cells() if f"-{label}-" in cell.key)
+    ar, sps = (next(written(cell) for cell in result.store.cells() if f"-{label}-" in cell.key)
                for label in ("ar", "lossless"))
     parts = sps.phases
     assert 0 < parts["head"] < parts["verify"]
@@ -126,7 +127,8 @@ def test_a_row_over_several_cells_has_their_repeats(command, tmp_path: Path) -> 
                 if cell.config()["drafter"]["name"] != "none" and cell.config()["draft"]["length"] == length}
         assert set(runs) == {0, 1}
         last = [sample for repeat in runs.values() for sample in repeat[1:]]
-        expected.append({name: diversity(last)[name] for name in ("distinct_2", "self_agreement")})
+        found = summarise([], metric="", proportion=True).with_values(**diversity(last))
+        expected.append({name: found.value(name) for name in ("distinct_2", "self_agreement")})
     assert {name: shown[name] for name in ("distinct_2", "self_agreement")} in [
         {name: pytest.approx(value) for name, value in one.items()} for one in expected]
 

@@ -10,6 +10,7 @@ from bench import cost
 from bench.config.compose import composer
 from bench.run.session import Session
 from tests.bench.conftest import Command
+from tests.helpers.summaries import written
 
 CELL = ("drafter=eagle3", "drafter.tree=chain", "draft.length=3", "task=mini_gsm", "n=4", "timed=2", "trace=false",
         "decoding.max_new_tokens=12", "decoding.temperature=1")
@@ -24,15 +25,15 @@ def test_a_cell_on_another_machine(command: Command, pair: list[str], capsys: py
     assert cost.main(["cost=h100_llama31_8b", store, "summary=json", f"plot={plot}"]) == 0
     assert all(plot.with_suffix(suffix).stat().st_size > 2000 for suffix in (".png", ".pdf", ".svg"))
     [row] = map(json.loads, capsys.readouterr().out.splitlines())
-    assert row["lossless"] and row["tau"] == result.cell.summary().tau
-    assert row["predicted"] is not None and row["measured"] == pytest.approx(result.cell.summary().answer_speedup)
+    assert row["lossless"] and row["tau"] == written(result.cell).tau
+    assert row["predicted"] is not None and row["measured"] == pytest.approx(written(result.cell).answer_speedup)
     assert row["interval"][0] <= row["modelled"] <= row["interval"][1]
     with composer() as hydra:
         line = [*pair, *CELL, "rule=lossless", store]
         there = Session(hydra.settings([*line, "cost=h100_llama31_8b"])).compared(hydra.point(line).cell)
     assert there is not None and there.timed == there.n == 4 and there.phases is None
     assert there.tau == row["tau"] and there.answer_speedup == pytest.approx(row["modelled"])
-    assert result.cell.summary().timed == 2, "what was measured stays as it is"
+    assert written(result.cell).timed == 2, "what was measured stays as it is"
 
 
 @pytest.mark.parametrize(("words", "said"), [

@@ -14,6 +14,7 @@ import bench.grow_tree
 import bench.speed
 import bench.train
 from bench.run.models import ModelPool
+from tests.helpers.summaries import written
 
 Mount = Callable[[str], Path]
 
@@ -113,7 +114,7 @@ def test_a_disk_that_fills_up_while_measuring(command, mount: Mount) -> None:
         before = kept.get(cell.key, [])
         ids = [sample.id for sample in cell.samples()]
         assert ids[:len(before)] == before and len(ids) == 30
-    assert again.cell.summary().n == 30
+    assert written(again.cell).n == 30
 
 
 def test_a_complete_store_that_can_only_be_read_is_printed(command, mount: Mount, tmp_path: Path) -> None:
@@ -122,6 +123,6 @@ def test_a_complete_store_that_can_only_be_read_is_printed(command, mount: Mount
     shutil.copytree(first.store.root, disk / "store")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     again = command("method=sps", "n=1", "summary=json", store=disk / "store")
-    assert again.status == 0 and not again.err and again.last_line == first.cell.summary().plain()
+    assert again.status == 0 and not again.err and again.last_line == written(first.cell).plain
     line = command("method=sps", "n=2", store=disk / "store").err
     assert line.startswith(f"error: {disk}/store") and "Read-only file system" in line

@@ -19,6 +19,7 @@ from methods.engine.vocabulary import check_same_vocabulary
 from results.store.reasons import one_line, printable
 from tasks.base import TaskError
 from tasks.sources import Source
+from tests.helpers.summaries import written
 
 DEEP = "[" * 100_000
 STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eabc\u2066\r\x00\x7f\u2028\ud800"
@@ -180,11 +181,10 @@ def test_such_a_draft_fails_its_cells_alone(command, pair_folder: Path, tmp_path
     result = command(f"pair.draft={other}", "method=sps,pld", flags=["-m"])
     [line] = result.err.splitlines()
     assert result.status == 1 and "2 of" in line and "ids name other tokens" in line
-    assert [cell.summary() is None for cell in result.store.cells()].count(True) == 1
+    assert [written(cell) is None for cell in result.store.cells()].count(True) == 1
 
 
 @pytest.mark.parametrize(("name", "text"), [
-    ("summary.json", "[]"), ("summary.json", "3"), ("summary.json", '{"n": 1}'), ("summary.json", DEEP),
     ("failure.json", "[]"), ("failure.json", "{}"), ("failure.json", '{"reason": 3}'), ("failure.json", DEEP),
     ("environment.json", "[]"), ("environment.json", "{}"), ("cell.yaml", "- 1"), ("cell.yaml", "[" * 5000)],
     ids=lambda value: value[:16])

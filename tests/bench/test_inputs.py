@@ -10,6 +10,7 @@ from bench.config.compose import compose_command, composer
 from bench.config.errors import ConfigError
 from bench.config.tracking import Wandb
 from bench.run.trackers.runs import About, TrackerRun
+from tests.helpers.summaries import written
 
 
 @pytest.mark.parametrize("words", [
@@ -88,9 +89,9 @@ def test_the_summary_of_a_baseline_that_a_kill_left_out_is_made(command) -> None
     first = command("method=mars", "timed=0")
     [baseline] = [cell for cell in first.store.cells() if cell.key == first.cell.config()["baseline"]]
     before = (baseline.path / "samples.jsonl").read_bytes()
-    wanted = baseline.summary()
+    wanted = written(baseline)
     assert wanted is not None
     (baseline.path / "summary.json").unlink()
     again = command("method=mars", "timed=0")
-    assert again.status == 0 and again.store.cell(baseline.key).summary() == wanted
+    assert again.status == 0 and written(again.store.cell(baseline.key)) == wanted
     assert (baseline.path / "samples.jsonl").read_bytes() == before, "nothing was decoded again"

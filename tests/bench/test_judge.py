@@ -22,6 +22,7 @@ from tasks.judge_prompts import JudgePrompts, Question
 from tasks.sources import DATA
 from tests.helpers.dataset_rows import QUESTIONS, write_rows
 from tests.helpers.judging import judge
+from tests.helpers.summaries import written
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
@@ -56,7 +57,7 @@ def test_a_server_that_dies_half_way_is_resumed_and_nothing_is_judged_twice(
     server.start(die_after=5)
     first = command(*words)
     assert first.status == 1 and f"judge.base_url={server.url}: no reply from own" in first.err
-    assert first.cell.summary().judge is None and len(server.asked()) == 5
+    assert written(first.cell).judge is None and len(server.asked()) == 5
     server.process.wait()
     server.start()
     second = command(*words, "summary=json")
@@ -65,13 +66,13 @@ def test_a_server_that_dies_half_way_is_resumed_and_nothing_is_judged_twice(
     assert len(asked) == 8 and len({json.dumps(one["messages"]) for one in asked}) == 8
     assert {one["key"] for one in asked} == {"Bearer s3cret"}
     assert {one["path"] for one in asked} == {"/v1/chat/completions"}
-    found = second.cell.summary().judge
+    found = written(second.cell).judge
     assert found.model_dump(mode="json", exclude_unset=True) == second.last_line["judge"]
     assert (found.model, found.mode, found.n, found.replies, found.unread) == ("own", "single", 4, 8, 0)
     assert found.score == pytest.approx(sum(found.turns.values()) / 2)
     assert "s3cret" not in "".join(path.read_text() for path in second.cell.path.iterdir())
     third = command(*words)
-    assert third.status == 0 and len(server.asked()) == 8 and third.cell.summary().judge == found
+    assert third.status == 0 and len(server.asked()) == 8 and written(third.cell).judge == found
     assert "score" in third.out and "4 prompts, turn 1" in third.out
 
 
@@ -216,14 +217,14 @@ def test_grades_in_komt_bench_depend_on_the_language(command, server, templates,
              f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={templates}"]
     result = command(*words)
     assert result.status == 0, result.err
-    found = result.cell.summary().judge
+    found = written(result.cell).judge
     replies = [json.loads(line) for line in JudgeReplies(result.cell.path).path.read_text().splitlines()]
     grades = [(one["id"], float(re.search(r"\[\[(\d+)", one["reply"]).group(1))) for one in replies]
     counted = [grade ** 0.5 if name == "137" else grade for name, grade in grades]
     assert (found.penalised, found.score) == (2, pytest.approx(sum(counted) / 6))
     assert found.unpenalised == pytest.approx(sum(grade for _, grade in grades) / 6)
     assert command(*words, "judge.language_penalty=false").status == 0
-    plain = result.cell.summary().judge
+    plain = written(result.cell).judge
     assert plain.score == pytest.approx(found.unpenalised) and plain.penalised == 0
     assert len(server.asked()) == 6, "nothing was asked again"
 
@@ -235,9 +236,9 @@ def test_the_win_rate_swaps_places(command, server, templates, tmp_path):
              f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={templates}"]
     result = command(*words)
     assert result.status == 0, result.err
-    name, found = result.cell.path.name, result.cell.summary().judge
+    name, found = result.cell.path.name, written(result.cell).judge
     assert (found.mode, found.win_rate, found.n, found.replies) == ("pairwise", 0.0, 3, 6)
-    found = command(*words, "judge.against=baseline").store.cell(name).summary().judge
+    found = written(command(*words, "judge.against=baseline").store.cell(name)).judge
     assert (found.win_rate, found.replies) == (0.5, 6), "greedy answers are the baseline's own"
 
 
@@ -255,7 +256,7 @@ def test_a_report_says_what_its_win_rates_are_against(command, server, templates
     for given, won in (([], 0.5), (["judge.against=reference"], 0.0)):
         result = command(*words, *given, flags=["-cd", str(tmp_path / "conf")])
         assert result.status == 0, result.err
-        [judged] = [found for cell in result.cells if (found := cell.summary().judge) is not None]
+        [judged] = [found for cell in result.cells if (found := written(cell).judge) is not None]
         assert judged.win_rate == won
 
 

@@ -18,6 +18,7 @@ from results.store.judge_replies import JudgeReplies
 from tasks.judge_prompts import JudgePrompts
 from tests.helpers.dataset_rows import write_rows
 from tests.helpers.ports import reserved_port
+from tests.helpers.summaries import written
 
 MODEL = Path(__file__).parents[2] / "models" / "tiny" / "target"
 MISSING = [name for name in ("fastapi", "uvicorn", "openai") if find_spec(name) is None]
@@ -103,7 +104,7 @@ def test_a_real_server_is_killed_and_nothing_is_judged_twice(command, server, tm
     [line] = first.err.splitlines()
     assert first.status == 1 and line.startswith(f"failed: {first.cell.path.name}: judge.base_url={url}: no reply from")
     assert line.endswith("replies so far are kept, re-running the same command resumes judging")
-    assert first.cell.summary().judge is None
+    assert written(first.cell).judge is None
     assert server.answered("first.log") - len(kept) in (0, 1), "one reply may have been lost on its way"
 
     server.start("second.log")
@@ -125,5 +126,5 @@ def test_a_real_server_is_killed_and_nothing_is_judged_twice(command, server, tm
         assert f"{unread} of {REPLIES} replies without a verdict" in second.out
 
     third = command(*words)  # the server is gone
-    assert third.status == 0 and third.cell.summary().plain()["judge"] == second.last_line["judge"]
+    assert third.status == 0 and written(third.cell).plain["judge"] == second.last_line["judge"]
     assert verdicts(tmp_path / "store") == found

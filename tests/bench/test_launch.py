@@ -18,6 +18,7 @@ from results.store.cells import Store
 from results.store.locks import rotation_held
 from tests.attack.stores import decoded, difference, doubled
 from tests.helpers import dying
+from tests.helpers.summaries import written
 
 SWEEP = "method=sps,mars", "task=mini_gsm,mini_chat"
 SIZE = "n=8", "timed=2", "decoding.max_new_tokens=24"
@@ -56,7 +57,7 @@ def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Pa
         assert set(complete(work, Lab())) == {cell.name for cell in work.cells}
     assert Store(tmp_path).cells() == [], "not a part of it is measured here"
     assert complete(work, Lab()) == ()
-    assert [Store(tmp_path).cell(cell.name).summary().timed for cell in work.cells] == [1, 1]
+    assert [written(Store(tmp_path).cell(cell.name)).timed for cell in work.cells] == [1, 1]
 
 
 def test_gpus_and_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:

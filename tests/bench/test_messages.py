@@ -106,7 +106,7 @@ def test_one_wrong_point_stops_a_multirun(command, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["summary.json", "samples.jsonl", "cell.yaml", "environment.json"])
+@pytest.mark.parametrize("name", ["samples.jsonl", "cell.yaml", "environment.json"])
 @pytest.mark.parametrize("flags", [[], ["-m"]])
 def test_a_file_in_the_store_that_cannot_be_read(command, flags: list[str], name: str) -> None:
     given = "method=ar,pld" if flags else "method=pld", "n=1"

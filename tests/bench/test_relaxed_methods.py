@@ -15,6 +15,7 @@ from bench.training.commands.calibrate import run as calibrate
 from bench.training.options import PairOptions
 from methods.engine.fingerprints import fingerprint
 from methods.rules._classifier import Classifier
+from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow
 
@@ -46,13 +47,13 @@ def test_arc_runs_with_its_constants_and_pruning(command, constants: Path, capsy
     found = command(*SHORT, "drafter=model_greedy", "rule=arc", f"rule.constants={constants}", "pruning=branches",
                     "pruning.score=accum_prob", "pruning.epsilon=0.3", "rule.theta=-1000")
     assert found.status == 0, found.err
-    summary = found.cell.summary()
+    summary = written(found.cell)
     assert summary.failed == 0 and 0 < summary.pruned_share < 1 and summary.relaxed_share > 0
     if max(b["tau"] for b in json.loads(constants.read_text())["buckets"]) >= 0.6932:
         assert summary.events["vacuous_bound"] > 0
     again = command(*SHORT, "drafter=model_greedy", "rule=arc", f"rule.constants={constants}", "rule.theta=1",
                     store=constants.parent / "other")
-    assert again.cell.summary().tau < summary.tau and again.cell.summary().pruned_share is None
+    assert written(again.cell).tau < summary.tau and written(again.cell).pruned_share is None
 
 
 @pytest.mark.parametrize("options", [
@@ -60,7 +61,7 @@ def test_arc_runs_with_its_constants_and_pruning(command, constants: Path, capsy
     ["method=coarse", "rule.similarity=0.3"]], ids=str)
 def test_rules_that_need_no_file(command, options: list[str]) -> None:
     found = command(*SHORT, *options)
-    assert found.status == 0 and found.cell.summary().failed == 0 and found.cell.summary().cycles > 0, found.err
+    assert found.status == 0 and written(found.cell).failed == 0 and written(found.cell).cycles > 0, found.err
 
 
 def test_results_of_dropmatch_do_not_depend_on_the_batch(command, tmp_path: Path) -> None:
@@ -89,8 +90,8 @@ def test_autojudge_alone_and_with_dropmatch(command, classifier: Path, tmp_path:
     assert alone.status == strict.status == both.status == 0, both.err
     # nothing matters there; the last cycle of an answer may be cut short by its end
     assert all(n == 3 for sample in alone.cell.samples() for n in sample.accepted[:-1])
-    assert strict.cell.summary().relaxed_share == 0.0  # P = 0.5 of all tokens is above the threshold
-    assert both.cell.summary().tau >= strict.cell.summary().tau
+    assert written(strict.cell).relaxed_share == 0.0  # P = 0.5 of all tokens is above the threshold
+    assert written(both.cell).tau >= written(strict.cell).tau
 
 
 def test_the_shipped_files_name_the_shipped_models() -> None:

@@ -24,6 +24,7 @@ from bench.run.timed_pass import rotate as rotation
 from methods.engine.loading import load_model
 from results.store.cells import Store
 from results.store.timed import timing_order
+from tests.helpers.summaries import written
 
 DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "greedier", "finish", "score", "turn_tokens")
 
@@ -69,7 +70,7 @@ def test_a_cell_on_disk(command) -> None:
         assert row.baseline.tokens == 1 + row.baseline.cycles and row.host and row.boot
         assert row.threads == torch.get_num_threads()
     summary = result.last_line
-    assert summary == cell.summary().plain()
+    assert summary == written(cell).plain
     assert (summary["n"], summary["failed"], summary["metric"]) == (3, 0, "exact_match")
     assert (summary["timed"], summary["repeatable"]) == (3, 1.0)
     assert 1 <= summary["tau"] <= 6 and summary["speedup"] > 0 and len(summary["speedup_ci95"]) == 2
@@ -82,14 +83,14 @@ def test_a_cell_on_disk(command) -> None:
 def test_timings_of_other_prompts_stay_unused(command) -> None:
     """A store timed before the order was random: its rows stay, the chosen prompts are timed beside them."""
     cell = command("method=mars", "n=6", "timed=6").cell
-    summary, rows = cell.summary(), cell.timed()
+    summary, rows = written(cell), cell.timed()
     chosen = timing_order(sample.id for sample in cell.samples())[:2]
     others = rows[-2:]  # the last in that order: a gap stands before them
     with cell.lock():
         cell.forget_times()
         for row in others:
             cell.append_timed(row)
-        cell.write_summary(summary)
+        cell.write_summary(summary.plain)
     again = command("method=mars", "n=6", "timed=2", "summary=json")
     assert {row.id for row in again.cell.timed()} == {*chosen, *(row.id for row in others)}
     assert again.last_line["timed"] == 2 and [row for row in again.cell.timed() if row in others] == others
@@ -97,10 +98,10 @@ def test_timings_of_other_prompts_stay_unused(command) -> None:
 
 def test_a_whole_cell_is_not_run_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
     first = command("method=sps")
-    before = first.cell.summary(), (first.cell.path / "samples.jsonl").read_bytes()
+    before = written(first.cell), (first.cell.path / "samples.jsonl").read_bytes()
     monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
     again = command("method=sps")
-    assert again.status == 0 and (again.cell.summary(), (again.cell.path / "samples.jsonl").read_bytes()) == before
+    assert again.status == 0 and (written(again.cell), (again.cell.path / "samples.jsonl").read_bytes()) == before
 
 
 def test_greedy_sps_equals_the_baseline(command) -> None:
@@ -180,7 +181,7 @@ def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
     measured = {sample.id: sample for sample in result.cell.good_samples()}
     assert set(samples) - set(measured) == {"long"}
     assert measured["ids"].prompt_tokens == 3 and measured["plain"].score is None
-    summary = result.cell.summary()
+    summary = written(result.cell)
     assert (summary.n, summary.failed, summary.accuracy) == (3, 1, None)
     [together] = {row.batch for row in result.cell.timed()}
     assert together in measured, "the three were timed in one batch"
@@ -197,7 +198,7 @@ def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_p
     assert result.status == 1
     lines = result.err.splitlines()
     assert len(lines) == 2 and all(line.startswith("failed: local-") and "broken" in line for line in lines)
-    state = {cell.key.rsplit("-", 1)[0]: (cell.summary() is not None, cell.failure()) for cell in result.store.cells()}
+    state = {cell.key.rsplit("-", 1)[0]: (written(cell) is not None, cell.failure()) for cell in result.store.cells()}
     assert state["local-ar-mini_gsm"] == (True, None), "the baseline of those that can run"
     assert state["local-prompt_lookup-lossless-mini_gsm"] == (True, None)
     assert not state["local-lossless-mini_gsm"][0] and "broken" in state["local-lossless-mini_gsm"][1]
@@ -261,7 +262,7 @@ def test_failed_prompts_are_tried_again(command, monkeypatch: pytest.MonkeyPatch
     assert command("method=sps").status == 1
     monkeypatch.setattr(runner, "answer", real)
     result = command("method=sps")
-    assert result.status == 0 and result.cell.summary().n == 3 and result.cell.failure() is None
+    assert result.status == 0 and written(result.cell).n == 3 and result.cell.failure() is None
 
 
 def _failed(run):
@@ -348,12 +349,12 @@ def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.Mo
         patch.setattr(runner, "answer", decoding)
         result = command("method=sps,mars", flags=["-m"])
     cells = {cell.config()["rule"]["name"]: cell for cell in result.store.cells() if "-ar-" not in cell.key}
-    assert cells["lossless"].failure() is None and cells["lossless"].summary().n == 3
+    assert cells["lossless"].failure() is None and written(cells["lossless"]).n == 3
     [line] = result.err.splitlines()
     assert result.status == 1 and line.startswith(f"failed: {cells['mars'].key}: ") and str(error) in line
     assert not cells["mars"].good_samples()
     again = command("method=mars")
-    assert again.status == 0 and cells["mars"].summary().n == 3, "the same command tries again"
+    assert again.status == 0 and written(cells["mars"]).n == 3, "the same command tries again"
 
 
 def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from bench.run.timed_pass import rotate as rotation
 from bench.run.timed_pass import stalls
 from bench.run.timed_pass.stalls import REPEATS, SHARE, Reading, StallWatch
+from tests.helpers.summaries import written
 
 
 @pytest.fixture(autouse=True)
@@ -99,4 +100,4 @@ def test_the_record_of_a_cell_says_what_was_timed_again(command, monkeypatch: py
     assert (again.wall_s, again.cpu_s, again.stalled) == (1.0, 1.0, False)
     assert [(one.wall_s, one.cpu_s) for one in again.repeated] == [(3.0, 1.0)] and again.repeated[0].decode_s > 0
     assert all((run.wall_s, run.cpu_s, run.repeated) == (1.0, 1.0, ()) for run in rows if run is not again)
-    assert (cell.summary().timed, cell.summary().retimed, cell.summary().stalled) == (2, 1, 0)
+    assert (written(cell).timed, written(cell).retimed, written(cell).stalled) == (2, 1, 0)

@@ -13,6 +13,7 @@ from bench.run.quality_pass import schedule as quality
 from results.metrics.replay import COLUMNS, kept_at, replay, walked
 from results.store.clauses import EMITTED, KEPT, TESTED
 from results.store.traces import TraceFolder
+from tests.helpers.summaries import written
 
 RUN = ("decoding.temperature=1", "decoding.max_new_tokens=10", "draft.length=3")
 
@@ -23,12 +24,12 @@ def part_times(folder: TraceFolder) -> dict[str, int]:
 
 def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = command("method=mars_sampling", "rule.theta=0.3", "task=mini_chat", *RUN)
-    before = (plain.cell.path / "samples.jsonl").read_bytes(), plain.cell.summary()
+    before = (plain.cell.path / "samples.jsonl").read_bytes(), written(plain.cell)
     assert not TraceFolder(plain.cell).exists()
     asked = ("method=mars_sampling", "rule.theta=0.3", "task=mini_chat", "quality_batch=2", "trace=true", *RUN)
     result = command(*asked)
     assert result.status == 0 and not result.err
-    assert ((result.cell.path / "samples.jsonl").read_bytes(), result.cell.summary()) == before
+    assert ((result.cell.path / "samples.jsonl").read_bytes(), written(result.cell)) == before
     traces = TraceFolder(result.cell)
     frame, threshold = traces.frame(), traces.threshold()
     assert (threshold.name, threshold.relation, threshold.value) == ("theta", ">", 0.3)

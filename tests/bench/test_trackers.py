@@ -13,6 +13,7 @@ import pytest
 from bench.run.trackers import logbook
 from bench.run.trackers.answers import row_of
 from results.store.sample import FailedSample
+from tests.helpers.summaries import written
 from tests.helpers.synthetic_cells import compared, sample
 
 
@@ -39,14 +40,14 @@ def test_a_run_of_trackio_is_resumed_and_not_doubled(command, trackio: Any, monk
     [run] = trackio.Api().runs("resumed")
     assert run.id == first.cell.key and run.config["rule"]["name"] == "lossless"
     *live, shown, last = rows("resumed", run)
-    assert live[-1]["live/prompts"] == 3 and last["tau"] == first.cell.summary().tau
+    assert live[-1]["live/prompts"] == 3 and last["tau"] == written(first.cell).tau
     page = Path(trackio.utils.MEDIA_DIR) / shown["coloured"]["file_path"]
     assert "<span" in page.read_text() and "drafted" in page.read_text()
 
     more = command(*given, "n=5")
     [run] = trackio.Api().runs("resumed")
     *live, shown, last = rows("resumed", run)
-    assert last["n"] == 5 and last["speedup"] == more.cell.summary().speedup
+    assert last["n"] == 5 and last["speedup"] == written(more.cell).speedup
     assert {row["id"] for row in shown["answers"]["_value"]} == {sample.id for sample in more.cell.samples()}
     assert live[-1]["live/prompts"] == 5
 
@@ -72,7 +73,7 @@ def test_a_database_that_cannot_be_written_costs_one_line(command, trackio: Any,
     (tmp_path / "file").write_text("")
     monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "file")
     result = command("method=sps,pld", "tracker=trackio", "timed=0", flags=["-m"])
-    assert result.status == 0 and [cell.summary().n for cell in result.cells] == [3, 3]
+    assert result.status == 0 and [written(cell).n for cell in result.cells] == [3, 3]
     [line] = caplog.messages
     assert "trackio: logging disabled from" in line and "all results are in the store" in line
 
@@ -113,7 +114,7 @@ def test_a_command_is_not_hurt(command, monkeypatch: pytest.MonkeyPatch, caplog:
     monkeypatch.setattr(logbook, "TrackerRun", lambda name, about, options: Faulty(calls, wrong, hangs))
     timeout = 0.5 if hangs else 60
     result = command("method=sps,pld", "tracker=wandb", f"tracker.timeout={timeout}", "timed=0", flags=["-m"])
-    assert result.status == 0 and [cell.summary().n for cell in result.cells] == [3, 3]
+    assert result.status == 0 and [written(cell).n for cell in result.cells] == [3, 3]
     [line] = caplog.messages
     assert "wandb: logging disabled from" in line and ("no answer within 1 s" if hangs else "nobody there") in line
     assert calls.count(wrong) <= 1 or wrong == "finish", "it is not tried again"

@@ -53,8 +53,7 @@ def test_a_store_whose_models_are_elsewhere(measured: Store, tmp_path: Path, pai
     assert all("text" in turn for one in data(page, f"answers:{group['key']}:0") for turn in one["turns"])
 
 
-@pytest.mark.parametrize("name", ["environment.json", "samples.jsonl", "timed.jsonl", "summary.json",
-                                  "trace/00000.parquet"])
+@pytest.mark.parametrize("name", ["environment.json", "samples.jsonl", "timed.jsonl", "trace/00000.parquet"])
 def test_any_damaged_file_hides_no_other_cell(measured: Store, tmp_path: Path, name: str,
                                               caplog: pytest.LogCaptureFixture) -> None:
     next(iter(measured.root.glob("*mars*"))).joinpath(name).write_bytes(b"\xff{\n")

@@ -19,6 +19,7 @@ from bench.dashboard import main
 from bench.run.trackers import logbook
 from bench.run.trackers.runs import About, Results, TrackerRun
 from results.metrics.so_far import SoFar
+from tests.helpers.summaries import written
 from tests.helpers.wandb_service import WandbService
 
 KEY = "0123456789abcdef" * 2 + "01234567"
@@ -54,7 +55,7 @@ def test_a_run_is_resumed_and_not_doubled(command, service: WandbService, tmp_pa
     assert json.loads(run.upserts[0]["config"])["rule"]["value"]["name"] == "lossless"
     so_far = SoFar.of(first.cell.good_samples())
     assert points(run.history)[-1]["live/prompts"] == 3 and points(run.history)[-1]["live/tau"] == so_far.tau
-    assert run.summary["tau"] == first.cell.summary().tau and run.summary["n"] == 3
+    assert run.summary["tau"] == written(first.cell).tau and run.summary["n"] == 3
     before = list(run.history)
 
     more = command("method=sps", "tracker=wandb", "trace=true", "n=5")
@@ -113,7 +114,7 @@ def test_a_broken_service_costs_one_line(command, service: WandbService, caplog:
     caplog.set_level(logging.WARNING)
     service.failing = ("RunResumeStatus", "Viewer", "UpsertBucket")
     result = command("method=sps,pld", "tracker=wandb", "tracker.timeout=1", "timed=0", flags=["-m"])
-    assert result.status == 0 and [cell.summary().n for cell in result.cells] == [3, 3]
+    assert result.status == 0 and [written(cell).n for cell in result.cells] == [3, 3]
     [line] = caplog.messages
     assert "wandb: logging disabled from" in line and "all results are in the store" in line
 

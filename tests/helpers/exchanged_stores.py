@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from results.metrics.summary import summarise
 from results.store.cells import Store
-from results.store.compared import compare
 from results.store.timed import Timed, TimedRun
 from tests.helpers.synthetic_cells import sample
 
 TEXTS = ["first answer", "second"]
+
+
+def exact_match(config: object) -> tuple[str, bool]:
+    """The score of every cell here."""
+    return "exact_match", True
 
 
 def two_turn_store(root: Path) -> Store:
@@ -42,7 +45,4 @@ def two_turn_store(root: Path) -> Store:
                 cell.append(one)
             for run in timed:
                 cell.append_timed(run)
-            base = {one.id: one for one in (samples if key == "tiny-ar-made_up" else plain)}
-            pairs = compare(samples, base, {one.id: one for one in timed})
-            cell.write_summary(summarise(pairs, metric="exact_match", proportion=True))
     return store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from results.metrics.summary import summarise
 from results.store.cell_files import SCHEMA
-from results.store.compared import Compared, compare
 from results.store.lines import line_of
 from results.store.sample import Sample, to_plain
-from results.store.summary import DEFINITIONS, Summary
 from results.store.timed import Timed, timing_order
 from tests.helpers.synthetic_cells import run, sample
 
@@ -55,45 +51,31 @@ class Writer:
     timed   so many of them are timed
     """
 
-    def __init__(self, root: Path, ids: Sequence[str], timed: int = 2, metric: str = "exact_match",
-                 asked: int | None = None) -> None:
+    def __init__(self, root: Path, ids: Sequence[str], timed: int = 2) -> None:
         self.root = root
         self.samples = {alone: answers(ids, alone) for alone in (False, True)}
         first = {alone: [sample for sample in own if sample.id in timing_order(ids)[:timed]]
                  for alone, own in self.samples.items()}
         self.timed = {alone: clocks(first[alone], first[True], alone) for alone in (False, True)}
-        self._made: dict[bool, tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]] = {}
-        self.summaries = {alone: self._summary(alone, metric).with_values(asked=asked, definitions=DEFINITIONS)
-                          for alone in (False, True)}
-
-    def _summary(self, alone: bool, metric: str) -> Summary:
-        rows = {row.id: row for row in self.timed[alone]}
-        records = compare(self.samples[alone], {one.id: one for one in self.samples[True]}, rows)
-        if alone:
-            records = [Compared(one.sample, one.sample, one.timed) for one in records if isinstance(one, Compared)]
-        return summarise(records, metric=metric, proportion=True)
+        self._made: dict[bool, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
 
     def write(self, key: str, config: Mapping[str, Any], autoregressive: bool = False, complete: bool = True) -> None:
-        """One cell; one that is not `complete` lacks an answer."""
+        """One cell; of one that is not `complete` another prompt was asked for."""
         folder = self.root / key
         folder.mkdir(parents=True, exist_ok=True)
-        samples, rows, summary = self._plain(autoregressive)
-        lines = "".join(line_of(key, one) for one in samples).encode()
+        samples, rows = self._plain(autoregressive)
         (folder / ".lock").write_text("process 1 on host")
         (folder / "cell.yaml").write_text(yaml.dump({"schema": SCHEMA, **config}, Dumper=DUMPER, sort_keys=False))
         run = {"prompts": len(samples) + (not complete), "timed": len(rows), "answered_before": 0}
         (folder / "environment.json").write_text(line_of(key, {**ENVIRONMENT, "run": run}))
-        (folder / "samples.jsonl").write_bytes(lines)
+        (folder / "samples.jsonl").write_text("".join(line_of(key, one) for one in samples))
         (folder / "timed.jsonl").write_text("".join(line_of(key, row) for row in rows))
-        if complete:
-            digest = {"count": len(samples), "bytes": len(lines), "sha256": hashlib.sha256(lines).hexdigest()}
-            (folder / "summary.json").write_text(line_of(key, summary | {"samples": digest}))
 
-    def _plain(self, alone: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
-        """Samples, timed prompts and summary as plain data, made once."""
+    def _plain(self, alone: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Samples and timed prompts as plain data, made once."""
         if alone not in self._made:
             rows = [asdict(row) for row in self.timed[alone]]
-            self._made[alone] = [to_plain(one) for one in self.samples[alone]], rows, self.summaries[alone].plain()
+            self._made[alone] = [to_plain(one) for one in self.samples[alone]], rows
         return self._made[alone]
 
 
@@ -102,7 +84,7 @@ def write_cells(root: Path, cells: Iterable[Cell]) -> None:
     cells = list(cells)
     first, task = cells[0], cells[0].load_task()
     ids = [prompt.id for prompt in task.prompts(first.n, first.seed)]
-    writer = Writer(root, ids, min(first.timed, len(ids)), task.metric, first.n)
+    writer = Writer(root, ids, min(first.timed, len(ids)))
     both = {one.name: one for cell in cells for one in (cell.baseline(), cell)}
     for name, cell in both.items():
         if not (root / name).exists():

@@ -8,7 +8,6 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from results.metrics.paired import PAIRED, by_item
 from results.metrics.summary import summarise
 from results.reports.grid import Outcome
 from results.reports.spec import TableSpec
@@ -55,8 +54,7 @@ def made_up(*, speedup: float = 2.0, right: int = 3, n: int = 4, accepted: int =
         records.append(compared(own, None if autoregressive else base, decode_s=seconds / factor,
                                 base_decode_s=seconds, prefill_s=0.1))
     records += [FailedSample(f"f{i}", "boom") for i in range(failed)]
-    items = {name: by_item(name, [record for record in records if isinstance(record, Compared)]) for name in PAIRED}
-    return Outcome.measured(summarise(records, metric=metric, proportion=True), items=items)
+    return Outcome.measured(summarise(records, metric=metric, proportion=True))
 
 
 def table_spec(**changes) -> TableSpec:

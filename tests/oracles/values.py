@@ -24,15 +24,11 @@ Values = dict[str, Any]
 def found_now(store: Path, frozen: dict[str, Values]) -> Iterator[tuple[str, Values]]:
     """Each of these cells with its metrics, `X` and `X_ci95`, over as many prompts as its frozen summary, computed from
     its samples and from those of the cells that it is compared with."""
-    for key, summary in frozen.items():  # the code of today takes a summary of the present definitions as it is
-        (store / key / "summary.json").unlink()
-        stale = {name: value for name, value in summary.items() if name != "digest"} | {"definitions": 0}
-        (store / key / "summary.json").write_text(json.dumps(stale))
     with session_on(store) as (session, _):
         for key, summary in frozen.items():
             cell = cell_of(store, key, summary["asked"], summary["timed"])
             found = session.compared(cell) if cell.name == key else None
-            yield key, {} if found is None else json.loads(found.model_dump_json(exclude_unset=True))
+            yield key, {} if found is None else json.loads(json.dumps(found.plain()))
 
 
 def chosen(keys: list[str], part: str) -> list[str]:

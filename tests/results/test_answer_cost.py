@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics import intervals
-from results.metrics.answer_cost import CENSORED, answer_costs, censoring, ends_in_loop, lossless_pass_ratio
-from results.metrics.answer_speed import answer_speeds
-from results.metrics.catalog import METRICS
 from results.metrics.non_inferiority import MOST, verdict
+from results.metrics.runaways import censoring, ends_in_loop
 from results.metrics.summary import summarise
 from results.metrics.trace_metrics import relative_probability, trace_metrics
 from results.store.cells import Store
@@ -31,34 +29,25 @@ def answer(id, tokens, cycles, base_tokens, *, finish=("eos",), base_finish=("eo
 
 
 def costs(answers):
-    return answer_costs([one.sample for one in answers], [one.baseline for one in answers])
+    return summarise(answers, metric="exact_match", proportion=True)
 
 
 def test_by_hand():
     found = costs([answer("a", 10, 3, 11), answer("b", 90, 40, 21, finish=["length"], answer="7"),
                    answer("c", 20, 5, 21, base_finish=["length"], answer="7")])
-    assert found["length_ratio"] == pytest.approx(120 / 53) and found["pass_ratio"] == pytest.approx(50 / 48)
-    assert found["length_ratio_median"] == pytest.approx(20 / 21), "one runaway is most of the tokens"
-    assert found["pass_ratio_median"] == pytest.approx(10 / 3)
-    assert found["cap_hit_share"] == found["baseline_cap_hit_share"] == pytest.approx(1 / 3)
-    assert found["cap_hit_change"] == 0 and found["cap_hit_change_ci95"][0] < 0 < found["cap_hit_change_ci95"][1]
-    assert found["no_answer_share"] == pytest.approx(1 / 3) and found["loop_share"] == 0
-    assert found["baseline_no_answer_share"] == 1 and found["no_answer_change"] == pytest.approx(-2 / 3)
-    low, high = found["length_ratio_ci95"]
-    assert (low, high) == pytest.approx((10 / 11, 90 / 21)), "all a or all b"
-    assert set(answer_costs([], []).values()) == {None}
+    assert found.length_ratio == pytest.approx(120 / 53) and found.pass_ratio == pytest.approx(50 / 48)
+    assert found.length_ratio_median == pytest.approx(20 / 21), "one runaway is most of the tokens"
+    assert found.pass_ratio_median == pytest.approx(10 / 3)
+    assert found.cap_hit_share == found.baseline_cap_hit_share == pytest.approx(1 / 3)
+    assert found.cap_hit_change == 0 and found.cap_hit_change_ci95[0] < 0 < found.cap_hit_change_ci95[1]
+    assert found.no_answer_share == pytest.approx(1 / 3) and found.loop_share == 0
+    assert found.no_answer_change == pytest.approx(-2 / 3)
+    assert found.length_ratio_ci95 == pytest.approx((10 / 11, 90 / 21)), "all a or all b"
 
 
 def test_a_pass_follows_the_prefill_of_each_turn():
     two_turns = answer("a", 12, 4, 14, finish=["eos", "eos"], base_finish=["eos", "eos"], turn_tokens=[6, 6])
-    assert costs([two_turns])["pass_ratio"] == pytest.approx(12 / 4)
-
-
-def test_the_autoregressive_cell_is_1_by_definition():
-    runs = [sample(i, range(9), committed=[1] * 8, accepted=[0] * 8, finish=["length"]) for i in "ab"]
-    found = answer_costs(runs, runs)
-    assert found["length_ratio"] == found["pass_ratio"] == 1 and found["length_ratio_ci95"] is None
-    assert found["cap_hit_share"] == found["baseline_cap_hit_share"] == 1 and found["cap_hit_change"] is None
+    assert costs([two_turns]).pass_ratio == pytest.approx(12 / 4)
 
 
 def timed(id, cycles, base_tokens, decode_s=None, base_decode_s=0.0):
@@ -72,21 +61,14 @@ def timed(id, cycles, base_tokens, decode_s=None, base_decode_s=0.0):
 def test_answer_speedup_by_hand():
     runs = [timed("a", 3, 11, 3.0, 20.0), timed("b", 5, 11, 10.0, 30.0), timed("c", 7, 11, 7.0, 20.0),
             timed("d", 105, 31)]
-    found = answer_speeds(runs, False)
-    assert found["answer_speedup"] == pytest.approx((70 + 1.5) / (20 + 1.5)), "of the timed prompts"
+    found = costs(runs)
+    assert found.answer_speedup == pytest.approx((70 + 1.5) / (20 + 1.5)), "of the timed prompts"
     modelled = (60 * 70 / 30 + 4 * 0.5) / (120 * 20 / 15 + 4 * 0.5)
-    assert found["answer_speedup_modelled"] == pytest.approx(modelled), "the runaway among all prompts counts"
-    low, high = found["answer_speedup_modelled_ci95"]
+    assert found.answer_speedup_modelled == pytest.approx(modelled), "the runaway among all prompts counts"
+    low, high = found.answer_speedup_modelled_ci95
     assert low < modelled < high
-    untimed = answer_speeds([timed("a", 3, 11)], False)
-    assert set(untimed.values()) == {None}
-
-
-def test_the_strict_rule_beside_it():
-    own = [answer("a", 10, 3, 11).sample, answer("b", 10, 4, 11).sample]
-    strict = [answer("b", 10, 6, 11).sample, answer("c", 10, 9, 11).sample]
-    assert lossless_pass_ratio(own, strict)["pass_ratio_strict"] == 6 / 4, "over the common prompts"
-    assert lossless_pass_ratio(own, [])["pass_ratio_strict"] is None
+    untimed = costs([timed("a", 3, 11)])
+    assert untimed.answer_speedup is untimed.answer_speedup_modelled is untimed.token_ms is None
 
 
 def slow_loop(ids):
@@ -111,12 +93,11 @@ def test_the_ends_of_the_definition(period, length, expected):
 def test_a_loop_in_any_turn_counts():
     looping = answer("a", 74, 5, 9, turn_tokens=[70, 4], finish=["length", "eos"])
     looping.sample.output_ids[:70] = [5] * 70
-    assert costs([looping])["loop_share"] == 1
+    assert costs([looping]).loop_share == 1
 
 
 def test_censored():
     assert censoring(0.1) == censoring(None) == "" and "12%" in censoring(0.12)
-    assert set(CENSORED) <= set(METRICS)
 
 
 scores = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
@@ -191,11 +172,14 @@ OUT = {"turn": 0, "cycle": 0, "node": [1, 2, 3, 4, -1], "parent": [0, 1, 2, 3, 4
 def test_out_of_head_by_hand(tmp_path):
     traces = TraceFolder(Store(tmp_path).cell("cell"))
     traces.write(0, ["a", "b"], [{"prompt": "a", **OUT}, {"prompt": "b", **OUT, "clause": "drawn"}], None)
-    found = trace_metrics([traces], {"a": 6, "b": 4, "c": 10}, 1.0)
-    assert found["out_of_head_1k"] == pytest.approx(1000 / 20), "the first: 0.125 of the largest; the second is in it"
-    assert found["out_of_head_1k_ci95"] == pytest.approx((0, 1000 / 6))
-    assert trace_metrics([traces], {"a": 6, "b": 4}, 0.5)["out_of_head_1k"] == pytest.approx(1000 / 10)
-    assert trace_metrics([traces], {"a": 6, "b": 4}, 0.4)["out_of_head_1k"] == pytest.approx(2000 / 10), "0.5 ** 2.5"
+    def found(tokens, temperature):
+        return summarise([], metric="", proportion=True).with_values(**trace_metrics([traces], tokens, temperature))
+
+    warm = found({"a": 6, "b": 4, "c": 10}, 1.0)
+    assert warm.out_of_head_1k == pytest.approx(1000 / 20), "the first: 0.125 of the largest; the second is in it"
+    assert warm.out_of_head_1k_ci95 == pytest.approx((0, 1000 / 6))
+    assert found({"a": 6, "b": 4}, 0.5).out_of_head_1k == pytest.approx(1000 / 10)
+    assert found({"a": 6, "b": 4}, 0.4).out_of_head_1k == pytest.approx(2000 / 10), "0.5 ** 2.5"
 
 
 def test_relative_probability_is_that_of_the_processed_distribution():

@@ -9,13 +9,13 @@ import pytest
 
 from results.exchange import lm_eval
 from results.exchange.measured import measured_sources
-from tests.helpers.exchanged_stores import TEXTS, two_turn_store
+from tests.helpers.exchanged_stores import TEXTS, exact_match, two_turn_store
 
 
 def test_samples_and_results_of_a_cell(tmp_path: Path) -> None:
     """Scores 0, 1, 0: mean 1/3 and standard error √(1/3) ÷ √3 = 1/3."""
     store = two_turn_store(tmp_path / "store")
-    source = [one for one in measured_sources(store, "all") if "mars" in one.name]
+    source = [one for one in measured_sources(store, "all", exact_match) if "mars" in one.name]
     samples, results = lm_eval.write(source, tmp_path / "out")
     assert samples.path.parent.name == "tiny-mars-made_up" and samples.answers == 3
     scores = json.loads(results.path.read_text())["results"]["made_up"]

@@ -12,9 +12,10 @@ from results.exchange import parquet
 from results.exchange.base import ExchangeError
 from results.exchange.measured import measured_sources
 from results.exchange.parquet import METRICS, public
+from results.metrics.summary import summary_of
 from results.store.cells import Store
 from results.store.traces import TraceFolder
-from tests.helpers.exchanged_stores import two_turn_store
+from tests.helpers.exchanged_stores import exact_match, two_turn_store
 from tests.helpers.viewed_cells import answer, traces
 
 
@@ -34,7 +35,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def dataset(store: Store, tmp_path: Path) -> Path:
     folder = tmp_path / "dataset"
-    written = list(parquet.write(measured_sources(store, "all"), folder))
+    written = list(parquet.write(measured_sources(store, "all", exact_match), folder))
     assert all(one.path.is_file() for one in written)
     return folder
 
@@ -64,12 +65,11 @@ def test_samples_are_those_of_the_store(store: Store, dataset: Path) -> None:
 def test_cells_hold_every_metric(store: Store, dataset: Path) -> None:
     for row in load(dataset, "cells"):
         cell = store.cell(row["cell"])
-        summary = cell.summary()
-        assert summary is not None and row["answers"] == 3 and row["pair"] == "tiny" and row["temperature"] == 1.0
+        summary = summary_of(cell, store.cell(cell.config()["baseline"]), "exact_match", True)
+        assert row["answers"] == 3 and row["pair"] == "tiny" and row["temperature"] == 1.0
         for name, value in summary.plain().items():
-            if name != "samples":
-                assert (json.loads(row[name]) if isinstance(value, dict) or name == "accept_histogram"
-                        or name == "accept_by_position" else row[name]) == value, name
+            told = json.loads(row[name]) if isinstance(value, dict) else row[name]
+            assert told == (list(value) if isinstance(value, tuple) else value), name
         assert set(METRICS) <= set(row)
 
 
@@ -99,7 +99,7 @@ def test_names_of_users_and_machines_stay_here(dataset: Path) -> None:
 
 
 def test_a_store_without_traces_has_no_such_config(tmp_path: Path) -> None:
-    list(parquet.write(measured_sources(two_turn_store(tmp_path / "store"), "all"), tmp_path / "out"))
+    list(parquet.write(measured_sources(two_turn_store(tmp_path / "store"), "all", exact_match), tmp_path / "out"))
     assert "config_name: traces" not in (tmp_path / "out" / "README.md").read_text()
     assert len(load(tmp_path / "out", "samples")) == 6
 

@@ -18,7 +18,7 @@ from results.metrics import intervals
 from results.metrics.delta import clocked_interval
 from results.store.cells import Store
 from results.store.timed import Timed, TimedRun
-from tests.helpers.exchanged_stores import two_turn_store
+from tests.helpers.exchanged_stores import exact_match, two_turn_store
 
 FILES = Path(__file__).parent / "exchange_files"
 METHOD, BASELINE, EAGLE = FILES / "spec_bench.jsonl", FILES / "spec_bench_baseline.jsonl", FILES / "eagle.jsonl"
@@ -86,7 +86,7 @@ def test_a_file_of_eagle_counts_its_last_cycle(tmp_path: Path) -> None:
 def test_a_store_comes_back_as_it_was(tmp_path: Path) -> None:
     """Accept lengths, tokens and wall times of a store survive the trip through a file, and so does the baseline."""
     store = two_turn_store(tmp_path / "store")
-    sources = [one for one in measured_sources(store, "timed") if "mars" in one.name]
+    sources = [one for one in measured_sources(store, "timed", exact_match) if "mars" in one.name]
     own, base = spec_bench.write(sources, tmp_path / "out")
     assert (own.answers, base.answers) == (2, 2) and base.path.name == f"{own.path.stem}.baseline.jsonl"
     about = bring_in(tmp_path / "imported", own.path, base.path)
@@ -110,7 +110,7 @@ def test_a_store_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_all_answers_on_request(tmp_path: Path) -> None:
     store = two_turn_store(tmp_path / "store")
-    sources = [one for one in measured_sources(store, "all") if "mars" in one.name]
+    sources = [one for one in measured_sources(store, "all", exact_match) if "mars" in one.name]
     own, _ = spec_bench.write(sources, tmp_path / "out")
     untimed = [choice for line in objects(own.path) for choice in line["choices"] if "wall_time" not in choice]
     assert own.answers == 3 and len(untimed) == 1
@@ -122,7 +122,7 @@ def test_a_timed_run_with_other_tokens_keeps_its_own_count(tmp_path: Path) -> No
     cell = store.cell("tiny-mars-made_up")
     with cell.lock():
         cell.append_timed(Timed("p0", TimedRun(5, 2, 0.5, 1.0), TimedRun(8, 6, 0.5, 2.0), "h", "b", "2026-01-01"))
-    [source] = [one for one in measured_sources(store, "timed") if "mars" in one.name]
+    [source] = [one for one in measured_sources(store, "timed", exact_match) if "mars" in one.name]
     [answer] = [one for one in source.answers() if one.id == "p0"]
     assert answer.tokens == [5] and answer.seconds == [1.5]
 
@@ -133,7 +133,8 @@ def test_an_imported_file_is_no_cell_of_a_store(tmp_path: Path) -> None:
     before = [cell.key for cell in store.cells()]
     about = bring_in(tmp_path, METHOD, BASELINE)
     assert about.path.parent == tmp_path
-    assert [cell.key for cell in store.cells()] == before == [one.name for one in measured_sources(store, "all")]
+    sources = measured_sources(store, "all", exact_match)
+    assert [cell.key for cell in store.cells()] == before == [one.name for one in sources]
 
 
 def test_the_same_file_again_replaces_what_it_left(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_a_store_is_written_cell_by_cell(tmp_path: Path) -> None:
     store, asked = two_turn_store(tmp_path / "store"), []
 
     def sources():
-        for source in measured_sources(Store(store.root), "all"):
+        for source in measured_sources(Store(store.root), "all", exact_match):
             asked.append(source.name)
             yield source
 

@@ -10,12 +10,10 @@ from statsmodels.stats.multitest import multipletests
 
 from results.metrics.answer_speed import Priced, answer_speedup
 from results.metrics.delta import Estimate
-from results.metrics.gain import gain_tests, nll_change, verdicts
-from results.metrics.intervals import difference_interval
+from results.metrics.gain import Evidence, GainTests, gain_tests, nll_change, verdicts
+from results.metrics.intervals import difference_interval, holm
 from results.metrics.over_best import Answered, over_best
-from results.metrics.paired import holm
 from results.store.compared import Compared
-from results.store.gain import Evidence, GainTests
 from tests.helpers.synthetic_cells import compared, sample
 
 ALPHA = 0.025
@@ -124,6 +122,6 @@ def test_the_score_is_judged_by_the_interval_that_is_shown() -> None:
 
 
 def test_speeds_are_shown_by_the_interval_that_is_printed() -> None:
-    found = Priced(pairs(n=24)).estimate(answer_speedup)
+    found = Priced.of(pairs(n=24)).estimate(answer_speedup)
     low, high = found.interval()
     assert found.p_above(low) == pytest.approx(ALPHA) and found.p_above(high) == pytest.approx(1 - ALPHA)

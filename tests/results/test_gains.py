@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from results.metrics.curve import TEMPERATURES, Counts, curve_of, interval, monotone, resamples
+from results.metrics.summary import Summary
 from results.metrics.tau_gain import HOTTER, MATCHED, PARTS, UNDEFINED, Runs, findings, gain, joined, split
 from results.store.sample import Sample
-from results.store.summary import Summary
 from tests.helpers.synthetic_cells import full_grid, made_up, sample, table_spec
 
 N = 40
@@ -175,11 +175,3 @@ def test_no_finding_without_parts() -> None:
     points = [("x", held.summary) for held in full_grid(table_spec(mean=None)).values()]
     gained = made_up().summary.with_values(tau_gain=0.1, tau_gain_ci95=(0.05, 0.2))
     assert findings([*points, ("y", gained)]) == []
-
-
-def test_a_split_of_before_the_curve_is_not_read() -> None:
-    old = {**made_up().summary.plain(), "tau_gain": 0.5, "tau_gain_greedier": 0.4, "tau_gain_relaxed": 0.1,
-           "tau_gain_relaxed_ci95": [0.0, 0.2], "tau_gain_q": 0.0}
-    read = Summary.model_validate(old)
-    assert read.tau_gain == 0.5 and read.tau_gain_greedier is None and read.tau_gain_relaxed_ci95 is None
-    assert Summary.model_validate({**old, "tau_gain_match": MATCHED}).tau_gain_greedier == 0.4

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from results.metrics.answer_speed import MODELLED, addends, answer_speedup
-from results.metrics.delta import Estimate, estimate, pooled_speedup
+from results.metrics.delta import Estimate, double_ratio, estimate
 from results.store.compared import Compared
 from results.store.timed import Timed, TimedRun
 from tests.helpers.synthetic_cells import sample
@@ -66,7 +66,7 @@ def estimates(timed: int, rng: np.random.Generator) -> dict[str, Estimate]:
     strata = [i < timed for i in range(N)]
     for rule in CELLS:
         direct = clocks(rule)[which[:timed]]
-        found[f"{rule} speedup"] = estimate(direct, pooled_speedup)
+        found[f"{rule} speedup"] = estimate(direct, double_ratio)
         for name, statistic in MODELLED.items():
             found[f"{rule} {name}"] = estimate(drawn(rule, which, timed), statistic, strata)
     both = np.hstack([drawn(rule, which, timed) for rule in reversed(CELLS)])
@@ -77,7 +77,7 @@ def estimates(timed: int, rng: np.random.Generator) -> dict[str, Estimate]:
 def truths() -> dict[str, float]:
     values = {"over best": float(over_best(np.hstack([sums(rule) for rule in reversed(CELLS)]).sum(0)))}
     for rule in CELLS:
-        values[f"{rule} speedup"] = float(pooled_speedup(clocks(rule).sum(0)))
+        values[f"{rule} speedup"] = float(double_ratio(clocks(rule).sum(0)))
         values |= {f"{rule} {name}": float(statistic(sums(rule).sum(0))) for name, statistic in MODELLED.items()}
     return values
 

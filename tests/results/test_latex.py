@@ -43,9 +43,8 @@ def tables() -> dict[str, TableSpec]:
 def tex(spec: TableSpec) -> str:
     """A table, every value made up and a cell failed."""
     known = {name: 0.5 for name in METRICS} | {f"{name}_ci95": (0.4, 0.6) for name in METRICS}
-    summary = made_up(n=12).summary
-    fields = {name: value for name, value in known.items() if name in type(summary).model_fields}
-    whole = replace(made_up(n=12), summary=summary.with_values(**fields, events={"vacuous_bound": 1}))
+    whole = made_up(n=12)
+    whole = replace(whole, summary=whole.summary.with_values(**known, events={"vacuous_bound": 1}))
     grid = {point.coords: whole for point in spec.points()}
     grid[spec.points()[0].coords] = Outcome.failed("out of memory: 2 GiB | 50% of a_b ≈ “x”")
     return "\n".join(map(latex, lay_out_all(spec, grid)))

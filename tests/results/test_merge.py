@@ -60,8 +60,7 @@ def test_prompts_that_are_missing_are_added(tmp_path: Path) -> None:
     assert merged.extended == {BASE: 2, CELL: 2} and not merged.apart
     assert {one.id for one in into.cell(CELL).good_samples()} == set(IDS)
     assert into.cell(CELL).timed() == Store(tmp_path / "a").cell(CELL).timed() and len(into.cell(CELL).timed()) == 2
-    summary, environment = into.cell(CELL).summary(), into.cell(CELL).environment()
-    assert summary is not None and summary.n == 4, "it is about the samples that it was about"
+    environment = into.cell(CELL).environment()
     assert environment is not None and len(environment["earlier"]) == 1
     assert merge(into, other).extended == {}
 
@@ -69,7 +68,7 @@ def test_prompts_that_are_missing_are_added(tmp_path: Path) -> None:
 def test_the_clock_of_another_machine_is_taken_only_where_there_is_none(tmp_path: Path) -> None:
     into, other = store(tmp_path / "a", timed=0, complete=False), store(tmp_path / "b", timed=3)
     merge(into, other)
-    assert len(into.cell(CELL).timed()) == 3 and into.cell(CELL).summary() is not None
+    assert len(into.cell(CELL).timed()) == 3
     assert into.cell(CELL).environment() is not None and len(into.cell(CELL).environment()["earlier"]) == 1
     again = store(tmp_path / "c", timed=0)
     with again.cell(CELL).lock() as cell:
@@ -83,15 +82,6 @@ def test_a_merge_that_was_killed_within_the_clock_is_completed(tmp_path: Path) -
     into, other = store(tmp_path / "a", timed=2, complete=False), store(tmp_path / "b", timed=5)
     merge(into, other)
     assert into.cell(CELL).timed() == other.cell(CELL).timed() and len(into.cell(CELL).timed()) == 5
-    assert into.cell(CELL).summary() == other.cell(CELL).summary()
-
-
-def test_a_clock_brings_its_summary_in_the_place_of_one_without(tmp_path: Path) -> None:
-    into, other = store(tmp_path / "a", timed=0), store(tmp_path / "b", timed=3)
-    before, theirs = into.cell(CELL).summary(), other.cell(CELL).summary()
-    assert before is not None and theirs is not None and (before.timed, theirs.timed) == (0, 3)
-    merge(into, other)
-    assert into.cell(CELL).summary() == theirs
 
 
 def test_failed_prompts_are_replaced_by_answers_alone(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from plots.gains import stacked
 from plots.overview import render_splits
 from plots.style import style
+from results.metrics.summary import Summary
 from results.metrics.tau_gain import MATCHED
 from results.reports.axes import AS_GIVEN
 from results.reports.grid import Outcome
@@ -18,7 +19,6 @@ from results.reports.opening import overview
 from results.reports.spec import FigureSpec, TableSpec
 from results.reports.splits import Split, method_names, splits_of_groups, splits_of_report
 from results.reports.viewer.groups import Group, Viewed
-from results.store.summary import Summary
 from tests.helpers.synthetic_cells import made_up
 from tests.helpers.viewed_cells import group as viewed_group
 

@@ -21,18 +21,6 @@ def test_wilson_by_hand():
     assert intervals.proportion_interval(0, 0) is None
 
 
-@pytest.mark.parametrize(("only_method", "only_base", "p"), [(0, 0, 1.0), (3, 0, 0.25), (1, 5, 14 / 64), (4, 4, 1.0)])
-def test_mcnemar_is_the_binomial_test_of_the_disagreements(only_method, only_base, p):
-    # (1, 5): 2·[C(6,0) + C(6,1)]/2⁶ = 14/64
-    method = [True] * 7 + [True] * only_method + [False] * only_base
-    base = [True] * 7 + [False] * only_method + [True] * only_base
-    assert intervals.mcnemar_p(method, base) == pytest.approx(p)
-
-
-def test_mcnemar_without_prompts_is_unknown():
-    assert intervals.mcnemar_p([], []) is None
-
-
 @pytest.mark.parametrize(
     ("a", "b", "similarity"),
     [([], [], 1.0), ([1, 2, 3], [1, 2, 3], 1.0), ([1, 2, 3], [], 0.0), ([1, 2, 3, 4], [1, 9, 3, 4], 0.75),

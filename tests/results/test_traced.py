@@ -85,12 +85,12 @@ def test_quantities_and_table_numbers_by_hand(traces) -> None:
     with pytest.raises(ValueError, match="js, z1: one panel cannot show both"):
         quantities(traces, ("js", "z1"))
     traces.part(1).unlink()
-    found = trace_metrics([traces], {"a": 10, "b": 10}, 1.0)
-    assert (found["majority_5"], found["majority_3"], found["majority_4"]) == (0.5, 0.5, 0.0)
-    assert found["majority_p_3"] == pytest.approx(0.4) and found["majority_p_4"] is None
-    assert found["js_dispersed_share"] == pytest.approx(2 / 3)
-    assert found["js_dispersed_draft"] == pytest.approx((0.01 + 0.02) / 2)
-    assert found["js_concentrated_draft"] == pytest.approx(0.3) and found["js_concentrated_heads"] == pytest.approx(0.1)
+    found = made_up().summary.with_values(**trace_metrics([traces], {"a": 10, "b": 10}, 1.0))
+    assert (found.majority_5, found.majority_3, found.majority_4) == (0.5, 0.5, 0.0)
+    assert found.majority_p_3 == pytest.approx(0.4) and found.majority_p_4 is None
+    assert found.js_dispersed_share == pytest.approx(2 / 3)
+    assert found.js_dispersed_draft == pytest.approx((0.01 + 0.02) / 2)
+    assert found.js_concentrated_draft == pytest.approx(0.3) and found.js_concentrated_heads == pytest.approx(0.1)
 
 
 def test_a_figure_of_traces(traces, tmp_path) -> None:

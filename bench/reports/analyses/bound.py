@@ -38,9 +38,9 @@ COLUMNS = ["prompt", "turn", "cycle", "depth", "clause", "token", "top1", "u_emb
 def audit_cells(folders: Sequence[RequestedCell], pool: ModelPool) -> None:
     """Audit each traced cell once and store the result in its folder. Traces without bounds are skipped."""
     for folder in folders:
-        traces = TraceFolder(folder, folder.selection())
+        traces = TraceFolder(folder, folder.ids)
         audit = folder.record(COVERAGE)
-        if folder.summary() is None or not traces.exists() or (audit is not None and audit["asked"] == folder.cell.n):
+        if folder.measured() is None or not traces.exists() or (audit is not None and audit["asked"] == folder.cell.n):
             continue
         frame = traces.frame(COLUMNS)
         if "u_emb" not in frame:

@@ -61,7 +61,7 @@ def continue_rejected(cell: Cell, session: Session, models: Models) -> None:
     StoreError."""
     folder, pool = session.folder(cell), session.engines.lab.pool
     about = settings_of(cell, models, MEASURES) | {"positions": models.options.positions}
-    traces = TraceFolder(folder, folder.selection())
+    traces = TraceFolder(folder, folder.ids)
     if not traces.exists() or (folder.record(AGREEMENT) or {}).get("about") == about:
         return
     pool.keep_only([cell])

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from bench.run.judging.client import JudgeError, ask
 from bench.run.judging.scores import Verdict, format_judge_summary, judge_summary
+from bench.run.requested_cell import JUDGED
+from results.store.compared import Compared
 from results.store.errors import StoreError
 from results.store.judge_replies import JudgeReplies, question_key
 from results.store.reasons import one_line
@@ -46,13 +48,14 @@ def judge_cells(cells: Sequence[Cell], session: Session, against: Opponent = "re
     status = 0
     for cell in cells:
         task, folder = cell.load_task(), session.folder(cell)
-        summary = folder.summary()
-        if task.judged is None or summary is None or not summary.n:
+        if task.judged is None or not any(isinstance(one, Compared) for one in folder.measured() or ()):
             continue  # a cell without answers is listed among the failures
         try:
             with folder.lock(wait=True):
                 scores = judge_cell(cell, task, task.judged, folder, session, against)
-                folder.write_summary(summary.with_values(judge=scores))
+                folder.write_record(JUDGED, {"asked": cell.n, **scores.model_dump(mode="json", exclude_unset=True)})
+            session.summaries.clear()
+            session.write_summary(cell)
             session.print(f"judged: {cell.name}: {format_judge_summary(scores)}", soft_wrap=True)
         except (JudgeError, TaskError, StoreError) as error:
             print(f"failed: {cell.name}: {one_line(error)}", file=sys.stderr)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from bench.config.settings import Settings
     from bench.config.tracking import ProjectTracker
     from bench.run.requested_cell import RequestedCell
+    from results.metrics.summary import Summary
     from results.store.cells import CellFolder
-    from results.store.summary import Summary
 
 log = logging.getLogger(__name__)
 EVERY_S = 5.0

@@ -10,10 +10,10 @@ from typing import Any
 from results.metrics.pairwise import Answers, Comparison, Difference, compare_cells
 from results.metrics.replay import COLUMNS as REPLAYED
 from results.metrics.replay import default_values, replay
+from results.metrics.summary import Summary
 from results.reports.viewer.tokens import COLUMNS, Texts, TracedTurn, by_turn, turns_of
 from results.store.reasons import printable
 from results.store.sample import Sample
-from results.store.summary import Summary
 from results.store.timed import Timed
 from results.store.traces import TraceFolder
 

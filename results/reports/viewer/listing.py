@@ -31,7 +31,8 @@ def numbers_of(cell: Viewed) -> list[Number]:
     """The cell's numbers, one per column."""
     summary = cell.summary
     return [Number(column) if summary is None else
-            Number(column, column.metric.value(summary), column.metric.interval(summary)) for column in COLUMNS]
+            Number(column, summary.value(column.metric.name), summary.interval(column.metric.name))
+            for column in COLUMNS]
 
 
 def listing_facts(groups: Sequence[Group]) -> dict[str, dict[str, Any]]:

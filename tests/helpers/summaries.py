@@ -1,0 +1,38 @@
+"""The metrics of a cell as summary.json tells other programs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from results.metrics.catalog import METRICS
+from results.store.cells import CellFolder
+from results.store.judge_summary import JudgeSummary
+
+
+class Written:
+    """What summary.json holds, by attribute; a metric that it leaves out is None."""
+
+    def __init__(self, plain: dict[str, Any]) -> None:
+        self.plain = plain
+
+    @property
+    def judge(self) -> JudgeSummary | None:
+        return JudgeSummary.model_validate(self.plain["judge"]) if "judge" in self.plain else None
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.plain and name.removesuffix("_ci95") not in {*METRICS, "tau_gain_match", "unscored"}:
+            raise AttributeError(name)
+        return self.plain.get(name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Written) and self.plain == other.plain
+
+
+def written(cell: CellFolder) -> Written | None:
+    """None for a cell without a summary.json."""
+    path = cell.path / "summary.json"
+    if not path.exists():
+        return None
+    plain = json.loads(path.read_text())
+    return Written({name: value for name, value in plain.items() if name != "digest"})
