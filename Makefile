@@ -92,7 +92,7 @@ engine-speed: $(READY)  ## compare with transformers and the checkout BEFORE=FOL
 	$(RUN) -m bench.speed pair=smollm2 $(if $(BEFORE),--before $(BEFORE))
 
 models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours on two cores, minutes on a GPU)
-	$(RUN) -m bench.train pair
+	$(RUN) -m models.tiny.train pair
 
 heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny
 	$(RUN) -m bench.train heads

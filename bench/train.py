@@ -1,4 +1,4 @@
-"""`python -m bench.train COMMAND`: train or calibrate what methods need (conf/train_pair.yaml, conf/answers.yaml …)."""
+"""`python -m bench.train COMMAND`: train or calibrate what methods need (conf/train_heads.yaml, conf/answers.yaml)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from bench.commands.command import run_yaml_command
 
 COMMANDS = {
-    "pair": ("train_pair", "train the embedded pair on its own benchmarks"),
     "heads": ("train_heads", "train drafter heads for a target, in the official formats"),
     "judge": ("train_judge", "train AutoJudge's or Judge decoding's classifier"),
     "answers": ("answers", "let a target answer prompts, as training data for its drafters"),
@@ -34,11 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("python -m bench.train COMMAND [key=value …]\n")
         print(*(f"  {name:11} {about} (conf/{yaml}.yaml)" for name, (yaml, about) in COMMANDS.items()), sep="\n")
         return 0
-    print(f"error: bench.train {name or 'without a command'}: give one of {', '.join(COMMANDS)}", file=sys.stderr)
+    hint = "; the embedded pair is trained by python -m models.tiny.train pair" if name == "pair" else ""
+    print(f"error: bench.train {name or 'without a command'}: give one of {', '.join(COMMANDS)}{hint}", file=sys.stderr)
     return 2
 
 
 if __name__ == "__main__":
-    spec = sys.modules["__main__"].__spec__
-    former = {yaml: name for name, (yaml, _) in COMMANDS.items()}.get(spec.name[6:] if spec else "")
-    sys.exit(main([*([former] if former else []), *sys.argv[1:]]))
+    sys.exit(main())

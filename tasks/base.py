@@ -74,24 +74,6 @@ class Score:
     details: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A generated item of an embedded benchmark.
-
-    id         unique within its benchmark and split.
-    turns      the user's messages.
-    answers    the gold answer to each turn.
-    reference  plain JSON data for the scorer.
-    phrases    the answers with their free wording (tasks/mini/phrase.py); empty where the wording is fixed.
-    """
-
-    id: str
-    turns: tuple[str, ...]
-    answers: tuple[str, ...]
-    reference: Mapping[str, Any]
-    phrases: tuple[str, ...] = ()
-
-
 def _local_path(given: object) -> object:
     if given == "":
         raise ValueError("must name a file or a folder")

@@ -13,9 +13,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from methods.training.pair.tokenizer import save_tokenizer, train_tokenizer
-from tasks.mini import corpus
-from tasks.mini.phrase import plain
+from models.tiny.train.texts import corpus
+from models.tiny.train.texts.phrase import plain
+from models.tiny.train.tokenizer import save_tokenizer, train_tokenizer
 
 pytest_plugins = ("tests.helpers.ci",)
 torch.set_num_threads(1)

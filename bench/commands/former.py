@@ -6,7 +6,7 @@ from results.store.reasons import USAGE_ERROR
 
 _TRAIN = "python -m bench.train"
 FORMER = {
-    "train_pair": f"it is now {_TRAIN} pair",
+    "train_pair": "it is now python -m models.tiny.train pair",
     "train_heads": f"it is now {_TRAIN} heads",
     "train_judge": f"it is now {_TRAIN} judge",
     "answers": f"it is now {_TRAIN} answers",

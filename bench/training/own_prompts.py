@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from methods.decode import Limits, Request, generate
 from methods.method import autoregressive
 from methods.sampling import Sampling
-from tasks.mini import BENCHMARKS, examples
+from tasks.mini import BENCHMARKS, rows
 from tasks.sources import DATA
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def is_tested(text: str) -> bool:
 
 
 def chunks(source: str, size: int, seed: int, target: LanguageModel) -> Iterator[list[str]]:
-    """The prompts of one source, `size` at a time, without those that a test shares (`is_tested`); GSM8K ends after its
-    last problem. Raises TaskError."""
+    """The prompts of one source, `size` at a time, without those that a test shares (`is_tested`); GSM8K and the
+    benchmarks end after their last prompt. Raises TaskError."""
     for texts in _chunks(source, size, seed, target):
         yield [text for text in texts if not is_tested(text)]
 
@@ -88,6 +88,6 @@ def _chunks(source: str, size: int, seed: int, target: LanguageModel) -> Iterato
     if source == USER:
         for number in count():
             yield instructions(target, size, f"{seed}/{USER}/{number}")
-    prompts = iter(gsm8k_problems(seed)) if source == GSM8K else (e.turns[0] for e in examples(source, "train", seed))
+    prompts = iter(gsm8k_problems(seed) if source == GSM8K else [row.turns[0] for row in rows(source)["train"]])
     while batch := list(islice(prompts, size)):
         yield batch

@@ -160,7 +160,8 @@ def _copy(words: Sequence[str], out: Path, err: Path, environment: Mapping[str, 
     os.environ.update(environment)
     module, *arguments = words
     sys.argv = [module, *arguments]
-    sys.exit(import_module(f"{module}.__main__" if module in ("bench", "plots") else module).main(arguments))
+    packages = ("bench", "plots", "models.tiny.train")
+    sys.exit(import_module(f"{module}.__main__" if module in packages else module).main(arguments))
 
 
 def _outputs(folder: Path) -> tuple[Path, Path]:

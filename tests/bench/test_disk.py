@@ -13,6 +13,7 @@ import bench.cycle
 import bench.grow_tree
 import bench.speed
 import bench.train
+import models.tiny.train.__main__
 from bench.run.models import ModelPool
 from tests.helpers.summaries import written
 
@@ -83,7 +84,8 @@ def test_an_output_folder_is_tried_before_anything_is_decoded(refused, tmp_path:
 
 @pytest.mark.parametrize(("main", "given"), [
     (bench.train.main, "calibrate out={}/x.json"), (bench.train.main, "judge out={}/x.json"),
-    (bench.train.main, "heads out={}"), (bench.train.main, "pair work={}"), (bench.cycle.main, "output.dir={}"),
+    (bench.train.main, "heads out={}"), (models.tiny.train.__main__.main, "pair work={}"),
+    (bench.cycle.main, "output.dir={}"),
     (bench.grow_tree.main, "--nodes 3 drafter=medusa output.dir={}"),
     (bench.speed.main, "--out {}"),
 ], ids=lambda value: getattr(value, "__module__", ""))

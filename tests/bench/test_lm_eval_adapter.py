@@ -6,13 +6,12 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.mini import examples
+from tasks.mini import MiniTask
 
 ROOT = Path(__file__).parents[2]
 TARGET = ROOT / "models" / "tiny" / "target"
@@ -23,8 +22,8 @@ PROMPTS = 6
 def task(tmp_path_factory) -> dict[str, Any]:
     """An lm-eval task of the embedded pair's own word problems, with two stop strings."""
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    rows = [{"question": one.turns[0], "answer": one.answers[0].rpartition(" ")[2]}
-            for one in islice(examples("mini_gsm", "test"), PROMPTS)]
+    rows = [{"question": prompt.turns[0], "answer": prompt.reference["answer"]}
+            for prompt in MiniTask("mini_gsm").prompts(PROMPTS)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return {"task": "own", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(path)}},
             "test_split": "test", "doc_to_text": "{{question}}", "doc_to_target": "{{answer}}",

@@ -12,13 +12,14 @@ from omegaconf import OmegaConf
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF
-from bench.training.commands.train_heads import CALIBRATION, EMBEDDED, embedded, parsed, run
-from bench.training.commands.train_pair import TrainPair
+from bench.training.commands.train_heads import EMBEDDED, parsed, run
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.loading import load_model
 from methods.heads.medusa import load_medusa
 from methods.training.heads.loop import ConversationSource
 from methods.training.heads.recipes import RECIPES
+from models.tiny.train.data import CALIBRATION, embedded
+from models.tiny.train.pair import TrainPair
 
 SMALL = ["threads=1", "measure=1", "heads=[medusa]", "medusa.tokens=3072", "medusa.batch_tokens=512", "medusa.steps=2",
          "medusa.slots=24", "mix={mini_gsm: 0.5, mini_chat: 0.5}", "own_answers.prompts=6", "own_answers.held_out=4",

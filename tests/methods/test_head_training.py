@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bench.training.embedded_data import stream
 from methods.drafters._eagle_proposer import DynamicProposer
 from methods.drafters.base import DraftSettings
 from methods.engine.cut import load_cut, own_part
@@ -29,10 +28,11 @@ from methods.training.heads.slots import Slots, choose
 from methods.training.heads.trainers import TRAINERS
 from methods.training.heads.unroll import unroll
 from methods.training.packing import Batch
-from methods.training.pair.growth import new_model
-from methods.training.pair.language_model import export
-from methods.training.pair.tokenizer import train_tokenizer
 from methods.trees.dynamic import TreeShape
+from models.tiny.train.data import stream
+from models.tiny.train.growth import new_model
+from models.tiny.train.language_model import export
+from models.tiny.train.tokenizer import train_tokenizer
 from tests.helpers.tiny_models import language_model, prompts
 
 MIX = {"mini_gsm": 0.5, "mini_chat": 0.5}

@@ -12,9 +12,10 @@ from itertools import islice
 from typing import Any
 
 from bench.config.compose import composer
+from models.tiny.train.texts import examples
 from tasks import registry
 from tasks.base import TaskError
-from tasks.mini import BENCHMARKS, MiniTask, examples
+from tasks.mini import BENCHMARKS, MiniTask
 from tests.oracles.frozen import Result, read, write
 
 COUNT = 64

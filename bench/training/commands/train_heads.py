@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,6 @@ import torch
 from pydantic import Field, PositiveInt
 
 from bench.config.section import check_known, parse, validated
-from bench.training.embedded_data import conversation, stream
 from bench.training.heads_card import write_card
 from bench.training.options import TargetOptions
 from bench.training.self_distillation import OwnAnswers, with_own_answers
@@ -25,15 +22,11 @@ from methods.training.heads.recipes import RECIPES, HeadRecipe
 from methods.training.heads.trainers import TRAINERS
 from results.store.files import check_writable
 from results.store.redaction import redacted_plain
-from tasks.mini import examples
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
-    from methods.training.packing import Conversation
 
 EMBEDDED = "embedded"
-CALIBRATION = 64
-"""Held-out conversations of each embedded benchmark."""
 
 
 class TrainHeads(TargetOptions):
@@ -50,20 +43,6 @@ class TrainHeads(TargetOptions):
     pickled: bool
 
 
-def embedded(seed: int, mix: Mapping[str, float]) -> ConversationSource:
-    """The embedded benchmarks' training stream; their calibration split is held out."""
-    calibration = [conversation(e) for name in mix for e in islice(examples(name, "calibration", seed), CALIBRATION)]
-
-    def held_out(step: int, exercises: float) -> Iterator[Conversation]:
-        rng = random.Random(f"{seed}/{step}")
-        if step < 0:  # each once before any repeats
-            yield from rng.sample(calibration, len(calibration))
-        while True:
-            yield rng.choice(calibration)
-
-    return ConversationSource(partial(stream, seed, mix), held_out)
-
-
 def identity(settings: TrainHeads) -> str:
     """What the conversations depend on besides the target."""
     part = settings.mix if settings.data == EMBEDDED else settings.split
@@ -73,6 +52,8 @@ def identity(settings: TrainHeads) -> str:
 def source_of(settings: TrainHeads, target: LanguageModel) -> ConversationSource:
     """The conversations to train and measure on. Raises ValueError, DataError, TaskError."""
     if settings.data == EMBEDDED:
+        from models.tiny.train.data import embedded  # the embedded pair's own texts
+
         source = embedded(settings.seed, settings.mix)
     else:
         records = Records(load_records(settings.data, settings.split), settings.data, settings.seed)
