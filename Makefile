@@ -102,7 +102,7 @@ derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJud
 	$(RUN) -m bench.train judge out=models/tiny/autojudge.json
 	$(RUN) -m bench.train judge task=mini_code prompts=60 out=models/tiny/autojudge_code.json
 	$(RUN) -m bench.train mismatches out=models/tiny/answers.json
-	$(RUN) -m bench.model_card
+	$(RUN) -m models.tiny.train card
 
 offline-kit: $(READY)  ## all that a machine without a network needs, in outputs/offline_kit (WITH='python=3.11 have=FILE'; docs/gpu.md)
 	$(RUN) -m bench.offline_kit $(WITH)

@@ -14,6 +14,8 @@ FORMER = {
     "vs_transformers": "it is now python -m bench.speed",
     "microbench": "python -m bench.cost to=FILE.yaml measures a cost profile, python -m bench.gpu a GPU; 0.2 was the "
                   "last version that had the table of one pair",
+    "model_card": "python -m bench.margins pair=NAME writes how sure any target is, python -m models.tiny.train card "
+                  "the card of the embedded pair",
     "compare": "0.2 was the last version that had it; python -m bench.exchange to=parquet writes what two stores hold "
                "(docs/scale.md compares them)",
 }

@@ -10,8 +10,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def render(template: str, **values: Any) -> str:
-    """A page from bench/training/templates/; every name the template uses must be given."""
-    templates = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined,
+def render(template: Path, **values: Any) -> str:
+    """A page from a template; every name that it uses must be given."""
+    templates = Environment(loader=FileSystemLoader(template.parent), undefined=StrictUndefined,
                             trim_blocks=True, lstrip_blocks=True)
-    return templates.get_template(template).render(**values)
+    return templates.get_template(template.name).render(**values)

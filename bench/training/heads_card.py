@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bench.training.cards import render
+from bench.training.cards import TEMPLATES, render
 from plots.training_curves import head_curves
 
 TITLES = {"eagle3": "EAGLE-3", "eagle": "EAGLE, EAGLE-2", "hass": "HASS", "medusa": "Medusa", "draft": "draft model"}
@@ -19,5 +19,5 @@ def write_card(out: Path) -> Path:
     head_curves({TITLES[name]: head["loss"] for name, head in heads.items()}, out / "heads.png")
     steps = max(len(head["rank_share"]) for head in heads.values())
     card = out / "HEADS.md"
-    card.write_text(render("heads_card.md.j2", heads=heads, titles=TITLES, steps=steps), encoding="utf-8")
+    card.write_text(render(TEMPLATES / "heads_card.md.j2", heads=heads, titles=TITLES, steps=steps), encoding="utf-8")
     return card

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
-from bench.training.cards import render
+from bench.training.cards import TEMPLATES, render
 from bench.training.margins import answers, certainty, margins, substitution_table, thresholds
 from bench.training.options import PairOptions
 from methods.decode import Limits
@@ -69,5 +69,5 @@ def run(config: Mapping[str, Any]) -> None:
     check_writable_file(page.out, "out")
     numbers = page.measure(page.load_model("target"))
     page.out.with_suffix(".json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
-    page.out.write_text(render("margins.md.j2", rows=[numbers, *beside]), encoding="utf-8")
+    page.out.write_text(render(TEMPLATES / "margins.md.j2", rows=[numbers, *beside]), encoding="utf-8")
     print(page.out)

@@ -424,7 +424,7 @@ COMMANDS = [
     ("bench.speed --n x", "n=x"),
     ("bench.speed pair.target=nowhere/at/all", "nowhere/at/all"),
     ("bench.speed --before %folder%", "--before", "checkout"),
-    ("bench.model_card --nonsense", "--nonsense"),
+    ("models.tiny.train card --nonsense", "--nonsense"),
     ("bench.real_model nonsense", "nonsense"),
     ("bench.offline_kit python=3.10", "python=3.1", "3.12"),
     ("bench.offline_kit have=nowhere", "have=nowhere"),

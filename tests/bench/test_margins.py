@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import bench.model_card
+import bench.margins
 from bench.run.answer import Answer
 from bench.training.margins import TokenMargin, answers, certainty, margins, thresholds
 from methods import registry
@@ -67,11 +67,11 @@ def test_thresholds_by_hand():
 def test_the_page_of_any_pair_and_of_two_side_by_side(pair_folder: Path, tmp_path: Path, capsys):
     command = ["pair=local", f"pair.target={pair_folder / 'target'}", "task=mini_choice", "prompts=2",
                "max_new_tokens=5", f"work={tmp_path}"]
-    assert bench.model_card.main([*command, f"out={tmp_path}/a.md"]) == 0
+    assert bench.margins.main([*command, f"out={tmp_path}/a.md"]) == 0
     numbers = json.loads((tmp_path / "a.json").read_text())
     assert numbers["certainty"]["positions"] <= 10 and numbers["task"] == "mini_choice"
-    assert bench.model_card.main([*command, f"out={tmp_path}/b.md", f"beside=[{tmp_path}/a.json]"]) == 0
+    assert bench.margins.main([*command, f"out={tmp_path}/b.md", f"beside=[{tmp_path}/a.json]"]) == 0
     page = (tmp_path / "b.md").read_text()
     assert page.count("| mini_choice |") == 10 and f"{numbers['certainty']['entropy']:.2f}" in page
-    assert bench.model_card.main([*command, f"out={tmp_path}/c.md", f"beside=[{tmp_path}/b.md]"]) == 2
+    assert bench.margins.main([*command, f"out={tmp_path}/c.md", f"beside=[{tmp_path}/b.md]"]) == 2
     assert "beside=" in capsys.readouterr().err

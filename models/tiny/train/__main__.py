@@ -1,4 +1,5 @@
-"""`python -m models.tiny.train pair|rows`: train the embedded pair, or freeze the rows of its benchmarks."""
+"""`python -m models.tiny.train pair|rows|card`: train the embedded pair, freeze the rows of its benchmarks, write its
+model card."""
 
 from __future__ import annotations
 
@@ -32,10 +33,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         from models.tiny.train.pair import run
 
         return run_yaml_command("train_pair", run, given)
+    if name == "card":
+        from models.tiny.train import card
+
+        return card.main(given)
     if name == "rows" and not given:
         write_rows()
         return 0
-    print(f"error: models.tiny.train {name or 'without a command'}: give pair (conf/train_pair.yaml) or rows",
+    print(f"error: models.tiny.train {name or 'without a command'}: give pair (conf/train_pair.yaml), rows or card",
           file=sys.stderr)
     return 2
 

@@ -16,7 +16,7 @@ FACTS = {
         "[In|All over|Around] {x} [people|they|all|many] [love|like|want] to [eat|have|taste] {v}",
     ),
 }
-"""One sentence without its full stop; the options in brackets are free (tasks/mini/phrase.py)."""
+"""One sentence without its full stop; the options in brackets are free (phrase.py)."""
 
 QUESTIONS = {
     "leader": (

@@ -1,6 +1,6 @@
 """The wording of mini_gsm: equally good sentences for each fact, event, question and worked step.
 
-A question takes the plain wording (tasks/mini/phrase.py) of a fact, an answer any. Slots: a, b people; t, u things
+A question takes the plain wording (phrase.py) of a fact, an answer any. Slots: a, b people; t, u things
 (plural) of a and of b; n, k numbers; times a factor; eq an equation; now a time word or nothing.
 """
 

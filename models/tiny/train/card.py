@@ -1,14 +1,12 @@
-"""`python -m bench.model_card`: measure the embedded pair and write its model card, models/tiny/README.md.
+"""`python -m models.tiny.train card`: measure the embedded pair and write its model card, models/tiny/README.md.
 
 Scores come from the ordinary runner (report=laboratory), margins from bench/training/margins.py, the comparison with
 `transformers` assisted generation from bench/commands/arms.py. Every number on the page is measured and kept in
-models/tiny/measured.json; --render writes the page from that file without measuring. With options of conf/margins.yaml
-(`pair=smollm2 task=gsm8k`) it writes the page of margins of another pair's target instead."""
+models/tiny/measured.json; --render writes the page from that file without measuring."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 from bench.commands.arms import assisted, stock, stock_generate
-from bench.commands.command import run_command, run_yaml_command
+from bench.commands.command import run_command
 from bench.reports.run import report_grid
-from bench.training import margin_page
 from bench.training.cards import render
 from bench.training.margins import Margins, answers, certainty, margins, substitution_table
 from methods.decode import Limits
@@ -32,6 +29,7 @@ from tasks.mini import BENCHMARKS, MiniTask
 
 TINY = Path("models", "tiny")
 NUMBERS = TINY / "measured.json"
+TEMPLATE = Path(__file__).parent / "templates" / "model_card.md.j2"
 THETA = 0.9
 """Positions with z2/z1 above it have a low margin: MARS' default threshold."""
 NEW = 176
@@ -101,7 +99,7 @@ def write_card(numbers: dict[str, Any]) -> Path:
     file = TINY / "HISTORY.md"
     history = file.read_text(encoding="utf-8") if file.exists() else None
     card = TINY / "README.md"
-    card.write_text(render("model_card.md.j2", history=history, **numbers), encoding="utf-8")
+    card.write_text(render(TEMPLATE, history=history, **numbers), encoding="utf-8")
     return card
 
 
@@ -126,16 +124,9 @@ def run(render_only: bool) -> None:
     print(write_card(json.loads(NUMBERS.read_text(encoding="utf-8"))))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    parser = Arguments(prog="python -m bench.model_card", description=__doc__.split("\n\n")[0])
+    parser = Arguments(prog="python -m models.tiny.train card", description=__doc__.split("\n\n")[0])
     parser.add_argument("--render", action="store_true", help="write the page from models/tiny/measured.json")
-    given = sys.argv[1:] if argv is None else argv
-    if given and not any(word.startswith("-") for word in given):
-        return run_yaml_command("margins", margin_page.run, given)
-    args = parser.parse_args(given)
+    args = parser.parse_args(argv)
     return run_command(lambda: run(args.render))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
