@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PART = 30 * 2**20
 """Bytes of a part at most."""
-LEFT_OUT = (".png", ".jpg", ".tar.xz", ".tar.gz", ".zip")
+LEFT_OUT = (".png", ".jpg", ".xz", ".tar.gz", ".zip")
 """Archives and pictures, which no measurement reads."""
 
 
