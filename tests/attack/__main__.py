@@ -1,6 +1,6 @@
 """Attack the benchmark: `python -m tests.attack [--seed N] [--share S] [PART ...]`, or `make attack`.
 
-Prints one table. With every part and its whole budget it writes docs/attack.md. Exit status 1 after a defect."""
+Prints one table, that of docs/attack.md. Exit status 1 after a defect."""
 
 from __future__ import annotations
 
