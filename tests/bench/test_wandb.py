@@ -97,7 +97,7 @@ def test_offline_runs_of_one_cell_are_uploaded_into_one(service: WandbService, t
         monkeypatch.setenv("WANDB_DIR", str(tmp_path / "client" / str(prompts)))
         (tmp_path / "client" / str(prompts)).mkdir()
         wandb.teardown()
-        run = TrackerRun("wandb", About("cell", "cell", "controls", {}), Wandb(timeout=60))
+        run = TrackerRun("wandb", About("cell", "cell", "controls", {}), Wandb(timeout=600))
         run.live({"prompts": prompts, "tau": 2.0})
         run.log(Results({"n": prompts}, [{"id": str(prompts)}]))
         run.finish()
