@@ -2,10 +2,10 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,6 @@ from results.store.sample import FailedSample, to_plain
 from tests.helpers.synthetic_cells import made_up, sample
 
 ROOT = Path(__file__).parents[2]
-
-
-def python(code: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def line(id: str, cell: str = "abc123") -> bytes:
@@ -151,22 +146,12 @@ def test_a_changed_measurement_is_an_error(cell):
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_one(cell):
-    child = python(f"""
-        import os, signal
-        from pathlib import Path
-        from results.store.files import replacing
-        for name in ("summary.json", "failure.json"):
-            temporary = replacing(Path({str(cell.path)!r}) / name).__enter__()
-            temporary.write_text("half")
-        os.kill(os.getpid(), signal.SIGKILL)
-    """)
-    child.communicate()
-    host = socket.gethostname()
-    left = {f".{name}.json.{host}.{child.pid}.leeway" for name in ("summary", "failure")}
-    others = {f".summary.json.{host}.1.leeway", f".summary.json.elsewhere.{child.pid}.leeway", ".summary.json.draft"}
-    for name in others:
+    cell.path.mkdir()
+    host, dead = socket.gethostname(), 99999999
+    left = {f".{name}.json.{host}.{dead}.leeway" for name in ("summary", "failure")}
+    others = {f".summary.json.{host}.1.leeway", f".summary.json.elsewhere.{dead}.leeway", ".summary.json.draft"}
+    for name in left | others:
         (cell.path / name).touch()
-    assert {path.name for path in cell.path.iterdir()} == left | others
     cell.write_summary(made_up().summary.plain())
     cell.clear_failure()
     assert {path.name for path in cell.path.iterdir()} == others | {"summary.json"}, "running processes, other machines"
@@ -184,71 +169,59 @@ def test_a_later_line_replaces_only_a_failed_prompt(cell):
         cell.samples()
 
 
-def test_a_file_is_read_again_only_when_it_changed(tmp_path):
-    reads = []
-
-    def parse(path, content):
-        return reads.append(path.name) or []
-
+def test_records_are_parsed_again_when_their_file_changed(tmp_path):
     files = [tmp_path / name for name in "abc"]
+    cache, parsed = LineCache(limit=20), []
     for file in files:
         file.write_bytes(b"x" * 10)
-    cache = LineCache(limit=20)
-    assert cache.read(tmp_path / "none", parse) == []
-    for file in (files[0], files[0], files[1], files[0]):
-        cache.read(file, parse)
-    assert reads == ["a", "b"]
-    cache.read(files[2], parse)  # 30 bytes: b, used longest ago, is dropped
-    for file in (files[0], files[1]):
-        cache.read(file, parse)
-    assert reads == ["a", "b", "c", "b"]
-    files[1].write_bytes(b"x" * 100)
-    for _ in range(2):
-        cache.read(files[1], parse)
-    assert reads == ["a", "b", "c", "b", "b"], "a file above the limit is kept until another one is read"
+
+    def read(file):
+        return cache.read(file, lambda path, content: parsed.append(path.name) or [content])
+
+    assert cache.read(tmp_path / "none", pytest.fail) == []
+    for file in (files[0], files[0], files[1], files[0], files[2], files[0], files[1]):
+        assert read(file) == [b"x" * 10]
+    assert parsed == ["a", "b", "c", "b"], "30 bytes: b, used longest ago, was dropped"
+    files[1].write_bytes(b"y" * 100)
+    assert read(files[1]) == read(files[1]) == [b"y" * 100]
+    assert parsed[4:] == ["b"], "a file above the limit is kept until another one is read"
 
 
-def test_sigkill_while_appending_loses_at_most_the_line_being_written(cell):
-    """A child writes long numbered lines and is killed at any moment; another run continues where it stopped."""
-    child = python(f"""
-        from results.store.cells import Store
-        from results.store.sample import FailedSample
-        cell = Store({str(cell.path.parent)!r}).cell("abc123")
-        with cell.lock():
-            for i in range(1000):
-                cell.append(FailedSample(f"p{{i}}", "x" * 200_000))
-                print(i, flush=True)
-    """)
-    path = cell.path / "samples.jsonl"
-    assert [int(child.stdout.readline()) for _ in range(15)] == [*range(15)]
-    child.kill()
-    child.communicate()
-    complete = path.read_bytes().count(b"\n")
-    assert [record.id for record in cell.samples()] == [f"p{i}" for i in range(complete)]
+DYING = """
+import os, signal, sys
+from results.store import files
+from results.store.cells import Store
+from results.store.sample import FailedSample
+
+def fsync(file, real=os.fsync):
+    real(file)
+    if os.fstat(file).st_size > 500_000:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+files.os.fsync = fsync
+with Store(sys.argv[1]).cell("abc123").lock() as cell:
+    for i in range(100):
+        cell.append(FailedSample(f"p{i}", "x" * 200_000))
+"""
+"""Appends lines, and is killed before it knows that the third one is on disk."""
+
+
+def test_a_kill_while_appending_loses_no_line_and_frees_the_cell(cell):
+    done = subprocess.run([sys.executable, "-c", DYING, str(cell.path.parent)], cwd=ROOT, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert [record.id for record in cell.samples()] == ["p0", "p1", "p2"]
     with cell.lock():  # the dead process holds nothing
-        cell.append(sample(f"p{complete}", texts=["resumed"]))
-    assert len(cell.samples()) == complete + 1
-    assert all(json.loads(line)["id"] == f"p{i}" for i, line in enumerate(path.read_text().splitlines()))
+        cell.append(sample("p3", texts=["resumed"]))
+    assert [record.id for record in cell.samples()] == ["p0", "p1", "p2", "p3"]
 
 
-def test_a_second_process_gets_one_line_naming_the_first(cell):
-    contender = f"""
-        from results.store.cells import Store
-        from results.store.errors import StoreError
-        try:
-            with Store({str(cell.path.parent)!r}).cell("abc123").lock():
-                print("got it")
-        except StoreError as error:
-            print(error)
-    """
-    with cell.lock():
-        said, errors = python(contender).communicate()
-        assert f"is being written by process {os.getpid()}" in said, errors
-        assert said.count("\n") == 1
-        again = Store(cell.path.parent).cell("abc123").lock()
-        with pytest.raises(StoreError, match=f"process {os.getpid()} "), again:
-            pass
-    assert python(contender).communicate()[0] == "got it\n"
+def test_who_finds_a_cell_held_gets_one_line_naming_the_holder(cell):
+    again = Store(cell.path.parent).cell("abc123")
+    with cell.lock(), pytest.raises(StoreError, match=f"^{cell.path} is being written by process {os.getpid()} on "), \
+            again.lock():
+        pass
+    with again.lock():
+        assert again.samples() == []
 
 
 def test_the_environment_keeps_the_history_of_runs(cell):
