@@ -61,8 +61,6 @@ def run(config: Mapping[str, Any]) -> int:
           f"{len(merged.equal)} equal, {len(merged.apart)} kept apart, {len(merged.refused)} left alone")
     if unknown := [*others, *merged.unknown]:
         print(f"not copied: {len(unknown)} files that no cell has, first {unknown[0]}")
-    if merged.unhashed:
-        print(f"{merged.unhashed} prompts in both without a hash on one side: compared by their tokens alone")
     if merged.place is not None:
         print(f"cells kept apart: {merged.place}")
     return FAILED if merged.apart or merged.refused else 0

@@ -32,6 +32,8 @@ from results.store.sample import FailedSample, Record, Sample, read_records, to_
 from results.store.timed import Timed, read_timed
 
 log = logging.getLogger(__name__)
+RUN = ("prompts", "timed", "answered_before")
+"""What environment.json records of the latest run."""
 CACHE_BYTES = 64 << 20
 """Files of samples of this total size are kept parsed, so that one command reads each of them once."""
 
@@ -143,12 +145,20 @@ class CellFolder:
         try:
             config, environment = self.config() or {}, self.environment() or {}
             (answered, failed), (timed, _) = (count(self.path / name) for name in ("samples.jsonl", "timed.jsonl"))
+            run = self._run_of(environment)
             failure = self.failure() or (f"{failed} of {answered + failed} prompts failed" if failed else None)
         except StoreError as error:
             return Entry(self.key, damage=str(error))
-        run = {"since": environment["since"], **environment["run"]} if "run" in environment else {}
         return Entry(self.key, str(config.get("baseline", "")), int(config.get("batch", 1)), "", answered, failed,
                      timed, failure, run)
+
+    def _run_of(self, environment: Mapping[str, Any]) -> dict[str, Any]:
+        """What the latest run asked for, as `Entry.run` has it."""
+        run = environment.get("run", {})
+        if run and not (isinstance(run, dict) and all(isinstance(run.get(name), int) for name in RUN)):
+            raise StoreError(f"{self.path}/environment.json: run must have {', '.join(RUN)}: remove it to write it "
+                             "again")
+        return {"since": environment["since"], **run} if run else {}
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Record the machine and versions of this run. Records of earlier runs move to the list `earlier`, oldest

@@ -55,7 +55,6 @@ class Merged:
     refused   cell -> why it was left alone
     unknown   paths in the other store's cells that no cell has: they are not copied
     place     the store with the cells that were kept apart; None without any
-    unhashed  prompts of both stores of which at least one does not know its hash
     """
 
     added: list[str] = field(default_factory=list)
@@ -65,7 +64,6 @@ class Merged:
     refused: dict[str, str] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     place: Path | None = None
-    unhashed: int = 0
 
 
 def merge(into: Store, other: Store) -> Merged:
@@ -127,11 +125,9 @@ def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
         merged.added.append(theirs.key)
         return ""
     with ours.lock():
-        compared = differences(ours.samples(), theirs.samples())
-        merged.unhashed += compared.unhashed
-        if compared.first:
+        if reason := difference(ours.samples(), theirs.samples()):
             config = ours.config() or {}
-            return compared.first + (", and decoding again never gives the same drafts" if config.get(
+            return reason + (", and decoding again never gives the same drafts" if config.get(
                 "repeatable") is False else "")
         missing, timed = _missing(ours, theirs), _clock(ours, theirs)
         for record in missing:
@@ -188,47 +184,21 @@ def _content(cell: CellFolder, name: str) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-@dataclass(frozen=True, slots=True)
-class Differences:
-    """Two measurements of one cell.
-
-    common     prompts that both answered
-    unhashed   those of them of which at least one does not know its prompt's hash
-    prompts    prompt id -> how its hashes differ
-    tokens     prompt id -> index of the first token that differs, all turns
-    others     prompt id -> the first field that differs, for equal tokens
-    """
-
-    common: int
-    unhashed: int
-    prompts: dict[str, str]
-    tokens: dict[str, int]
-    others: dict[str, str]
-
-    @property
-    def first(self) -> str:
-        """The first differing prompt, in one line; empty where all are equal."""
-        if self.prompts:
-            return f"{len(self.prompts)} of {self.common} prompts differ, first {next(iter(self.prompts.values()))}"
-        if self.tokens:
-            prompt, at = next(iter(self.tokens.items()))
-            return f"{len(self.tokens)} of {self.common} prompts differ in their tokens, first {prompt} at token {at}"
-        if self.others:
-            prompt, field = next(iter(self.others.items()))
-            return f"{len(self.others)} of {self.common} prompts differ, first {prompt} in {field}"
-        return ""
-
-
-def differences(own: Iterable[Record], other: Iterable[Record]) -> Differences:
-    """Compare the prompts that both answered, in the order of `own`; those that failed in either are left out."""
+def difference(own: Iterable[Record], other: Iterable[Record]) -> str:
+    """How the answers to the prompts that both answered differ, in one line that names the first of them; empty where
+    all are equal."""
     answered = {record.id: record for record in other if isinstance(record, Sample)}
     pairs = [(record, answered[record.id]) for record in own if isinstance(record, Sample) and record.id in answered]
-    prompts = {one.id: another_prompt(one.id, one.prompt_sha256 or "", two.prompt_sha256 or "")
-               for one, two in pairs if hashes_differ(one, two)}
-    tokens = {one.id: at for one, two in pairs if (at := first_difference(one.output_ids, two.output_ids)) is not None}
-    others = {one.id: field for one, two in pairs if one.id not in tokens and (field := differing_field(one, two))}
-    unhashed = sum(None in (one.prompt_sha256, two.prompt_sha256) for one, two in pairs)
-    return Differences(len(pairs), unhashed, prompts, tokens, others)
+    prompts = [another_prompt(one.id, one.prompt_sha256 or "", two.prompt_sha256 or "")
+               for one, two in pairs if hashes_differ(one, two)]
+    if prompts:
+        return f"{len(prompts)} of {len(pairs)} prompts differ, first {prompts[0]}"
+    tokens = [f"{one.id} at token {at}" for one, two in pairs
+              if (at := first_difference(one.output_ids, two.output_ids)) is not None]
+    if tokens:
+        return f"{len(tokens)} of {len(pairs)} prompts differ in their tokens, first {tokens[0]}"
+    others = [f"{one.id} in {name}" for one, two in pairs if (name := differing_field(one, two))]
+    return f"{len(others)} of {len(pairs)} prompts differ, first {others[0]}" if others else ""
 
 
 def first_difference(own: list[int], other: list[int]) -> int | None:

@@ -106,6 +106,13 @@ def content(root: Path) -> Mapping[str, bytes]:
     return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name[0] != "."}
 
 
+def test_a_record_of_the_run_in_another_shape_is_damage(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    for run in (7, [1], {"prompts": "many"}):
+        store.cell("tiny-mars-1").write_environment({"run": run})
+        assert any("tiny-mars-1/environment.json: run must have prompts" in line
+                   for line in shown(capsys, f"store.dir={store.root}"))
+
+
 def test_pruning_removes_what_it_lists_and_nothing_else(store: Store, tmp_path: Path,
                                                         capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "target"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from results.store.cells import Store
-from results.store.merge import APART, differences, differing_field, first_difference, merge
+from results.store.merge import APART, difference, differing_field, first_difference, merge
 from results.store.sample import FailedSample, Sample
 from tests.helpers.generated_store import Writer
 from tests.helpers.synthetic_cells import sample
@@ -164,6 +164,5 @@ def test_which_field_differs(changes: dict[str, object], field: str) -> None:
 def test_differences_are_of_the_prompts_that_both_answered() -> None:
     own = [sample("a", [1]), sample("b", [1, 2]), sample("c", [3]), FailedSample("d", "why")]
     other = [sample("b", [1, 4]), sample("c", [3], score=0.0), sample("d", [1]), sample("e")]
-    found = differences(own, other)
-    assert (found.common, found.tokens, found.others) == (2, {"b": 1}, {"c": "score"})
-    assert found.first == "1 of 2 prompts differ in their tokens, first b at token 1"
+    assert difference(own, other) == "1 of 2 prompts differ in their tokens, first b at token 1"
+    assert difference(own[2:], other) == "1 of 1 prompts differ, first c in score"

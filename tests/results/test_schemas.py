@@ -9,7 +9,7 @@ import pytest
 
 from methods.counts import Counts
 from results.store import sample as stored
-from results.store.merge import differences
+from results.store.merge import difference
 from tests.helpers.synthetic_cells import sample
 
 SCHEMA_1 = {
@@ -57,15 +57,12 @@ def test_what_is_unknown_does_not_differ() -> None:
     old = stored.from_json(json.dumps(SCHEMA_1).encode())
     assert isinstance(old, stored.Sample)
     new = dataclasses.replace(old, prompt_sha256="a" * 64, nodes=[3], levels=[2])
-    compared = differences([old], [new])
-    assert (compared.first, compared.unhashed) == ("", 1)
-    assert differences([new], [dataclasses.replace(new, nodes=[4])]).others == {"p0": "nodes"}
+    assert difference([old], [new]) == ""
+    assert difference([new], [dataclasses.replace(new, nodes=[4])]) == "1 of 1 prompts differ, first p0 in nodes"
 
 
 def test_another_prompt_is_named_before_its_tokens() -> None:
     one = sample("p0", [1, 2], prompt_sha256="a" * 64)
     other = sample("p0", [1, 3], prompt_sha256="b" * 64)
-    compared = differences([one], [other])
-    assert compared.first == (f"1 of 1 prompts differ, first prompt p0 is another one than before: SHA-256 {'a' * 16}… "
-                              f"then, {'b' * 16}… now")
-    assert compared.unhashed == 0
+    assert difference([one], [other]) == ("1 of 1 prompts differ, first prompt p0 is another one than before: SHA-256 "
+                                          f"{'a' * 16}… then, {'b' * 16}… now")
