@@ -68,10 +68,6 @@ class Phases:
     def cycles(self) -> int:
         return len(self.times["verify"])
 
-    def per_cycle(self, *names: str) -> float:
-        """Mean seconds of these phases together."""
-        return sum(sum(self.times[name]) for name in names) / self.cycles
-
 
 class Bursts:
     """A probe that notes when the first cycle begins and when each has committed its tokens."""
