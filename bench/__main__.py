@@ -12,8 +12,7 @@ from bench.config.compose import compose_command
 from bench.config.paths import PROJECT
 
 if TYPE_CHECKING:
-    from bench.config.compose import Composer
-    from bench.config.points import Command
+    from bench.config.compose import Command, Composer
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -47,6 +47,19 @@ def read(file: Path) -> Any:
     return parse(file.read_text(encoding="utf-8"))
 
 
+def mapping(file: Path) -> dict[str, Any]:
+    """The `key: value` lines of a YAML file. Raises ValueError, one line that names the file, for one that is not there
+    or holds anything else."""
+    try:
+        found = read(file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+    if found is not None and not isinstance(found, dict):
+        kind = "list" if isinstance(found, list) else "single value"
+        raise ValueError(f"{file}: must hold `key: value` lines, not a {kind}")
+    return found or {}
+
+
 def parse(text: str) -> Any:
     """The value of a YAML text. Raises ValueError, one line, where it is not YAML, holds anything but plain values, a
     key twice, or too much."""

@@ -10,8 +10,7 @@ import yaml
 
 from bench.config.errors import ConfigError
 from bench.config.section import refusals, validated
-from bench.config.user_yaml import check_file
-from methods import registry
+from methods import registry, user_yaml
 from results.metrics.cost import ANY, DRAWN, Profile
 from results.metrics.cost_roofline import Roofline
 from results.store.files import replace_text
@@ -41,10 +40,8 @@ def profile_of(config: Mapping[str, Any]) -> Profile | None:
 
 
 def load(file: Path) -> Profile:
-    """The profile of a file. Raises ConfigError, one line."""
-    check_file(file)
-    with file.open(encoding="utf-8") as text:
-        profile = profile_of({"cost": yaml.safe_load(text) or {}})
+    """The profile of a file. Raises ValueError, one line."""
+    profile = profile_of({"cost": user_yaml.mapping(file)})
     assert profile is not None
     return profile
 

@@ -15,7 +15,7 @@ from hydra.core.utils import setup_globals
 from omegaconf import OmegaConf
 from omegaconf.resolvers import oc
 
-from bench.config.errors import ConfigError, unknown_key
+from bench.config.errors import NotHere, unknown_key
 from bench.config.paths import PROJECT
 from methods.user_yaml import RESOLVERS
 from results.store.redaction import interpolated
@@ -144,7 +144,7 @@ def merge(into: Data, values: Mapping[str, Any]) -> Data:
 
 def put(section: Any, path: Sequence[str], value: Any, *, force: bool = False, above: str = "") -> None:
     """Set the value at a path of keys; a mapping is merged into one that is there. `above`: the section's own key, with
-    a dot. Raises ConfigError for a key that is not there, unless `force`."""
+    a dot. Raises NotHere for a key that is not there, unless `force`."""
     name, *rest = path
     is_list = isinstance(section, list)
     known = list(map(str, range(len(section)))) if is_list else list(section)
@@ -154,7 +154,7 @@ def put(section: Any, path: Sequence[str], value: Any, *, force: bool = False, a
     force = (force or above.startswith(SCORER)) and not is_list
     if not force and (name not in known or not is_open):
         full = f"{name}.{rest[0]}" if name in known else name
-        raise ConfigError(unknown_key(f"{above}{full}", [f"{above}{one}" for one in known]))
+        raise NotHere(unknown_key(f"{above}{full}", [f"{above}{one}" for one in known]))
     if not is_open:
         old = section[at] = {}
     if rest:

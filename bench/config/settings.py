@@ -1,22 +1,206 @@
-"""What is not part of a point's identity: where results go and how they are shown."""
+"""What is not part of a point's identity: where results go, how they are shown, judged, compared and tracked, and where
+rotations run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from bench.config import tracking
 from bench.config.cost_file import profile_of
 from bench.config.errors import ConfigError, unknown_key
-from bench.config.judge_options import Judge
-from bench.config.launchers import LAUNCHERS, Launcher
 from bench.config.schema import SECTIONS
 from bench.config.section import Named, Section, choose, parse, validated
-from bench.config.similarity_options import Similarity
 from results.metrics.cost import Profile
+from results.store.judge_summary import Opponent
+from results.store.locks import check_across_hosts
+from results.store.reasons import one_line
+from tasks.base import ControlTokens, LocalFile, TaskError
+from tasks.dataset import answers
+from tasks.judge_prompts import JudgePrompts, as_text, is_remote
+
+
+class Judge(Section):
+    """The options of conf/judge/default.yaml."""
+
+    base_url: str | None
+    model: str | None
+    key_env: str
+    prompts: str | None
+    references: LocalFile | None
+    mode: Literal["single", "pairwise"] | None
+    language_penalty: bool | None
+    against: Opponent | None
+    control_tokens: ControlTokens = "refuse"
+    temperature: float = Field(ge=0)
+    max_tokens: int = Field(ge=1)
+    timeout_s: float = Field(gt=0)
+    retries: int = Field(ge=0)
+    wait_s: float = Field(ge=0)
+
+    def check(self) -> None:
+        """Raises ConfigError for what is missing or cannot be used, before anything is decoded."""
+        if self.base_url is None:
+            return
+        if self.model is None:
+            raise ConfigError("judge.model: missing; give the name by which judge.base_url knows its model")
+        if not self.base_url.startswith(("http://", "https://")):
+            raise ConfigError(f"judge.base_url={self.base_url}: must begin with http:// or https://")
+        if self.language_penalty and self.mode == "pairwise":
+            raise ConfigError("judge.language_penalty=true: is taken from grades, and judge.mode=pairwise gives none; "
+                              "take judge.mode=single")
+        self.key()
+        self._check_files()
+
+    def key(self) -> str:
+        """The key, empty where there is none. Raises ConfigError, which does not show it."""
+        key = os.environ.get(self.key_env, "").strip()  # a file read into a variable ends in a line break
+        if not (key.isascii() and key.isprintable()):
+            raise ConfigError(f"judge.key_env={self.key_env}: the key in this environment variable has a character "
+                              "that is not printable ASCII; set it again")
+        return key
+
+    def _check_files(self) -> None:
+        """What lies on this machine; what has to be fetched is fetched when something is judged."""
+        if self.prompts is not None and not is_remote(self.prompts):
+            try:
+                kind = JudgePrompts(self.prompts).kind
+            except TaskError as error:
+                raise ConfigError(one_line(error)) from error
+            if kind == "alpaca_eval" and self.mode == "single":
+                raise ConfigError(f"judge.prompts={self.prompts}: compares two answers; take judge.mode=pairwise")
+        if self.references is not None:
+            given = f"judge.references={self.references}: "
+            if not self.references.is_file():
+                raise ConfigError(f"{given}no such file; give JSONL in FastChat's answer format")
+            try:
+                answers(self.references, "judge.references")
+            except TaskError as error:
+                text = one_line(error).removeprefix(given).removeprefix(f"{self.references}, ")
+                raise ConfigError(f"{given}{text}") from error
+
+    def asked(self, messages: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        """The body of a request."""
+        said = [{"role": role, "content": as_text(content) if self.control_tokens == "text" else content}
+                for role, content in messages if content.strip()]
+        return {"model": self.model, "messages": said, "temperature": self.temperature, "max_tokens": self.max_tokens}
+
+
+class Similarity(Section):
+    """The options of conf/similarity/default.yaml."""
+
+    sentence: str | None
+    entailment: str | None
+    bertscore: str | None
+    bertscore_layer: int | None = Field(ge=0)
+    positions: int = Field(ge=1)
+
+    @field_validator("sentence", "entailment", "bertscore")
+    @classmethod
+    def _is_source(cls, source: str | None) -> str | None:
+        """A folder that is there, or what can be a name on the hub."""
+        if source is None or Path(source).is_dir():
+            return source
+        if source.startswith((".", "/", "~")) or len(Path(source).parts) != 2:
+            raise ValueError("no such folder; give a folder or a hub name org/model")
+        return source
+
+    def models(self, measures: tuple[str, ...]) -> dict[str, str]:
+        """Measure -> model of those that are given."""
+        return {name: source for name in measures if (source := getattr(self, name)) is not None}
+
+
+class Tracker(Section):
+    """The options of a tracker."""
+
+
+class NoTracker(Tracker):
+    """Results stay in the store."""
+
+
+class ProjectTracker(Tracker):
+    """What all trackers take: conf/tracker explains every field."""
+
+    project: str = Field("leeway", min_length=1)
+    answers: int = Field(64, ge=0)
+    timeout: float = Field(60, gt=0)
+
+
+class Wandb(ProjectTracker):
+    """Weights & Biases."""
+
+    entity: str | None = None
+
+
+class Trackio(ProjectTracker):
+    """trackio: a database of this machine, without an account."""
+
+
+TRACKERS: dict[str, type[Tracker]] = {"none": NoTracker, "wandb": Wandb, "trackio": Trackio}
+
+
+class Launcher(Section):
+    """The options of all launchers.
+
+    parallel   most workers at once; None: the launcher's default.
+    package    the package of the extra `cluster` that it needs; its workers may then run on several hosts.
+    """
+
+    package: ClassVar[str | None] = None
+    parallel: int | None = Field(None, ge=1)
+
+    @property
+    def has_own_machines(self) -> bool:
+        """Whether each worker has a whole machine, so that nothing runs beside a timed pass."""
+        return False
+
+    def check(self, name: str, store: Path) -> None:
+        """Raises ConfigError for a missing package, StoreError for a store whose locks other hosts would not see."""
+        if self.package is not None:
+            if find_spec(self.package) is None:
+                raise ConfigError(f"launch={name}: needs the package {self.package}: pip install -e .[cluster]")
+            check_across_hosts(store)
+
+
+class Local(Launcher):
+    """Processes on this machine."""
+
+
+class Slurm(Launcher):
+    """Tasks of job arrays."""
+
+    package: ClassVar[str | None] = "submitit"
+    logs: Path
+    minutes: int = Field(240, ge=1)
+    requeues: int = Field(20, ge=0)
+    cpus: int = Field(1, ge=1)
+    memory_gb: int | None = Field(None, ge=1)
+    exclusive: bool = False
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    setup: tuple[str, ...] = ()
+    sbatch: Mapping[str, str | int | bool] = {}
+
+    @property
+    def has_own_machines(self) -> bool:
+        return self.exclusive
+
+
+class Ray(Launcher):
+    """Actors of a Ray cluster."""
+
+    package: ClassVar[str | None] = "ray"
+    address: str | None = None
+    cpus: float = Field(1, gt=0)
+    restarts: int = Field(3, ge=-1)
+
+
+LAUNCHERS: dict[str, type[Launcher]] = {"local": Local, "slurm": Slurm, "ray": Ray}
 
 
 class Folder(Section):
@@ -50,7 +234,7 @@ class Settings(Section):
     fresh: bool = False
     judge: Judge
     similarity: Similarity
-    tracker: Named[tracking.Tracker]
+    tracker: Named[Tracker]
     launch: Named[Launcher]
     cost: Profile | None = None
 
@@ -68,7 +252,7 @@ class Settings(Section):
             "store": parse(Folder, config, "store"),
             "judge": parse(Judge, config, "judge"),
             "similarity": parse(Similarity, config, "similarity"),
-            "tracker": choose(config, "tracker", tracking.TRACKERS.__getitem__, tracking.TRACKERS),
+            "tracker": choose(config, "tracker", TRACKERS.__getitem__, TRACKERS),
             "launch": choose(config, "launch", LAUNCHERS.__getitem__, LAUNCHERS),
             "cost": profile_of(config),
         }

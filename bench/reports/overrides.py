@@ -1,16 +1,21 @@
-"""Overrides as text: `key=value`."""
+"""Overrides as text: the edition of a report that they choose, and the rule that they name for its rows."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from methods import user_yaml
 from results.reports.axes import SCALES, Scale
 from results.reports.spec import ReportSpec
+from results.reports.swept import RULE, named, swept
 from results.store.redaction import redacted_word
+
+if TYPE_CHECKING:
+    from bench.config.compose import Composer
+    from results.reports.spec import FigureSpec, TableSpec
 
 Spec = TypeVar("Spec", bound=ReportSpec)
 
@@ -62,3 +67,36 @@ def key_of(override: str) -> str:
 def made_by(*overrides: str) -> str:
     """The command that these overrides make, as a shell takes it, without secrets."""
     return shlex.join(["python", "-m", "bench", *map(redacted_word, overrides)])
+
+
+def takes_rule(spec: ReportSpec) -> bool:
+    return getattr(spec, "sweep", None) is not None
+
+
+def with_rule(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[str]) -> TableSpec | FigureSpec:
+    """The report with the rule that `overrides` name and its settings; unchanged without one. An option that they set
+    is not swept. Raises ValueError where the swept option has to be named."""
+    given = {key_of(line): line.partition("=")[2] for line in overrides}
+    sweep = getattr(spec, "sweep", None)
+    if sweep is None or "rule" not in given:
+        return spec
+    hydra.check_option("rule", given["rule"])
+    if any(key.startswith("rule.") for key in given) and not sweep.option:
+        option, values = "", ()
+    else:
+        option, values = sweep.threshold(hydra.section("rule", given["rule"]))
+    axes = named(swept(spec.axes, sweep.rows, option, values), given["rule"])
+    name, title = f"{spec.name}_{given['rule']}", spec.title.replace(RULE, given["rule"])
+    return spec.model_copy(update={"axes": axes, "name": name, "title": title})
+
+
+def lacking_rule(spec: ReportSpec, overrides: Sequence[str]) -> str:
+    """Why a report with rows for a rule cannot run: none is named. Empty for all others."""
+    if takes_rule(spec) and "rule" not in map(key_of, overrides):
+        return f"needs a rule: report={spec.name} rule=NAME"
+    return ""
+
+
+def taken_by(fixed: Collection[str], key: str, spec: ReportSpec) -> bool:
+    """Whether a point with these keys of its own takes an override: options of the rule go with the rule."""
+    return key not in fixed and not (takes_rule(spec) and "rule" in fixed and key.startswith("rule."))

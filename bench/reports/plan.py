@@ -12,8 +12,7 @@ from bench.reports.analyses import COVERAGE
 from bench.reports.analyses.meanings import agreement_of
 from bench.reports.choice import chosen_rows
 from bench.reports.machines import FORWARDS, on_machines, sizes_of
-from bench.reports.overrides import Selection, key_of, of_points
-from bench.reports.own_rule import lacking_rule, taken_by, takes_rule, with_rule
+from bench.reports.overrides import Selection, key_of, lacking_rule, of_points, taken_by, takes_rule, with_rule
 from bench.reports.steps import Step, with_files
 from bench.run.session import Session
 from results.metrics.catalog import JUDGED, METRICS, TIMED

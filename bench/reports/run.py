@@ -14,8 +14,7 @@ from bench.dry_run.downloads import ask_hub
 from bench.reports.analyses.meanings import audit, compare_meanings
 from bench.reports.keep import keep_reports, kept_reports
 from bench.reports.outlook import announce, reachable, show_cells, show_reports
-from bench.reports.overrides import LAYOUT, Selection, key_of, made_by
-from bench.reports.own_rule import takes_rule
+from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.render import log_items, render_plans
 from bench.reports.steps import run_steps, show_steps
@@ -29,8 +28,7 @@ from results.store.files import check_creatable, check_writable, replace_text
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.compose import Composer
-    from bench.config.points import Command
+    from bench.config.compose import Command, Composer
     from results.reports.grid import Outcome
     from results.reports.page import Item
     from results.reports.spec import Coords, FigureSpec

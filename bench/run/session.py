@@ -10,7 +10,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.config.identity import of_other_identities
 from bench.run.console import console
 from bench.run.cost_clock import PricedCell
 from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
@@ -98,6 +97,8 @@ class Session:
         for name in names:
             self.store.cell(name).check()
         if not all(self.folder(cell).is_complete() for cell in asked.values()):
+            from bench.config.identity import of_other_identities  # only here: it imports torch
+
             if note := of_other_identities(self.store):
                 log.warning(note)
             check_writable(self.store.root, "store.dir")

@@ -124,7 +124,7 @@ def test_a_wrong_file(text: str, said: str, tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "cost").mkdir()
     file = tmp_path / "cost" / "x.yaml"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ValueError, match=said):
         load(file)
     if text:
         assert cost.main(["--config-dir", str(tmp_path), "cost=x", f"store.dir={tmp_path}"]) == 2

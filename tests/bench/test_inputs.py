@@ -8,7 +8,7 @@ import pytest
 
 from bench.config.compose import compose_command, composer
 from bench.config.errors import ConfigError
-from bench.config.tracking import Wandb
+from bench.config.settings import Wandb
 from bench.run.trackers.runs import About, TrackerRun
 from tests.helpers.summaries import written
 

@@ -179,28 +179,6 @@ def test_dry_run_shows_and_does_not_run(command, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("override", ["rule.thetta=1", "rule=mrs", "task.foo=1", "nn=3"])
-def test_an_unknown_name_is_refused_without_torch(override: str) -> None:
-    """and a wrong value without what only a run or a page needs: this is what makes a refusal quick."""
-    assert loaded_by(override, "torch", "pandas", "scipy", "transformers", "tasks", "methods") == []
-
-
-def test_a_wrong_value_loads_the_rule_alone() -> None:
-    heavy = "transformers", "datasets", "statsmodels", "scipy", "wandb", "huggingface_hub", "pandas", "matplotlib"
-    assert loaded_by("rule.q_mode=foo", *heavy) == []
-
-
-def loaded_by(override: str, *modules: str) -> list[str]:
-    """Which of these modules a process has loaded after it refused a command."""
-    code = ("import sys; from bench.__main__ import main; status = main(sys.argv[1:2]); "
-            "print(status, *(name for name in sys.argv[2:] if name in sys.modules))")
-    done = subprocess.run([sys.executable, "-c", code, override, *modules], cwd=PROJECT, capture_output=True, text=True,
-                          check=True)
-    status, *loaded = done.stdout.split()
-    assert status == "2" and len(done.stderr.splitlines()) == 1, done.stderr
-    return loaded
-
-
 def test_a_warning_that_many_cells_give_is_shown_once() -> None:
     code = ("import logging; from results.store.reasons import log_to_stderr; log_to_stderr(); "
             "[logging.getLogger('methods').warning('tau = %s', x) for x in (2, 2, 3)]")

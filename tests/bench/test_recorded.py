@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from bench import cost, merge
 from bench.config.cell import Cell
 from bench.config.errors import ConfigError
-from bench.config.identity_options import OPTIONS
+from bench.config.identity import OPTIONS
 from bench.config.paths import PROJECT
 from bench.config.schema import Decoding
 from methods import registry

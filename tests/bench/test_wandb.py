@@ -14,7 +14,7 @@ import pytest
 import wandb
 
 from bench import dashboard
-from bench.config.tracking import Wandb
+from bench.config.settings import Wandb
 from bench.dashboard import main
 from bench.run.trackers import logbook
 from bench.run.trackers.runs import About, Results, TrackerRun

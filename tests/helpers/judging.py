@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.config.judge_options import Judge
+from bench.config.settings import Judge
 
 SERVER = Path(__file__).with_name("judge_server.py")
 

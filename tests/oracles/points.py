@@ -14,8 +14,7 @@ from unittest import mock
 
 from bench.config.compose import Composer, composer
 from bench.config.errors import ConfigError
-from bench.reports.overrides import key_of, of_points
-from bench.reports.own_rule import taken_by, takes_rule
+from bench.reports.overrides import key_of, of_points, taken_by, takes_rule
 from bench.reports.plan import plan_of, uncollected
 from bench.reports.run import load_report
 from results.reports.axes import SCALES, pairs_of

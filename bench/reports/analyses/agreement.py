@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.similarity_options import Similarity
+    from bench.config.settings import Similarity
     from methods.engine.sentences import SentenceModel
 
 

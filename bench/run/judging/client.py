@@ -16,7 +16,7 @@ from results.store.reasons import one_line
 from results.store.redaction import redacted
 
 if TYPE_CHECKING:
-    from bench.config.judge_options import Judge
+    from bench.config.settings import Judge
 
 RETRIED = (408, 409, 429)
 """HTTP statuses below 500 after which the same request may succeed."""

@@ -33,7 +33,7 @@ from tasks.judge_prompts import (
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.judge_options import Judge
+    from bench.config.settings import Judge
     from bench.run.session import Session
     from results.store.cells import CellFolder
     from results.store.judge_summary import JudgeSummary, Opponent

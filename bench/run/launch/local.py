@@ -18,8 +18,8 @@ from results.store.reasons import format_exception
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.launchers import Launcher
     from bench.config.schema import Pair
+    from bench.config.settings import Launcher
     from bench.run.engine import Engines
 
 MOST_DEATHS = 3

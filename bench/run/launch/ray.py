@@ -14,8 +14,8 @@ from bench.run.launch.work import Ended, Work, complete, next_for
 from results.store.reasons import format_exception, log_to_stderr, one_line
 
 if TYPE_CHECKING:
-    from bench.config.launchers import Ray
     from bench.config.schema import Pair
+    from bench.config.settings import Ray
     from bench.run.engine import Engines
 
 

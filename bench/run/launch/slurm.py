@@ -15,7 +15,7 @@ from results.store.reasons import log_to_stderr, one_line
 from results.store.redaction import redacted_word
 
 if TYPE_CHECKING:
-    from bench.config.launchers import Slurm
+    from bench.config.settings import Slurm
 
 log = logging.getLogger(__name__)
 POLL_S = 5.0

@@ -23,8 +23,7 @@ from results.store.reasons import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.settings import Settings
-    from bench.config.tracking import ProjectTracker
+    from bench.config.settings import ProjectTracker, Settings
     from bench.run.requested_cell import RequestedCell
     from results.metrics.summary import Summary
     from results.store.cells import CellFolder

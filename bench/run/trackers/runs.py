@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.config.tracking import ProjectTracker, Wandb
+    from bench.config.settings import ProjectTracker, Wandb
 
 RETRIES, LONGEST_WAIT_S = 2, 5.0
 """Attempts after a failed request and seconds before one; W&B's own numbers keep a command waiting for hours."""
