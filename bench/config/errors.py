@@ -22,8 +22,8 @@ class ConfigError(ValueError):
 
 
 class NotHere(ConfigError):
-    """A part that the pair at hand does not have, an option that its rule does not have, or a data file. A report leaves
-    such points out and goes on."""
+    """A part that the pair at hand does not have, an option that its rule does not have, or a data file. A report
+    leaves such points out and goes on."""
 
 
 def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:
