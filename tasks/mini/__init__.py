@@ -1,12 +1,12 @@
 """The embedded benchmarks: prompts that the project generated once (models/tiny/train/texts), and their scores.
 
-rows/<name>.jsonl.xz holds the prompts of each split, `ROWS` each; a hash of the normalised prompt chose the split, so
+rows/<name>.jsonl.gz holds the prompts of each split, `ROWS` each; a hash of the normalised prompt chose the split, so
 no prompt occurs in two."""
 
 from __future__ import annotations
 
+import gzip
 import json
-import lzma
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 def rows(name: str) -> Mapping[Split, list[Prompt]]:
     """The prompts of each split of a benchmark."""
     found: dict[Any, list[Prompt]] = defaultdict(list)
-    with lzma.open(FOLDER / f"{name}.jsonl.xz", "rt", encoding="utf-8") as lines:
+    with gzip.open(FOLDER / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
             split = row["id"].split("-")[1]

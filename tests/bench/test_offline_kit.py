@@ -175,6 +175,7 @@ def test_a_kit_lists_its_parts_and_holds_no_picture(kit: Path) -> None:
     assert {"run", "checkout/pyproject.toml", "checkout/commit.json",
             "checkout/models/shapes/tiny/config.json"} <= {*names}
     assert not [name for name in names if name.endswith((".png", ".xz", ".safetensors")) or name.startswith(".git/")]
+    assert "checkout/tasks/mini/rows/mini_gsm.jsonl.gz" in names
 
 
 def test_an_installed_kit_runs_and_knows_its_commit(kit: Path, tmp_path: Path) -> None:

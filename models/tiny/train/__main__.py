@@ -3,8 +3,8 @@ model card."""
 
 from __future__ import annotations
 
+import gzip
 import json
-import lzma
 import sys
 from collections.abc import Sequence
 from itertools import islice
@@ -17,12 +17,11 @@ from tasks.mini import FOLDER, ROWS
 def write_rows() -> None:
     """Write tasks/mini/rows: the first prompts of each split of each benchmark (minutes)."""
     for name in BENCHMARKS:
-        file = FOLDER / f"{name}.jsonl.xz"
-        with lzma.open(file, "wt", encoding="utf-8", preset=9 | lzma.PRESET_EXTREME) as out:
-            for split in ("test", "calibration", "train"):
-                for prompt in islice(prompts(name, split), ROWS):
-                    row = {"id": prompt.id, "turns": list(prompt.turns), "reference": prompt.reference}
-                    out.write(json.dumps(row, ensure_ascii=False) + "\n")
+        file = FOLDER / f"{name}.jsonl.gz"
+        drawn = [prompt for split in ("test", "calibration", "train") for prompt in islice(prompts(name, split), ROWS)]
+        lines = [json.dumps({"id": prompt.id, "turns": list(prompt.turns), "reference": prompt.reference},
+                            ensure_ascii=False) + "\n" for prompt in drawn]
+        file.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
         print(file)
 
 
