@@ -226,20 +226,15 @@ def test_wrong_answers_fail(text):
 @ISOLATED
 @pytest.mark.parametrize(("body", "error"), [
     ("while True: pass", "no end after 2 s"),
-    ("import os\n    while True: os.fork()", "BlockingIOError"),
     ("y = bytearray(10 * 1000 ** 3)", "MemoryError"),
-    ("import socket\n    socket.create_connection(('127.0.0.1', 9), 1)", "Error"),
-    ("import urllib.request\n    urllib.request.urlopen('http://example.com', timeout=1)", "Error"),
-    ("open('/tmp/leeway_was_here', 'w').write('x')", "Error"),
-    ("open('/etc/leeway_was_here', 'w').write('x')", "Error"),
     ("import os\n    os._exit(0)", "left before its last line"),
     ("import os\n    os.kill(os.getpid(), 9)", "SIGKILL"),
 ])
 def test_misdeeds_end_as_a_failed_sample(body, error):
+    """Others: tests/tasks/test_sandbox_attacks.py."""
     timeout_s = 2.0 if "no end" in error else 600.0
     found = function_score(f"def add_1(x):\n    {body}\n    return x + 1\n", timeout_s=timeout_s)
     assert found.value == 0 and error in found.answer
-    assert not any(Path(folder, "leeway_was_here").exists() for folder in ("/tmp", "/etc"))
 
 
 @ISOLATED
