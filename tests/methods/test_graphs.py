@@ -20,7 +20,7 @@ from tests.helpers.tiny_heads import random_head, small
 from tests.helpers.tiny_models import language_model
 
 ROWS = [[5, 6, 7, 5, 6], [1, 2, 1]]
-LIMITS = Limits(40, frozenset())
+LIMITS = Limits(16, frozenset())
 
 
 def replayed(work: Callable[..., Any], arguments: list[Any]) -> tuple[Callable[[], None], Any]:
