@@ -12,7 +12,6 @@ from bench.config.errors import ConfigError, format_validation, refuse_booleans,
 from bench.config.paths import CONF
 
 Model = TypeVar("Model", bound=BaseModel)
-Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
 class Section(BaseModel):
@@ -49,17 +48,12 @@ def refusals(section: str, allowed: Iterable[str], prefix: str = "", given: Any 
         raise ConfigError(prefix + format_validation(error, section, allowed, given)) from error
 
 
-def checked(parser: Callable[[Any], Parsed], data: Mapping[str, Any], section: str, allowed: Iterable[str]) -> Parsed:
-    """`parser(data)`, where numbers are not given as booleans. Raises ConfigError; the rest as `refusals`."""
-    with refusals(section, allowed, given=data):
-        parsed = parser(data)
-    refuse_booleans(data, parsed, section)
-    return parsed
-
-
 def validated(model: type[Model], data: Mapping[str, Any], section: str) -> Model:
-    """Data -> typed section. Raises ConfigError naming the full keys."""
-    return checked(model.model_validate, dict(data), section, model.model_fields)
+    """Data -> typed section, where numbers are not given as booleans. Raises ConfigError naming the full keys."""
+    with refusals(section, model.model_fields, given=data):
+        found = model.model_validate(dict(data))
+    refuse_booleans(data, found, section)
+    return found
 
 
 def parse(model: type[Model], config: Mapping[str, Any], section: str) -> Model:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.config.compose import composer
-from bench.config.section import checked
+from bench.config.errors import refuse_booleans
+from bench.config.section import refusals
 from bench.dry_run.downloads import ask_hub
 from bench.reports.analyses.meanings import audit, compare_meanings
 from bench.reports.keep import keep_reports, kept_reports
@@ -192,7 +193,9 @@ def load_reports(request: Request, hydra: Composer, folder: Path | None) -> dict
 def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> AnyReport:
     """conf/report/NAME.yaml with `changes`, validated. Raises ValueError."""
     section = hydra.section("report", name, changes)
-    report = checked(parse_report, section, "report", report_keys(section.get("kind", "")))
+    with refusals("report", report_keys(section.get("kind", "")), given=section):
+        report = parse_report(section)
+    refuse_booleans(section, report, "report")
     if report.name != name:
         raise ValueError(f"report={name}: its YAML has name: {report.name}; give it the file's name")
     return report
