@@ -2,40 +2,77 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
-
-from methods.counts import Counts
 
 if TYPE_CHECKING:  # transformers is slow to import
     from methods.drafters.base import Proposer
     from methods.engine.cache import SlotCache
     from methods.prompt_rng import PromptRng
     from methods.rules.verification import State
+    from methods.trace import Trace
 
 SHRINK = 8
 """A batch shrinks when one of so many of its rows has ended: moving the others costs little beside a cycle."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Generation(Counts):
-    """What one row produced. Tokens after the end are dropped from text *and* from counts.
+class Generation:
+    """What one row produced, and what the decode loop counted of it; the store keeps the counts by these names
+    (`results.store.sample.Counts`). Tokens after the end are dropped from text *and* from counts. Lists of counts have
+    one entry per draft–verify cycle.
 
+    committed  tokens committed in each cycle, the correction or bonus included.
+    accepted   draft tokens accepted in each cycle.
+    nodes      draft tokens that the target verified in each cycle, without root and padding.
+    levels     depth of the deepest of them in each cycle.
+    relaxed    emitted draft tokens that the lossless test rejects and that are not the target's argmax.
+    greedier   emitted draft tokens that the lossless test rejects although they are the target's argmax.
+    drafted    draft tokens before pruning, 0 without pruning.
+    pruned     those of them that pruning dropped.
+    flags      name of a rule's flag -> in how many contexts of emitted tokens it was set.
     prompt_tokens  tokens of the context that was given.
     output_ids     emitted tokens, the end-of-sequence token included; the first comes from the prefill, so that
                    len(output_ids) == 1 + sum(committed).
     prefill_s      seconds of wall time until the first token, the batch's divided by its rows.
     decode_s       seconds of wall time after that, the batch's divided by its rows.
     finish         "eos", "length" or "stop".
+    text           of the emitted tokens, where it was asked for.
     nll            nats of all emitted tokens under the target's raw distribution, where they were asked for.
+    trace          every verified position, where it was asked for.
     """
 
+    committed: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
+    levels: list[int] = field(default_factory=list)
+    relaxed: int = 0
+    greedier: int = 0
+    drafted: int = 0
+    pruned: int = 0
+    flags: dict[str, int] = field(default_factory=dict)
     prompt_tokens: int = 0
     output_ids: list[int] = field(default_factory=list)
     prefill_s: float = 0.0
     decode_s: float = 0.0
     finish: str = ""
+    text: str = ""
     nll: float | None = None
+    trace: Trace | None = None
+
+
+def total(turns: Sequence[Generation]) -> Generation:
+    """The turns of one answer as one: tokens, counts, seconds and nats added up."""
+    whole = Generation()
+    for name in (each.name for each in fields(Generation) if each.name not in ("finish", "text", "nll", "trace")):
+        for turn in turns:
+            own, more = getattr(whole, name), getattr(turn, name)
+            setattr(whole, name, {key: own.get(key, 0) + more.get(key, 0) for key in {**own, **more}}
+                    if isinstance(own, dict) else own + more)
+    nats = [turn.nll for turn in turns if turn.nll is not None]
+    whole.nll = sum(nats) if nats else None
+    return whole
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from methods.acceptance import settle
 from methods.batch import Batch, Generation
 from methods.engine.cache import SlotCache
 from methods.engine.clock import now
@@ -22,12 +21,14 @@ from methods.engine.team import together
 from methods.method import Method
 from methods.observer import Observer
 from methods.prompt_rng import PromptRng
+from methods.rules.base import Rule
 from methods.rules.verification import State, Verification
-from methods.rules.walk import Walk
-from methods.sampling import draw
+from methods.rules.walk import Decision, Walk, walk
+from methods.sampling import Sampling, draw
 from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import
+    from methods.engine.graphs import Graphs
     from methods.engine.language_model import Output
     from methods.engine.protocols import Target, Text
 
@@ -64,6 +65,7 @@ class Limits:
 Probe = Callable[[str], AbstractContextManager[None]]
 """Called with a phase's name ("draft", "verify", "accept", "commit"); the timed pass uses one that does nothing."""
 
+Settled = tuple[Decision, Walk, Tensor, State]
 _NOTHING = nullcontext()
 
 
@@ -107,7 +109,7 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         with probe("verify"):  # one forward of the target over all of them
             v, features, extra_argmax = verify(method, draft, cache, for_tests, wanted, batch.state)
         with probe("accept"):  # the rule keeps a path; a correction or bonus token follows it
-            decision, path, token, batch.state = settle(method.rule, v, for_bonus, cache, observed=bool(observers))
+            decision, path, token, batch.state = accept(method.rule, v, for_bonus, None if observers else cache.graphs)
             path, token, batch.state = target.agree((path, token, batch.state))
             if not v.draft.chain:
                 cache.compact(path.by_depth(v.draft))
@@ -149,6 +151,23 @@ def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor, features: 
         logits, hidden = logits[:, :draft.nodes], None if hidden is None else hidden[:, :draft.nodes]
     v = Verification(draft, logits, method.sampling, u[:, :draft.nodes], hidden, state)
     return v, out.features, extra_argmax
+
+
+def accept(rule: Rule, v: Verification, u: Tensor, graphs: Graphs | None = None) -> Settled:
+    """The rule's decision, the kept path, the token [B] after it, drawn with `u` [B], and the rule's state behind it.
+    Nothing here waits for the device. As a replayed graph where `graphs` of the target's cache are given; not where it
+    is observed: an observer may read what the rule noted in `v`."""
+    if graphs is not None:
+        return graphs.run(_accept_parts, rule, v.sampling, v.draft, v.logits, v.u, v.hidden_or_none, v.state, u)
+    decision = rule.decide(v)
+    path = walk(v, decision)
+    token = rule.next_token(v, path.last, u)
+    return decision, path, token, rule.next_state(v, path, token)
+
+
+def _accept_parts(rule: Rule, sampling: Sampling, draft: Draft, logits: Tensor, u: Tensor, hidden: Tensor | None,
+                  state: State, after: Tensor) -> Settled:
+    return accept(rule, Verification(draft, logits, sampling, u, hidden, state), after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from methods.acceptance import accept
-from methods.decode import CycleOutcome, pack_outcomes, unpack_outcomes
+from methods.decode import CycleOutcome, accept, pack_outcomes, unpack_outcomes
 from methods.engine.upload import upload
 from methods.prompt_rng import PromptRng
 from methods.rules.base import Rule

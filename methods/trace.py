@@ -71,15 +71,13 @@ class TracedThreshold:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """One generation with its trace.
+class Trace:
+    """Every verified position of a generation.
 
-    generation  what `generate` returns.
-    columns     name -> [rows], in the order of the cycles.
-    threshold   None for a rule without a threshold.
+    columns    name -> [rows], in the order of the cycles.
+    threshold  None for a rule without a threshold.
     """
 
-    generation: Generation
     columns: Columns
     threshold: TracedThreshold | None
 
@@ -125,16 +123,19 @@ class TraceRecorder(Observer):
 
 
 @together(3)
-def traced(method: Method, requests: Sequence[Request], limits: Limits) -> list[Traced]:
-    """Decode a batch as `generate_with_nll` does, with the same tokens; record every cycle of every row until its end.
+def generate_traced(method: Method, requests: Sequence[Request], limits: Limits) -> list[Generation]:
+    """Decode a batch as `generate_with_nll` does, with the same tokens; record every cycle of every row until its end,
+    and set each generation's `trace`.
 
     Drafts carry their distribution where the drafter has one; that changes no token."""
     recorder, likelihood = TraceRecorder(method.rule), EmittedNll()
     method = replace(method, draft=replace(method.draft, needs_q=method.drafter.has_q))
     generations = generate(method, requests, limits, observers=[recorder, likelihood])
     likelihood.add_to(generations)
-    return [Traced(generation, _joined(cycles[:len(generation.committed)], sum(generation.committed[-1:])),
-                   recorder.threshold) for generation, cycles in zip(generations, recorder.cycles, strict=True)]
+    for generation, cycles in zip(generations, recorder.cycles, strict=True):
+        columns = _joined(cycles[:len(generation.committed)], sum(generation.committed[-1:]))
+        generation.trace = Trace(columns, recorder.threshold)
+    return generations
 
 
 def _joined(cycles: Sequence[Columns], last: int) -> Columns:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from bench.config.compose import composer
 from bench.run.answer import context, limits_of, stream_name
-from bench.run.models import ModelPool
-from bench.run.threads import use_threads
+from bench.run.models import ModelPool, use_threads
 from methods.decode import Request
 
 if TYPE_CHECKING:

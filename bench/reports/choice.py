@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from bench.run.related_cells import gain_runs, repeats_of
 from results.metrics import tau_gain
 from results.metrics.answer_speed import modelled_speeds
 from results.metrics.frontier import beside_frontier
@@ -192,13 +193,14 @@ class ChosenRow:
 
     def _gains(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
         """What the row gains over the lossless rule, each prompt on the curve of its own setting."""
-        parts = [self.session.gain_runs(self.measured[fold.setting], frozenset(fold.reported)) for fold in chosen]
+        parts = [gain_runs(self.measured[fold.setting], self.session.store, ids=frozenset(fold.reported))
+                 for fold in chosen]
         known = [part for part in parts if part is not None]
         return tau_gain.split(tau_gain.joined(known), self.temperature) if known and len(known) == len(parts) else {}
 
     def _diversity(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
         """What the repeats show that all cells of the row have."""
-        repeats = [self.session.repeats(self.measured[fold.setting]) for fold in chosen]
+        repeats = [repeats_of(self.measured[fold.setting], self.session.store) for fold in chosen]
         return diversity([sample for fold, runs in zip(chosen, repeats, strict=True)
                           for run in runs[:min(map(len, repeats))] for sample in run if sample.id in fold.reported])
 

@@ -14,7 +14,7 @@ from bench.reports.choice import chosen_rows
 from bench.reports.machines import FORWARDS, on_machines, sizes_of
 from bench.reports.overrides import Selection, key_of, lacking_rule, of_points, taken_by, takes_rule, with_rule
 from bench.reports.steps import Step, with_files
-from bench.run.session import Session
+from bench.run.related_cells import gain_cells
 from results.metrics.catalog import JUDGED, METRICS, TIMED
 from results.metrics.cost_check import stated
 from results.metrics.tau_gain import PARTS
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.compose import Composer
     from bench.run.requested_cell import RequestedCell
+    from bench.run.session import Session
     from results.metrics.summary import Summary
     from results.reports.spec import Coords, ReportSpec, TableSpec
 
@@ -74,7 +75,7 @@ class Plan:
         if not shown & set(PARTS):
             return []
         needed = [needs for coords, cell in self.cells.items() if not self.is_frontier(coords)
-                  and (needs := Session.gain_cells(cell, asked_of(self.spec, coords))) is not None]
+                  and (needs := gain_cells(cell, asked_of(self.spec, coords))) is not None]
         cells = [cell for needs in needed for cell in needs.all(argmax="tau_gain_argmax" in shown)]
         distinct = {cell.model_dump_json(): cell for cell in cells}.values()  # to name a cell takes longer
         return [cell for cell in {cell.name: cell for cell in distinct}.values() if cell.can_run]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.config.errors import ConfigError
-from bench.run.progress import display_names
+from bench.run.console import display_names
 from bench.run.texts import texts_of
 from results.metrics.summary import summary_of
 from results.reports.viewer.groups import Group, Viewed

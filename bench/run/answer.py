@@ -5,16 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
-from operator import iadd
 from typing import TYPE_CHECKING
 
-from methods.counts import Counts
 from methods.decode import Limits, Request, text_of
 from methods.likelihood import overflow
 from results.store.reasons import format_exception
-from results.store.sample import another_prompt
+from results.store.sample import FailedSample, another_prompt
 from tasks.base import Prompt, Task, TaskError
 
 if TYPE_CHECKING:
@@ -24,83 +20,45 @@ if TYPE_CHECKING:
     from methods.engine.protocols import Text
 
 
-@dataclass(slots=True)
-class Answer:
-    """What one method emitted for one prompt: a generation and a text for each turn, and the token ids before it.
-
-    `error` is the one-line reason why the prompt could not be answered; turns are then missing."""
-
-    prompt: Prompt
-    generations: list[Generation] = field(default_factory=list)
-    contexts: list[list[int]] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    error: str | None = None
-
-    @property
-    def output_ids(self) -> list[int]:
-        """The emitted tokens, all turns."""
-        return [token for generation in self.generations for token in generation.output_ids]
-
-    @property
-    def counts(self) -> Counts:
-        """The counts of all turns."""
-        return reduce(iadd, self.generations, Counts())
-
-    @property
-    def nll(self) -> float | None:
-        """Nats of all emitted tokens; None where `decode` does not compute them."""
-        nats = [generation.nll for generation in self.generations if generation.nll is not None]
-        return sum(nats) if nats else None
-
-    @property
-    def prefill_s(self) -> float:
-        """Seconds until the first tokens of all turns."""
-        return sum(generation.prefill_s for generation in self.generations)
-
-    @property
-    def decode_s(self) -> float:
-        """Seconds of all turns behind their first tokens."""
-        return sum(generation.decode_s for generation in self.generations)
-
-
+Answer = list["Generation"] | FailedSample
+"""The turns of a prompt's answer, or why it could not be answered."""
 Decode = Callable[[Sequence[Request], Limits], list["Generation"]]
 """Decodes a batch, as `LoadedMethod.generate` does."""
 
 
 def answer(method: LoadedMethod, prompts: Sequence[Prompt], limits: Limits, stream: Callable[[Prompt, int], str],
-           turns: int | None = None, decode: Decode | None = None) -> list[Answer]:
+           turns: int | None = None, decode: Decode | None = None) -> dict[str, Answer]:
     """Answer all prompts together, one batch a turn; at most `turns` turns. `decode` stands in for the method's own.
+    Gives id -> answer, in the order of the prompts.
 
     `stream(prompt, turn)` names the prompt's random stream. A prompt that cannot be encoded fails alone; when the
     decoding itself raises, the prompts of that batch fail with its reason."""
-    answers = [Answer(prompt) for prompt in prompts]
+    answers: dict[str, list[Generation]] = {prompt.id: [] for prompt in prompts}
+    failed: dict[str, FailedSample] = {}
     longest, decode = max(map(_turns, prompts)), decode or method.generate
     for turn in range(longest if turns is None else min(turns, longest)):
-        batch, requests = [], []
-        for reply in answers:
-            if reply.error is None and turn < _turns(reply.prompt):
-                try:
-                    ids = context(method.target, reply.prompt, reply.texts)
-                    method.check_fit(len(ids), limits)  # too long a prompt fails here, not the batch it stands in
-                    requests.append(Request(ids, stream(reply.prompt, turn)))
-                    batch.append(reply)
-                except Exception as error:  # whatever a tokenizer or template raises concerns this prompt alone
-                    reply.error = format_exception(error)
+        batch: dict[str, Request] = {}
+        for prompt in (one for one in prompts if one.id not in failed and turn < _turns(one)):
+            try:
+                ids = context(method.target, prompt, [turn.text for turn in answers[prompt.id]])
+                method.check_fit(len(ids), limits)  # too long a prompt fails here, not the batch it stands in
+                batch[prompt.id] = Request(ids, stream(prompt, turn))
+            except Exception as error:  # whatever a tokenizer or template raises concerns this prompt alone
+                failed[prompt.id] = FailedSample(prompt.id, format_exception(error))
         if not batch:
             continue
         try:
-            generations = decode(requests, limits)
+            generations = decode(list(batch.values()), limits)
         except Exception as error:  # out of memory, a rule's own refusal: recorded, and the cell goes on
-            for reply in batch:
-                reply.error = format_exception(error)
+            failed |= {name: FailedSample(name, format_exception(error)) for name in batch}
             continue
-        for reply, request, generation in zip(batch, requests, generations, strict=True):
-            reply.error = overflow(generation, method.target.source) or None
-            reply.contexts.append(request.input_ids)
-            reply.generations.append(generation)
-            is_message = bool(reply.prompt.turns)
-            reply.texts.append(text_of(generation, limits.stop, method.target, opens=is_message))
-    return answers
+        is_message = {prompt.id: bool(prompt.turns) for prompt in prompts}
+        for name, generation in zip(batch, generations, strict=True):
+            if reason := overflow(generation, method.target.source):
+                failed[name] = FailedSample(name, reason)
+            generation.text = text_of(generation, limits.stop, method.target, opens=is_message[name])
+            answers[name].append(generation)
+    return {prompt.id: failed.get(prompt.id, answers[prompt.id]) for prompt in prompts}
 
 
 def context(target: Text, prompt: Prompt, answers: Sequence[str]) -> list[int]:

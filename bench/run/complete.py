@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.run.console import console
+from bench.run.console import console, counted
 from bench.run.locks import Claim, claim, claim_rotations
-from bench.run.quality_pass.processes import worker_count
-from bench.run.quality_pass.schedule import QualityPass, Tracing, counted
+from bench.run.quality import QualityPass, Tracing, worker_count
 from bench.run.requested_cell import RequestedCell, requested_cell
+from bench.run.timed import needs_clock, rotations, time_rotation
 from bench.run.timed_pass import machine_lock as machine
-from bench.run.timed_pass.rotate import needs_clock, rotations, time_rotation
 from results.store.errors import StoreError
 from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
@@ -54,8 +53,15 @@ def complete_cells(cells: Sequence[Cell], passes: Passes, store: Store, engine: 
     A cell that fails does not stop the others: its folder says why. Returns the cells of rotations that another process
     works on, and those that it writes: they are left alone."""
     remaining = [cell for cell in cells if not is_current(requested_cell(cell, store), cell.name in passes.traced)]
-    refused = Completion(remaining, passes, store, engine).run() if remaining else ()
-    return [cell for cell in remaining if cell in refused]
+    with ExitStack() as locks:
+        planned = plan(remaining, store, locks)
+        engine.prepare([held.cell for held in planned.claims.values()])
+        quality_pass(planned.claims, planned.asked, passes, store, engine)
+        await_baselines(planned, passes, store, engine)
+        timed_pass(planned, passes, store, engine)
+        for held in planned.claims.values():
+            check(held, store)
+    return [cell for cell in remaining if cell.name in planned.refused]
 
 
 def forget_times(cells: Sequence[Cell], store: Store) -> None:
@@ -79,110 +85,118 @@ def is_current(folder: RequestedCell, is_traced: bool) -> bool:
         return False
 
 
-class Completion:
-    """The two passes over the open cells of a command."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What this process does of the open cells of a command.
 
-    def __init__(self, cells: Sequence[Cell], passes: Passes, store: Store, engine: Engine) -> None:
-        self._cells, self._passes, self._store, self._engine = cells, passes, store, engine
+    claims     name -> the cell, locked; baselines that lack something included.
+    asked      names of the cells that are wanted for themselves.
+    refused    name -> why another cell, or a baseline, is left alone.
+    baselines  those of the cells that lack something, whoever writes them; only their samples are needed.
+    """
 
-    def run(self) -> list[Cell]:
-        """Complete the cells that no other process holds; the others are returned."""
-        with ExitStack() as locks:
-            mine, refused = claim_rotations(self._cells, self._store, locks)
-            baselines = [baseline for baseline in self._baselines(mine) if self._lacks(baseline)]
-            claims, written = claim([*baselines, *mine], self._store, locks)
-            names, refused = {cell.name for cell in mine}, refused | written
-            self._engine.prepare([one.cell for one in claims.values()])
-            self._decode(claims, names)
-            needed = {held.cell.baseline().name for held in claims.values()}
-            for baseline in baselines:
-                if baseline.name in needed & set(refused):
-                    self._await(baseline)
-            self._time([held for held in claims.values() if held.cell.name in names])
-            for held in claims.values():
-                self._check(held)
-        return [cell for cell in self._cells if cell.name in refused]
+    claims: Mapping[str, Claim]
+    asked: Collection[str]
+    refused: Mapping[str, str]
+    baselines: Sequence[Cell]
 
-    def _baselines(self, cells: Iterable[Cell]) -> Iterable[Cell]:
-        """The baselines of the cells; only their samples are needed."""
-        baselines = [cell.baseline().replace(timed=0) for cell in cells if not cell.is_autoregressive]
-        return {(baseline.name, baseline.n): baseline for baseline in baselines}.values()
 
-    def _lacks(self, cell: Cell) -> bool:
-        """Whether prompts of the cell were not answered or scored yet, or its configuration was removed."""
-        folder = requested_cell(cell, self._store)
-        try:
-            scored = cell.load_task().unscorable() is not None
-            return folder.config() is None or not set(folder.ids) <= {
-                sample.id for sample in folder.good_samples() if scored or not sample.unscored}
-        except StoreError:  # the pass that reads the file records why
-            return True
+def plan(cells: Sequence[Cell], store: Store, locks: ExitStack) -> Plan:
+    """Hold rotations and cells that no other process holds."""
+    mine, refused = claim_rotations(cells, store, locks)
+    needed = {(baseline.name, baseline.n): baseline for baseline in (
+        cell.baseline().replace(timed=0) for cell in mine if not cell.is_autoregressive)}
+    baselines = [one for one in needed.values() if lacks(one, store)]
+    claims, written = claim([*baselines, *mine], store, locks)
+    return Plan(claims, {cell.name for cell in mine}, refused | written, baselines)
 
-    def _decode(self, claims: Mapping[str, Claim], asked: Collection[str]) -> None:
-        """Decode what is missing; `asked`: names of the cells that are wanted for themselves."""
-        def tracing(cell: Cell) -> Tracing:
-            if cell.name in asked and cell.name in self._passes.traced:
-                return "all"
-            return "decoded" if cell.name in self._passes.along and cell.engine.shows_positions else "none"
 
-        quality = QualityPass(claims, asked, tracing, self._passes.quality_batch, self._store)
-        quality.score()
-        if not quality.jobs:
-            return
-        engines = [held.cell.engine for held in claims.values()]
-        # one model has all devices, or the engine decodes its batches by itself
-        spread = any(engine.parallel != "none" or engine.name != "lab" for engine in engines)
-        workers = worker_count(self._passes.workers, {engine.device for engine in engines}, quality.jobs)
-        with machine.decoding():
-            quality.run(1 if spread else workers, self._engine)
+def lacks(cell: Cell, store: Store) -> bool:
+    """Whether prompts of the cell were not answered or scored yet, or its configuration was removed."""
+    folder = requested_cell(cell, store)
+    try:
+        scored = cell.load_task().unscorable() is not None
+        return folder.config() is None or not set(folder.ids) <= {
+            sample.id for sample in folder.good_samples() if scored or not sample.unscored}
+    except StoreError:  # the pass that reads the file records why
+        return True
 
-    def _await(self, baseline: Cell) -> None:
-        """Wait until another process has decoded it, or decode it when that process has ended."""
+
+def quality_pass(claims: Mapping[str, Claim], asked: Collection[str], passes: Passes, store: Store,
+                 engine: Engine) -> None:
+    """Decode what is missing, and score what another machine could not."""
+    def tracing(cell: Cell) -> Tracing:
+        if cell.name in asked and cell.name in passes.traced:
+            return "all"
+        return "decoded" if cell.name in passes.along and cell.engine.shows_positions else "none"
+
+    quality = QualityPass(claims, asked, tracing, passes.quality_batch, store)
+    quality.score()
+    if not quality.jobs:
+        return
+    engines = [held.cell.engine for held in claims.values()]
+    # one model has all devices, or the engine decodes its batches by itself
+    alone = any(engine.parallel != "none" or engine.name != "lab" for engine in engines)
+    workers = worker_count(passes.workers, {engine.device for engine in engines}, quality.jobs)
+    with machine.decoding():
+        quality.run(1 if alone else workers, engine)
+
+
+def await_baselines(planned: Plan, passes: Passes, store: Store, engine: Engine) -> None:
+    """Wait until other processes have decoded the baselines that they write; decode them when those have ended."""
+    needed = {held.cell.baseline().name for held in planned.claims.values()}
+    for baseline in (one for one in planned.baselines if one.name in needed and one.name in planned.refused):
         said = False
-        while self._lacks(baseline):
+        while lacks(baseline, store):
             with ExitStack() as locks:
-                claims, refused = claim([baseline], self._store, locks)
+                claims, refused = claim([baseline], store, locks)
                 if claims:
-                    self._decode(claims, ())
-                    return
+                    quality_pass(claims, (), passes, store, engine)
+                    break
             if not said:
                 said = True
                 log.warning("waiting for the baseline: %s", refused[baseline.name])
             time.sleep(PATIENCE_S)
 
-    def _time(self, claims: Iterable[Claim]) -> None:
-        groups = rotations(held for held in claims if self._is_untimed(held))
-        if not groups:
-            return
-        with machine.decoding() if self._passes.shared else machine.alone():
-            stamp = machine.Stamp.now(self._passes.shared)
-            for number, rotation in enumerate(groups, start=1):
-                if len(groups) > 1:
-                    name = title([held.cell for held in rotation])
-                    console().print(f"timed pass, {number} of {len(groups)}: {name}", highlight=False)
-                if started := [held for held in rotation if held.start()]:  # the clock's machine may be another one
-                    time_rotation(started, self._store, self._engine, stamp)
 
-    def _is_untimed(self, held: Claim) -> bool:
+def timed_pass(planned: Plan, passes: Passes, store: Store, engine: Engine) -> None:
+    """Time what is not timed of the cells that are wanted for themselves, rotation after rotation."""
+    asked = [held for name, held in planned.claims.items() if name in planned.asked]
+    groups = rotations(held for held in asked if is_untimed(held, store))
+    if not groups:
+        return
+    with machine.decoding() if passes.shared else machine.alone():
+        stamp = machine.Stamp.now(passes.shared)
+        for number, rotation in enumerate(groups, start=1):
+            if len(groups) > 1:
+                name = title([held.cell for held in rotation])
+                console().print(f"timed pass, {number} of {len(groups)}: {name}", highlight=False)
+            if started := [held for held in rotation if held.start()]:  # the clock's machine may be another one
+                time_rotation(started, store, engine, stamp)
+
+
+def is_untimed(held: Claim, store: Store) -> bool:
+    """Whether the clock has something left to do for the cell."""
+    try:
+        return held.folder.failure() is None and needs_clock(held, requested_cell(held.cell, store).baseline)
+    except Exception as error:  # an unreadable file of its own: only this cell cannot run
+        held.fail(error)
+        return False
+
+
+def check(held: Claim, store: Store) -> None:
+    """Record why prompts are missing, for each number of them that was asked for."""
+    for cell in held.cells:
+        folder = requested_cell(cell, store)
         try:
-            return held.folder.failure() is None and needs_clock(held, requested_cell(held.cell, self._store).baseline)
-        except Exception as error:  # an unreadable file of its own: only this cell cannot run
+            records = folder.compared()
+            if len(records) < len(folder.ids):
+                if folder.failure() is None:
+                    held.fail(f"baseline: {folder.baseline.failure() or 'was not finished'}")
+            elif folder.config() is None:
+                held.folder.write_config(cell.record())
+        except Exception as error:
             held.fail(error)
-            return False
-
-    def _check(self, held: Claim) -> None:
-        """Record why prompts are missing, for each number of them that was asked for."""
-        for cell in held.cells:
-            folder = requested_cell(cell, self._store)
-            try:
-                records = folder.compared()
-                if len(records) < len(folder.ids):
-                    if folder.failure() is None:
-                        held.fail(f"baseline: {folder.baseline.failure() or 'was not finished'}")
-                elif folder.config() is None:
-                    held.folder.write_config(cell.record())
-            except Exception as error:
-                held.fail(error)
 
 
 def title(cells: Sequence[Cell]) -> str:

@@ -1,16 +1,33 @@
-"""The terminal that all commands print to."""
+"""The terminal that all commands print to, and progress on stderr.
+
+Progress: bars, one for a whole pass and one per running cell, with τ, tokens/s and the time left; where stderr is no
+terminal, a line now and then."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
+from results.metrics.so_far import SoFar
 from results.store.reasons import printable
 
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from methods.batch import Generation
+    from results.store.sample import Sample
+
 WIDE = 150
+MOST_BARS = 16
+EVERY_S = 10.0
+"""Between two lines of progress where there is no terminal."""
 
 
 class Printing(RenderHook):
@@ -36,3 +53,95 @@ def console(*, stderr: bool = False) -> Console:
     made = Console(stderr=stderr, width=None if stream.isatty() else WIDE, markup=False, emoji=False)
     made.push_render_hook(Printing())
     return made
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+class Bar:
+    """One bar: prompts done of all, with τ and tokens/s so far."""
+
+    def __init__(self, progress: Progress, task: TaskID, step: Callable[[int, str], None]) -> None:
+        """`step` is told how many prompts more are done, and of which cell."""
+        self._progress, self._task, self._step = progress, task, step
+        self._so_far, self._seconds = SoFar(), 0.0
+
+    def advance(self, prompts: int, answers: Iterable[Generation | Sample], seconds: float) -> None:
+        """So many prompts more are done; `answers`: of those that did not fail, decoded in so many seconds."""
+        self._so_far = self._so_far.plus(SoFar.of(answers))
+        self._seconds += seconds
+        tau, known = self._so_far.tau, self._seconds > 0
+        speed = f"τ {tau:.2f}  {self._so_far.tokens / self._seconds:.0f} tok/s" if known and tau is not None else ""
+        self._progress.update(self._task, advance=prompts, speed=speed)
+        self._step(prompts, f"{self._progress.tasks[self._task].description}  {speed}".rstrip())
+
+
+class Bars:
+    """The bars of one pass, on stderr: that of the whole pass, then one per cell; lines where it is no terminal."""
+
+    def __init__(self, title: str, prompts: int) -> None:
+        """A pass of so many prompts, those of all cells together."""
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"), TimeRemainingColumn(),
+            console=console(stderr=True), disable=not sys.stderr.isatty(),
+            auto_refresh=False)  # no thread beside what is timed
+        self._whole = self._progress.add_task(printable(title), total=prompts, speed="")
+        self._began = self._said_at = time.monotonic()
+
+    def row(self, name: str, total: int, done: int = 0) -> Bar:
+        """A further bar; beyond the first 16 they are not shown."""
+        shown = sum(task.visible for task in self._progress.tasks)
+        task = self._progress.add_task(printable(name), total=total, completed=done, speed="",
+                                       visible=shown < MOST_BARS)
+        return Bar(self._progress, task, self._step)
+
+    def _step(self, prompts: int, text: str) -> None:
+        """So many prompts more are done; where stderr is no terminal, a line says so now and then."""
+        self._progress.update(self._whole, advance=prompts)
+        self._progress.refresh()
+        now = time.monotonic()
+        if not sys.stderr.isatty() and now - self._said_at >= EVERY_S:
+            self._said_at = now
+            whole = self._progress.tasks[self._whole]
+            left = (whole.total or 0) - whole.completed
+            minutes = (now - self._began) * left / max(whole.completed, 1) / 60
+            said = f"{whole.description}: {whole.completed:g} of {whole.total or 0:g} prompts, {minutes:.1f} min left"
+            console(stderr=True).print(f"{time.strftime('%H:%M:%S')} {said}; {text}", highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._progress.stop()
+
+
+def display_names(cells: Sequence[Cell]) -> list[str]:
+    """Short names for cells: task, method, and the options in which methods of one name differ on a task. The options
+    of a pruning are left out where its name already tells the cells apart."""
+    rows = [_flattened(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
+    names = []
+    for cell, row in zip(cells, rows, strict=True):
+        alike = [other for peer, other in zip(cells, rows, strict=True)
+                 if (peer.task.name, peer.label) == (cell.task.name, cell.label)]
+        own = [f"{key}={value}" for key, value in row.items() if any(_tells(key, row, other) for other in alike)]
+        names.append(" ".join([cell.task.name, cell.label, *own]))
+    return names
+
+
+def _tells(key: str, row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two cells differ in this option. Those with prunings of different names differ in the name alone."""
+    name = f"{key.partition('.')[0]}.name"
+    return other.get(key) != row[key] and (key == name or other.get(name) == row.get(name))
+
+
+def _flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, keys joined by dots."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        flat |= _flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat

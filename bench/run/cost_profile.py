@@ -1,6 +1,6 @@
 """Measure what the parts of a cycle cost on this machine, as `results.metrics.cost.Profile` has them.
 
-Methods of a pair take turns over a few prompts, with the clock of each phase (`bench.run.timed_pass.profiling`): each
+Methods of a pair take turns over a few prompts, with the clock of each phase (`bench.run.profiling`): each
 part is timed inside the loop, with the caches as decoding leaves them. What only plain decoding is timed for, reading
 the prompt with the target, the others remember (`methods.engine.prefills`). `bench.run.cost_fit` makes prices of it."""
 
@@ -21,9 +21,8 @@ from bench.config.compose import composer
 from bench.run.answer import context, limits_of, stream_name
 from bench.run.cost_clock import priced_as
 from bench.run.cost_fit import Size, Times, costs_of, linear, verification
-from bench.run.models import ModelPool
-from bench.run.threads import use_threads
-from bench.run.timed_pass.profiling import Phases
+from bench.run.models import ModelPool, use_threads
+from bench.run.profiling import Phases
 from methods.decode import Limits, Request, generate
 from methods.engine.language_model import LanguageModel
 from methods.engine.prefills import Prefills

@@ -1,4 +1,4 @@
-"""What the runner needs of an engine. `bench.run.lab` is the first: the loop of this project, in this process.
+"""What the runner needs of an engine. `bench.run.models` is the first: the loop of this project, in this process.
 
 An engine answers prompts with a cell's method and says what it counted, what the target thought of the tokens, and how
 long it took. Prompts, conversations, scores, the store and the clock's rotation are the runner's own
@@ -14,14 +14,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bench.config.cell import Cell
-    from bench.run.lab import Lab
-    from bench.run.timed_pass.profiling import Phases
+    from bench.run.models import ModelPool
+    from bench.run.profiling import Phases
     from methods.batch import Generation
     from methods.decode import Limits, Request
     from methods.engine.protocols import Text
-    from methods.trace import Traced
 
-ENGINES = {"lab": "bench.run.lab:Lab", "vllm": "bench.run.vllm.engine:Vllm"}
+ENGINES = {"lab": "bench.run.models:ModelPool", "vllm": "bench.run.vllm.engine:Vllm"}
 """`engine.name` -> module:class, imported when a cell asks for it."""
 
 
@@ -45,9 +44,9 @@ class LoadedMethod(Protocol):
     def generate_with_nll(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
         """As `generate`, with each generation's `nll`."""
 
-    def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Traced]:
-        """As `generate_with_nll`, with every verified position. Raises NotImplementedError, one line, where the engine
-        does not show them."""
+    def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        """As `generate_with_nll`, with each generation's `trace`. Raises NotImplementedError, one line, where the
+        engine shows no verified positions."""
 
     def next_logits(self, ids: Sequence[int]) -> Tensor:
         """[V] float32: the target's raw logits behind these tokens; what decides whether rounding explains a
@@ -82,12 +81,12 @@ class Engines:
         self._made: dict[str, Engine] = {}
 
     @property
-    def lab(self) -> Lab:
+    def lab(self) -> ModelPool:
         """The loop of this project, for analyses that look inside the models."""
-        from bench.run.lab import Lab
+        from bench.run.models import ModelPool
 
         engine = self._engine("lab")
-        assert isinstance(engine, Lab)
+        assert isinstance(engine, ModelPool)
         return engine
 
     def load(self, cell: Cell) -> LoadedMethod:

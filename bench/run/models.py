@@ -1,35 +1,52 @@
-"""The models of a command, each loaded once, and the methods built on them."""
+"""`engine.name=lab`: the models of a command, each loaded once, and the methods built on them, which the decode loop of
+this project (`methods.decode`) runs in this process; and how many CPU threads the clock uses."""
 
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
+
 from bench.config.paths import TINY
+from bench.run.profiling import Phases
+from methods.decode import Limits, Request, check_fit, generate
 from methods.drafters._levels import check_head
-from methods.engine import probe
+from methods.engine import probe, roofline
+from methods.engine.clock import DEFAULT_THREADS
 from methods.engine.cut import load_cut
 from methods.engine.generation_config import check_generation_config
 from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
+from methods.engine.margin import next_logits
 from methods.engine.prefills import Prefills
 from methods.engine.products import note_shared, products_of
 from methods.engine.ranks import team_of
 from methods.engine.source import ModelError, Source
 from methods.engine.vocabulary import check_same_vocabulary, shared_rows
+from methods.likelihood import generate_with_nll
 from methods.method import Method, build_method
+from methods.trace import generate_traced
 from results.store.reasons import format_exception
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from bench.config.cell import Cell
     from bench.config.engine import Engine
     from bench.config.schema import Pair
+    from methods.batch import Generation
     from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 
 gc.freeze()  # what modules made stays: a full collection would look through all of it, 0.3 s at each start
+LEAD, TRIALS, PAUSE_S = 1.1, 3, 0.5
+"""How many times quicker fewer threads must be to be taken, in how many trials, and the seconds between two of them."""
 Loaded = TypeVar("Loaded")
 
 
@@ -60,8 +77,54 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
     return model
 
 
+@dataclass(frozen=True, slots=True)
+class LabMethod:
+    """As `bench.run.engine.LoadedMethod`."""
+
+    method: Method
+
+    @property
+    def target(self) -> LanguageModel:
+        return self.method.target
+
+    @property
+    def judges_stalls(self) -> bool:
+        return self.target.device.type == "cpu"
+
+    def check_fit(self, prompt_tokens: int, limits: Limits) -> None:
+        check_fit(self.method, prompt_tokens, limits)
+
+    def generate(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        return generate(self.method, requests, limits)
+
+    def generate_with_nll(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        return generate_with_nll(self.method, requests, limits)
+
+    def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        return generate_traced(self.method, requests, limits)
+
+    def next_logits(self, ids: Sequence[int]) -> Tensor:
+        return next_logits(self.target, ids)
+
+    def phases(self, request: Request, limits: Limits) -> Phases:
+        device = self.target.device
+        phases = Phases(device)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        with phases.watching(self.target.model.get_output_embeddings()):
+            [generation] = generate(self.method, [request], limits, phases)
+        phases.times["prefill"].append(generation.prefill_s)
+        if device.type == "cuda":
+            phases.memory_peak = torch.cuda.max_memory_allocated(device)
+        return phases
+
+    def reads(self, rows: int, machine: str) -> dict[str, float] | None:
+        return roofline.reads(self.target, rows, machine)
+
+
 class ModelPool:
-    """Loaded models by their source and settings; cells that share a model share its weights.
+    """Loaded models by their source and settings, as `bench.run.engine.Engine`; cells that share a model share its
+    weights.
 
     remember  causal LMs remember the prompts that they have read; never in a pool whose models are timed. Models that
               are spread over devices, divided among ranks, or run as graphs remember none."""
@@ -95,6 +158,19 @@ class ModelPool:
             model = self._model(cell, drafter.model_role)
         return build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling, cell.draft.length,
                             None if cell.pruning is None else cell.pruning.options)
+
+    def load(self, cell: Cell) -> LabMethod:
+        """As `bench.run.engine.Engine.load`."""
+        return LabMethod(self.method(cell))
+
+    def prepare(self, cells: Sequence[Cell]) -> None:
+        """Choose the kernels for models of these cells that were not yet loaded on this machine, and compare them with
+        transformers."""
+        pool = ModelPool()
+        for cell in cells:
+            with suppress(Exception):  # whoever loads it to decode records why it cannot be loaded
+                if None in (*cell.engine.kernels(cell.fingerprints()).values(), *cell.probed().values()):
+                    pool.method(cell)
 
     def _narrowed(self, model: LanguageModel, rows: int) -> LanguageModel:
         """The model without rows of padding that the other of its pair lacks, made once."""
@@ -177,3 +253,37 @@ def _key(cell: Cell, role: str) -> Hashable:
     is_cut = role == "draft" and checkpoint is not None and Source.of(checkpoint.source).is_cut
     shares = is_cut or role not in pair.causal_roles
     return (*key, role, _key(cell, "target")) if shares else key
+
+
+def use_threads(engine: Engine) -> int:
+    """Set the number of CPU threads of this process, as engine.threads asks; null: the quickest number. Returns it."""
+    torch.set_num_threads(engine.threads or quickest_threads(DEFAULT_THREADS))
+    return torch.get_num_threads()
+
+
+@cache
+def quickest_threads(most: int) -> int:
+    """The number of CPU threads for a clock: `most`, unless fewer, a power of two, are quicker by `LEAD` in each of
+    `TRIALS` trials. Noise of a tenth of a second on a busy core must not choose the number for a whole session."""
+    quickest = []
+    for trial in range(TRIALS):
+        time.sleep(PAUSE_S if trial else 0.0)
+        seconds = _seconds(most)
+        quickest.append(min(seconds, key=seconds.__getitem__))
+        if seconds[quickest[-1]] * LEAD > seconds[most]:
+            return most
+    return max(quickest)
+
+
+def _seconds(most: int) -> dict[int, float]:
+    """Number of threads, a power of two or `most` -> the least time of five, in seconds, to multiply 32 MB of weights
+    with a few tokens. The numbers take turns; all of it takes a tenth of a second or so."""
+    counts = sorted({most, *(1 << power for power in range(most.bit_length()) if 1 << power <= most)})
+    weights, tokens = torch.zeros(8, 1024, 1024), torch.zeros(8, 8, 1024)
+    seconds = dict.fromkeys(counts, float("inf"))
+    for count in counts * 5 if len(counts) > 1 else []:
+        torch.set_num_threads(count)
+        began = time.perf_counter()
+        torch.bmm(tokens, weights)
+        seconds[count] = min(seconds[count], time.perf_counter() - began)
+    return seconds

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+
 from bench.run.console import console
 from bench.run.cost_clock import PricedCell
-from bench.run.outcome import print_failures, print_outcome, print_summaries, status_problem
 from bench.run.related_cells import (
     GAINS,
-    GainCells,
     compared_summary,
-    gain_cells,
-    gain_runs,
     over_lossless,
-    repeats_of,
 )
 from bench.run.requested_cell import RequestedCell, requested_cell
 from bench.run.trackers.logbook import Logbook
+from results.metrics.tau_gain import findings
 from results.store.cells import Store
 from results.store.errors import StoreError
 from results.store.files import check_writable
+from results.store.reasons import one_line
+from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from bench.config.settings import Settings
     from bench.run.engine import Engines
     from results.metrics.summary import Summary
-    from results.metrics.tau_gain import Runs
-    from results.store.sample import Sample
 
 log = logging.getLogger(__name__)
 TREE = "tree.json"
@@ -109,7 +108,7 @@ class Session:
     def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), shown: Collection[str] = ()) -> None:
         """Measure and trace what is missing, then write the summaries. What fails is recorded in the cells' folders;
         the tracker gets progress and results. `traced` and `shown` are as in `run_cells`."""
-        from bench.run.launch.command import run_cells
+        from bench.run.launch import run_cells
 
         with self.logbook.following(cells):
             run_cells(cells, self.settings, self.store, self.engines, traced, shown)
@@ -125,19 +124,6 @@ class Session:
         """The cell's folder, restricted to the prompts that the cell asks for; with `cost`, on that machine."""
         cost = self.settings.cost
         return requested_cell(cell, self.store) if cost is None else PricedCell(cell, self.store, cost)
-
-    def repeats(self, cell: Cell) -> list[list[Sample]]:
-        """The samples of the cell and of its repeats. Raises StoreError."""
-        return repeats_of(cell, self.store)
-
-    @staticmethod
-    def gain_cells(cell: Cell, asked: float | None = None) -> GainCells | None:
-        """The cells that tell what a cell gains over lossless decoding (`bench.run.related_cells`)."""
-        return gain_cells(cell, asked)
-
-    def gain_runs(self, cell: Cell, ids: Collection[str]) -> Runs | None:
-        """What was measured of these cells on these prompts; None where one is missing. Raises StoreError."""
-        return gain_runs(cell, self.store, ids=ids)
 
     def judged_at(self, cell: Cell, summary: Summary, temperature: float) -> Summary:
         """The summary with what the cell gains over lossless decoding at another temperature than its own. Raises
@@ -200,16 +186,91 @@ class Session:
         console().print(*parts, **{"highlight": False, **options})
 
     def print_outcome(self, cells: Sequence[Cell], labels: Sequence[str]) -> int:
-        """Print the end-of-run report. Returns the exit status: 0 when every cell is complete."""
-        return print_outcome(cells, labels, self)
+        """Print the results table, the gains of relaxed rules over lossless ones, the failures and, with summary=json,
+        the summaries. Returns the exit status: 0 when every cell is complete."""
+        columns = ("point", "τ", "acceptance", "speedup", "accuracy", "tokens/s", "n")
+        table = Table(*columns, title=f"results in {self.store.root}", title_justify="left")
+        summaries = [(label, self.compared(cell)) for cell, label in zip(cells, labels, strict=True)]
+        for label, summary in summaries:
+            table.add_row(label, *_figures(summary))
+        self.print(table)
+        for line in findings([(label, summary) for label, summary in summaries if summary is not None]):
+            self.print(f"- {line}")
+        whole = [(cell, label) for cell, (label, summary) in zip(cells, summaries, strict=True) if summary is not None]
+        for line in _clocks(whole, self.store):
+            self.print(line, soft_wrap=True)
+        status = self.print_failures(cells)
+        if self.settings.summary == "json":
+            self.print_summaries(cells)
+        return status
 
     def print_failures(self, cells: Sequence[Cell], others: Mapping[str, str] | None = None) -> int:
         """Print a line on stderr for each incomplete cell and for each of `others`, name -> reason; 1 after any."""
-        return print_failures(cells, self, others)
+        problems = {cell.name: problem for cell in cells
+                    if (problem := status_problem(requested_cell(cell, self.store)))}
+        for cell in cells if self.settings.trace is True else ():
+            if cell.name not in problems and (reason := self.trace_failure(cell)):
+                problems[cell.name] = reason
+        problems |= others or {}
+        for name, problem in problems.items():
+            print(f"failed: {name}: {one_line(problem)}", file=sys.stderr)
+        return 1 if problems else 0
 
     def print_summaries(self, cells: Sequence[Cell]) -> None:
-        """Print one JSON line a cell."""
-        print_summaries(cells, self)
+        """Print one JSON line a cell (summary=json) at the end of the standard output."""
+        for cell in cells:
+            summary = self.compared(cell)
+            print(json.dumps({"cell": cell.name, "error": self.problem(cell)} if summary is None else summary.plain()))
+
+
+def _clocks(cells: Sequence[tuple[Cell, str]], store: Store) -> list[str]:
+    """A line for points of one baseline that were timed in different measuring sessions."""
+    sessions: dict[str, dict[str, list[str]]] = {}
+    for cell, label in cells:
+        if began := " and ".join(sorted({row.started for row in requested_cell(cell, store).timed()})):
+            sessions.setdefault(cell.baseline().name, {}).setdefault(began, []).append(label)
+    lines = []
+    for held in sessions.values():
+        if len(held) > 1:
+            timed = "; ".join(f"{began}: {', '.join(names)}" for began, names in held.items())
+            lines.append(f"warning: timed at different times, so their speeds do not compare: {timed}. fresh=true "
+                         "times all anew, in one session")
+    return lines
+
+
+def status_problem(folder: RequestedCell) -> str | None:
+    """Why a cell is incomplete, in one line; None when it is complete."""
+    try:
+        if reason := folder.failure():
+            return reason
+        records = folder.measured()
+        if records is None and not folder.path.exists():
+            return "was not run"
+        if records is None:
+            with folder.lock():  # raises, naming the process that holds it
+                return "was not finished"
+    except StoreError as error:
+        return str(error)
+    failed = [record for record in records if isinstance(record, FailedSample)]
+    if not failed:
+        return None
+    return f"{len(failed)} of {len(records)} prompts failed; first {failed[0].id}: {failed[0].error}"
+
+
+def _figures(summary: Summary | None) -> list[str]:
+    if summary is None:
+        return ["—"] * 6
+    return [_number(summary.tau, ".2f"), _number(summary.acceptance_rate, ".1%"),
+            _number(summary.speedup, ".2f", "×", summary.speedup_ci95),
+            _number(summary.accuracy, ".1%", "", summary.accuracy_ci95), _number(summary.tokens_per_s, ".1f"),
+            f"{summary.n}" + (f" ({summary.failed} failed)" if summary.failed else "")]
+
+
+def _number(value: float | None, form: str, unit: str = "", interval: Sequence[float] | None = None) -> str:
+    if value is None:
+        return "—"
+    around = f" [{interval[0]:{form}}, {interval[1]:{form}}]" if interval else ""
+    return f"{value:{form}}{unit}{around}"
 
 
 def measured_tree(cell: Cell) -> str:

@@ -15,18 +15,29 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.run.answer import context
 from bench.training import self_distillation
 from methods.decode import Limits, Request, generate, text_of
 from results.metrics.intervals import proportion_interval, ratio_interval
+from results.store.sample import FailedSample
 from tasks.base import Prompt, Task
 
 if TYPE_CHECKING:
-    from bench.run.answer import Answer
     from methods.method import Method
 
 BATCH = 16
 THRESHOLDS = (0.8, 0.84, 0.88, 0.9, 0.92, 0.96)
 """On margins: those of MARS, Figure 4, and a looser one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answered prompt: the text of each turn, and context and tokens of the last one."""
+
+    prompt: Prompt
+    texts: list[str]
+    context: list[int]
+    ids: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,7 @@ class TokenMargin:
     entropy    of the distribution, nats.
     """
 
-    answer: Answer
+    answer: Reply
     index: int
     runner_up: int
     z1: float
@@ -68,20 +79,26 @@ Margins = Mapping[str, tuple[Task, Sequence[TokenMargin]]]
 """Task name -> the task and its measured positions."""
 
 
-def answers(method: Method, prompts: Sequence[Prompt], limits: Limits) -> list[Answer]:
-    """Greedy answers, decoded in batches."""
-    answered: list[Answer] = []
+def answers(method: Method, prompts: Sequence[Prompt], limits: Limits) -> list[Reply]:
+    """Greedy answers, decoded in batches. Raises ValueError for a prompt that cannot be answered."""
+    replies: list[Reply] = []
     for at in range(0, len(prompts), BATCH):
-        answered += self_distillation.answers(method, prompts[at:at + BATCH], limits,
-                                              lambda prompt, turn: f"margins/{prompt.id}/{turn}")
-    return answered
+        batch = prompts[at:at + BATCH]
+        found = self_distillation.answers(method, batch, limits, lambda prompt, turn: f"margins/{prompt.id}/{turn}")
+        for prompt in batch:
+            turns = found[prompt.id]
+            if isinstance(turns, FailedSample):
+                raise ValueError(f"prompt {prompt.id}: {turns.error}")
+            texts = [turn.text for turn in turns]
+            replies.append(Reply(prompt, texts, context(method.target, prompt, texts[:-1]), turns[-1].output_ids))
+    return replies
 
 
 @torch.inference_mode()
-def margins(method: Method, answered: Answer) -> list[TokenMargin]:
+def margins(method: Method, answered: Reply) -> list[TokenMargin]:
     """Every position of the answer's last turn, by one forward over context and answer."""
     target = method.target
-    before, ids = answered.contexts[-1], _last_turn(answered)
+    before, ids = answered.context, answered.ids
     cache = target.new_cache(1, len(before) + len(ids))
     keep = torch.arange(len(before) - 1, len(before) + len(ids) - 1, device=target.device)
     logits = target.forward(torch.tensor([before + ids], device=target.device), cache, keep=keep).logits[0]
@@ -97,18 +114,13 @@ def substituted(method: Method, task: Task, positions: Sequence[TokenMargin], li
     target, right = method.target, []
     for at in range(0, len(positions), BATCH):
         batch = positions[at:at + BATCH]
-        starts = [[*_last_turn(p.answer)[:p.index], p.runner_up] for p in batch]
-        requests = [Request(p.answer.contexts[-1] + start, "margins") for p, start in zip(batch, starts, strict=True)]
+        starts = [[*p.answer.ids[:p.index], p.runner_up] for p in batch]
+        requests = [Request(p.answer.context + start, "margins") for p, start in zip(batch, starts, strict=True)]
         for p, start, generation in zip(batch, starts, generate(method, requests, limits), strict=True):
             generation.output_ids = start if p.runner_up in limits.eos_ids else start + generation.output_ids
             text = text_of(generation, limits.stop, target)
             right.append(task.score(p.answer.prompt, [*p.answer.texts[:-1], text]).value == 1.0)
     return right
-
-
-def _last_turn(answered: Answer) -> list[int]:
-    """Tokens of the answer's last turn."""
-    return answered.generations[-1].output_ids
 
 
 def certainty(positions: Sequence[TokenMargin], theta: float) -> dict[str, float]:

@@ -20,8 +20,7 @@ from bench.config.identity import are_own, digest
 from bench.config.paths import PROJECT
 from bench.config.schema import Pair
 from bench.config.section import Named, Section, choose, parse, validated
-from bench.run.models import load_language_model
-from bench.run.threads import use_threads
+from bench.run.models import load_language_model, use_threads
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
 from methods.engine.source import DType

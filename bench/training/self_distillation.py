@@ -15,11 +15,12 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from bench.config.section import Section
 from bench.run.answer import Answer, answer
-from bench.run.lab import LabMethod
+from bench.run.models import LabMethod
 from methods.decode import Limits
 from methods.method import Method, autoregressive
 from methods.sampling import Sampling
 from methods.training.heads.loop import ConversationSource
+from results.store.sample import FailedSample
 from tasks.base import Prompt
 
 if TYPE_CHECKING:
@@ -75,13 +76,13 @@ def with_own_answers(source: ConversationSource, target: LanguageModel, settings
 
 
 def answers(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Callable[[Prompt, int], str],
-            turns: int | None = None) -> list[Answer]:
+            turns: int | None = None) -> dict[str, Answer]:
     """The answers of the lab's loop, decoded as one batch; `stream(prompt, turn)` names the random stream."""
     return answer(LabMethod(method), prompts, limits, stream, turns)
 
 
 def answered_by(target: LanguageModel, prompts: Sequence[Prompt], temperature: float, max_new_tokens: int,
-                key: str) -> list[Answer]:
+                key: str) -> dict[str, Answer]:
     """The target's own answers, decoded as one batch; `key` and a prompt's id name its random stream."""
     return answers(autoregressive(target, Sampling(temperature)), prompts, Limits(max_new_tokens, target.eos_ids),
                    lambda prompt, turn: f"{key}/{prompt.id}/{turn}")
@@ -98,9 +99,12 @@ def _answered(conversations: Iterable[Conversation], file: Path, *, target: Lang
         for start in range(len(lines), n, settings.batch):
             batch = answered_by(target, prompts[start:start + settings.batch], settings.temperature,
                                 settings.max_new_tokens, str(seed))
-            for reply in batch:
-                whole = reply.error is None and {turn.finish for turn in reply.generations} <= ENDED
-                lines.append(json.dumps({"messages": messages(reply.prompt, reply.texts) if whole else []}))
+            for prompt in prompts[start:start + settings.batch]:
+                turns = batch[prompt.id]
+                said: list[dict[str, str]] = []
+                if not isinstance(turns, FailedSample) and {turn.finish for turn in turns} <= ENDED:
+                    said = messages(prompt, [turn.text for turn in turns])
+                lines.append(json.dumps({"messages": said}))
             out.write("".join(f"{line}\n" for line in lines[start:]))
             out.flush()
             end = "" if len(lines) < n else "\n"

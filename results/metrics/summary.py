@@ -32,7 +32,7 @@ from results.store.timed import Timed
 
 PROFILE = "profile"
 """The record of a cell's phases: seconds of each part of a cycle, its own, those of each prompt and the baseline's
-(`bench.run.timed_pass.profiling.Profile`); and what a step of the baseline reads (`methods.engine.roofline.reads`)."""
+(`bench.run.profiling.Profile`); and what a step of the baseline reads (`methods.engine.roofline.reads`)."""
 END = "_ci95"
 """How the name of a metric's 95% interval ends."""
 PHASES, MATCH = f"phases{END}", "tau_gain_match"

@@ -20,7 +20,7 @@ TREES = ("nodes", "levels")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What the decode loop counts, field by field as in `methods.counts.Counts`, which explains them; all turns."""
+    """What the decode loop counts, field by field as in `methods.batch.Generation`, which explains them; all turns."""
 
     committed: list[int]
     accepted: list[int]

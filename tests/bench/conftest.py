@@ -12,7 +12,7 @@ from huggingface_hub.errors import DryRunError
 from bench.__main__ import main
 from bench.dry_run.downloads import listing
 from bench.dry_run.plan import config_folder
-from bench.run.timed_pass import stalls
+from bench.run import timed as stalls
 from methods.engine import roofline
 from results.store.cells import CellFolder, Store
 from tests.helpers.judging import Server

@@ -16,7 +16,7 @@ from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.identity import digest
-from bench.run.progress import display_names
+from bench.run.console import display_names
 from methods.engine import fingerprints, user_cache
 from methods.engine.fingerprints import fingerprint, unhashed
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from bench.config import launchers
+from bench.config import settings as launchers
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
+from bench.run import launch, pool
 from bench.run.complete import Passes
-from bench.run.lab import Lab
-from bench.run.launch import local
-from bench.run.launch.work import Work, complete, next_for, works_of
+from bench.run.models import ModelPool
+from bench.run.work import complete, next_for, works_of
 from results.store.cells import Store
 from results.store.locks import rotation_held
 from tests.attack.stores import decoded, difference, doubled
 from tests.helpers import dying
-from tests.helpers.summaries import written
 
 SWEEP = "method=sps,mars", "task=mini_gsm,mini_chat"
 SIZE = "n=8", "timed=2", "decoding.max_new_tokens=24"
@@ -54,33 +54,40 @@ def test_a_worker_goes_on_with_the_pair_that_it_has_loaded(cells, tmp_path: Path
 def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Path) -> None:
     [work] = works_of(cells("method=sps,mars", "n=1", "decoding.max_new_tokens=8"), PASSES, Store(tmp_path))
     with rotation_held(tmp_path, work.rotation, ["x"]):
-        assert set(complete(work, Lab())) == {cell.name for cell in work.cells}
+        assert set(complete(work, ModelPool())) == {cell.name for cell in work.cells}
     assert Store(tmp_path).cells() == [], "not a part of it is measured here"
-    assert complete(work, Lab()) == ()
-    assert [written(Store(tmp_path).cell(cell.name)).timed for cell in work.cells] == [1, 1]
+    assert complete(work, ModelPool()) == ()
+    assert [len(Store(tmp_path).cell(cell.name).timed()) for cell in work.cells] == [1, 1]
 
 
 def test_gpus_and_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(4, 1)] == ["4", "5", "6", "7"]
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(2, 2)] == ["4,5", "6,7"]
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(1, 2)] == ["4,5,6,7"]
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in local.shares(3, 2)] == ["4,5", "6,7", "4,5"]
-    assert {int(share["OMP_NUM_THREADS"]) for share in local.shares(64, 1)} == {1}
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in pool.shares(4, 1)] == ["4", "5", "6", "7"]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in pool.shares(2, 2)] == ["4,5", "6,7"]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in pool.shares(1, 2)] == ["4,5,6,7"]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in pool.shares(3, 2)] == ["4,5", "6,7", "4,5"]
+    assert {int(share["OMP_NUM_THREADS"]) for share in pool.shares(64, 1)} == {1}
 
 
 def test_a_worker_has_all_gpus_of_a_model(cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     common = "method=sps", "n=1", "task=mini_gsm,mini_chat,mini_code", "launch=slurm", "engine.device=cuda"
     alone, pairs = cells(*common), cells(*common, "engine.parallel=tensor", "engine.devices=2")
-    assert local.processes(launchers.Local(), alone) == 3 and local.processes(launchers.Local(), pairs) == 2
+    assert launch.processes(launchers.Local(), alone) == 3 and launch.processes(launchers.Local(), pairs) == 2
     works = works_of([*alone, *pairs], PASSES, Store(tmp_path))
     assert [work.gpus for work in works] == [2, 2, 2, 1, 1, 1], "those that need most come first"
     started = []
-    monkeypatch.setattr(local, "run_in", lambda variables, own: started.append(
-        ([each["CUDA_VISIBLE_DEVICES"] for each in variables], len(own))) or iter(()))
-    assert list(local.run(works, launchers.Local())) == []
-    assert started == [(["0,1", "2,3"], 3), (["0", "1", "2"], 3)]
+
+
+    def child(method: str, name: str, variables: Mapping[str, str], make: Callable) -> SimpleNamespace:
+        started.append(variables["CUDA_VISIBLE_DEVICES"])
+        raise OSError("this machine has none")
+
+    monkeypatch.setattr(launch, "Child", child)
+    for own in (works[:3], works[3:]):
+        with pytest.raises(OSError, match="has none"):
+            list(launch.run_local(own, launchers.Local()))
+    assert started == ["0,1", "0"]
 
 
 def test_a_worker_with_too_few_gpus_says_so(cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,13 +95,13 @@ def test_a_worker_with_too_few_gpus_says_so(cells, tmp_path: Path, monkeypatch: 
     [work] = works_of(cells("method=sps", "n=1", "launch=slurm", "engine.device=cuda", "engine.parallel=tensor",
                             "engine.devices=2"), PASSES, Store(tmp_path))
     with pytest.raises(ConfigError, match=r"^engine.devices=2: there are 1 CUDA devices here, and 2 are needed; "):
-        complete(work, Lab())
+        complete(work, ModelPool())
 
 
 def test_one_process_on_a_cpu_and_no_more_than_rotations(cells) -> None:
     rotations = cells(*SWEEP, "n=1")
-    assert local.processes(launchers.Local(), rotations) == 1
-    assert local.processes(launchers.Local(parallel=8), rotations) == 2
+    assert launch.processes(launchers.Local(), rotations) == 1
+    assert launch.processes(launchers.Local(parallel=8), rotations) == 2
 
 
 @pytest.mark.parametrize(("overrides", "key", "hint"), [
@@ -130,7 +137,7 @@ def test_workers_of_this_machine_fill_the_store_as_one_process_does(command, tmp
                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     alone = command(*SWEEP, *SIZE, flags=["-m"], store=tmp_path / "alone")
     assert alone.status == 0 and not any(row.shared for cell in alone.cells for row in cell.timed())
-    monkeypatch.setattr(local, "complete_here", dying.complete_here)
+    monkeypatch.setattr(launch, "worker", dying.worker)
     spread = command(*SWEEP, *SIZE, "quality_batch=1", "launch.parallel=2", flags=["-m"], store=tmp_path / "spread")
     assert spread.status == 0 and (tmp_path / "died").exists()
     assert difference(decoded(tmp_path / "spread"), decoded(tmp_path / "alone")) == ""
@@ -142,18 +149,11 @@ def test_workers_of_this_machine_fill_the_store_as_one_process_does(command, tmp
 
 
 @pytest.mark.slow
-def test_a_rotation_on_which_workers_always_die_fails_alone(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    submit, died = local.Worker.submit, []
-
-    def dying(worker: local.Worker, work: Work):
-        if work.cells[0].task.name == "mini_gsm":
-            return submit(worker, work)
-        died.append(work)
-        return worker._executor.submit(os._exit, 9)
-
-    monkeypatch.setattr(local.Worker, "submit", dying)
+def test_a_rotation_on_which_workers_always_die_fails_alone(command, monkeypatch: pytest.MonkeyPatch,
+                                                            caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(launch, "worker", dying.doomed_worker)
     result = command(*SWEEP, "n=1", "launch.parallel=2", flags=["-m"])
-    assert result.status == 1 and len(died) == local.MOST_DEATHS
+    assert result.status == 1 and caplog.text.count(": resuming ") == pool.MOST_DEATHS - 1
     assert result.err.count("failed: ") == 2 and result.err.count("-mini_chat-") == 2 and "processes died" in result.err
     assert all("-mini_gsm-" in cell.key and cell.failure() is None for cell in result.store.cells())
     monkeypatch.undo()

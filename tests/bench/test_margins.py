@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import bench.margins
-from bench.run.answer import Answer
-from bench.training.margins import TokenMargin, answers, certainty, margins, thresholds
+from bench.training.margins import Reply, TokenMargin, answers, certainty, margins, thresholds
 from methods import registry
 from methods.decode import Limits
 from methods.engine.loading import load_model
@@ -27,7 +26,7 @@ def test_every_position_agrees_with_a_float64_reference(pair_folder: Path):
     prompts = MiniTask("mini_choice").prompts(2)
     for one in answers(method, prompts, Limits(6, target.eos_ids)):
         before = target.encode([{"role": "user", "content": one.prompt.turns[0]}])
-        ids = torch.tensor([before + one.output_ids])
+        ids = torch.tensor([before + one.ids])
         cache = target.new_cache(1, ids.shape[1])
         logits = target.forward(ids, cache).logits[0, len(before) - 1 : -1].double()
         for position, z in zip(margins(method, one), logits, strict=True):
@@ -43,7 +42,7 @@ def test_every_position_agrees_with_a_float64_reference(pair_folder: Path):
 
 def test_shares_by_hand():
     """Logits 10 and 9.5 about a mean of 0 or 9; probabilities 0.5 and 0.3, or 0.9 and 0.05."""
-    answer = Answer(Prompt(id="a"))
+    answer = Reply(Prompt(id="a"), [], [], [])
     one = TokenMargin(answer, 0, 1, 10.0, 9.5, 0.5, 0.3, 0.0, 2.0, 1.0)
     two = TokenMargin(answer, 1, 1, 10.0, 9.5, 0.9, 0.05, 9.0, 4.0, 3.0)
     assert certainty([one, two], 0.9) == pytest.approx({
@@ -53,7 +52,7 @@ def test_shares_by_hand():
 
 def test_thresholds_by_hand():
     """Three positions of two answers, of ratios 0.95, 0.9 and 0.5; centred about 5: 0.9, 0.8 and 0."""
-    one, two = Answer(Prompt(id="a")), Answer(Prompt(id="b"))
+    one, two = (Reply(Prompt(id=name), [], [], []) for name in "ab")
     positions = [TokenMargin(answer, 0, 1, 10.0, z2, 0.5, 0.3, 5.0, 2.0, 1.0)
                  for answer, z2 in ((one, 9.5), (one, 9.0), (two, 5.0))]
     rows = {row["theta"]: row for row in thresholds(positions)}

@@ -12,7 +12,7 @@ import torch
 
 from bench.commands.open_cell import OpenCell
 from bench.run.engine import Engines
-from bench.run.quality_pass.worker import Job, JobRunner
+from bench.run.jobs import Job, done_here
 from methods.engine.language_model import LanguageModel
 from methods.engine.prefills import Prefills
 from results.store.sample import Sample
@@ -34,9 +34,9 @@ def test_answers_are_those_of_a_model_that_reads_each_prompt(method: str, traced
         prompts = opened.task.prompts(5, 0)
         job = Job(opened.cell, tuple(prompts), traced)
         jobs += [replace(job, prompts=tuple(some)) for some in (prompts[:4], prompts[1:4:2], prompts[::2])]
-    remembering, reading = JobRunner(Engines(remember=True)), JobRunner(Engines())
+    remembering, reading = Engines(remember=True), Engines()
     for job in jobs:
-        own, other = remembering.run(job), reading.run(job)
+        own, other = done_here(job, remembering), done_here(job, reading)
         assert own.failure is None and len(own.records) == len(job.prompts)
         for mine, others in zip(own.records, other.records, strict=True):
             assert isinstance(mine, Sample) and isinstance(others, Sample)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-import bench.run.progress as progress
+import bench.run.console as progress
 
 
 def test_a_line_tells_how_much_of_the_whole_pass_is_done(monkeypatch: pytest.MonkeyPatch,

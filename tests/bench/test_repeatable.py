@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.commands.open_cell import OpenCell
-from bench.run.answer import Answer, answer, stream_name
-from bench.run.lab import LabMethod
-from bench.run.quality_pass.worker import scored
-from bench.run.timed_pass.same_tokens import NotRepeatable, before, check_share, first_difference
-from methods.batch import Generation
+from bench.run.answer import answer, stream_name
+from bench.run.jobs import scored
+from bench.run.models import LabMethod
+from bench.run.timed import NotRepeatable, before, check_share, first_difference
 from methods.engine.margin import mass_between, next_logits, top2_margin
 from methods.sampling import draw
 from results.store.sample import Sample
@@ -49,18 +48,18 @@ class Passes:
         self.open = OpenCell.compose(["pair=tiny", "task=mini_chat", "n=1", "decoding.max_new_tokens=8", *overrides])
         self.target = self.open.method.target
         [prompt] = self.open.task.prompts(1, self.open.cell.seed)
-        [self.run] = answer(LabMethod(self.open.method), [prompt], self.open.limits,
-                            lambda prompt, turn: stream_name(self.open.cell, self.open.task, prompt, turn), turns=1)
-        sample = scored(self.run, self.open.task, self.target)
+        self.prompt = prompt
+        turns = answer(LabMethod(self.open.method), [prompt], self.open.limits,
+                       lambda prompt, turn: stream_name(self.open.cell, self.open.task, prompt, turn), turns=1)
+        sample = scored(prompt, turns[prompt.id], self.open.task, self.target)
         assert isinstance(sample, Sample)
         self.sample = sample
-        self.probs = next_logits(self.target, before(self.target, self.run, sample, AT)).softmax(-1)
+        self.probs = next_logits(self.target, before(self.target, prompt, sample, AT)).softmax(-1)
 
     def with_token(self, choose: Callable[[int], int]) -> FirstDifference | None:
-        own = self.run.output_ids[AT]
-        ids = [*self.run.output_ids[:AT], choose(own), *self.run.output_ids[AT + 1:]]
-        run = Answer(self.run.prompt, [Generation(output_ids=ids)])
-        return first_difference(LabMethod(self.open.method), self.open.cell, run, self.sample)
+        own = self.sample.output_ids
+        ids = [*own[:AT], choose(own[AT]), *own[AT + 1:]]
+        return first_difference(LabMethod(self.open.method), self.open.cell, self.prompt, ids, self.sample)
 
     def far(self, own: int) -> int:
         """A token that a boundary does not explain."""
@@ -88,7 +87,7 @@ def test_plain_sampling_may_part_at_a_boundary_only(sampling: Passes) -> None:
 
 def test_a_near_tie_excuses_no_draw_that_is_far(sampling: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two largest logits say nothing about tokens that a random number draws."""
-    monkeypatch.setattr("bench.run.timed_pass.same_tokens.top2_margin", lambda _: 0.0)
+    monkeypatch.setattr("bench.run.timed.top2_margin", lambda _: 0.0)
     with pytest.raises(NotRepeatable):
         sampling.with_token(sampling.far)
 

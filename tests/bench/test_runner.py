@@ -17,12 +17,12 @@ from transformers import AutoTokenizer
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
-from bench.run.lab import LabMethod
-from bench.run.models import ModelPool
-from bench.run.quality_pass import worker as runner
-from bench.run.timed_pass import rotate as rotation
+from bench.run import jobs as runner
+from bench.run import timed as rotation
+from bench.run.models import LabMethod, ModelPool
 from methods.engine.loading import load_model
 from results.store.cells import Store
+from results.store.sample import FailedSample
 from results.store.timed import timing_order
 from tests.helpers.summaries import written
 
@@ -258,16 +258,12 @@ def test_a_prompt_that_failed_in_the_baseline_alone(command, monkeypatch: pytest
 
 def test_failed_prompts_are_tried_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
     real = runner.answer
-    monkeypatch.setattr(runner, "answer", lambda *args, **kw: [_failed(run) for run in real(*args, **kw)])
+    monkeypatch.setattr(runner, "answer", lambda _, prompts, *args, **kw: {
+        prompt.id: FailedSample(prompt.id, "the machine coughed") for prompt in prompts})
     assert command("method=sps").status == 1
     monkeypatch.setattr(runner, "answer", real)
     result = command("method=sps")
     assert result.status == 0 and written(result.cell).n == 3 and result.cell.failure() is None
-
-
-def _failed(run):
-    run.error = "the machine coughed"
-    return run
 
 
 def test_a_cell_that_another_process_writes_comes_last(command, caplog: pytest.LogCaptureFixture,
@@ -370,20 +366,6 @@ def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPa
     assert result.status == 0
     assert asked[:4] == ["ar", "0.5", "0.7", "0.9"], "one untimed warm-up each"
     assert asked[4:] == ["ar", "0.5", "0.7", "0.9", "ar", "0.7", "0.9", "0.5", "ar", "0.9", "0.5", "0.7"]
-
-
-def test_models_are_loaded_once_and_let_go(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench.run import models
-
-    loads: list[str] = []
-    real = models.load_model
-    monkeypatch.setattr(models, "load_model", lambda path, **kw: loads.append(Path(path).name) or real(path, **kw))
-    kept: list[int] = []
-    real_keep = ModelPool.keep_only
-    monkeypatch.setattr(ModelPool, "keep_only", lambda pool, cells: kept.append(len(pool)) or real_keep(pool, cells))
-    result = command("method=sps,mars", "task=mini_gsm,mini_chat", "n=2", flags=["-m"])
-    assert result.status == 0 and sorted(loads) == ["draft", "target"]
-    assert kept[-1] == max(kept) == 2, "the second task finds both models in the pool"
 
 
 def test_a_pool_keeps_what_the_next_cells_need(pair: list[str]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.run.lab import LabMethod
-from bench.run.timed_pass.profiling import PHASES, Phases, profile_of, profiles
+from bench.run.models import LabMethod
+from bench.run.profiling import PHASES, Phases, profile_of, profiles
 from bench.speed import main
 from methods import registry
 from methods.decode import Limits

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from bench.run import threads as model_pool
+from bench.run import models as model_pool
 
 
 class Machine:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.run import quality
 from bench.run.models import ModelPool
-from bench.run.quality_pass import schedule as quality
 from results.metrics.replay import COLUMNS, kept_at, replay, walked
 from results.store.clauses import EMITTED, KEPT, TESTED
 from results.store.traces import TraceFolder
@@ -97,7 +97,7 @@ def test_replay_at_the_traced_threshold_is_the_trace(command, method) -> None:
 
 def test_the_replay_command(command, monkeypatch: pytest.MonkeyPatch) -> None:
     command("method=fsd", "trace=true", *RUN)
-    monkeypatch.setattr("bench.run.quality_pass.worker.answer", lambda *_, **__: pytest.fail("something was decoded"))
+    monkeypatch.setattr("bench.run.jobs.answer", lambda *_, **__: pytest.fail("something was decoded"))
     result = command("method=fsd", "replay=[0.1,0.4,0.8]", *RUN)
     assert result.status == 0 and "threshold = 0.4" in result.out
     written = next(word for word in result.out.split() if word.endswith(".csv,"))[:-1]

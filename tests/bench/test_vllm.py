@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,10 +18,10 @@ from safetensors.torch import load_file
 from bench.config.errors import ConfigError
 from bench.config.vllm_here import PROJECT, PYTHON
 from bench.conformance import main, run_engine
-from bench.run.lab import Lab
-from bench.run.vllm.engine import Vllm
+from bench.run.models import ModelPool
+from bench.run.pool import MOST_DEATHS, Died
+from bench.run.vllm.engine import Loaded, Vllm
 from bench.run.vllm.export import drafter_of
-from bench.run.vllm.process import EngineProcess
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
 from methods.heads.eagle3_config import AUX_LAYERS
@@ -43,17 +42,22 @@ def engine() -> Iterator[Vllm]:
     engine.keep_only([])
 
 
+def servers() -> list[psutil.Process]:
+    """The processes of vLLM that this one has started."""
+    return [one for one in psutil.Process().children() if "bench.run.vllm.server" in one.cmdline()]
+
+
 @pytest.fixture(scope="module")
-def lab() -> Lab:
-    return Lab()
+def lab() -> ModelPool:
+    return ModelPool()
 
 
 @here
 @pytest.mark.slow
 @pytest.mark.parametrize("drafter", CHAINS)
-def test_the_tokens_are_those_of_the_loop(drafter: str, engine: Vllm, lab: Lab) -> None:
+def test_the_tokens_are_those_of_the_loop(drafter: str, engine: Vllm, lab: ModelPool) -> None:
     """With their counts and their NLL: the random numbers are the same too. Rules change without loading anew."""
-    pid = None
+    pids = None
     for temperature, rule in ((0, "rule=lossless"), (0, "rule=mars rule.theta=0.5"), (0, "rule=relaxed_topk"),
                               (1, "rule=lossless"), (1, "rule=mars rule.theta=0.9"), (1, "rule=typical")):
         if rule == "rule=relaxed_topk" and "medusa" in drafter:
@@ -63,15 +67,13 @@ def test_the_tokens_are_those_of_the_loop(drafter: str, engine: Vllm, lab: Lab) 
         assert not [one for one in apart if temperature == 0 and one.margin > 1e-4], (rule, apart)
         assert len(apart) <= temperature, (rule, apart)  # a random number beside a probability, once
         assert nats < 1e-5
-        [process] = {loaded.process.pid for loaded in engine._engines.values() if loaded.cell.drafter.name == cell(
-            *given).drafter.name}
-        assert pid in (None, process)
-        pid = process
+        before, pids = pids, {process.pid for process in servers()}
+        assert before in (None, pids)
 
 
 @here
 @pytest.mark.slow
-def test_plain_decoding_and_strict_limits(engine: Vllm, lab: Lab) -> None:
+def test_plain_decoding_and_strict_limits(engine: Vllm, lab: ModelPool) -> None:
     """The baseline is the loop's; mars at a threshold that nothing reaches, and typical decoding that keeps the argmax
     alone, decode what the baseline does."""
     apart, _ = differences(engine, lab, [*TINY, "method=ar"], 6)
@@ -84,21 +86,51 @@ def test_plain_decoding_and_strict_limits(engine: Vllm, lab: Lab) -> None:
 
 @here
 @pytest.mark.slow
-def test_a_killed_process_is_started_again(engine: Vllm, caplog: pytest.LogCaptureFixture,
-                                            monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_process_is_started_again(engine: Vllm, caplog: pytest.LogCaptureFixture) -> None:
     own = cell(*TINY, "drafter=prompt_lookup", "rule=lossless", "engine=vllm")
     _, before = answers(engine, own, 4)
-    call = EngineProcess.call
-
-    def dies(process: EngineProcess, name: str, **arguments: Any) -> Any:
-        monkeypatch.setattr(EngineProcess, "call", call)
-        os.kill(process.pid, signal.SIGKILL)
-        return call(process, name, **arguments)
-
-    monkeypatch.setattr(EngineProcess, "call", dies)
+    for process in servers():
+        process.kill()
     _, after = answers(engine, own, 4)
     assert "signal 9" in caplog.text and "answering its 4 prompts again" in caplog.text
     assert [one.output_ids for one in after] == [one.output_ids for one in before]
+
+
+SCRIPTED = """#!{python}
+import json, os, signal, sys
+from pathlib import Path
+
+left = Path({left!r})
+for line in sys.stdin:
+    call = json.loads(line)
+    if call["call"] == "generate" and (deaths := int(left.read_text())):
+        left.write_text(str(deaths - 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+    print(json.dumps({{"error": "no room"}} if call["call"] == "broken" else {{"ok": call["call"]}}), flush=True)
+"""
+
+
+def test_an_engine_that_dies_answers_again_by_the_rule_of_all_processes(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A server that dies as often as a file says."""
+    server, left = tmp_path / "python", tmp_path / "left"
+    server.write_text(SCRIPTED.format(python=sys.executable, left=str(left)))
+    server.chmod(0o755)
+    monkeypatch.setattr("bench.run.vllm.process.PYTHON", server)
+    monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
+    loaded = Loaded(cell(*TINY, "drafter=prompt_lookup", "rule=lossless", "engine=vllm"))
+    try:
+        with pytest.raises(ModelError, match=r"^engine=vllm: no room$"):
+            loaded.call("broken")
+        left.write_text(str(MOST_DEATHS - 1))
+        assert loaded.call("generate", requests=[1, 2]) == "generate"
+        assert caplog.text.count("ended (signal 9); is there enough memory?: answering its 2 prompts again") == 2
+        left.write_text(str(MOST_DEATHS))
+        with pytest.raises(Died, match=r"^engine=vllm: its process \d+ ended \(signal 9\); is there enough memory\?$"):
+            loaded.call("generate", requests=[1, 2])
+        assert loaded.call("next_logits") == "next_logits", "the next batch starts another one"
+    finally:
+        loaded.close()
 
 
 @here

@@ -14,8 +14,9 @@ from itertools import count
 import psutil
 
 from bench.__main__ import main
-from bench.run.launch import local, ray
-from bench.run.launch.work import Work
+from bench.run import clusters, jobs, launch
+from bench.run.jobs import Done, Job
+from bench.run.work import Work
 from results.store.cells import CellFolder
 
 
@@ -54,13 +55,30 @@ def _dies_once(work: Work) -> None:
     after(2, lambda: kill("self"))
 
 
-def complete_here(work: Work) -> tuple[str, ...]:
+def worker() -> Callable[[Work], tuple[str, ...]]:
     """As that of `launch=local`."""
-    _dies_once(work)
-    return local.complete_here(work)
+    complete = launch.worker()
+
+    def dying(work: Work) -> tuple[str, ...]:
+        _dies_once(work)
+        return complete(work)
+
+    return dying
 
 
-class Actor(ray.Actor):
+def worker_of_the_quality_pass() -> Callable[[Job], Done]:
+    """One that dies of the second prompt."""
+    decode = jobs.loaded_worker()
+    return lambda job: os._exit(9) if any(one.id.endswith("-00001") for one in job.prompts) else decode(job)
+
+
+def doomed_worker() -> Callable[[Work], tuple[str, ...]]:
+    """One that dies of every rotation of mini_chat."""
+    complete = launch.worker()
+    return lambda work: kill("self") if work.cells[0].task.name == "mini_chat" else complete(work)
+
+
+class Actor(clusters.Actor):
     """As that of `launch=ray`."""
 
     def complete(self, work: Work) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from bench.config.paths import PROJECT
-from bench.run.answer import Answer
-from bench.run.timed_pass.same_tokens import NEAR_TIE, before
+from bench.run.timed import NEAR_TIE, before
 from methods.engine.language_model import LanguageModel
 from methods.engine.margin import next_logits, top2_margin
 from results.store.cells import Store
@@ -52,5 +51,5 @@ def assert_same_tokens(samples: Mapping[Key, Sample], expected: Mapping[Key, Sam
         ids, other = sample.output_ids, expected[key].output_ids
         if ids != other:
             at = next(place for place, (one, two) in enumerate(zip_longest(ids, other)) if one != two)
-            context = before(target, Answer(prompts[sample.id]), sample, at)
+            context = before(target, prompts[sample.id], sample, at)
             assert top2_margin(next_logits(target, context)) < NEAR_TIE, (key, at)

@@ -65,7 +65,7 @@ def main() -> None:
     session = Session(command.settings)
     with timed(f"completeness of the {len(names)} cells of the sweep"):
         session.check(cells)
-    import bench.run.launch.command  # noqa: F401  as torch: what decodes is imported here
+    import bench.run.launch  # noqa: F401  as torch: what decodes is imported here
 
     with timed("nothing is missing: the command's passes over them, and metrics that compare cells"):
         session.complete(cells)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -105,8 +105,7 @@ def test_outcomes_and_totals_are_those_of_the_loop() -> None:
     cycles = verifier.take()[request.key]
     for outcome in cycles:
         count_cycle(found, outcome, LIMITS, language_model())
-    assert found.plain() == expected.plain()
-    assert found.output_ids == expected.output_ids
+    assert found == replace(expected, prefill_s=0.0, decode_s=0.0, finish=found.finish)
     totals = dict(zip(KINDS, setting.totals.tolist(), strict=True))
     assert totals["cycles"] == len(cycles)
     assert totals["drafted"] == sum(one.nodes for one in cycles)

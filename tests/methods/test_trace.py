@@ -25,7 +25,7 @@ from methods.rules.random import Random
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, walk
 from methods.sampling import Sampling
-from methods.trace import TOP, traced
+from methods.trace import TOP, generate_traced
 from methods.trees.draft import Draft
 from tests.helpers.tiny_heads import random_head, small
 from tests.helpers.tiny_models import language_model, prompts
@@ -37,9 +37,9 @@ def test_a_traced_batch_decodes_the_same_and_tells_it_all(rule: Rule) -> None:
     method = build_method(target, model, ModelDrafter(), rule, Sampling(1.0), 4)
     requests = [Request(ids, f"row {i}") for i, ids in enumerate(prompts(3, seed=1))]
     limits = Limits(20, frozenset({3, 5}))
-    plain, noted = generate(method, requests, limits), traced(method, requests, limits)
-    for one, trace in zip(plain, noted, strict=True):
-        other, columns = trace.generation, trace.columns
+    plain, noted = generate(method, requests, limits), generate_traced(method, requests, limits)
+    for one, other in zip(plain, noted, strict=True):
+        columns = other.trace.columns
         assert (one.output_ids, one.committed, one.accepted, one.relaxed, one.greedier, one.flags) == (
             other.output_ids, other.committed, other.accepted, other.relaxed, other.greedier, other.flags)
         if not one.committed:
@@ -61,12 +61,15 @@ def test_a_trace_is_the_same_in_a_batch_that_shrinks() -> None:
     target = language_model("llama", layers=3)
     method = build_method(target, random_head("eagle3", target), small("eagle3"), Mars(), Sampling(1.0), 4)
     requests = [Request(ids, f"0/shrink/{i}") for i, ids in enumerate(prompts(9, seed=5))]
-    whole, shrunk = (traced(method, requests, Limits(24, frozenset(range(0, 64, 8)), shrink=x)) for x in (False, True))
-    assert len({len(trace.generation.output_ids) for trace in whole}) > 3
+    whole, shrunk = (generate_traced(method, requests, Limits(24, frozenset(range(0, 64, 8)), shrink=shrink))
+                     for shrink in (False, True))
+    assert len({len(one.output_ids) for one in whole}) > 3
     for one, other in zip(whole, shrunk, strict=True):
-        assert one.generation.plain() == other.generation.plain() and one.columns.keys() == other.columns.keys()
-        for name, column in one.columns.items():
-            np.testing.assert_allclose(column, other.columns[name], rtol=1e-3, atol=1e-4, err_msg=name)
+        assert (one.output_ids, one.committed, one.nodes, one.flags) == (
+            other.output_ids, other.committed, other.nodes, other.flags)
+        assert one.trace.columns.keys() == other.trace.columns.keys()
+        for name, column in one.trace.columns.items():
+            np.testing.assert_allclose(column, other.trace.columns[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("limit", [2, 3, 4, 5, 9])
@@ -75,8 +78,8 @@ def test_what_lies_behind_the_end_does_not_count(limit: int) -> None:
     target, model = language_model("llama", seed=0), language_model("llama", layers=1, seed=1)
     method = build_method(target, model, ModelDrafter(), Random(rate=1.0), Sampling(1.0), 10)
     requests = [Request(ids, f"row {i}") for i, ids in enumerate(prompts(4, seed=1))]
-    for trace in traced(method, requests, Limits(limit, frozenset())):
-        one, clauses = trace.generation, trace.columns["clause"]
+    for one in generate_traced(method, requests, Limits(limit, frozenset())):
+        clauses = one.trace.columns["clause"]
         assert sum(one.committed) == sum(one.accepted) == limit - 1
         assert one.relaxed == (clauses == Clause.RELAXED).sum() <= sum(one.accepted)
         assert len(clauses) == limit - 1, "one chain, all of it kept"
@@ -94,8 +97,8 @@ def test_divergences_and_bounds_are_what_plain_forwards_say(tmp_path: Path) -> N
     file.write_text(constants(target.embedding, target.fingerprint).model_dump_json())
     method = build_method(target, model, ModelDrafter(), Arc(constants=file, theta=-1000), sampling, 3)
     ids = prompts(1, seed=4)[0]
-    [trace] = traced(method, [Request(ids, "one")], Limits(40, frozenset()))
-    answer, columns = trace.generation.output_ids, trace.columns
+    [found] = generate_traced(method, [Request(ids, "one")], Limits(40, frozenset()))
+    answer, columns = found.output_ids, found.trace.columns
     with torch.inference_mode():
         z, z_draft = (m.model(torch.tensor([ids + answer])).logits[0, len(ids):-1].double() for m in (target, model))
     on_path = np.flatnonzero(np.isin(columns["clause"], (*KEPT, Clause.DRAWN)))

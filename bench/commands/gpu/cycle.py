@@ -23,7 +23,7 @@ from bench.commands.gpu.exact import use_graphs
 from bench.commands.gpu.forward import random_head, random_model
 from bench.commands.gpu.part import Aim, Found, Machine, Row
 from bench.config.paths import PROJECT
-from bench.run.timed_pass.profiling import Bursts, Phases
+from bench.run.profiling import Bursts, Phases
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import Method, autoregressive, build_method

@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from bench.config.paths import TINY
 from bench.run.answer import context
-from bench.run.timed_pass.same_tokens import NEAR_TIE
+from bench.run.timed import NEAR_TIE
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.engine import probe

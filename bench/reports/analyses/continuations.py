@@ -59,7 +59,7 @@ def continue_rejected(cell: Cell, session: Session, models: Models) -> None:
     """Continue after rejected tokens of a traced cell, and write the agreement with the answers into its folder:
     measure -> series -> one number per continuation. What was compared before is not compared again. Raises ModelError,
     StoreError."""
-    folder, pool = session.folder(cell), session.engines.lab.pool
+    folder, pool = session.folder(cell), session.engines.lab
     about = settings_of(cell, models, MEASURES) | {"positions": models.options.positions}
     traces = TraceFolder(folder, folder.ids)
     if not traces.exists() or (folder.record(AGREEMENT) or {}).get("about") == about:

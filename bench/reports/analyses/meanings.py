@@ -25,7 +25,7 @@ def audit(plans: Iterable[Plan], session: Session) -> None:
     if folders:
         from bench.reports.analyses.bound import audit_cells
 
-        audit_cells(folders, session.engines.lab.pool)
+        audit_cells(folders, session.engines.lab)
 
 
 def compare_meanings(plan: Plan, session: Session) -> int:

@@ -5,21 +5,22 @@ Each (pair, drafter, K) has an engine in a process of its own; rules and decodin
 from __future__ import annotations
 
 import json
-import logging
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.config.vllm_here import PYTHON
+from bench.run.pool import Pool
 from bench.run.vllm.export import drafter_of, known, target_of
-from bench.run.vllm.process import PYTHON, EngineDied, EngineProcess
+from bench.run.vllm.process import EngineProcess
 from methods.batch import Generation
 from methods.decode import CycleOutcome, TooLong, count_cycle, emit
 from methods.engine.generation_config import check_generation_config
 from methods.engine.loading import load_model
-from methods.engine.source import ModelError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,13 +28,9 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from methods.decode import Limits, Request
     from methods.engine.language_model import LanguageModel
-    from methods.trace import Traced
 
-log = logging.getLogger(__name__)
 METHODS = {"prompt_lookup": "ngram", "model": "draft_model", "eagle3": "eagle3", "medusa": "medusa"}
 """Drafter -> vLLM's name of it."""
-MOST_DEATHS = 3
-"""A batch that is decoding while so many processes die fails."""
 
 
 def speculative(cell: Cell) -> dict[str, Any] | None:
@@ -76,38 +73,26 @@ def variables(cell: Cell) -> dict[str, str]:
             "VLLM_CPU_OMP_THREADS_BIND": "nobind", "CUDA_VISIBLE_DEVICES": ""}
 
 
-@dataclass
 class Loaded:
-    """One engine: what it was started with, and its process while that runs."""
+    """One engine, loaded in a process of its own (`bench.run.pool`). Raises ModelError, Died."""
 
-    cell: Cell
-    arguments: dict[str, Any]
-    process: EngineProcess | None = field(default=None, repr=False)
+    def __init__(self, cell: Cell) -> None:
+        role = cell.drafter.options.model_role
+        load = {"engine": settings(cell), "target": known(cell, "target"),
+                "draft": None if role is None else known(cell, role)}
+        self._pool: Pool[dict[str, Any]] = Pool([partial(EngineProcess, variables(cell), load)], _again)
+        self._pool.start()
 
     def call(self, name: str, **arguments: Any) -> Any:
-        """As `EngineProcess.call`; the process is started where none runs."""
-        if self.process is None or not self.process.is_running:
-            self.process = self.started()
-        return self.process.call(name, **arguments)
-
-    def started(self) -> EngineProcess:
-        """A new process with the engine loaded. Raises ModelError, EngineDied."""
-        if self.process is not None:
-            log.warning("engine=vllm: starting its process again")
-        process = EngineProcess(variables(self.cell))
-        role = self.cell.drafter.options.model_role
-        try:
-            process.call("load", engine=self.arguments, target=known(self.cell, "target"),
-                         draft=None if role is None else known(self.cell, role))
-        except (ModelError, EngineDied):
-            process.close()
-            raise
-        return process
+        """The result of a call of `bench.run.vllm.server`. Raises ModelError, Died."""
+        return self._pool.call({"call": name, **arguments})
 
     def close(self) -> None:
-        if self.process is not None:
-            self.process.close()
-            self.process = None
+        self._pool.close()
+
+
+def _again(call: Mapping[str, Any]) -> str:
+    return f"answering its {len(call['requests'])} prompts again" if "requests" in call else "starting it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +119,7 @@ class VllmMethod:
     def generate_with_nll(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
         return self._generate(requests, limits, nll=True)
 
-    def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Traced]:
+    def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
         raise NotImplementedError("engine=vllm records no traces; take engine=lab, or trace=false")
 
     def next_logits(self, ids: Sequence[int]) -> Tensor:
@@ -148,17 +133,10 @@ class VllmMethod:
 
     def answers(self, requests: Sequence[Request], limits: Limits, nll: bool = False, rule: bool = True,
                 concurrency: int | None = None) -> list[Timeline]:
-        """The answers with their times; `rule=False`: by the engine's own sampler. Raises ModelError, EngineDied."""
+        """The answers with their times; `rule=False`: by the engine's own sampler. Raises ModelError, Died."""
         plain = [{"ids": one.input_ids, "key": one.key} for one in requests]
         params = self._params(limits, nll, rule)
-        for death in range(1, MOST_DEATHS + 1):
-            try:
-                found = self.loaded.call("generate", requests=plain, params=params, concurrency=concurrency)["answers"]
-                break
-            except EngineDied as error:
-                if death == MOST_DEATHS:
-                    raise
-                log.warning("%s; answering its %d prompts again", error, len(plain))
+        found = self.loaded.call("generate", requests=plain, params=params, concurrency=concurrency)["answers"]
         return [Timeline(self._generation(one, ids, nats, cycles, limits, nll), begun, first, last)
                 for one, (ids, nats, begun, first, last, cycles) in zip(requests, found, strict=True)]
 
@@ -221,9 +199,7 @@ class Vllm:
     def load(self, cell: Cell) -> VllmMethod:
         key = _key(cell)
         if key not in self._engines:
-            loaded = Loaded(cell, settings(cell))
-            loaded.process = loaded.started()
-            self._engines[key] = loaded
+            self._engines[key] = Loaded(cell)
         return VllmMethod(cell, self._engines[key], self._text(cell))
 
     def keep_only(self, cells: Sequence[Cell]) -> None:

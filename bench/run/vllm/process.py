@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 from bench.config.vllm_here import PROJECT, PYTHON
+from bench.run.pool import Died
 from methods.engine.source import ModelError
 
 ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
@@ -17,46 +19,55 @@ END_S = 10.0
 """Seconds that a process may take to end by itself."""
 
 
-class EngineDied(RuntimeError):
-    """vLLM's process has ended. The message is one line."""
-
-
 class EngineProcess:
-    """One engine of vLLM in its own process and environment, until `close` or the end of this process."""
+    """One engine of vLLM in its own process and environment, as `bench.run.pool.Process`; a task is a call of
+    `bench.run.vllm.server`. Raises ModelError, Died where the engine cannot be loaded."""
 
-    def __init__(self, variables: dict[str, str]) -> None:
+    def __init__(self, variables: Mapping[str, str], load: Mapping[str, Any]) -> None:
+        """`load`: the arguments of the server's call of that name."""
         self._log = tempfile.NamedTemporaryFile("w+", prefix="leeway-vllm-", suffix=".log")  # noqa: SIM115
         self._process = subprocess.Popen(
             [str(PYTHON), "-m", "bench.run.vllm.server"], cwd=PROJECT, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._log, env={**ENVIRONMENT, **os.environ, **variables,
                                                            "PYTHONPATH": str(PROJECT)}, start_new_session=True)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def call(self, name: str, **arguments: Any) -> Any:
-        """The result of a call. Raises EngineDied, and ModelError with the line that the other side gives."""
-        pipe, replies = self._process.stdin, self._process.stdout
-        assert pipe is not None and replies is not None
         try:
-            pipe.write(json.dumps({"call": name, **arguments}) + "\n")
-            pipe.flush()
-            line = replies.readline()
-        except OSError:
-            line = ""
+            self.send({"call": "load", **load})
+            self.receive()
+        except (EOFError, OSError):
+            death = self.died()
+            self.end()
+            raise death from None
+        except ModelError:
+            self.end()
+            raise
+
+    def send(self, task: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(task) + "\n")
+        self._process.stdin.flush()
+
+    def receive(self) -> Any:
+        """The result of the call. Raises ModelError with the line that the other side gives, EOFError."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
         if not line.endswith("\n"):
-            raise EngineDied(self._obituary())
+            raise EOFError
         reply = json.loads(line)
         if "error" in reply:
             raise ModelError(f"engine=vllm: {self._cause(reply['error'])}")
         return reply["ok"]
 
-    def close(self) -> None:
+    def fileno(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def died(self) -> Died:
+        code = self._process.wait()
+        cause = f"signal {-code}" if code < 0 else f"exit status {code}"
+        hint = "; is there enough memory?" if code == -9 else ""
+        return Died(f"engine=vllm: its process {self._process.pid} ended ({cause}){hint}{self._last_error()}", cause)
+
+    def end(self) -> None:
         """End the process and free its memory."""
         assert self._process.stdin is not None
         try:
@@ -66,12 +77,6 @@ class EngineProcess:
             self._process.kill()
             self._process.wait()
         self._log.close()
-
-    def _obituary(self) -> str:
-        code = self._process.wait()
-        cause = f"signal {-code}" if code < 0 else f"exit status {code}"
-        hint = "; is there enough memory?" if code == -9 else ""
-        return f"engine=vllm: its process {self.pid} ended ({cause}){hint}{self._last_error()}"
 
     def _cause(self, reason: str) -> str:
         """vLLM starts further processes on several devices and then says only that they failed: its log knows why. It

@@ -15,6 +15,7 @@ from bench.config.section import check_known, validated
 from bench.training.options import TargetOptions
 from bench.training.own_prompts import SOURCES, chunks
 from bench.training.self_distillation import answered_by, messages
+from results.store.sample import FailedSample
 from tasks.base import Prompt
 
 if TYPE_CHECKING:
@@ -70,11 +71,10 @@ def answer_chunk(settings: Answers, target: LanguageModel, number: int, source: 
         return []
     key = f"{settings.seed}/{number}"
     answers = answered_by(target, prompts, temperature, settings.max_new_tokens, key)
-    answers = [answer for answer in answers if answer.error is None]
-    return [{"chunk": number, "of": len(answers), "source": source, "temperature": temperature,
-             "finish": answer.generations[0].finish, "tokens": len(answer.output_ids),
-             "messages": messages(answer.prompt, answer.texts)}
-            for answer in answers]
+    whole = [(prompt, turn) for prompt in prompts if not isinstance(turns := answers[prompt.id], FailedSample)
+             for turn in turns]
+    return [{"chunk": number, "of": len(whole), "source": source, "temperature": temperature, "finish": turn.finish,
+             "tokens": len(turn.output_ids), "messages": messages(prompt, [turn.text])} for prompt, turn in whole]
 
 
 def run(config: Mapping[str, Any]) -> None:

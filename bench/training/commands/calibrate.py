@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from bench.run.answer import context
 from bench.training.options import PairOptions
 from bench.training.self_distillation import answers
 from methods.decode import Limits
@@ -23,6 +24,7 @@ from plots.render import save
 from plots.style import style
 from results.store.files import check_writable_file
 from results.store.redaction import redacted_plain
+from results.store.sample import FailedSample
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
@@ -81,12 +83,13 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
                 **{name: getattr(settings, name) for name in own}}
 
     def work(prompt: Prompt) -> list[list[float]]:
-        [reply] = answers(method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", 1)
-        if reply.error is not None:
-            raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {reply.error}")
-        if len(reply.output_ids) < settings.min_new_tokens:
+        found = answers(method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", 1)[prompt.id]
+        if isinstance(found, FailedSample):
+            raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {found.error}")
+        ids = found[0].output_ids
+        if len(ids) < settings.min_new_tokens:
             return []
-        samples = measure(target, reply.contexts[0], reply.output_ids, settings.sampling,
+        samples = measure(target, context(target, prompt, []), ids, settings.sampling,
                           count=settings.positions, top=settings.top, alternative=settings.alternative,
                           rng=settings.prompt_rng(prompt, settings.seed))
         return [list(astuple(sample)) for sample in samples]

@@ -1,4 +1,7 @@
-"""Complete the cells of a command: hand their rotations to the launcher until all are complete."""
+"""Complete the cells of a command: hand their rotations to the launcher until all are complete.
+
+`launch=local`: processes on this machine, one for each GPU, or for each group of GPUs that a model needs; a single
+process is the command itself."""
 
 from __future__ import annotations
 
@@ -6,26 +9,25 @@ import logging
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bench.run.clusters import run_ray, run_slurm
 from bench.run.complete import Passes, complete_cells, forget_times, is_current
 from bench.run.console import console
-from bench.run.launch import local, ray, slurm
-from bench.run.launch.work import Ended, Work, works_of
 from bench.run.locks import await_holder
+from bench.run.pool import MOST_DEATHS, Child, Died, Pool, gpus, shares
 from bench.run.requested_cell import requested_cell
+from bench.run.work import Ended, Work, complete, next_for, works_of
 from results.store.errors import StoreError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.settings import Settings
+    from bench.config.settings import Launcher, Settings
     from bench.run.engine import Engine
     from results.store.cells import Store
 
 log = logging.getLogger(__name__)
-LAUNCHERS: Mapping[str, Callable[[Sequence[Work], Any], Generator[Ended, None, None]]] = {
-    "local": local.run, "slurm": slurm.run, "ray": ray.run}
-"""launch=NAME -> yields each rotation when it has ended."""
 
 
 def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: Engine,
@@ -51,7 +53,7 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: E
 def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Store, engine: Engine) -> list[Cell]:
     """Complete open cells once, in this process or in workers. Returns those that another process works on."""
     name, options = settings.launch.name, settings.launch.options
-    if name == "local" and local.processes(options, cells) == 1:
+    if name == "local" and processes(options, cells) == 1:
         return complete_cells(cells, passes, store, engine)
     works, left = works_of(cells, replace(passes, shared=not options.has_own_machines), store), set[str]()
     console().print(f"launch={name}: {len(works)} rotations", highlight=False)
@@ -75,3 +77,51 @@ def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
                     folder.write_failure(ended.failure)
         except StoreError as error:  # a worker that is lost to the launcher and still writes, or a full disk
             log.warning("%s: %s", ended.failure, error)
+
+
+def processes(options: Launcher, cells: Sequence[Cell]) -> int:
+    """How many processes: `launch.parallel`, or one for each group of `engine.devices` GPUs, on a CPU one; at most one
+    for each rotation."""
+    rotations = {cell.rotation_key for cell in cells}
+    asked = options.parallel
+    if asked is None:
+        on_gpus = all(cell.engine.device == "cuda" for cell in cells)
+        asked = len(gpus()) // min(cell.engine.devices for cell in cells) if on_gpus else 1
+    return max(1, min(asked, len(rotations)))
+
+
+def run_local(works: Sequence[Work], options: Launcher) -> Generator[Ended, None, None]:
+    """Complete the rotations in processes, those that need the same number of GPUs at a time. Each goes on with the
+    pair that it has loaded; a rotation whose process dies is resumed by another one."""
+    for gpus_each in dict.fromkeys(work.gpus for work in works):
+        waiting = [work for work in works if work.gpus == gpus_each]
+        count = processes(options, [cell for work in waiting for cell in work.cells])
+        starts = [partial(Child, "spawn", f"process {number}", own, worker)
+                  for number, own in enumerate(shares(count, max(1, gpus_each)), start=1)]
+
+        def next_work(before: Work | None, waiting: list[Work] = waiting) -> Work | None:
+            if (work := next_for(None if before is None else before.pair, waiting)) is not None:
+                waiting.remove(work)
+            return work
+
+        with Pool[Work](starts, lambda work: f"resuming {work}") as pool:
+            for work, left in pool.run(next_work):
+                if isinstance(left, Died):
+                    yield Ended(work, failure=f"{MOST_DEATHS} processes died while working on it; is there enough "
+                                              "memory?")
+                elif isinstance(left, Exception):
+                    yield Ended(work, failure=str(left))
+                else:
+                    yield Ended(work, left)
+
+
+def worker() -> Callable[[Work], tuple[str, ...]]:
+    """Completes rotations in a process of `launch=local`; the models of the last one stay loaded."""
+    from bench.run.engine import Engines
+
+    return partial(complete, engine=Engines())
+
+
+LAUNCHERS: Mapping[str, Callable[[Sequence[Work], Any], Generator[Ended, None, None]]] = {
+    "local": run_local, "slurm": run_slurm, "ray": run_ray}
+"""launch=NAME -> yields each rotation when it has ended."""

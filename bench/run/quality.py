@@ -1,25 +1,26 @@
-"""The quality pass: every prompt of every cell, decoded without a clock.
+"""The quality pass: every prompt of every cell, decoded without a clock and scored.
 
-A cell's samples depend on nothing but the cell, so prompts are decoded in whatever batches suit the machine. The
-baseline of cells is a cell itself: its samples are decoded once, before those that are compared with it. One
-process appends to the store, as soon as a batch is done."""
+A cell's samples depend on nothing but the cell, so prompts are decoded in whatever batches suit the machine, in this
+process or in several (`bench.run.pool`). The baseline of cells is a cell itself: its samples are decoded once, before
+those that are compared with it. This process alone appends to the store, as soon as a batch is done."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
-from bench.run.console import console
-from bench.run.progress import Bar, Bars, display_names
-from bench.run.quality_pass.processes import run_jobs
-from bench.run.quality_pass.worker import Job
+import torch
+
+from bench.run.console import Bar, Bars, console, counted, display_names
+from bench.run.jobs import Done, Job, done_here, loaded_worker
+from bench.run.pool import MOST_DEATHS, Child, Died, Pool, shares
+from methods.engine.clock import DEFAULT_THREADS
 from results.store.sample import FailedSample, Record, Sample
 from results.store.traces import TraceFolder
 
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.engine import Engine
     from bench.run.locks import Claim
-    from bench.run.quality_pass.worker import Done
     from results.store.cells import Store
     from tasks.base import Prompt, Task
 
 log = logging.getLogger(__name__)
+JOBS_EACH = 2
+"""Without as many jobs for it, a worker takes longer to start than it saves."""
 Tracing = Literal["none", "decoded", "all"]
 """Which answers of a cell are traced: none, those that are decoded in this pass anyway, or all: an answer without a
 trace is then decoded again."""
@@ -39,18 +41,40 @@ SAME = ("output_ids", "committed", "accepted", "relaxed", "greedier")
 """What a trace must share with the sample that was decoded before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Traced prompts, and the bytes of their traces on disk."""
+def worker_count(asked: int | None, devices: set[str], jobs: int) -> int:
+    """How many processes decode so many jobs: `asked`, or one for each core (as PyTorch counts them, so that
+    OMP_NUM_THREADS limits it) or GPU; never more than there are jobs."""
+    if asked is not None:
+        return max(1, min(asked, jobs))
+    if devices == {"cuda"}:
+        return max(1, min(torch.cuda.device_count(), jobs))
+    return max(1, min(DEFAULT_THREADS, jobs // JOBS_EACH)) if devices == {"cpu"} else 1
 
-    prompts: int = 0
-    bytes: int = 0
 
-    def __add__(self, other: Size) -> Size:
-        return Size(self.prompts + other.prompts, self.bytes + other.bytes)
+def results(count: int, devices: set[str], engine: Engine,
+            next_job: Callable[[], Job | None]) -> Iterator[tuple[Job, Done]]:
+    """Do all jobs: take them from `next_job` until that gives None while no job is under way. One worker is this
+    process itself, with the models that `engine` has loaded; each of several has a GPU of its own where no cell names
+    one. `devices`: those of the cells."""
+    if count == 1:
+        torch.set_num_threads(DEFAULT_THREADS)
+        while (job := next_job()) is not None:
+            yield job, done_here(job, engine)
+        return
+    starts = [partial(Child, "forkserver", f"worker {number}", own, loaded_worker)
+              for number, own in enumerate(shares(count, int(devices <= {"cpu", "cuda"})), start=1)]
+    with Pool(starts, Job.again, Job.parts) as pool:
+        for job, result in pool.run(lambda _: next_job()):
+            yield job, _lost(job, result.cause) if isinstance(result, Died) else result
 
-    def __str__(self) -> str:
-        return f"{counted(self.prompts, 'prompt')}, {self.bytes / self.prompts / 1e3:.1f} kB a prompt"
+
+def _lost(job: Job, cause: str) -> Done:
+    """What becomes of a job on which too many workers died. Whether models can be loaded, the prompts will show."""
+    if not job.prompts:
+        unchecked = f"worker died ({cause}) while it checked the prompts of earlier samples: run the command again"
+        return Done(failure=unchecked if job.answered else None)
+    reason = f"{MOST_DEATHS} workers died while they decoded it (the last: {cause}); is there enough memory?"
+    return Done([FailedSample(prompt.id, reason) for prompt in job.prompts])
 
 
 @dataclass(slots=True)
@@ -110,8 +134,9 @@ class CellWork:
             self.open.clear()
         return not self.failed
 
-    def store(self, done: Done) -> Size:
-        """Append the records of a job and write its traces, those of good prompts. Returns how much was traced."""
+    def store(self, done: Done) -> tuple[int, int]:
+        """Append the records of a job and write its traces, those of good prompts. Returns how many prompts were
+        traced, and the bytes of their traces on disk."""
         parted = None
         for record in done.records:
             before = self.good.get(record.id)
@@ -122,14 +147,14 @@ class CellWork:
             elif reason := difference(record, before):
                 parted = f"{record.id}: {reason}"
         if self.traces is None:
-            return Size()
+            return 0, 0
         if reason := parted or done.untraced:
             self.traces.write_failure(f"trace: {reason}")
-        if ids := [prompt for prompt in done.traced if prompt in self.good and not parted]:
-            columns = [column for column in done.columns if column["prompt"] in ids]
+        if ids := [prompt for prompt in done.traces if prompt in self.good and not parted]:
+            columns = [turn for prompt in ids for turn in done.traces[prompt]]
             self.covered.update(ids)
-            return Size(len(ids), self.traces.add(ids, columns, done.threshold))
-        return Size()
+            return len(ids), self.traces.add(ids, columns, done.threshold)
+        return 0, 0
 
 
 def difference(record: Record, before: Sample) -> str | None:
@@ -167,8 +192,8 @@ class QualityPass:
             cell = work.claim.cell
             if not cell.is_autoregressive and (baseline := cell.baseline().name) not in requested:
                 self._users.setdefault(baseline, []).append(work)
-        self.cpu_s, self.traced = 0.0, Size()
-        self._names = _names([work.claim.cell for work in self._works.values()])
+        cells = [work.claim.cell for work in self._works.values()]
+        self._names = dict(zip(self._works, display_names(cells), strict=True))
 
     def _prompts_of(self, cell: Cell) -> list[Prompt]:
         """The prompts asked for; cells that share them read them once. Raises TaskError."""
@@ -204,17 +229,22 @@ class QualityPass:
     def run(self, workers: int, engine: Engine) -> None:
         """Do all jobs, in so many processes, and print how busy they were."""
         prompts, began = sum(len(work.open) for work in self._works.values()), time.perf_counter()
+        devices = {work.claim.cell.engine.device for work in self._works.values()}
+        cpu_s, traced, kept = 0.0, 0, 0
         with Bars(f"quality pass, {counted(workers, 'worker')}", prompts) as self._bars:
-            run_jobs(workers, engine, self.next_job, self.take)
+            for job, done in results(workers, devices, engine, self.next_job):
+                more, their_bytes = self.take(job, done)
+                cpu_s, traced, kept = cpu_s + done.cpu_s, traced + more, kept + their_bytes
         seconds = time.perf_counter() - began
-        console().print(f"quality pass: {counted(prompts, 'prompt')} in {seconds:.0f} s, {counted(workers, 'worker')} "
-                        f"{self.cpu_s / (workers * seconds):.0%} busy", highlight=False)
+        lines = [f"quality pass: {counted(prompts, 'prompt')} in {seconds:.0f} s, {counted(workers, 'worker')} "
+                 f"{cpu_s / (workers * seconds):.0%} busy"]
         if unchecked := sum(sample.prompt_sha256 is None for work in self._works.values()
                             for sample in work.good.values()):
-            console().print(f"{counted(unchecked, 'earlier sample')} without a hash of the prompt: taken as they are",
-                            highlight=False)
-        if self.traced.prompts:
-            console().print(f"traced: {self.traced}", highlight=False)
+            lines.append(f"{counted(unchecked, 'earlier sample')} without a hash of the prompt: taken as they are")
+        if traced:
+            lines.append(f"traced: {counted(traced, 'prompt')}, {kept / traced / 1e3:.1f} kB a prompt")
+        for line in lines:
+            console().print(line, highlight=False)
 
     def next_job(self) -> Job | None:
         """The next batch of prompts: cell by cell, prompts of similar length together and the longest first. None while
@@ -253,22 +283,22 @@ class QualityPass:
                     return Job(user.claim.cell, (), answered=user.answered)
         return None
 
-    def take(self, job: Job, done: Done) -> None:
-        """Store the result of a job."""
-        self.cpu_s += done.cpu_s
+    def take(self, job: Job, done: Done) -> tuple[int, int]:
+        """Store the result of a job. Returns as `CellWork.store`."""
         work = self._works[job.cell.name]
         work.loading = False
         if done.failure is not None:
             work.give_up(done.failure)
-            return
+            return 0, 0
         try:
-            self.traced += work.store(done)
+            traced = work.store(done)
         except Exception as error:  # a full disk, say
             work.give_up(error)
-            return
-        samples = [record for record in done.records if isinstance(record, Sample)]
+            return 0, 0
         if work.row is not None:
+            samples = [record for record in done.records if isinstance(record, Sample)]
             work.row.advance(len(job.prompts), samples, done.seconds)
+        return traced
 
     def _length(self, work: CellWork) -> Callable[[Prompt], tuple[int, int]]:
         """How long a prompt will take: its answer by the baseline, where that is known, then the prompt itself."""
@@ -287,17 +317,3 @@ def scored_later(task: Task, prompt: Prompt, sample: Sample) -> Sample:
     """The sample with its score."""
     score = task.score(prompt, sample.texts)
     return replace(sample, score=score.value, answer=score.answer, details=dict(score.details), unscored=False)
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 worker`, `2 workers`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def _names(cells: Iterable[Cell]) -> dict[str, str]:
-    """A short name for each cell, distinct among those of its task."""
-    names: dict[str, str] = {}
-    for _, same in groupby(sorted(cells, key=lambda cell: cell.task.name), key=lambda cell: cell.task.name):
-        group = list(same)
-        names.update(zip((cell.name for cell in group), display_names(group), strict=True))
-    return names

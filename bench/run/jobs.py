@@ -1,0 +1,153 @@
+"""A job of the quality pass: prompts of one cell, decoded without a clock and scored, in whichever process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from bench.run.answer import Answer, Decode, answer, check_prompts, limits_of, prompt_sha256, stream_name
+from bench.run.engine import Engines
+from methods.batch import total
+from methods.rules.clause import Clause
+from results.store.reasons import format_exception
+from results.store.sample import Counts, FailedSample, Record, Sample
+from results.store.traces import Threshold
+from tasks.base import Score
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.run.engine import Engine, LoadedMethod
+    from methods.engine.protocols import Text
+    from tasks.base import Prompt, Task
+
+WORDS = np.array([clause.word for clause in Clause])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Prompts of one cell that are decoded together; without prompts, its models are loaded.
+
+    traced    record every verified position too.
+    answered  prompts that samples of the cell or of its baseline answer, with the hash that was stored then.
+    """
+
+    cell: Cell
+    prompts: tuple[Prompt, ...]
+    traced: bool = False
+    answered: tuple[tuple[Prompt, str], ...] = ()
+
+    def again(self) -> str:
+        """What is done when its worker has died."""
+        return (f"decoding its {len(self.prompts)} prompts of {self.cell.name} again" if self.prompts else
+                f"loading the models of {self.cell.name} again")
+
+    def parts(self) -> list[Job]:
+        """Its prompts one by one."""
+        return [replace(self, prompts=(prompt,)) for prompt in self.prompts] or [self]
+
+
+@dataclass(slots=True)
+class Done:
+    """What became of a job.
+
+    records    one per prompt, in the job's order.
+    traces     of a traced job: id of an answered prompt -> the columns of each turn, as `TraceFolder.write` takes them.
+    threshold  the rule's, of a traced job.
+    untraced   why a prompt could be decoded, but not while it was traced.
+    failure    why the cell cannot be decoded at all, in one line; there are no records then.
+    seconds    wall time.
+    cpu_s      processor time, all threads and the programs that scores ran.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    traces: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    threshold: Threshold | None = None
+    untraced: str | None = None
+    failure: str | None = None
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+
+
+def loaded_worker() -> Callable[[Job], Done]:
+    """Does jobs in a worker, on models that it keeps loaded."""
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # torch was imported before the worker was forked
+    return partial(done_here, engine=Engines(remember=True))
+
+
+def done_here(job: Job, engine: Engine) -> Done:
+    """Decode and score a job. Nothing is raised: what concerns a prompt alone becomes its record, the rest the job's
+    `failure`."""
+    began, cpu_began, done = time.perf_counter(), _cpu_seconds(), Done()
+    try:
+        engine.keep_only([job.cell])
+        method = engine.load(job.cell)
+        check_prompts(method.target, job.answered)
+        if job.prompts:
+            _decode(job, method, done)
+    except Exception as error:  # no model, no memory for it: the cell's folder will say why
+        done.failure = format_exception(error)
+    done.seconds, done.cpu_s = time.perf_counter() - began, _cpu_seconds() - cpu_began
+    return done
+
+
+def _cpu_seconds() -> float:
+    return sum(os.times()[:4])  # of the process and of its children, user and system
+
+
+def _decode(job: Job, method: LoadedMethod, done: Done) -> None:
+    task = job.cell.load_task()
+    limits = replace(limits_of(job.cell, method.target, task), shrink=True)
+
+    def ask(prompts: Sequence[Prompt], decode: Decode) -> dict[str, Answer]:
+        """The answers of a batch. Those that failed in company are tried again in halves, down to a prompt alone: a
+        batch may need more memory than a half of it, and a prompt that fails must not take others with it."""
+        answers = answer(method, prompts, limits, lambda prompt, turn: stream_name(job.cell, task, prompt, turn),
+                         decode=decode)
+        failed = [prompt for prompt in prompts if isinstance(answers[prompt.id], FailedSample)]
+        middle = -(-len(failed) // 2)
+        for half in (failed[:middle], failed[middle:]) if len(prompts) > 1 else ():
+            if half:
+                answers |= ask(half, decode)
+        return answers
+
+    answers = ask(job.prompts, method.generate_traced if job.traced else method.generate_with_nll)
+    for prompt in job.prompts if job.traced else ():
+        turns = answers[prompt.id]
+        if isinstance(turns, FailedSample):  # as if it were not traced
+            answers |= ask([prompt], method.generate_with_nll)
+            if not isinstance(answers[prompt.id], FailedSample):
+                done.untraced = f"{prompt.id}: {turns.error}"
+        else:
+            done.traces[prompt.id] = []
+            for turn, trace in enumerate(one.trace for one in turns if one.trace is not None):
+                if trace.threshold is not None:
+                    done.threshold = Threshold(**asdict(trace.threshold))
+                if trace.columns:
+                    words = {"clause": WORDS[trace.columns["clause"]]}
+                    done.traces[prompt.id].append({"prompt": prompt.id, "turn": turn, **trace.columns, **words})
+    done.records = [scored(prompt, answers[prompt.id], task, method.target) for prompt in job.prompts]
+
+
+def scored(prompt: Prompt, turns: Answer, task: Task, target: Text) -> Record:
+    """The record of an answer; a scorer that raises makes it a failed one, one that cannot run here leaves it without a
+    score."""
+    if isinstance(turns, FailedSample):
+        return turns
+    texts, unscored, whole = [turn.text for turn in turns], task.unscorable() is not None, total(turns)
+    try:
+        score = Score(None) if unscored else task.score(prompt, texts)
+    except Exception as error:  # recorded with the prompt, and the cell goes on
+        return FailedSample(prompt.id, f"scoring: {format_exception(error)}")
+    return Sample(
+        id=prompt.id, prompt_sha256=prompt_sha256(target, prompt), output_ids=whole.output_ids, texts=texts,
+        turn_tokens=[len(turn.output_ids) for turn in turns], finish=[turn.finish for turn in turns],
+        score=score.value, answer=score.answer, details=dict(score.details), nll=whole.nll,
+        prompt_tokens=whole.prompt_tokens, group=prompt.group, unscored=unscored,
+        **{count.name: getattr(whole, count.name) for count in fields(Counts)})

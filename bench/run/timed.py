@@ -1,0 +1,378 @@
+"""The timed pass: cells that differ only in their method run in rotation over the same prompts, beside one baseline.
+
+For each prompt (or batch of prompts) the autoregressive baseline runs once, then every cell that still lacks the
+prompt, in an order that rotates from prompt to prompt: drift of the machine hits all of them alike. What the machine
+stalls is timed again at once. A row is on disk before the next method starts, and carries the baseline it was timed
+beside. Its tokens must be those of the quality pass, but for rounding (`first_difference`).
+
+Stalls: among a dozen timed prompts a single stalled one can decide the speed. On a CPU, decoding never waits: at least
+one thread runs at every moment. The CPU time of all threads is therefore at least the wall time, and for each method a
+nearly constant multiple of it. A run with a smaller multiple was stalled: by another program, by swapping, by a paused
+virtual machine. Only this ratio decides, never how long the run took, so that timing it again favours neither the
+method nor the baseline. On an accelerator the process waits for the device, spinning or asleep. Its CPU time then shows
+no stalls: it is not recorded, and no run is timed again."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from bench.run.answer import Answer, PromptChanged, answer, check_prompts, context, limits_of, stream_name
+from bench.run.console import Bar, Bars, display_names
+from bench.run.models import use_threads
+from bench.run.profiling import PROMPTS, profiles
+from bench.run.requested_cell import PROFILE
+from methods.batch import Generation, total
+from methods.engine.margin import mass_between, top2_margin
+from results.store.sample import FailedSample
+from results.store.timed import FirstDifference, Stalled, Timed, TimedRun, timing_order
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.schema import Pair
+    from bench.run.engine import Engine, LoadedMethod
+    from bench.run.locks import Claim
+    from bench.run.timed_pass.machine_lock import Stamp
+    from methods.engine.protocols import Text
+    from results.store.cells import CellFolder, Store
+    from results.store.sample import Sample
+    from tasks.base import Prompt
+
+MOST_IDLE = 0.1
+"""Share of a run's usual CPU time that may be missing. One such stall among 12 prompts moves a speed by 1%."""
+REPEATS = 2
+"""Most repeats of one run."""
+SHARE = 0.25
+"""Most repeats in a rotation, as a share of its runs. If the machine stalls more of them, it is not free for
+measurements, and a footnote says so."""
+NEAR_TIE = 1e-4
+"""Logits of a model in float32 differ by less between batches of other sizes."""
+MOST_DIFFERENT = 0.25
+"""Largest share of timed prompts that may differ without a checkable rounding explanation: rounding also decides at a
+threshold of a rule or in an acceptance test."""
+LOSSLESS = ("lossless", "greedy")
+Result = TypeVar("Result")
+
+
+class TimedPassError(RuntimeError):
+    """A prompt of the quality pass that the timed pass could not decode. The message is one line."""
+
+
+@dataclass(slots=True)
+class MethodRun:
+    """One cell of a rotation while it runs.
+
+    claim    the locked cell.
+    samples  id -> what the quality pass decoded.
+    wanted   ids of the prompts that are to be timed and are not.
+    """
+
+    claim: Claim
+    method: LoadedMethod
+    samples: dict[str, Sample]
+    wanted: set[str]
+
+    @property
+    def cell(self) -> Cell:
+        return self.claim.cell
+
+
+def rotations(claims: Iterable[Claim]) -> list[list[Claim]]:
+    """Group cells that can share prompts and baseline, in the order of their first cell, those of one pair together, so
+    that its models are loaded once."""
+    groups: dict[str, list[Claim]] = {}
+    pairs: dict[Pair, int] = {}
+    for claim in claims:
+        groups.setdefault(claim.cell.rotation_key, []).append(claim)
+        pairs.setdefault(claim.cell.pair, len(pairs))
+    return sorted(groups.values(), key=lambda group: pairs[group[0].cell.pair])
+
+
+def untimed(claim: Claim, baseline: CellFolder) -> list[str]:
+    """Ids of the prompts that the cell asks to be timed and that are not; of the prompts that both the cell and its
+    baseline have answered, the first ones of `timing_order` in whole batches. Raises StoreError, TaskError."""
+    cell, good = claim.cell, {sample.id for sample in claim.folder.good_samples()}
+    good &= {sample.id for sample in baseline.good_samples()}
+    ids = timing_order(prompt.id for prompt in cell.load_task().prompts(cell.n, cell.seed) if prompt.id in good)
+    done = {row.id for row in claim.folder.timed()}
+    return [prompt for prompt in ids[:claim.timed_prompts] if prompt not in done]
+
+
+def needs_clock(claim: Claim, baseline: CellFolder) -> bool:
+    """Whether prompts of the cell are to be timed, or a kill came between the last of them and its profile. Raises
+    StoreError, TaskError."""
+    if not claim.timed_prompts:
+        return False
+    return bool(untimed(claim, baseline)) or (bool(claim.folder.timed()) and claim.folder.record(PROFILE) is None)
+
+
+def time_rotation(claims: Sequence[Claim], store: Store, engine: Engine, stamp: Stamp) -> None:
+    """Time what is missing of the cells of one rotation. What goes wrong is recorded in their folders, not raised."""
+    first = claims[0].cell
+    try:
+        engine.keep_only([claim.cell for claim in claims])
+        stamp = replace(stamp, threads=use_threads(first.engine))
+        baseline, folder = engine.load(first.baseline()), store.cell(first.baseline().name)
+        alone = [claim.folder for claim in claims if claim.cell.is_autoregressive]  # of batches of another size
+        expected = {sample.id: sample for own in [*alone, folder] for sample in own.good_samples()}
+    except Exception as error:  # nothing of this rotation can run: every cell says why
+        for claim in claims:
+            claim.fail(error)
+        return
+    entries = []
+    for claim in claims:
+        try:
+            wanted = set(untimed(claim, claim.folder if claim.cell.is_autoregressive else folder))
+            method = baseline if claim.cell.is_autoregressive else engine.load(claim.cell)
+            samples = {sample.id: sample for sample in claim.folder.good_samples()}
+        except Exception as error:  # this cell alone cannot run
+            claim.fail(error)
+            continue
+        entries.append(MethodRun(claim, method, samples, wanted))
+    try:
+        if entries:
+            Rotation(entries, baseline, expected, stamp).run()
+    except Exception as error:  # nothing that one cell did: a full disk, or a baseline that cannot be timed
+        for entry in entries:
+            entry.claim.fail(error)
+
+
+class Rotation:
+    """Times the methods over the prompts that at least one of them lacks."""
+
+    def __init__(self, entries: list[MethodRun], baseline: LoadedMethod, expected: dict[str, Sample],
+                 stamp: Stamp) -> None:
+        self.entries, self.baseline, self.expected, self.stamp = entries, baseline, expected, stamp
+        self.cell = max((entry.cell for entry in entries), key=lambda cell: float("inf") if cell.n is None else cell.n)
+        self.task = self.cell.load_task()
+        self.limits = limits_of(self.cell, baseline.target, self.task)
+        wanted = {prompt for entry in entries for prompt in entry.wanted}
+        timed = {row.id for entry in entries for row in entry.claim.folder.timed()}
+        self.rows: dict[str, Bar] = {}
+        found = {prompt.id: prompt for prompt in self.task.prompts(self.cell.n, self.cell.seed)}
+        asked = [found[name] for name in timing_order(found)]
+        prompts = [prompt for prompt in asked if prompt.id in wanted]
+        self.chunks = [prompts[i:i + self.cell.batch] for i in range(0, len(prompts), self.cell.batch)]
+        self.profiled = (prompts or [prompt for prompt in asked if prompt.id in timed])[:PROMPTS]
+        runs = len(self.chunks) * (1 + sum(not entry.cell.is_autoregressive for entry in entries))
+        self.watch = StallWatch(runs, judges=baseline.judges_stalls)
+
+    def run(self) -> None:
+        if not self.profiled:
+            return
+        for method in [self.baseline, *(entry.method for entry in self.entries)]:  # first calls allocate and compile
+            answer(method, [*self.chunks, self.profiled][0], self.limits, self._stream, turns=1)
+        with Bars("timed pass", sum(len(entry.wanted) for entry in self.entries)) as bars:
+            names = display_names([entry.cell for entry in self.entries])
+            self.rows = {entry.cell.name: bars.row(name, len(entry.wanted))
+                         for entry, name in zip(self.entries, names, strict=True)}
+            for index, chunk in enumerate(self.chunks):
+                if entries := [entry for entry in self.entries if not entry.wanted.isdisjoint(one.id for one in chunk)]:
+                    self._measure(chunk, entries[index % len(entries):] + entries[:index % len(entries)])
+        self._check_and_profile()
+
+    def _check_and_profile(self) -> None:
+        """Check how many prompts differ, and record the phases of a cycle, of the baseline and of every method, on the
+        first prompts that were timed, and what the baseline reads."""
+        methods = [entry.method for entry in self.entries if not entry.cell.is_autoregressive]
+        base, *others = profiles([self.baseline, *methods], self.profiled, self.limits, self._stream)
+        phases, machine = iter(others), f"{self.stamp.host}, {self.stamp.boot}"
+        bytes_read = self.baseline.reads(self.cell.batch, machine)
+        for entry in self.entries:
+            own = base if entry.cell.is_autoregressive else next(phases)
+            entry.claim.folder.write_record(PROFILE, {
+                "own": own and own.phases, "prompts": own and own.prompts, "baseline": base and base.phases,
+                "reads": bytes_read})
+            try:
+                check_share(entry.cell, entry.claim.folder.timed())
+            except NotRepeatable as error:
+                entry.claim.fail(str(error))
+
+    def _measure(self, chunk: list[Prompt], entries: list[MethodRun]) -> None:
+        base = self._ask(self.baseline, self.cell.baseline(), chunk, self.expected)
+        for entry in entries:
+            alone = entry.cell.is_autoregressive
+            try:
+                runs = base if alone else self._ask(entry.method, entry.cell, chunk, entry.samples)
+                for prompt, (run, own) in runs.items():
+                    if prompt in entry.wanted:
+                        other = None if alone else base[prompt][1]
+                        timed = Timed(prompt, own, other, **asdict(self.stamp),
+                                      batch=chunk[0].id if len(chunk) > 1 else None)
+                        entry.claim.folder.append_timed(timed)
+                        self.rows[entry.cell.name].advance(1, [run], run.decode_s)
+            except (TimedPassError, NotRepeatable, PromptChanged) as error:  # of this cell alone
+                entry.claim.fail(str(error))
+                self.entries.remove(entry)
+
+    def _ask(self, method: LoadedMethod, cell: Cell, chunk: list[Prompt],
+             expected: dict[str, Sample]) -> dict[str, tuple[Generation, TimedRun]]:
+        """Prompt id -> the answer and what the clock said of it, for the prompts that the quality pass could answer.
+        Raises TimedPassError, NotRepeatable, PromptChanged."""
+        timed, known = {}, [prompt for prompt in chunk if prompt.id in expected]
+        check_prompts(method.target, [(prompt, before) for prompt in known
+                                      if (before := expected[prompt.id].prompt_sha256)])
+        attempts = self.watch.attempts(cell.name, lambda: answer(method, known, self.limits, self._stream))
+        for prompt in known:
+            turns = attempts[-1].result[prompt.id]
+            if isinstance(turns, FailedSample):
+                raise TimedPassError(f"task={cell.task.name}, prompt {prompt.id}: cannot be timed: {turns.error}; "
+                                     "run the command again, with a smaller batch if memory was short")
+            whole = total(turns)
+            difference = first_difference(method, cell, prompt, whole.output_ids, expected[prompt.id])
+            timed[prompt.id] = whole, timed_run(attempts, prompt.id, difference)
+        return timed
+
+    def _stream(self, prompt: Prompt, turn: int) -> str:
+        return stream_name(self.cell, self.task, prompt, turn)
+
+
+def timed_run(attempts: Sequence[Attempt[dict[str, Answer]]], prompt: str, parted: FirstDifference | None) -> TimedRun:
+    """What the clock said of one prompt of a batch: the last attempt, and those before it that the machine stalled."""
+    *before, last = attempts
+    run, share = _whole(last.result[prompt]), 1 / len(last.result)
+    repeated = []
+    for one in before:
+        if one.cpu_s is not None:
+            stalled = _whole(one.result[prompt])
+            repeated.append(Stalled(stalled.prefill_s, stalled.decode_s, one.wall_s * share, one.cpu_s * share))
+    cpu_s = None if last.cpu_s is None else last.cpu_s * share
+    return TimedRun(len(run.output_ids), len(run.committed), run.prefill_s, run.decode_s, parted, last.wall_s * share,
+                    cpu_s, last.stalled, tuple(repeated))
+
+
+def _whole(answered: Answer) -> Generation:
+    """The turns as one; nothing for a prompt that failed."""
+    return Generation() if isinstance(answered, FailedSample) else total(answered)
+
+
+class NotRepeatable(RuntimeError):
+    """The two passes decoded what rounding cannot explain. The message is one line and names the prompt."""
+
+
+def first_difference(method: LoadedMethod, cell: Cell, prompt: Prompt, ids: list[int],
+                     sample: Sample) -> FirstDifference | None:
+    """Where the tokens `ids` of the timed answer leave the sample of the quality pass; None where they do not.
+
+    Raises NotRepeatable in float32 if rounding does not explain it and nothing else decides a token: under a lossless
+    rule at temperature 0, and in plain sampling."""
+    if ids == sample.output_ids:
+        return None
+    pairs = enumerate(zip_longest(ids, sample.output_ids))
+    at, (own, other) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
+    logits, sampling = method.next_logits(before(method.target, prompt, sample, at)), cell.decoding.sampling
+    drawn = not sampling.greedy and own is not None and other is not None
+    between = mass_between(sampling.probs(logits), own, other) if drawn else None
+    difference = FirstDifference(at, top2_margin(logits), between)
+    if not cell.engine.repeats(cell):
+        return difference
+    if cell.engine.dtype == "float32" and _is_exact(cell) and not by_rounding(difference, sampling.temperature):
+        reason = f"the two largest logits are {difference.margin:.2g} apart" if difference.between is None else (
+            f"a probability of {difference.between:.2g} lies between the two tokens")
+        explained = most_explained(difference, sampling.temperature)
+        raise NotRepeatable(f"{sample.id}: the timed pass differs from the quality pass at token {at}, where {reason} "
+                            f"(rounding explains {explained:g}): models or kernels have changed since; remove the "
+                            f"folder {cell.name} from the store to measure it again")
+    return difference
+
+
+def by_rounding(difference: FirstDifference, temperature: float) -> bool:
+    """Whether rounding explains the other token: a near-tie of logits where none is drawn, else a random number at a
+    boundary between the two tokens."""
+    return (difference.margin if difference.between is None else difference.between) < most_explained(difference,
+                                                                                                       temperature)
+
+
+def most_explained(difference: FirstDifference, temperature: float) -> float:
+    """What rounding explains at most: of the margin, or of the probability between two tokens (`mass_between`)."""
+    return NEAR_TIE if difference.between is None else NEAR_TIE / min(1.0, 2 * temperature)
+
+
+def _is_exact(cell: Cell) -> bool:
+    """Whether nothing but the target's logits and one random number decide each token of the cell: no threshold, no
+    acceptance test, no filter whose edge rounding moves."""
+    sampling = cell.decoding.sampling
+    if sampling.greedy:
+        return cell.rule.name in LOSSLESS
+    return cell.is_autoregressive and sampling.top_k == 0 and sampling.top_p == 1.0 and sampling.min_p == 0.0
+
+
+def before(target: Text, prompt: Prompt, sample: Sample, at: int) -> list[int]:
+    """The context of token `at` of the sample."""
+    turn, start = 0, 0
+    while turn + 1 < len(sample.turn_tokens) and at >= start + sample.turn_tokens[turn]:
+        start += sample.turn_tokens[turn]
+        turn += 1
+    return [*context(target, prompt, sample.texts[:turn]), *sample.output_ids[start:at]]
+
+
+def check_share(cell: Cell, rows: Sequence[Timed]) -> None:
+    """Raise NotRepeatable where many prompts differ at tokens that neither a near-tie nor a random number at a boundary
+    explains: rounding may still decide an acceptance test or a rule's threshold there, but seldom."""
+    unexplained = [row for row in rows if row.own.parted is not None and not by_rounding(
+        row.own.parted, cell.decoding.temperature)]
+    most = max(1, MOST_DIFFERENT * len(rows))
+    if cell.engine.repeats(cell) and cell.engine.dtype == "float32" and len(unexplained) > most:
+        raise NotRepeatable(f"{unexplained[0].id}: the timed pass differs from the quality pass in {len(unexplained)} "
+                            f"of {len(rows)} prompts, more than rounding explains: models or kernels have changed "
+                            f"since; remove the folder {cell.name} from the store to measure it again")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt(Generic[Result]):
+    """One timed run.
+
+    result   what it returned.
+    wall_s   seconds by the wall clock.
+    cpu_s    CPU seconds of all threads of this process meanwhile; None where runs are not judged.
+    stalled  whether the machine stalled it.
+    """
+
+    result: Result
+    wall_s: float
+    cpu_s: float | None
+    stalled: bool = False
+
+    @property
+    def busy(self) -> float:
+        """CPU time over wall time: how many threads ran on average; 1 where that is unknown."""
+        return 1.0 if self.cpu_s is None or self.wall_s <= 0 else self.cpu_s / self.wall_s
+
+
+def clocks() -> tuple[float, float]:
+    """Seconds of the wall clock, and CPU seconds of all threads of this process."""
+    return time.perf_counter(), time.process_time()
+
+
+class StallWatch:
+    """Times runs, and repeats those that the machine stalled.
+
+    The usual value of a method is the median of CPU time over wall time of its runs so far, but at least 1."""
+
+    def __init__(self, runs: int, judges: bool, clock: Callable[[], tuple[float, float]] = clocks) -> None:
+        """`runs`: how many runs are to be timed; `judges`: whether CPU time means anything."""
+        self._left, self._judges, self._clock = max(REPEATS, int(SHARE * runs)), judges, clock
+        self._busy: dict[str, list[float]] = defaultdict(list)
+
+    def attempts(self, name: str, run: Callable[[], Result]) -> list[Attempt[Result]]:
+        """Every attempt at a run of the method `name`. The last one counts: the attempt without a stall, or else the
+        least stalled one."""
+        made = [self._attempt(name, run)]
+        while made[-1].stalled and len(made) <= REPEATS and self._left > 0:
+            self._left -= 1
+            made.append(self._attempt(name, run))
+        self._busy[name] += [attempt.busy for attempt in made if not attempt.stalled]
+        return sorted(made, key=lambda attempt: (not attempt.stalled, attempt.busy))
+
+    def _attempt(self, name: str, run: Callable[[], Result]) -> Attempt[Result]:
+        wall_s, cpu_s = self._clock()
+        result = run()
+        wall_end, cpu_end = self._clock()
+        made = Attempt(result, wall_end - wall_s, cpu_end - cpu_s if self._judges else None)
+        usual = max(1.0, statistics.median(self._busy[name] or [1.0]))
+        return replace(made, stalled=self._judges and made.busy < (1 - MOST_IDLE) * usual)
