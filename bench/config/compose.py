@@ -174,7 +174,8 @@ def compose_command(name: str, argv: Sequence[str], run: Callable[[Command, Comp
         known = sys.argv
         sys.argv = [sys.argv[0], *(word for word in words if word not in flags.overrides), *flags.overrides]
         try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
-            hydra_main(config_path=str(CONF), config_name=name, version_base="1.3")(lambda _: None)()
+            with refusals():
+                hydra_main(config_path=str(CONF), config_name=name, version_base="1.3")(lambda _: None)()
         finally:
             sys.argv = known
         return 0

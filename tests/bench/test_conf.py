@@ -115,12 +115,7 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
         assert {point.coords for point in figure.spec.points()} == set(figure.cells)
 
 
-def cost(path: Path) -> list[pytest.MarkDecorator]:
-    """Composing the many points of a report takes seconds."""
-    return [pytest.mark.slow] if path.parent.name == "report" else []
-
-
-@pytest.mark.parametrize("path", [pytest.param(path, id=identify(path), marks=cost(path)) for path in FILES])
+@pytest.mark.parametrize("path", FILES, ids=identify)
 def test_first_comment_is_a_command_that_would_run(path: Path, hydra, stand_ins, pair, composed) -> None:
     comments = [line for line in path.read_text().splitlines()[:3] if line.startswith("# ")]
     line = next((comment for comment in comments if "python -m bench" in comment), None)
@@ -201,7 +196,6 @@ def test_command_line_wins_over_a_sweep(hydra, pair) -> None:
         ("mini_chat", 7, 0.5), ("mini_chat", 7, 0.7), ("mini_chat", 10, 0.5), ("mini_chat", 10, 0.7)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("report", "preset", "rows", "tasks"), [
     ("mars_table1", "vicuna_13b", 12, 5), ("mars_table2", "qwen3_32b", 10, 5), ("fsd_table2", "gemma2_2b_27b", 6, 4),
     ("dropmatch_table7", "llama33_70b", 6, 3), ("dropmatch_table8", "llama31_8b_70b", 10, 1),
@@ -218,7 +212,6 @@ def test_a_report_on_a_paper_pair(hydra, stand_ins, report: str, preset: str, ro
     assert trees <= {{"arc": 32, "mars": 50}.get(report.partition("_")[0], 60)}, "the tree of the paper, or of its code"
 
 
-@pytest.mark.slow
 def test_settings_of_the_papers(hydra) -> None:
     """MARS' code: 4,096 tokens and no thinking on Qwen3, 512 elsewhere; pass@4 of HumanEval; Medusa's own rule. The
     command line wins over a setting that goes with a model."""

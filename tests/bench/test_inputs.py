@@ -53,6 +53,11 @@ def test_an_unknown_flag_is_one_line(argv: list[str]) -> None:
         compose_command("config", argv, lambda command, _: None)
 
 
+def test_two_of_hydras_own_flags_are_one_line() -> None:
+    with pytest.raises(ConfigError, match="Only one of --run, --multirun, --cfg"):
+        compose_command("config", ["-m", "--cfg", "job"], lambda command, _: None)
+
+
 def test_a_value_with_an_equals_sign_is_told_how_to_be_quoted() -> None:
     with composer() as hydra:
         with pytest.raises(ConfigError, match=r"""give store.dir='"/a/x=1"'$|give store.dir='"/a/x=1"'\)$"""):
