@@ -86,8 +86,8 @@ def split(runs: Runs, asked: float, resamples: int = RESAMPLES) -> dict[str, Any
         tau_gain_temperature  T*
         tau_gain_match        `MATCHED`, `HOTTER`, or `UNDEFINED` where more than 5% of the resamples leave the curve:
                               there is then neither T* nor a part of it
-        tau_gain_…_by_score   greedier and relaxed with the score in the place of the NLL; only where plain decoding's
-                              scores at temperature 0 and at T differ significantly
+        tau_gain_relaxed_by_score  relaxed with the score in the place of the NLL; only where plain decoding's scores at
+                              temperature 0 and at T differ significantly
         tau_gain_argmax       τ(argmax) − τ(lossless at T), the mechanical split: what argmax tokens bring
 
     Where `exact` is the lossless rule itself, there is nothing to match: all of the gain is q_mode's. Empty where a run
@@ -122,18 +122,13 @@ def _parts(runs: Runs, asked: float, draws: Floats) -> dict[str, Floats]:
     matched, left = curve.matched(curve.nll, exact.nll)
     hotter = exact.nll > curve.at(curve.nll, asked)
     matched = np.where(hotter, asked, matched)
-    parts |= _at_match("", matched, exact, lossless, curve) | {"left": _share(left & ~hotter),
-                                                                "hotter": _share(hotter)}
-    return parts | {"tau_gain_temperature": matched} | _by_score(runs, asked, exact, lossless, curve, draws)
-
-
-def _at_match(end: str, matched: Floats, exact: Pooled, lossless: Floats, curve: Curve) -> dict[str, Floats]:
     there = curve.at(curve.tau, matched)
-    return {f"tau_gain_greedier{end}": there - lossless, f"tau_gain_relaxed{end}": exact.tau - there}
+    parts |= {"tau_gain_greedier": there - lossless, "tau_gain_relaxed": exact.tau - there,
+              "tau_gain_temperature": matched, "left": _share(left & ~hotter), "hotter": _share(hotter)}
+    return parts | _by_score(asked, exact, curve, draws)
 
 
-def _by_score(runs: Runs, asked: float, exact: Pooled, lossless: Floats, curve: Curve,
-              draws: Floats) -> dict[str, Floats]:
+def _by_score(asked: float, exact: Pooled, curve: Curve, draws: Floats) -> dict[str, Floats]:
     """The match by the score, made monotone between temperature 0 and the one asked for; empty without scores."""
     if not np.isfinite(curve.score).all() or not np.isfinite(exact.score).all():
         return {}
@@ -143,7 +138,8 @@ def _by_score(runs: Runs, asked: float, exact: Pooled, lossless: Floats, curve: 
     matched, left = curve.matched(level, exact.score)
     matched = np.minimum(matched, asked)
     beyond = (exact.score - curve.at(level, asked)) * np.where(rising[:, 0], 1, -1) > 0
-    return _at_match("_by_score", matched, exact, lossless, curve) | {
+    return {
+        "tau_gain_relaxed_by_score": exact.tau - curve.at(curve.tau, matched),
         "left_by_score": _share(left & ~beyond), "score_change": curve.score[:, 0] - here}
 
 
