@@ -22,19 +22,19 @@ BATCH, KEPT = 1000, 1024
 """Resamples drawn at once, which bounds the memory; most prompts for which the draws are kept."""
 
 
-def ratio_interval(numerators: ArrayLike, denominators: ArrayLike, level: float = LEVEL) -> Interval | None:
-    """Interval of a pooled ratio (sum over sum, such as tokens/s or tokens per cycle) by resampling prompts. None for
+def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval | None:
+    """95% interval of a pooled ratio (sum over sum, such as tokens per cycle) by resampling prompts. None for
     fewer than two prompts."""
-    return sums_interval(np.column_stack([numerators, denominators]), lambda sums: sums[..., 0] / sums[..., 1], level)
+    return sums_interval(np.column_stack([numerators, denominators]), lambda sums: sums[..., 0] / sums[..., 1])
 
 
-def mean_interval(values: ArrayLike, level: float = LEVEL) -> Interval | None:
-    """Bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
-    return ratio_interval(values, np.ones(len(np.atleast_1d(values))), level)
+def mean_interval(values: ArrayLike) -> Interval | None:
+    """95% bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
+    return ratio_interval(values, np.ones(len(np.atleast_1d(values))))
 
 
-def sums_interval(rows: ArrayLike, statistic: Callable[[Floats], Floats], level: float = LEVEL) -> Interval | None:
-    """Percentile interval of a statistic of sums over prompts, by resampling prompts. `rows` [n, k]: what each adds to
+def sums_interval(rows: ArrayLike, statistic: Callable[[Floats], Floats]) -> Interval | None:
+    """95% percentile interval of a statistic of sums, by resampling prompts. `rows` [n, k]: what each prompt adds to
     the sums; `statistic`: sums [..., k] -> [...]. None for fewer than two prompts.
 
     (BCa divides by the spread of the jackknife, which is 0 when all prompts agree.)"""
@@ -43,7 +43,7 @@ def sums_interval(rows: ArrayLike, statistic: Callable[[Floats], Floats], level:
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
         values = statistic(np.concatenate([counts @ data for counts in resamples(len(data))]))
-    return ends(values, values, level)
+    return ends(values, values)
 
 
 def median_interval(values: ArrayLike) -> Interval | None:
