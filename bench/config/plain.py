@@ -132,12 +132,12 @@ def _choice(entry: Any, prefix: str = "") -> Choices:
 
 
 def merge(into: Data, values: Mapping[str, Any]) -> Data:
-    """Copy values into a mapping, mappings into mappings; anything else replaces what is there."""
+    """Copy values into a mapping, mappings into mappings; anything else replaces what is there, but ??? does not."""
     for key, value in values.items():
         if isinstance(value, dict):
             below = into.get(key)
             into[key] = merge(below if isinstance(below, dict) else {}, value)
-        else:
+        elif value != "???" or key not in into:
             into[key] = list(value) if isinstance(value, list) else value
     return into
 

@@ -89,6 +89,7 @@ def same(found: Any, expected: Any) -> bool:
     ["pair=local", "pair.target=a/b", "method=autojudge_dropmatch", "output.dir=elsewhere", "replay=[0.8,1]"],
     ["task=gsm8k", "task.split=train", "task.stop=[a,b]", "task.scorer={filter:x}", "n=${draft.length}"],
     ["method=eagle3", "rule=fsd", "pair.nodes=7", "drafter.total=${pair.beams}", "store.dir='${data}-${task.name}'"],
+    ["rule=relaxed_topk_max", "pair=local", "pair.target=x", "n=3"],
     ["task=cnn_dm", "pair=smollm2", "cost=epyc_tiny", "launch=slurm", "tracker=wandb", "engine=vllm"],
     ["+sweep=mars_theta", "task=mini_chat", "pair.dtype=${oc.select:none,bfloat16}", "pair.thinking=True"],
     ["+pair.extra={a: [1, b]}", "~draft", "++n=3", "rule=either", "~rule.first.heads"]], ids=lambda given: given[0])
