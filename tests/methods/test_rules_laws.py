@@ -189,11 +189,13 @@ def test_a_share_may_be_0_and_1_and_nothing_beyond(name: str, option: str) -> No
 
 SAMPLED = ("cactus", "lossy", "cascade_opt", "cascade_tok", "r_fuzzy", "ensemble", "contrastive")
 CHAINS = (*SAMPLED, "entropy_verify", "ears", "fly", "topp_window", "block", "relaxed_topk")
+TREES = ("eagle", "eagle2", "hass", "medusa", "lookahead")
 GREEDY_ONLY = ("greedy", "fly", "asd", "bild", "csd", "dropout_head")
 WITHOUT_Q = ("greedy", "lossless", "mars", "random", "threshold", "typical")
 MODEL, EAGLE3, LOOKUP = ("model", {}), ("eagle3", {}), ("prompt_lookup", {})
 REFUSED: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Sampling, str]] = [
     *((name, {}, EAGLE3, COLD if name == "fly" else WARM, "is defined for chains") for name in CHAINS),
+    *(("fly", {}, (name, {}), COLD, "is defined for chains") for name in TREES),
     *((name, {}, ("model", {"sample": False}), WARM, "drawn from the draft distribution") for name in SAMPLED),
     *((name, {}, MODEL, WARM, "temperature 0 only") for name in GREEDY_ONLY),
     ("fsd", {}, LOOKUP, WARM, "prompt_lookup has none"),
@@ -237,6 +239,8 @@ def test_what_can_run_is_not_refused() -> None:
         for sampling in (COLD,) if name == "fly" else (COLD, WARM):
             check(registry.drafter("model")(), "model", registry.rule(name)(), sampling)
     check(registry.drafter("early_exit")(), "early_exit", registry.rule("contrastive")(), WARM)
+    for drafter in ("none", "prompt_lookup", "suffix", "early_exit"):
+        check(registry.drafter(drafter)(), drafter, registry.rule("fly")(), COLD)
     for drafter in ("prompt_lookup", "medusa", "eagle3"):
         for name in WITHOUT_Q:
             check(registry.drafter(drafter)(), drafter, registry.rule(name)(), COLD if name == "greedy" else WARM)
