@@ -107,7 +107,7 @@ def test_cycles_of_each_setting_have_their_own_price() -> None:
 def test_a_row_beside_itself_gains_nothing() -> None:
     own = Answered(cell())
     values = over_best(own, own, 0.05)
-    assert values["over_best_answer"] == values["over_best_length"] == 1.0
+    assert values["over_best_answer"] == made_up().summary.with_values(**values).over_best_length == 1.0
     assert values["over_best_answer_ci95"] == (1.0, 1.0) and values["over_best_tau_ci95"] == (0.0, 0.0)
     assert values["over_best_accuracy"] == values["over_best_tau"] == 0.0
 
@@ -117,7 +117,7 @@ def test_gains_are_over_the_best_row_and_its_own_prices() -> None:
     values = over_best(own, best, 0.05)
     assert values["over_best_tau"] == pytest.approx(1.0)
     assert values["over_best_answer"] == pytest.approx(1.0), "as many passes of the same price: longer, not sooner"
-    assert values["over_best_length"] == pytest.approx(51 / 41)
+    assert made_up().summary.with_values(**values).over_best_length == pytest.approx(51 / 41)
     assert values["over_best_accuracy"] == pytest.approx(-0.5)
     half = over_best(Answered(cell(5, 0.1, 10, ids=IDS[:6])), best, 0.05)
     assert half["over_best_tau"] == pytest.approx(1.0), "over the prompts that both answered"
