@@ -127,9 +127,10 @@ def _is_digest(digest: Any, key: str, config: dict[str, Any]) -> bool:
 
 
 def read_json(path: Path, content: bytes) -> Any:
-    """The value in a JSON file with this content. Raises StoreError for anything else."""
+    """The value in a JSON file with this content; a further measurement must have its digest. Raises StoreError for
+    anything else."""
     try:
-        return plain_of(path.parent.name, content)
+        return plain_of(path.parent.name, content, sealed=path.stem in RECORDS)
     except ValueError as error:
         complaint = f"{path} is not JSON as the store writes it ({one_line(error)})"
         raise StoreError(f"{complaint}: remove it to write it again") from error

@@ -2,7 +2,7 @@
 
 The digest finds what a torn line does not show: a line that was edited, that rotted, or that was copied from another
 cell is not taken for what was measured here. A line without one is taken as it is. JSON files are a line too; those of
-earlier versions span several lines, and their digests are not compared."""
+version 0.2 span several lines."""
 
 from __future__ import annotations
 
@@ -48,11 +48,17 @@ def object_of(cell: str, line: bytes) -> bytes:
     return text
 
 
-def plain_of(cell: str, content: bytes) -> Any:
-    """The value of a JSON file with this content. Raises ValueError."""
-    value = from_json(object_of(cell, content))
-    if isinstance(value, dict):
-        value.pop("digest", None)  # of an earlier version
+def plain_of(cell: str, content: bytes, sealed: bool = False) -> Any:
+    """The value of a JSON file with this content. Raises ValueError; if `sealed`, also for one without a digest."""
+    text = object_of(cell, content)
+    value = from_json(text)
+    if text is not content:
+        return value
+    if isinstance(value, dict) and "digest" in value:  # as version 0.2 wrote it
+        if value.pop("digest") != hashlib.sha256(json_text(value).encode()).hexdigest():
+            raise ValueError("changed since it was written")
+    elif sealed:
+        raise ValueError("without its digest")
     return value
 
 

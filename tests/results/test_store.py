@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -140,9 +141,17 @@ def test_a_changed_measurement_is_an_error(cell):
     cell.write_record("profile", {"own": {"verify": 0.25}})
     assert cell.record("profile") == {"own": {"verify": 0.25}}
     file = cell.path / "profile.json"
-    file.write_text(file.read_text().replace("0.25", "0.75"))
-    with pytest.raises(StoreError, match=r"profile\.json is not JSON as the store writes it \(changed since"):
-        cell.record("profile")
+    written = file.read_text()
+    of_0_2 = {"own": {"verify": 0.25}}
+    of_0_2["digest"] = sha256(json.dumps(of_0_2).encode()).hexdigest()
+    file.write_text(json.dumps(of_0_2, indent=1) + "\n")
+    assert cell.record("profile") == {"own": {"verify": 0.25}}
+    for content, fault in ((written.replace("0.25", "0.75"), "changed since"),
+                           (json.dumps(of_0_2, indent=1).replace("0.25", "0.75"), "changed since"),
+                           ('{"own": {"cycle": Infinity}}\n', "without its"), ("[1, 2]\n", "without its")):
+        file.write_text(content)
+        with pytest.raises(StoreError, match=rf"profile\.json is not JSON as the store writes it \({fault}"):
+            cell.record("profile")
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_one(cell):
