@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bench.run.console import console, counted
 from bench.run.locks import Claim, claim, claim_rotations
 from bench.run.quality import QualityPass, Tracing, worker_count
-from bench.run.requested_cell import RequestedCell, requested_cell
+from bench.run.requested_cell import RequestedCell
 from bench.run.timed import needs_clock, rotations, time_rotation
 from bench.run.timed_pass import machine_lock as machine
 from results.store.errors import StoreError
@@ -52,7 +52,7 @@ def complete_cells(cells: Sequence[Cell], passes: Passes, store: Store, engine: 
 
     A cell that fails does not stop the others: its folder says why. Returns the cells of rotations that another process
     works on, and those that it writes: they are left alone."""
-    remaining = [cell for cell in cells if not is_current(requested_cell(cell, store), cell.name in passes.traced)]
+    remaining = [cell for cell in cells if not is_current(RequestedCell(cell, store), cell.name in passes.traced)]
     with ExitStack() as locks:
         planned = plan(remaining, store, locks)
         engine.prepare([held.cell for held in planned.claims.values()])
@@ -113,7 +113,7 @@ def plan(cells: Sequence[Cell], store: Store, locks: ExitStack) -> Plan:
 
 def lacks(cell: Cell, store: Store) -> bool:
     """Whether prompts of the cell were not answered or scored yet, or its configuration was removed."""
-    folder = requested_cell(cell, store)
+    folder = RequestedCell(cell, store)
     try:
         scored = cell.load_task().unscorable() is not None
         return folder.config() is None or not set(folder.ids) <= {
@@ -178,7 +178,7 @@ def timed_pass(planned: Plan, passes: Passes, store: Store, engine: Engine) -> N
 def is_untimed(held: Claim, store: Store) -> bool:
     """Whether the clock has something left to do for the cell."""
     try:
-        return held.folder.failure() is None and needs_clock(held, requested_cell(held.cell, store).baseline)
+        return held.folder.failure() is None and needs_clock(held, RequestedCell(held.cell, store).baseline)
     except Exception as error:  # an unreadable file of its own: only this cell cannot run
         held.fail(error)
         return False
@@ -187,7 +187,7 @@ def is_untimed(held: Claim, store: Store) -> bool:
 def check(held: Claim, store: Store) -> None:
     """Record why prompts are missing, for each number of them that was asked for."""
     for cell in held.cells:
-        folder = requested_cell(cell, store)
+        folder = RequestedCell(cell, store)
         try:
             records = folder.compared()
             if len(records) < len(folder.ids):

@@ -17,7 +17,7 @@ from bench.run.complete import Passes, complete_cells, forget_times, is_current
 from bench.run.console import console
 from bench.run.locks import await_holder
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, gpus, shares
-from bench.run.requested_cell import requested_cell
+from bench.run.requested_cell import RequestedCell
 from bench.run.work import Ended, Work, complete, next_for, works_of
 from results.store.errors import StoreError
 
@@ -44,7 +44,7 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: E
         forget_times(cells, store)
     asked = list({(cell.name, cell.n, cell.timed): cell for cell in cells}.values())
     remaining = asked
-    while remaining := [cell for cell in remaining if not is_current(requested_cell(cell, store), cell.name in names)]:
+    while remaining := [cell for cell in remaining if not is_current(RequestedCell(cell, store), cell.name in names)]:
         remaining = launch(remaining, passes, settings, store, engine)
         for cell in remaining:
             await_holder(cell, store)
@@ -70,7 +70,7 @@ def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Sto
 def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
     """Record why a rotation could not be completed in the folders of its open cells."""
     for cell in ended.work.cells:
-        folder = requested_cell(cell, store)
+        folder = RequestedCell(cell, store)
         try:
             if not is_current(folder, cell.name in passes.traced):
                 with folder.lock():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from bench.run.requested_cell import RequestedCell, requested_cell
+from bench.run.requested_cell import RequestedCell
 from methods import registry
 from results.metrics.catalog import METRICS
 from results.metrics.curve import TEMPERATURES, Counts
@@ -55,7 +55,7 @@ def over_lossless(cell: Cell, store: Store, asked: float | None = None) -> dict[
         return {}
     runs = gain_runs(cell, store, asked)
     gains = gain(own, strict) if runs is None else split(runs, point.decoding.temperature)
-    reference = requested_cell(lossless, store).summary()
+    reference = RequestedCell(lossless, store).summary()
     passes = [(len(strict[name].committed), len(own[name].committed)) for name in common([own, strict])]
     return gains | {"pass_ratio_strict": Sums.of(passes),
                     "lossless_accuracy": None if reference is None else reference.accuracy}
@@ -66,7 +66,7 @@ def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:
     gap. Whether they were timed does not matter. Raises StoreError."""
     runs = []
     for repeat in count():
-        folder = requested_cell(cell.replace(repeat=repeat, timed=0), store)
+        folder = RequestedCell(cell.replace(repeat=repeat, timed=0), store)
         if folder.measured() is not None:
             runs.append(folder.good_samples())
         elif repeat >= cell.repeat:
@@ -132,7 +132,7 @@ def gain_runs(cell: Cell, store: Store, asked: float | None = None, ids: Collect
 def samples_of(cell: Cell, store: Store) -> dict[str, Sample] | None:
     """Prompt id -> sample, of the prompts that the cell asks for; None while one is missing. It needs no summary, which
     a cell that only served as a baseline does not have. Raises StoreError."""
-    folder = requested_cell(cell, store)
+    folder = RequestedCell(cell, store)
     if len(folder.samples()) < len(folder.ids):
         return None
     return {sample.id: sample for sample in folder.good_samples()}

@@ -33,11 +33,6 @@ _IDS: WeakKeyDictionary[Store, dict[str, list[str]]] = WeakKeyDictionary()
 """Task, number of prompts and seed -> their ids, read once by a command."""
 
 
-def requested_cell(cell: Cell, store: Store) -> RequestedCell:
-    """The cell's folder, whether or not it exists yet, restricted to the prompts that the cell asks for."""
-    return RequestedCell(cell, store)
-
-
 class RequestedCell(CellFolder):
     """Reads as if only the first `cell.n` prompts of the task (all when None) had ever been measured."""
 

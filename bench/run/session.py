@@ -20,7 +20,7 @@ from bench.run.related_cells import (
     compared_summary,
     over_lossless,
 )
-from bench.run.requested_cell import RequestedCell, requested_cell
+from bench.run.requested_cell import RequestedCell
 from bench.run.trackers.logbook import Logbook
 from results.metrics.tau_gain import findings
 from results.store.cells import Store
@@ -123,7 +123,7 @@ class Session:
     def folder(self, cell: Cell) -> RequestedCell:
         """The cell's folder, restricted to the prompts that the cell asks for; with `cost`, on that machine."""
         cost = self.settings.cost
-        return requested_cell(cell, self.store) if cost is None else PricedCell(cell, self.store, cost)
+        return RequestedCell(cell, self.store) if cost is None else PricedCell(cell, self.store, cost)
 
     def judged_at(self, cell: Cell, summary: Summary, temperature: float) -> Summary:
         """The summary with what the cell gains over lossless decoding at another temperature than its own. Raises
@@ -148,10 +148,10 @@ class Session:
 
     def write_summary(self, cell: Cell) -> None:
         """Write summary.json for other programs, where the cell's files are younger than it. Nothing reads it back."""
-        folder = requested_cell(cell, self.store)
+        folder = RequestedCell(cell, self.store)
         try:
             if folder.is_complete() and not folder.has_latest_summary():
-                summary = compared_summary(cell, self.store, partial(requested_cell, store=self.store))
+                summary = compared_summary(cell, self.store, partial(RequestedCell, store=self.store))
                 folder.write_summary({} if summary is None else summary.plain())
         except StoreError as error:  # its failure is listed; the others are written
             log.warning("%s: no summary.json: %s", folder.key, error)
@@ -207,7 +207,7 @@ class Session:
     def print_failures(self, cells: Sequence[Cell], others: Mapping[str, str] | None = None) -> int:
         """Print a line on stderr for each incomplete cell and for each of `others`, name -> reason; 1 after any."""
         problems = {cell.name: problem for cell in cells
-                    if (problem := status_problem(requested_cell(cell, self.store)))}
+                    if (problem := status_problem(RequestedCell(cell, self.store)))}
         for cell in cells if self.settings.trace is True else ():
             if cell.name not in problems and (reason := self.trace_failure(cell)):
                 problems[cell.name] = reason
@@ -227,7 +227,7 @@ def _clocks(cells: Sequence[tuple[Cell, str]], store: Store) -> list[str]:
     """A line for points of one baseline that were timed in different measuring sessions."""
     sessions: dict[str, dict[str, list[str]]] = {}
     for cell, label in cells:
-        if began := " and ".join(sorted({row.started for row in requested_cell(cell, store).timed()})):
+        if began := " and ".join(sorted({row.started for row in RequestedCell(cell, store).timed()})):
             sessions.setdefault(cell.baseline().name, {}).setdefault(began, []).append(label)
     lines = []
     for held in sessions.values():

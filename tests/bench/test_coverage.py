@@ -17,7 +17,7 @@ from bench.reports.analyses import COVERAGE
 from bench.reports.analyses.bound import COLUMNS, audit_cells, coverage, divergences
 from bench.run.answer import context
 from bench.run.models import ModelPool
-from bench.run.requested_cell import requested_cell
+from bench.run.requested_cell import RequestedCell
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
 from results.metrics.intervals import proportion_interval
@@ -72,7 +72,7 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
             start += tokens
     assert len(found) > 5
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
-    audit_cells([requested_cell(cell, result.store)], ModelPool())
+    audit_cells([RequestedCell(cell, result.store)], ModelPool())
     record = result.cell.record(COVERAGE)
     assert record == json.loads(json.dumps({"asked": cell.n, **coverage(frame, found)}))
     assert record["differing"] == len(found)
