@@ -18,8 +18,7 @@ from results.reports.best import mark_best
 from results.reports.captions import caption
 from results.reports.columns import Column
 from results.reports.grid import Grid, outcome
-from results.reports.published import Key, load_published
-from results.reports.published_findings import findings_of
+from results.reports.published import Key, doubts_of, load_published
 from results.reports.spec import Coords, ReportSpec, TableSpec
 from results.reports.table import Cell, Number, Row, Table
 
@@ -77,7 +76,7 @@ class _Layout:
     def __init__(self, spec: TableSpec, grid: Grid):
         self.spec, self.grid = spec, grid
         self.published = load_published(spec.published.file) if spec.published else {}
-        self.doubts = findings_of(spec.published.file) if spec.published else {}
+        self.doubts = doubts_of(spec.published.file) if spec.published else {}
         self.coords = {self._place(point.coords): point.coords for point in spec.points()}
         self.notes: list[str] = []
         self.annotator = Annotator(spec, grid, self._note)

@@ -1,18 +1,26 @@
-"""The numbers that papers print: results/published/*.csv with the columns pair, row, column, value_name, value.
+"""The numbers that papers print, and what is wrong with them: the files of results/published.
 
-`value` keeps the printed digits. A sixth column, `bold`, is there where the paper's text shows what it prints bold."""
+One CSV file per table has the columns pair, row, column, value_name, value; `value` keeps the printed digits. A sixth
+column, `bold`, is there where the paper's text shows what it prints bold. doubts.csv has a line for each number that
+contradicts another printed one, notes.yaml the claims of the text that the numbers contradict. The tests compute both
+again from the numbers."""
 
 from __future__ import annotations
 
 import csv
 import math
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import yaml
 
 FOLDER = Path(__file__).parents[1] / "published"
 COLUMNS = ["pair", "row", "column", "value_name", "value"]
+DOUBTS = "doubts.csv"
 
 
 class Key(NamedTuple):
@@ -49,12 +57,6 @@ class Printed:
         """The least and the greatest number that rounds to this one."""
         return self.value - self.step / 2, self.value + self.step / 2
 
-    def differs(self, other: Printed) -> bool:
-        """Whether one number cannot be printed in both ways."""
-        if self.decimals == other.decimals:
-            return self.value != other.value
-        return max(self.ends[0], other.ends[0]) > min(self.ends[1], other.ends[1]) + 1e-9
-
     def in_unit(self, factor: float) -> str:
         """The number times a power of ten, all digits kept: 0.934 in per cent is 93.4."""
         decimals = self.decimals - round(math.log10(factor))
@@ -82,5 +84,32 @@ def load_published(file: str) -> Numbers:
 
 
 def published_files() -> list[str]:
-    """Names of the files, sorted."""
-    return sorted(path.name for path in FOLDER.glob("*.csv"))
+    """Names of the files with the numbers of a table, sorted."""
+    return sorted(path.name for path in FOLDER.glob("*.csv") if path.name != DOUBTS)
+
+
+@cache
+def doubts_of(file: str) -> dict[Key, list[str]]:
+    """Place -> what is wrong with the number there, in sentences, for one file: first doubts.csv, then notes.yaml."""
+    table, found = file.removesuffix(".csv"), defaultdict[Key, list[str]](list)
+    with (FOLDER / DOUBTS).open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            if row["table"] == table:
+                found[Key(*(row[name] for name in COLUMNS[:-1]))].append(row["note"])
+    for note in notes().values():
+        for key in load_published(file) if note.get("table") == table else ():
+            if any(place.items() <= key._asdict().items() for place in note["at"]):
+                found[key].append(note_text(note))
+    return dict(found)
+
+
+@cache
+def notes() -> dict[str, dict[str, Any]]:
+    """results/published/notes.yaml, which says what each key holds: name -> note."""
+    held: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "notes.yaml").read_text(encoding="utf-8"))
+    return held
+
+
+def note_text(note: Mapping[str, Any]) -> str:
+    """The note as a footnote."""
+    return "{paper}, {where}: “{printed}” {follows} ({computed}; read on {read})".format(**note)

@@ -1,5 +1,6 @@
 """The papers' numbers: each as printed, counted, checked against each other; every note on them recomputed."""
 
+import csv
 import os
 import re
 from itertools import pairwise
@@ -8,14 +9,21 @@ from pathlib import Path
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
-from results.reports.published import Key, Printed, load_published, published_files
-from results.reports.published_across import labels
-from results.reports.published_checks import PaperTable, Ratio, check, differences
-from results.reports.published_findings import all_findings, findings_of, notes, paper_tables
-from results.reports.published_patterns import patterns
+from results.reports.published import (
+    FOLDER,
+    Key,
+    Printed,
+    doubts_of,
+    load_published,
+    note_text,
+    notes,
+    published_files,
+)
 from tests.helpers.paper_tables import paper_tables as read_papers
+from tests.results.published_checks import TABLES, found, labels
 
-PAPERS = Path(os.environ.get("LEEWAY_SHARED", Path(__file__).parents[3] / "shared")) / "papers"
+PROJECT = Path(__file__).parents[2]
+PAPERS = Path(os.environ.get("LEEWAY_SHARED", PROJECT.parent / "shared")) / "papers"
 needs_papers = pytest.mark.skipif(
     not PAPERS.is_dir(), reason=f"no reference data at {PAPERS}: set LEEWAY_SHARED to the folder that has papers/")
 COUNTS = {
@@ -43,7 +51,7 @@ def values(file: str, **place: str) -> list[float]:
 
 def says(note: str, *numbers: object) -> None:
     """Every number must stand in what the note says follows."""
-    written = re.findall(r"[−+]?\d+(?:\.\d+)?", notes()[note].follows)
+    written = re.findall(r"[−+]?\d+(?:\.\d+)?", notes()[note]["follows"])
     assert not [number for number in numbers if str(number).replace("-", "−") not in written], (numbers, written)
 
 
@@ -63,6 +71,7 @@ def test_numbers_of_the_text_of_mars_stand_in_it():
 
 def test_counts():
     assert {file.removesuffix(".csv"): len(load_published(file)) for file in published_files()} == COUNTS
+    assert TABLES.keys() == COUNTS.keys() and len({about["source"] for about in TABLES.values()}) == len(TABLES)
     papers = {paper: sum(n for name, n in COUNTS.items() if name.startswith(paper))
               for paper in ("mars", "fsd", "dropmatch", "arc")}
     assert papers == {"mars": 356 + 49, "fsd": 252, "dropmatch": 262, "arc": 280}
@@ -104,10 +113,9 @@ FOUND = {  # by hand
 }
 
 
-@pytest.mark.parametrize("place", FOUND, ids=lambda place: " ".join(place))
-def test_findings_known_by_hand(place):
-    file, *key = place
-    assert any(FOUND[place] in text for text in findings_of(file)[Key(*key)])
+def test_findings_known_by_hand():
+    for (file, *key), words in FOUND.items():
+        assert any(words in text for text in doubts_of(f"{file}.csv")[Key(*key)]), (file, key)
 
 
 def test_nothing_is_found_where_nothing_is_wrong():
@@ -123,105 +131,37 @@ def test_nothing_is_found_where_nothing_is_wrong():
         ("dropmatch_table9", "Llama-3.1-70B-Instruct", "LiveCodeBench / Auto-Judge", "0.0004", "accuracy"),  # 274/880
         ("arc_table3", "V 13B", "EAGLE-3", HE, "accuracy"),  # 20/164 = 12.195, cut off
     ):
-        assert Key(*key) in load_published(f"{file}.csv") and not findings_of(file).get(Key(*key)), key
-    assert not any(findings_of("fsd_table2").get(key) for key in load_published("fsd_table2.csv")
+        assert Key(*key) in load_published(f"{file}.csv") and not doubts_of(f"{file}.csv").get(Key(*key)), key
+    assert not any(doubts_of("fsd_table2.csv").get(key) for key in load_published("fsd_table2.csv")
                if key.column == HE and key.value_name == "accuracy")
     assert proportion_confint(160, 161, method="wilson")[0] < 0.987  # the interval of MT-Bench needs more than this
 
 
-def made(rows: dict[str, str]) -> dict[Key, Printed]:
-    """{"row column value_name": text} of one pair."""
-    return {Key("P", *place.split()): Printed(text) for place, text in rows.items()}
-
-
-@pytest.mark.parametrize("table, numbers, wrong", [
-    ({"mean": "Mean"}, {"r a x": "1.0", "r b x": "2.0", "r Mean x": "1.5"}, 0),
-    ({"mean": "Mean"}, {"r a x": "1.0", "r b x": "2.0", "r Mean x": "1.6"}, 0),  # 1.04 and 2.04 round to it
-    ({"mean": "Mean"}, {"r a x": "1.0", "r b x": "2.0", "r Mean x": "1.7"}, 1),
-    ({"tau": "committed"}, {"r a speedup": "2.00", "r a tau": "2.00"}, 0),
-    ({"tau": "committed"}, {"r a speedup": "2.01", "r a tau": "2.00"}, 1),
-    ({"tau": "accepted"}, {"r a speedup": "2.01", "r a tau": "2.00"}, 0),
-    ({}, {"r a speedup": "9.00", "r a tau": "2.00"}, 0),
-    ({"tau": "committed", "length": 5}, {"r a tau": "6.00"}, 0),
-    ({"tau": "committed", "length": 5}, {"r a tau": "6.01"}, 1),
-    ({"tau": "accepted", "length": 5}, {"r a tau": "5.01"}, 1),
-    ({"ratios": [Ratio(value="x", of="a", over="b")]}, {"r c a": "1", "r c b": "3", "r c x": "0.33"}, 0),
-    ({"ratios": [Ratio(value="x", of="a", over="b")]}, {"r c a": "1.00", "r c b": "3.00", "r c x": "0.40"}, 1),
-    ({}, {"r a tokens_per_s": "10.0", "r a speedup": "2.0", "s a tokens_per_s": "15.0", "s a speedup": "3.0"}, 0),
-    ({}, {"r a tokens_per_s": "10.0", "r a speedup": "2.0", "s a tokens_per_s": "18.0", "s a speedup": "3.0",
-          "t a tokens_per_s": "20.0", "t a speedup": "4.0"}, 1),
-    ({"out_of": {"a": 3}}, {"r a accuracy": "33.3", "s a accuracy": "66.6", "t a accuracy": "66.7"}, 0),
-    ({"out_of": {"a": 3}}, {"r a accuracy": "33.4", "s a accuracy": "50.0"}, 2),
-    ({"total": ("x", "y")}, {"r a x": "33.3", "r a y": "66.6"}, 0),
-    ({"total": ("x", "y")}, {"r a x": "33.3", "r a y": "66.5"}, 2),
-])
-def test_each_check_on_made_up_numbers(table, numbers, wrong):
-    assert len(check(PaperTable(source="made up", **table), made(numbers))) == wrong
-
-
-@pytest.mark.parametrize("gap, wrong", [(0.0, 1), (0.09, 1), (0.11, 0), (0.4, 0)])
-def test_models_that_run_parallel(gap, wrong):
-    """Ten numbers that span 0.9, and another model's: one of them further away by `gap`."""
-    texts = {f"r c{i} x": f"{i / 10:.2f}" for i in range(10)}
-    other = {**texts, "r c3 x": f"{0.3 - gap:.2f}"}
-    numbers = {Key(pair, *place.split()): Printed(text)
-               for pair, rows in (("P", texts), ("Q", other)) for place, text in rows.items()}
-    assert len(patterns(PaperTable(source="made up"), numbers)) == 20 * wrong
-
-
-@pytest.mark.parametrize("table, numbers, wrong", [
-    ({}, {"r a x": "1.0", "r a y": "2.0", "s a x": "1.0", "s a y": "2.0"}, 4),
-    ({}, {"r a x": "1.0", "r a y": "2.0", "s a x": "1.0", "s a y": "2.1"}, 0),
-    ({}, {"r a x": "1.0", "s a x": "1.0"}, 0),  # one number can be the same by chance
-    ({"js_thresholds": {"FSD": 0.69}}, {"FSD a x": "1.0"}, 0),
-    ({"js_thresholds": {"FSD": 0.70}}, {"FSD a x": "1.0", "SD a x": "2.0"}, 1),
-])
-def test_each_pattern_on_made_up_numbers(table, numbers, wrong):
-    assert len(patterns(PaperTable(source="made up", **table), made(numbers))) == wrong
+def test_the_doubts_are_those_that_follow_from_the_numbers():
+    with (FOLDER / "doubts.csv").open(encoding="utf-8", newline="") as lines:
+        kept = [(row["table"], Key(*list(row.values())[1:5]), row["note"]) for row in csv.DictReader(lines)]
+    assert kept == [(name, key, text) for name, places in found().items() for key, texts in places.items()
+                    for text in texts]
 
 
 def test_labels_that_several_papers_print():
-    found = {(label.model, label.method, label.task): label for label in labels(paper_tables())}
-    assert len(found) == 20 and all(len({source.partition(",")[0] for source, *_ in label.prints}) > 1
-                                    for label in found.values())
-    on_mt_bench = {model: label for (model, method, task), label in found.items()
+    """The factors that docs/papers.md gives."""
+    assert len(labels()) == 20
+    on_mt_bench = {model: [row[2] for row in rows] for (model, method, task), rows in labels().items()
                    if (method, task) == ("EAGLE-3", "MT-Bench")}
-    ratios = {model: f"{label.ratio:.2f}" for model, label in on_mt_bench.items()}
-    assert ratios == {"Llama-3.1-8B": "2.12", "Llama-3.3-70B": "1.27", "Qwen3-8B": "1.58", "Vicuna-13B": "1.18"}
-    assert found["Llama-3.3-70B", "EAGLE-3", "MT-Bench"].prints == (
-        ("MARS, Table 1", "EAGLE-3", 4.20, 5.41), ("DropMatch, Table 7", "EAGLE3 / 5", 3.90, 5.37),
-        ("DropMatch, Table 7", "EAGLE3 / 7", 4.18, 5.81), ("DropMatch, Table 7", "EAGLE3 / 9", 4.24, 6.06),
-        ("ARC-Decode, Table 2", "EAGLE-3", 3.35, 4.04))
-    assert all(table.setting for table in paper_tables().values() if table.methods)
-
-
-@pytest.mark.parametrize("k, n", [(1, 3), (40, 41), (150, 160), (999, 1000), (3000, 3100)])
-def test_a_wilson_interval_is_recognised(k, n):
-    low, high = proportion_confint(k, n, method="wilson")
-    texts = {"r a c": f"{100 * k / n:.1f}", "r a c_low": f"{100 * low:.1f}", "r a c_high": f"{100 * high:.1f}"}
-    table = PaperTable(source="made up", wilson=("c",))
-    assert not check(table, made(texts)) and len(check(table, made(texts | {"r a c_low": "1.0"}))) == 1
-
-
-def test_one_number_printed_in_two_ways():
-    one, other = (PaperTable(source=source, same={"P": "Q"}) for source in ("one", "other"))
-    assert not list(differences([(one, made({"r a x": "81.7"})), (other, made({"r a x": "81.70"}))]))
-    assert len(list(differences([(one, made({"r a x": "84.1"})), (other, made({"r a x": "84.2"}))]))) == 2
-
-
-def test_each_file_is_described():
-    assert paper_tables().keys() == COUNTS.keys()
-    sources = [table.source for table in paper_tables().values()]
-    assert len(set(sources)) == len(sources)
+    factors = {model: f"{max(speedups) / min(speedups):.2f}" for model, speedups in on_mt_bench.items()}
+    assert factors == {"Llama-3.1-8B": "2.12", "Llama-3.3-70B": "1.27", "Qwen3-8B": "1.58", "Vicuna-13B": "1.18"}
+    page = " ".join((PROJECT / "docs" / "papers.md").read_text(encoding="utf-8").split())
+    assert all(f"{factor} ({model})" in page for model, factor in factors.items())
 
 
 def test_each_note_marks_numbers():
     for name, note in notes().items():
-        keys = load_published(f"{note.table}.csv") if note.table else {}
-        assert all(any(place.holds(key) for key in keys) for place in note.at), name
-        assert bool(note.at) == bool(note.table), name
-        marked = [texts for texts in all_findings()[note.table].values() if note.text in texts] if note.table else []
-        assert bool(marked) == bool(note.table)
+        table, places = note.get("table", ""), note.get("at", [])
+        keys = load_published(f"{table}.csv") if table else {}
+        assert all(any(place.items() <= key._asdict().items() for key in keys) for place in places), name
+        marked = [key for key in keys if note_text(note) in doubts_of(f"{table}.csv").get(key, ())]
+        assert bool(marked) == bool(places) == bool(table), name
 
 
 @needs_papers
@@ -229,9 +169,9 @@ def test_note_words_stand_in_the_paper():
     """Most runs of three words of each claim; formulas are garbled in the texts."""
     files = {"MARS": "mars", "FSD": "fsd", "DropMatch": "dropmatch", "ARC-Decode": "arc_decode"}
     for name, note in notes().items():
-        text = (PAPERS / f"{files[note.paper]}.txt").read_text(encoding="utf-8")
+        text = (PAPERS / f"{files[note['paper']]}.txt").read_text(encoding="utf-8")
         text = re.sub(r"\s+", " ", text.replace("$", "").replace("\\theta", "θ"))
-        words = note.printed.split()
+        words = note["printed"].split()
         runs = [" ".join(words[i:i + 3]) for i in range(max(len(words) - 2, 1))]
         found = sum(run in text for run in runs)
         assert found >= len(runs) / 2 or name == "dropmatch_livecodebench_length", name
@@ -243,7 +183,7 @@ def test_mars_notes():
                 for row in rows}
     rising = {row for row, a in accuracy.items() if any(x < y for x, y in pairwise(a))}
     assert len(rising) == 7 and not any("baseline" in row for row in rising)
-    assert {place.row for place in notes()["mars_accuracy_and_temperature"].at} == rising
+    assert {place["row"] for place in notes()["mars_accuracy_and_temperature"]["at"]} == rising
     says("mars_accuracy_and_temperature", len(rising), len(rows) - 2, *accuracy["GSM8K / 12"][3:])
     recovery = {task: [100 * a / b for row in rows if row.startswith(task) and "baseline" not in row
                        for a, b in zip(accuracy[row], accuracy[f"{task} / baseline"], strict=True)]
