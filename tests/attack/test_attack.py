@@ -10,11 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.attack.campaign import BY_NAME
-from tests.attack.commands import Wrong, rows
-from tests.attack.files import MAKERS, NAMED, TEXTS, Files
-from tests.attack.refusals import fault
 from tests.attack.stores import difference, doubled, leftovers, lines, lost
-from tests.attack.warm import PROJECT, Ended
+from tests.attack.warm import PROJECT
 
 
 @pytest.mark.attack
@@ -22,27 +19,6 @@ from tests.attack.warm import PROJECT, Ended
 def test_a_whole_part_survives(part: str) -> None:
     done = subprocess.run([sys.executable, "-m", "tests.attack", part], cwd=PROJECT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_table_of_commands() -> None:
-    every = list(rows())
-    assert len({row.words for row in every}) == len(every) and all(row.says for row in every)
-    assert {name for row in every for name in NAMED.findall(row.words)} == {*TEXTS, *MAKERS}
-
-
-@pytest.mark.parametrize(("status", "err", "seen"), [
-    (2, "error: n=0: must be ≥ 1\n", ""),
-    (None, "", "no end after 10 s"),
-    (1, "Traceback (most recent call last)\n  x\nKeyError: 3\n", "traceback, status 1: KeyError: 3"),
-    (1, "error: n=0: must be ≥ 1\n", "status 1, not 2"),
-    (2, "usage: x\nerror: n=0: must be ≥ 1\n", "2 lines"),
-    (2, "error: n=0: \x1b[2J must be ≥ 1\n", "not printable"),
-    (2, "error: n=0: is wrong\n", "does not say ≥ 1"),
-])
-def test_the_check_of_an_answer(tmp_path: Path, status: int | None, err: str, seen: str) -> None:
-    wrong = Wrong("n=0", ("n=0", "≥ 1"), 2, "composed", 10)
-    found = fault(wrong, Ended(status, "", err, 1.0), Files(tmp_path / "files"), tmp_path / "output")
-    assert seen in found and bool(seen) == bool(found)
 
 
 def test_the_checks_of_a_store(tmp_path: Path) -> None:

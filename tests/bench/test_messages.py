@@ -8,96 +8,37 @@ import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from bench.config.paths import PROJECT
+from tests.helpers.refusals import MAKERS, NAMED, TEXTS, Files, Wrong, answer, rows
 
-WRONG = [
-    ("rule=mars rule.theta=high", "rule.theta=high", "number"),
-    ("rule=mars rule.thetta=0.9", "rule.thetta", "did you mean rule.theta?"),
-    ("rule=mars +rule.thetta=0.9", "rule.thetta", "did you mean rule.theta?"),
-    ("rule=random rule.rate=1.5", "rule.rate=1.5", "≤ 1"),
-    ("rule=fsd rule.threshold=-1", "rule.threshold=-1", "≥ 0"),
-    ("rule=fsd rule.divergence=euclid", "rule.divergence=euclid", "js_released"),
-    ("rule=marz", "rule=marz", "rule=mars"),
-    ("method=none_such", "method=none_such", "method=sps"),
-    ("task=mini_gms", "task=mini_gms", "did you mean task=mini_gsm"),
-    ("tracker=tensorboard", "tracker=tensorboard", "tracker=wandb"),
-    ("n=0", "n=0", "≥ 1"),
-    ("n=many", "n=many", "integer"),
-    ("batch=0", "batch=0", "≥ 1"),
-    ("seed=-1", "seed=-1", "≥ 0"),
-    ("draft.length=0", "draft.length=0", "≥ 1"),
-    ("method=sps draft.length=1000000", "draft.length=1000000", "≤ 1024"),
-    ("method=eagle3 drafter.depth=100000", "drafter.depth=100000", "≤ 1023"),
-    ("method=lookahead drafter.window=1000000", "drafter.window=1000000", "≤ 1024"),
-    ("engine.threads=1000000000", "engine.threads=1000000000", "≤ 1024"),
-    ("engine.device=cpu engine.graphs=on", "no CUDA graphs on engine.device=cpu", "take engine.graphs=auto"),
-    ("method=mars rule.theta=1.01", "rule.theta=1.01", "must be ≤ 1, because logit_ratio"),
-    ("method=mars rule.indicator=prob_ratio rule.theta=2", "rule.theta=2", "must be ≤ 1, because prob_ratio"),
-    (f"pair.name={'a' * 300}", "pair.name", "at most 64"),
-    ("task=gsm8k task.scorer.name=exact", "task.scorer.name=exact", "'lm_eval'"),
-    ("task=dataset task.prompt=a task.scorer.name=lm_eval", "task.scorer.rules", "give task.scorer.rules=VALUE"),
-    ("task=gsm8k task.scorer.rulez=a", "rulez: unknown", "takes rules, filter, filters"),
-    ("report=mars_fig4 report.figure.xx=1", "report.figure.xx", "unknown key"),
-    ("task=gsm8k task.where=1/0", "1/0", "division by zero"),
-    ("task=gsm8k task.prompt='{{question'", "an example: template '{{question'", "unexpected end"),
-    ("decoding.temperature=-1", "decoding.temperature=-1", "≥ 0"),
-    ("decoding.temperature=inf", "decoding.temperature=inf", "finite"),
-    ("decoding.temperature=1e-40", "decoding.temperature=1e-40", "float32"),
-    ("decoding.top_p=nan", "decoding.top_p=nan", "finite"),
-    ("decoding.top_k=true", "decoding.top_k", "must be a number, not true or false"),
-    ("n=true", "n", "must be a number"),
-    ("seed=false", "seed", "must be a number"),
-    ("draft.length=true", "draft.length", "must be a number"),
-    ("rule=mars rule.theta=nan", "rule.theta=nan", "finite"),
-    ("rule=mars rule.theta=true", "rule.theta", "must be a number"),
-    ("rule=fsd rule.threshold=inf", "rule.threshold=inf", "finite"),
-    ("rule=either rule.first.heads=true", "rule.first.heads", "must be a number"),
-    ("rule=either rule.second.threshold=nan", "threshold", "finite"),
-    ("method=pld drafter.max_ngram=true", "drafter.max_ngram", "must be a number"),
-    ("task.max_new_tokens=true", "task.max_new_tokens", "must be a number"),
-    ("judge.retries=true", "judge.retries", "must be a number"),
-    ("report=mars_fig5 report.figure.views=[{x:ratio,mark:nan}]", "report.figure", "finite"),
-    ("report=mars_fig5 report.figure.views=[{x:ratio,mark:true}]", "report.figure", "must be a number"),
-    ("decoding.top_p=0", "decoding.top_p=0", "> 0"),
-    ("decoding.temprature=1", "decoding.temprature", "did you mean decoding.temperature?"),
-    ("drafter.max_ngram=3", "drafter.max_ngram", "drafter.sample"),
-    ("engine.dtype=float8", "engine.dtype=float8", "bfloat16"),
-    ("engine.device=tpu", "engine.device=tpu", "cuda"),
-    ("summary=xml", "summary=xml", "json"),
-    ("temperature=1", "temperature", "allowed: batch"),
-    ("+temperature=1", "temperature", "allowed: batch"),
-    ("hydra.nonsense=1", "hydra.nonsense", ""),
-    ("seed", "seed", "KEY=VALUE"),
-    ("--sweep", "--sweep", "--help"),
-    ("method=sps method=mars", "method", "once"),
-    ("hydra/launcher=none_such", "hydra/launcher=none_such", "hydra/launcher=basic"),
-    ("n=[1", "n=[1", "KEY=VALUE"),
-    ("rule=mars rule.theta=0.8,0.9", "rule.theta=0.8,0.9", "-m"),
-    ("replay=[]", "replay", "replay=auto"),
-    ("replay=often", "replay", "auto"),
-    ("replay=auto n=2", "no traces", "trace=true"),
-    ("rule=greedy decoding.temperature=1", "greedy", "temperature"),
-    ("drafter=prompt_lookup rule=fsd", "drafter=prompt_lookup", "distribution"),
-    ("drafter=none rule=mars", "drafter=none", "rule=mars"),
-    ("pair.target=models/nowhere", "pair.target=models/nowhere", "no such folder"),
-    ("pair.draft=null", "pair.draft", "pair.draft="),
-    ("pair=local", "pair.target", "pair.target="),
-    ("task=prompts", "task.path", "task.path="),
-    ("task=prompts task.path=nowhere.jsonl", "nowhere.jsonl", "no such file"),
-    ("+sweep=mars_thetta", "sweep=mars_thetta", "sweep=mars_theta"),
-    ("report=mars_table9", "report=mars_table9", "report=mars_table1"),
-]
+PREFIX = {1: "failed: ", 2: "error: "}
 
 
-@pytest.mark.parametrize(("overrides", "key", "hint"), WRONG, ids=[line for line, _, _ in WRONG])
-def test_wrong_command(command, tmp_path: Path, overrides: str, key: str, hint: str) -> None:
-    result = command(*overrides.split())
-    assert result.status == 2
-    [line] = result.err.splitlines()
-    assert line.startswith("error: ") and key in line and hint in line
-    assert len(line) < 900  # all choices of the longest group, rules, fit
-    assert not list(tmp_path.iterdir()), "nothing may be written"
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files(tmp_path_factory.mktemp("named"))
+
+
+@pytest.mark.parametrize("wrong", rows(), ids=lambda wrong: wrong.words[:80])
+def test_a_wrong_command(wrong: Wrong, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench"])
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    output = tmp_path / "output"
+    status, err = answer(wrong.given(files, output))
+    [line] = err.splitlines()
+    assert status == wrong.status and line.startswith(PREFIX[status]) and line.isprintable() and len(line) <= 1500
+    assert all(files.filled(text) in line for text in wrong.says), line
+    assert not files.marker.exists(), "a file of the user ran code"
+    samples = [path for path in output.glob("store/*/samples.jsonl") if b"output_ids" in path.read_bytes()]
+    assert not samples and not (wrong.known == "composed" and output.exists()), "it is known before anything is written"
+
+
+def test_rows_differ_and_name_every_file() -> None:
+    every = list(rows())
+    assert len({row.words for row in every}) == len(every) and all(row.says for row in every)
+    assert {name for row in every for name in NAMED.findall(row.words)} == {*TEXTS, *MAKERS}
 
 
 def test_one_wrong_point_stops_a_multirun(command, tmp_path: Path) -> None:

@@ -1,18 +1,16 @@
-"""What each wrong command of the attack campaign is answered: its exit status and the first line of its error stream.
+"""What each wrong command is answered: its exit status and the first line of its error stream.
 
-The commands run in forked copies of one warm process (tests/attack/warm.py), those that load a model too."""
+The commands run in this process, those that load a model too."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.attack import warm
-from tests.attack.commands import Wrong, rows
-from tests.attack.files import Files
-from tests.attack.refusals import SLACK, words
+from tests.helpers.refusals import Files, Wrong, answer, rows
 from tests.oracles.frozen import PROJECT, Result, read, renames, write
 
 Answers = dict[str, list[int | str | None]]
@@ -21,17 +19,15 @@ Answers = dict[str, list[int | str | None]]
 
 def found_now(wanted: Iterable[Wrong]) -> Answers:
     """What these commands are answered now."""
-    warm.warm_up()
     with tempfile.TemporaryDirectory(prefix="oracle") as folder:
         return {wrong.words: answered(wrong, Files(Path(folder) / "files"), Path(folder)) for wrong in wanted}
 
 
 def answered(wrong: Wrong, files: Files, folder: Path) -> list[int | str | None]:
-    running = warm.start(words(wrong, files, folder / "output"), folder / "log", cpu=4 * wrong.limit)
-    ended = running.ended(10 * SLACK * wrong.limit)
-    warm.remove(folder / "output")
-    line = next((line for line in ended.err.splitlines() if line.strip()), "")
-    return [ended.status, same_everywhere(line, folder)]
+    status, err = answer(wrong.given(files, folder / "output"))
+    shutil.rmtree(folder / "output", ignore_errors=True)
+    line = next((line for line in err.splitlines() if line.strip()), "")
+    return [status, same_everywhere(line, folder)]
 
 
 def same_everywhere(line: str, folder: Path) -> str:
@@ -45,11 +41,9 @@ def freeze(part: str = "") -> None:
 
 
 def compare(part: str = "") -> Result:
-    """Compare with the frozen answers. A row that the campaign no longer has is run all the same."""
+    """Compare with the frozen answers. A row that the table no longer has is run all the same."""
     result, frozen, changes = Result(), read("commands"), renames()["commands"]
-    limits = {wrong.words: wrong for wrong in rows()}
-    wanted = [limits.get(given) or Wrong(given, (), 2, "composed", 20.0) for given in frozen
-              if part in given and given not in changes["gone"]]
+    wanted = [Wrong(given, (), 2, "composed") for given in frozen if part in given and given not in changes["gone"]]
     for given, now in found_now(wanted).items():
         status, line = changes["now"].get(given) or frozen[given]
         for before, after in changes["texts"].items():

@@ -1,4 +1,9 @@
-"""What wrong commands name: broken models, heads, prompts and configurations, each made when it is first named."""
+"""Wrong commands, the files that they name, and what each is answered.
+
+A row of tests/bench/refusals.txt is the words after `python -m bench` and what its one line on the error stream must
+contain. Words that begin with another module's name run that module. %name% stands for a file, made here when it is
+first named: a broken model, head, prompt or configuration. The words of COMMON are added where a row does not give
+their keys."""
 
 from __future__ import annotations
 
@@ -6,8 +11,14 @@ import gzip
 import json
 import os
 import re
+import shlex
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +27,19 @@ import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.attack.warm import PROJECT
+from bench.config.paths import PROJECT
 
+TABLE = PROJECT / "tests" / "bench" / "refusals.txt"
+COMMON = ("n=1", "decoding.max_new_tokens=4", "engine.threads=1")
+MODULES = ("bench.", "plots", "models.tiny.train")
+NUMBERS = ("n", "batch", "seed", "repeat", "draft.length", "decoding.temperature", "decoding.top_p", "decoding.top_k",
+           "decoding.max_new_tokens", "engine.threads", "method=mars rule.theta", "method=fsd rule.threshold",
+           "method=random rule.rate", "rule=typical rule.epsilon", "method=dropmatch rule.heads",
+           "method=dropmatch rule.p_drop", "method=pld drafter.max_ngram", "method=eagle3 drafter.total",
+           "method=eagle3 drafter.top_k", "method=early_exit drafter.exit_layer", "method=lookahead drafter.level",
+           "method=coarse rule.largest", "judge.timeout_s", "pair.nodes", "task.max_new_tokens")
+"""Keys that take a number; each is given every value of NO_NUMBERS."""
+NO_NUMBERS = ("x", "[1]", "{a:1}", "1e999")
 TINY = PROJECT / "models" / "tiny"
 NAMED = re.compile(r"%(\w[\w.]*)%")
 """A file in the words of a command."""
@@ -128,11 +150,8 @@ def _other_words(folder: Path) -> None:
 
 
 def _bomb(path: Path) -> None:
-    """8 MB that unpack to 8 GiB."""
-    member = gzip.compress(bytes(64 << 20), 9)
-    with open(path, "wb") as file:
-        for _ in range(128):
-            file.write(member)
+    """96 KB that unpack to 96 MB."""
+    path.write_bytes(gzip.compress(bytes(96 << 20), 1))
 
 
 def _run(path: Path) -> None:
@@ -222,7 +241,7 @@ MAKERS: Mapping[str, Callable[[Path], Any]] = {
 }  # fmt: skip
 
 
-class Files(Mapping[str, Path]):
+class Files:
     """Name -> path of what is made under `root` when it is first asked for; `marker` appears if a YAML runs code."""
 
     def __init__(self, root: Path) -> None:
@@ -241,15 +260,59 @@ class Files(Mapping[str, Path]):
                     text.write_bytes(content.replace(b"%marker%", os.fsencode(self.marker)))
         return path
 
-    def __iter__(self) -> Iterator[str]:
-        return iter((*TEXTS, *MAKERS))
-
-    def __len__(self) -> int:
-        return len(TEXTS) + len(MAKERS)
-
     def filled(self, words: str) -> str:
         """The words of a command with the path in place of each %name%."""
         return NAMED.sub(lambda match: str(self[match[1]]), words)
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A wrong command.
+
+    words   after `python -m bench`, or after `python -m` where they name another module.
+    says    what its line must contain.
+    status  its exit status.
+    known   when it can be known to be wrong: composed (nothing is written) or loaded (nothing is decoded).
+    """
+
+    words: str
+    says: tuple[str, ...]
+    status: int
+    known: str
+
+    def given(self, files: Files, output: Path) -> list[str]:
+        """The module and its words, with the common ones that the row does not give itself."""
+        words = shlex.split(files.filled(self.words))
+        if words and words[0].startswith(MODULES):
+            return words
+        keys = {word.partition("=")[0].lstrip("+~") for word in words}
+        common = [word for word in (*COMMON, f"output.dir={output}") if word.partition("=")[0] not in keys]
+        return ["bench", *common, *words]
+
+
+def rows() -> Iterator[Wrong]:
+    """Every wrong command of the table, and those of NUMBERS."""
+    known, status = "", 0
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        if heading := re.fullmatch(r"\[(\w+) (\d)\] .+", line):
+            known, status = heading[1], int(heading[2])
+        elif line:
+            words, *says = line.split(" | ")
+            yield Wrong(words, tuple(says), status, known)
+    for key in NUMBERS:
+        yield from (Wrong(f"{key}={value}", (key.split()[-1],), 2, "composed") for value in NO_NUMBERS)
+
+
+def answer(given: list[str]) -> tuple[int | str | None, str]:
+    """Exit status and error stream of `python -m GIVEN`, run in this process by the `main` of its module."""
+    module, *sys.argv[1:] = given
+    name = module if module.startswith("bench.") else f"{module}.__main__"
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as err:
+        try:
+            status = import_module(name).main(given[1:])
+        except SystemExit as ended:
+            status = ended.code
+    return status, err.getvalue()
 
 
 def _write(path: Path, content: str | bytes) -> None:
