@@ -20,7 +20,7 @@ from results.metrics.answer_speed import modelled_speeds
 from results.metrics.catalog import metric
 from results.metrics.intervals import Interval
 from results.metrics.metric import Metric
-from results.metrics.quality_loss import shows_loss
+from results.metrics.pairwise import shows_loss
 from results.metrics.summary import Summary
 from results.reports.opening import SPEEDS, best_lossless, measured, speed
 from results.reports.splits import Split

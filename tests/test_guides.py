@@ -22,7 +22,6 @@ from results.reports.figures import Figure, View
 from results.reports.kinds import parse_report
 from results.reports.spec import FigureSpec, Published, TableSpec
 from results.reports.swept import Sweep
-from results.reports.workload import Variants, Workload
 
 ROOT = Path(__file__).parents[1]
 FILE = re.compile(r"`([\w/]+\.\w+)`[^`]*\n\n```(?:python|yaml|json)\n(.*?)```", re.DOTALL)
@@ -90,7 +89,7 @@ def test_every_key_of_the_report_language_is_explained() -> None:
     page = (ROOT / "docs" / "reports.md").read_text(encoding="utf-8")
     spoken = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`\n]+)`", page))))
     figures: tuple[type[BaseModel], ...] = get_args(get_args(Figure)[0])
-    models = (TableSpec, FigureSpec, Workload, Variants, Entry, Column, Choice, Sweep, Published, View, *figures)
+    models = (TableSpec, FigureSpec, Entry, Column, Choice, Sweep, Published, View, *figures)
     missing = {f"{model.__name__}.{key}" for model in models for key in model.model_fields if key not in spoken}
     assert len(figures) == 8 and not missing, f"docs/reports.md does not explain {sorted(missing)}"
     kinds = {get_args(model.model_fields["kind"].annotation)[0] for model in figures}

@@ -11,10 +11,10 @@ from bench.run.related_cells import gain_runs, repeats_of
 from results.metrics import tau_gain
 from results.metrics.answer_speed import modelled_speeds
 from results.metrics.frontier import beside_frontier
-from results.metrics.over_best import Answered, over_best
 from results.metrics.selection import Chosen, answered, choose, reported
 from results.metrics.summary import diversity, summarise
 from results.metrics.trace_metrics import trace_metrics
+from results.metrics.verdict import Answered, over_best
 from results.reports.axes import AS_GIVEN
 from results.reports.grid import Outcome
 from results.store.compared import Compared

@@ -17,7 +17,6 @@ from results.reports.axes import pairs_of
 from results.reports.committed import committed
 from results.reports.layout import published_value
 from results.reports.serving import Serving
-from results.reports.workload import Workload
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -49,10 +48,6 @@ def show_reports(reports: Iterable[AnyReport], hydra: Composer, overrides: Seque
     table = Table(*COLUMNS, title=f"reports; cells, time and state of {edition}", title_justify="left")
     for report in reports:
         kept = committed(report.name, hydra.options("pair"))
-        if isinstance(report, Workload):
-            table.add_row(report.name, "its name", "any", "–", "–", "needs your own prompts: task.path=FILE.jsonl",
-                          kept)
-            continue
         if isinstance(report, Serving):
             table.add_row(report.name, "its name", "any", "–", "–", "reads what bench.gpu measured", kept)
             continue

@@ -19,10 +19,9 @@ from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_ru
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.render import log_items, render_plans
 from bench.reports.steps import run_steps, show_steps
-from bench.reports.workload import run_workload
 from bench.run.judging.grading import judge_cells
 from bench.run.session import Session
-from results.reports.kinds import AnyReport, Special, parse_report, report_keys
+from results.reports.kinds import AnyReport, parse_report, report_keys
 from results.reports.serving import Serving
 from results.reports.spec import TableSpec
 from results.store.files import check_creatable, check_writable, replace_text
@@ -108,9 +107,9 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if request.asks(LIST):
         show_reports(reports.values(), hydra, request.overrides, session)
         return 0
-    if isinstance(special := reports.get(request.reports[0]), Special) and len(request.reports) == 1:
-        return run_special(special, request, hydra, session)
-    specs = [report for report in reports.values() if not isinstance(report, Special)]
+    if isinstance(serving := reports.get(request.reports[0]), Serving) and len(request.reports) == 1:
+        return lay_out(serving, request, session)
+    specs = [report for report in reports.values() if not isinstance(report, Serving)]
     with uncollected():
         plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
     requested = [spec.name for spec in specs if request.names(spec)]
@@ -142,10 +141,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
     return max(judged, print_status([plans[name] for name in requested], session))
 
 
-def run_special(report: Special, request: Request, hydra: Composer, session: Session) -> int:
-    """Run a workload, or lay out what `bench.gpu` measured. Returns the exit status. Raises ValueError."""
-    if not isinstance(report, Serving):
-        return run_workload(report, hydra, request.overrides, session)
+def lay_out(report: Serving, request: Request, session: Session) -> int:
+    """Lay out what `bench.gpu` measured. Returns the exit status. Raises ValueError."""
     frame, folder = report.frame(), session.settings.output.dir / "report"
     if session.settings.dry_run:
         session.print(f"report={report.name}: {len(frame)} rows of {report.folder}, which are there", soft_wrap=True)
@@ -167,7 +164,7 @@ def report_grid(name: str) -> dict[Coords, Outcome]:
     with composer() as hydra:
         run_reports(hydra.command([f"report={name}"], multirun=False), hydra)
         report = load_report(name, hydra)
-        if isinstance(report, Special):
+        if isinstance(report, Serving):
             raise ValueError(f"report={name}: a {report.kind} report has no grid; give a table or a figure")
         return plan_of(report, hydra, []).grid(Session(hydra.settings([])))
 
@@ -183,7 +180,7 @@ def load_reports(request: Request, hydra: Composer, folder: Path | None) -> dict
         if not was_rendered and not request.asks(name, ALL, EVERY, LIST):
             continue  # composing a report takes a tenth of a second
         report = load_report(name, hydra, request.changes_to(name))
-        is_requested = not isinstance(report, Special) and request.names(report)
+        is_requested = not isinstance(report, Serving) and request.names(report)
         if request.asks(name, LIST) or ((was_rendered or is_requested) and is_edition(
                 report, selection, None if is_requested else folder)):
             reports[name] = report
@@ -203,7 +200,7 @@ def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> AnyR
 
 def is_edition(report: AnyReport, selection: Selection, folder: Path | None) -> bool:
     """Whether the report has this edition and, with `folder`, whether it was rendered there."""
-    if isinstance(report, Special) or not report.has_edition(selection.pairs, selection.scale):
+    if isinstance(report, Serving) or not report.has_edition(selection.pairs, selection.scale):
         return False
     return folder is None or any(folder.glob(f"{selection.edition(report).name}.*"))
 

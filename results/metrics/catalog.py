@@ -209,11 +209,6 @@ _QUALITY = (
     Metric("edit_similarity", "Edit similarity", "%", 1, "higher",
            "1 − token edit distance to the baseline's output over the longer length, mean over prompts.",
            adds=lambda pair: (edit_similarity(pair.sample.output_ids, pair.baseline.output_ids), 1.0), compared=True),
-    Metric("quality_loss", "Quality loss", "%", 1, "lower",
-           "Share of the score of autoregressive decoding that is lost on a user's prompts; without scores, of the "
-           "agreement of lossless methods with its answers. Interval: Learned-Miller and Thomas' bound over "
-           "prompts.",
-           estimator=LEARNED_MILLER),
 )
 _ANSWER = (
     Metric("answer_speedup", "Answer speedup, timed prompts", "×", 2, "higher",

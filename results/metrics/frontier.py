@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from results.metrics.answer_speed import equal_length_speedup, modelled_value
 from results.metrics.curve import OFF_CURVE, Counts, Floats, curve_of, interval, monotone, pooled, resamples
 from results.metrics.intervals import SEED
-from results.metrics.over_best import Answered
 from results.metrics.summary import Summary
+from results.metrics.verdict import Answered
 from results.store.timed import Timed, is_rated
 
 FRONTIER_RESAMPLES = 4000

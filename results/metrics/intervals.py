@@ -94,34 +94,14 @@ def edit_similarity(a: Sequence[int], b: Sequence[int]) -> float:
     return float(Levenshtein.normalized_similarity(a, b))
 
 
-def together(tried: int) -> float:
-    """Level of each of `tried` intervals at which all of them hold at once with 95% confidence (Bonferroni)."""
-    return 1 - (1 - LEVEL) / max(1, tried)
-
-
-def loss_intervals(reference: Sequence[float], own: Sequence[float], levels: Sequence[float],
-                   best: tuple[float, float] = (0.0, 1.0)) -> list[Interval]:
-    """Intervals of 1 − mean(own) ÷ mean(reference), one per level. `reference` and `own` hold one number in [0, 1] per
-    item, in the same order.
-
-    The bound of Learned-Miller and Thomas (2019, arXiv:1905.06208) for means of bounded numbers: the items get random
-    weights, uniform on the simplex, and so does one further item, which lost everything (1, 0) for the upper end and is
-    the `best` possible item for the lower. The bound needs no observed spread: where k items are right and none is
-    lost, the upper end is 1 − (α / 2)^(1 / k), about 3.7 / k at 95%; for 0-or-1 scores it is Clopper and Pearson's."""
-    upper, lower = [], []
-    for sums, extra in _weighted_sums(reference, own):
-        upper.append(1 - sums[:, 1] / (sums[:, 0] + extra))
-        lower.append(1 - (sums[:, 1] + best[1] * extra) / (sums[:, 0] + best[0] * extra))
-    return [ends(np.concatenate(lower), np.concatenate(upper), level) for level in levels]
-
-
 def difference_interval(reference: ArrayLike, own: ArrayLike, level: float = LEVEL) -> Interval | None:
     """Interval of mean(own) − mean(reference); one number in [0, 1] each per item, in the same order. None without
     items.
 
-    The bound of `loss_intervals` for differences, which lie in [−1, 1]: the further item lost everything (−1) for the
-    lower end and gained everything (+1) for the upper. Where n items all agree it is about ±3.7 / n: agreement of a few
-    prompts is no proof of equality, which a bootstrap would claim."""
+    The bound of Learned-Miller and Thomas (2019, arXiv:1905.06208) for means of bounded numbers, here of differences in
+    [−1, 1]: the items get random weights, uniform on the simplex, and so does a further item, which lost everything
+    (−1) for the lower end and gained everything (+1) for the upper. Where n items all agree it is about ±3.7 / n:
+    agreement of a few prompts is no proof of equality, which a bootstrap would claim."""
     if not len(np.atleast_1d(reference)):
         return None
     return ends(*difference_draws(reference, own), level)
@@ -153,14 +133,6 @@ def _weighted_sums(reference: ArrayLike, own: ArrayLike) -> Iterator[tuple[Float
 def ends(lower: Floats, upper: Floats, level: float = LEVEL) -> Interval:
     """The interval from draws of its lower and its upper end."""
     return float(np.quantile(lower, (1 - level) / 2)), float(np.quantile(upper, (1 + level) / 2))
-
-
-def fewest_to_show(limit: float, level: float = LEVEL) -> int | None:
-    """About how many items must be right in the reference for `loss_intervals` to lie within `limit` when none is lost.
-    None where no feasible number suffices."""
-    if limit <= 1e-9:
-        return None
-    return int(np.ceil(np.log((1 - level) / 2) / np.log1p(-limit)))
 
 
 def holm(p_values: Sequence[float]) -> Floats:

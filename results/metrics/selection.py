@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from results.metrics.answer_speed import Floats, answer_speedup, equal_length_speedup, modelled_value
-from results.metrics.over_best import Answered
+from results.metrics.verdict import Answered
 from results.store.compared import Compared
 from results.store.sample import FailedSample
 

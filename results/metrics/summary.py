@@ -19,7 +19,6 @@ import numpy as np
 
 from results.metrics.answer_speed import unit_names
 from results.metrics.catalog import METRICS
-from results.metrics.gain import GainTests
 from results.metrics.intervals import Interval, edit_similarity
 from results.metrics.metric import ALONE, ByItem, Sums, by_name
 from results.metrics.phases import NAMES, time_shares
@@ -58,7 +57,7 @@ class Summary:
     events               how often each flag of the rule was set on an emitted token
     phases               seconds of the parts of a cycle, from the profiling pass: mean over prompts of their medians
     judge                scores of an LLM judge
-    over_best_tests      whether it is a gain over the best lossless row
+    over_best_tests      whether it is a gain over the best lossless row (`results.metrics.verdict.GainTests`)
     sums                 what prompts add to metrics, by the function that says so
     given                metrics that are not of these sums: name -> value or `Sums`, name_ci95 -> interval
     later                name of a metric -> what computes it, together with others
@@ -82,7 +81,7 @@ class Summary:
     events: Mapping[str, int] = field(default_factory=dict)
     phases: Mapping[str, float] | None = None
     judge: JudgeSummary | None = None
-    over_best_tests: GainTests | None = None
+    over_best_tests: Any = None
     sums: Mapping[Any, Sums] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
     later: Mapping[str, Callable[[], Mapping[str, Any]]] = field(default_factory=dict)

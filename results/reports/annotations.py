@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from results.metrics.catalog import METRICS
-from results.metrics.gain import verdicts
-from results.metrics.non_inferiority import verdict
 from results.metrics.runaways import censoring
 from results.metrics.summary import Summary
+from results.metrics.verdict import verdict, verdicts
 from results.reports.conditions import Conditions, TimingSession, counted, drifts
 from results.reports.grid import Grid, Outcome, conditions, outcome
 from results.reports.spec import Coords, TableSpec

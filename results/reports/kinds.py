@@ -9,11 +9,8 @@ from pydantic import Field, TypeAdapter
 
 from results.reports.serving import Serving
 from results.reports.spec import FigureSpec, TableSpec
-from results.reports.workload import Workload
 
-Special = Workload | Serving
-"""Those that are no grid of cells: each is run by its own name alone."""
-AnyReport = TableSpec | FigureSpec | Special
+AnyReport = TableSpec | FigureSpec | Serving
 _ADAPTER: TypeAdapter[AnyReport] = TypeAdapter(Annotated[AnyReport, Field(discriminator="kind")])
 
 

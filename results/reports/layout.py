@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from results.metrics import frontier, over_best
+from results.metrics import frontier, verdict
 from results.metrics.catalog import JUDGED
 from results.metrics.intervals import NORMAL_95, Interval
 from results.metrics.paired import relative
@@ -211,7 +211,7 @@ class _Layout:
         shown = {column.metric.name for column in self.spec.values}
         told: dict[str, Callable[[Sequence[tuple[str, Summary]]], list[str]]] = {
             "tau_gain": findings, "frontier_answer": frontier.findings,
-            "over_best_tau": lambda cells: over_best.findings(cells, self.spec.margin)}
+            "over_best_tau": lambda cells: verdict.findings(cells, self.spec.margin)}
         tell = next((one for name, one in told.items() if name in shown), None)
         if tell is None:
             return []

@@ -11,13 +11,11 @@ from markupsafe import Markup
 
 from results.metrics.answer_speed import modelled_speeds
 from results.metrics.catalog import metric
-from results.metrics.gain import verdicts
 from results.metrics.intervals import Interval
 from results.metrics.metric import Metric
-from results.metrics.non_inferiority import MARGIN, Verdict
-from results.metrics.over_best import Answered, answers_over_best
 from results.metrics.selection import answered, choose
 from results.metrics.summary import Summary
+from results.metrics.verdict import MARGIN, Answered, Verdict, answers_over_best, verdicts
 from results.reports.conditions import machine
 from results.reports.formats import TEMPLATES
 from results.reports.splits import COLUMNS, Split

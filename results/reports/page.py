@@ -14,7 +14,6 @@ from markupsafe import Markup
 from results.metrics.catalog import METRICS
 from results.metrics.metric import Metric
 from results.reports import formats
-from results.reports.advice import Advice
 from results.reports.grid import Grid, Outcome, unmeasured
 from results.reports.layout import lay_out_all
 from results.reports.spec import Coords, FigureSpec, TableSpec
@@ -131,17 +130,6 @@ def write_index(
         parts=list(holder.elements(texts)))
     path.write_text(printable(page), encoding="utf-8")
     return path
-
-
-def advice_section(advice: Advice, command: str, basis: Sequence[str], costs: Sequence[Sequence[str]]) -> Markup:
-    """The opening of a workload's page.
-
-    command   the command that measures the recommended setting; empty without one.
-    basis     sentences on what the advice is based on.
-    costs     the table of the parts of a cycle, its header first.
-    """
-    return Markup(formats.TEMPLATES.get_template("advice.html.j2").render(
-        advice=advice, command=command, basis=basis, costs=costs))
 
 
 def _used_metrics(items: Sequence[Item]) -> list[Metric]:

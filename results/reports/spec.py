@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
-from results.metrics.non_inferiority import MARGIN
+from results.metrics.verdict import MARGIN
 from results.reports.axes import (
     SCALES,
     Axes,
@@ -99,7 +99,7 @@ class ReportSpec(Frozen):
         own. Raises ValueError for a pair without an edition; `local` stands for models of the user's own, in place of
         the embedded pair. A report that chooses no pair takes any."""
         by_scale = pairs_of(self.axes)
-        if pairs and not any(by_scale.values()):
+        if not any(by_scale.values()) and (pairs or scale != "embedded"):
             return self
         if pairs:
             scale = self._scale_of(pairs, by_scale)

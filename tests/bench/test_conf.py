@@ -22,7 +22,6 @@ from bench.reports.sweep import plans_of
 from methods import registry, rule_map
 from results.reports.kinds import parse_report
 from results.reports.serving import Serving
-from results.reports.workload import Workload
 from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 
@@ -99,10 +98,9 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
         group = {ALL, EVERY} & set(command.reports)
         for name in set(hydra.options("report") if group else command.reports) - composed:
             spec = parse_report(hydra.section("report", name))
-            if isinstance(spec, Serving) or (isinstance(spec, Workload) and group):
-                continue  # it has no cells; it is no part of a group: it needs a user's prompts
-            table = spec.table() if isinstance(spec, Workload) else spec
-            plan = plan_of(table, hydra, [*command.overrides, *measured])
+            if isinstance(spec, Serving):
+                continue  # it has no cells
+            plan = plan_of(spec, hydra, [*command.overrides, *measured])
             assert (plan.cells or plan.absent) and not plan.refused, f"{name}: {plan.refused}"
             composed.add(name)
         return

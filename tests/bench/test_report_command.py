@@ -352,7 +352,7 @@ def test_every_report_is_listed_with_its_state(command, own_conf: Path, monkeypa
     rows = {line.split("│")[1].strip(): line for line in command("report=list", "n=1", flags=flags).out.splitlines()
             if line.startswith("│")}
     assert "smollm2 n=40" in committed("arc_table2", PAIRS)
-    assert "complete" in rows["own_table"] and "not run" in rows["own_figure"] and "your own" in rows["workload"]
+    assert "complete" in rows["own_table"] and "not run" in rows["own_figure"] and "task.path" in rows["workload"]
     assert "paper (qwen3_32b)" in rows["mars_table2"] and "its name, every  " in rows["mars_table2"]
     assert "its name, every, all" in rows["own_table"]
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics import intervals
-from results.metrics.non_inferiority import MOST, verdict
 from results.metrics.runaways import censoring, ends_in_loop
 from results.metrics.summary import summarise
 from results.metrics.trace_metrics import relative_probability, trace_metrics
+from results.metrics.verdict import MOST, verdict
 from results.store.cells import Store
 from results.store.traces import TraceFolder
 from tests.helpers.synthetic_cells import compared, sample

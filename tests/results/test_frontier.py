@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from results.metrics.frontier import beside_frontier, findings, standing
-from results.metrics.over_best import Answered
+from results.metrics.verdict import Answered
 from results.store.compared import Compared
 from results.store.timed import Timed, TimedRun
 from tests.helpers.synthetic_cells import made_up, sample

@@ -10,9 +10,9 @@ from statsmodels.stats.multitest import multipletests
 
 from results.metrics.answer_speed import Priced, answer_speedup
 from results.metrics.delta import Estimate
-from results.metrics.gain import Evidence, GainTests, gain_tests, nll_change, verdicts
 from results.metrics.intervals import difference_interval, holm
-from results.metrics.over_best import Answered, over_best
+from results.metrics.pairwise import score_pairs
+from results.metrics.verdict import Answered, Evidence, GainTests, gain_tests, nll_change, over_best, verdicts
 from results.store.compared import Compared
 from tests.helpers.synthetic_cells import compared, sample
 
@@ -99,6 +99,13 @@ def test_where_no_score_can_judge_the_nll_does() -> None:
     assert kind_of(own, best) == "gain"
     assert kind_of(row(right=2, nll=1.2), best) == "gain at a price", "0.2 nats worse"
     assert nll_change(pairs(nll=1.2)).value == pytest.approx(0.2, abs=0.02)
+
+
+
+def test_several_samples_of_a_prompt_are_one_item() -> None:
+    held = [compared(sample(f"{i}/{j}", [1], score=float(j % 2), group=str(i)), sample(f"{i}/{j}", [2], score=float(i)))
+            for i in range(2) for j in range(10)]
+    assert score_pairs(held) == {"0": (0.0, 0.5), "1": (1.0, 0.5)}
 
 
 @pytest.mark.parametrize("side", ["sample", "baseline"])

@@ -11,10 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from bench.reports.render import groups_with
 from plots.overview import draw, render_overview, short_settings
 from plots.style import style
-from results.metrics.gain import verdicts
-from results.metrics.non_inferiority import MARGIN
-from results.metrics.over_best import over_best
 from results.metrics.summary import summarise
+from results.metrics.verdict import MARGIN, over_best, verdicts
 from results.reports.opening import best_lossless, overview, row_of, sentences, standings
 from results.reports.viewer.groups import Group, Viewed
 from tests.helpers.synthetic_cells import compared, sample

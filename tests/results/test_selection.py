@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.answer_speed import answer_speedup, equal_length_speedup, modelled_speeds, modelled_value
-from results.metrics.over_best import Answered, over_best
 from results.metrics.selection import choose, reported
 from results.metrics.summary import summarise
+from results.metrics.verdict import Answered, over_best
 from results.reports.further import OVER_BEST
 from results.reports.layout import lay_out_all
 from results.reports.spec import TableSpec
