@@ -1,10 +1,10 @@
-"""`dry_run=true`: what would run, what it takes in memory, what it would download. Nothing runs; at most configurations
-are fetched."""
+"""`dry_run=true`: what would run, what it takes in memory, what it would download, what it lacks. Nothing runs; at most
+configurations are fetched."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 import yaml
 from rich.table import Table
 
-from bench.dry_run.downloads import listing, size
-from bench.dry_run.hours import Cost, cost, cpu_time, hours, prompts_of
-from bench.dry_run.memory import Memory, memory_of
-from bench.dry_run.totals import minutes, rounded, show_downloads, show_totals
+from bench.dry_run.downloads import Listing, listing, size
+from bench.dry_run.estimate import Memory, cpu_time, gpu_hours, known, known_model, memory_of, prompts_of
 from methods.engine.fingerprints import unhashed
 from methods.engine.generation_config import check_generation_config
 from methods.engine.source import ModelError, Source
@@ -34,18 +32,28 @@ MOST_SHOWN = 40
 class DryRunEntry:
     """What is known of a cell before it runs.
 
+    tau           the paper's; None where it prints none
     name          its folder in the store; None where `problem` says why
     memory        None where `problem` says why
     fingerprints  role -> content fingerprint of the model, or that its weights are not yet hashed
-    cost          GPUs and hours, of a paper's pair
     """
 
     cell: Cell
+    tau: float | None
     name: str | None
     memory: Memory | None
     fingerprints: Mapping[str, str]
     problem: str
-    cost: Cost | None = None
+
+    @property
+    def total(self) -> str:
+        if self.memory is None or not self.memory.total:
+            return "–"
+        return size(self.memory.total) if self.memory.is_whole else f"at least {size(self.memory.total)}"
+
+
+Entries = Sequence[tuple[DryRunEntry, "CellState | None"]]
+"""Each with what the store holds of it; None where its folder is unknown."""
 
 
 def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
@@ -54,69 +62,65 @@ def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
     paper's τ of each point; `traced`: names of the cells whose traces are read."""
     points = zip(cells, labels, taus or [None] * len(cells), strict=True)
     once = {cell.model_dump_json(): (cell, label, tau) for cell, label, tau in points}
-    entries = [replace(dry_run_entry(cell), cost=cost(cell, tau)) for cell, _, tau in once.values()]
-    states = [None if found.name is None else session.state(found.cell, traced) for found in entries]
-    if not all(state is not None and state.is_complete for state in states):
+    found = [dry_run_entry(cell, tau, session.settings.quality_batch) for cell, _, tau in once.values()]
+    entries = [(one, None if one.name is None else session.state(one.cell, traced)) for one in found]
+    if not all(state is not None and state.is_complete for _, state in entries):
         check_creatable(session.store.root, "store.dir")
     if len(entries) == 1:
-        _show_point(entries[0], session)
-    if len(entries) > 1:
-        show_totals(entries, states, session.print)
+        _show_point(found[0], session)
+    else:
+        _show_totals(entries, session.print)
     if len(entries) <= MOST_SHOWN or session.settings.verbose:
-        _show_points(entries, [label for _, label, _ in once.values()], states, session)
-    show_downloads(entries, session.print)
+        table = Table("point", "folder", "in the store", "prompts", "memory",
+                      title=f"would run in {session.store.root}", title_justify="left")
+        for (one, state), (_, label, _) in zip(entries, once.values(), strict=True):
+            table.add_row(label, one.name or f"unknown: {one.problem}", str(state or "–"),
+                          str(prompts_of(one.cell) or "all"), one.total)
+        session.print(table)
+    _show_downloads([cell for cell, _, _ in once.values()], session.print)
+    unjudged = dict.fromkeys(cell.task.name for cell, _, _ in once.values() if cell.load_task().judged is not None)
+    if unjudged and session.settings.judge.base_url is None:
+        session.print(f"without a judge: {', '.join(unjudged)} will have no score; give judge.base_url=URL "
+                      "judge.model=NAME", soft_wrap=True)
 
 
-def _show_points(entries: Sequence[DryRunEntry], labels: Sequence[str], states: Sequence[CellState | None],
-                 session: Session) -> None:
-    with_costs = any(found.cost for found in entries)
-    titles = ["point", "folder", "in the store", "prompts", "memory", *(["GPUs", "GPU hours"] if with_costs else [])]
-    table = Table(*titles, title=f"would run in {session.store.root}", title_justify="left")
-    for found, label, state in zip(entries, labels, states, strict=True):
-        name = found.name or f"unknown: {found.problem}"
-        held = "–" if found.memory is None else _total(found.memory)
-        costs = _cost_texts(found.cost) if with_costs else []
-        table.add_row(label, name, str(state or "–"), _prompts(found.cell), held, *costs)
-    session.print(table)
-
-
-def _total(memory: Memory) -> str:
-    return size(memory.total) if memory.is_whole else f"at least {size(memory.total)}"
-
-
-def _prompts(cell: Cell) -> str:
-    """How many prompts: no more than a file has that is here."""
-    return str(prompts_of(cell) or cell.n or "all")
-
-
-def dry_run_entry(cell: Cell) -> DryRunEntry:
+def dry_run_entry(cell: Cell, tau: float | None, quality_batch: int) -> DryRunEntry:
     """Ask what the cell's models are; a hub model that cannot be asked makes the answer unknown, not an error."""
     folders = {}
     for role in cell.roles:
         checkpoint = cell.pair.checkpoint(role)
         folder = config_folder(checkpoint.source, checkpoint.revision)
         if isinstance(folder, str):
-            return DryRunEntry(cell, None, memory_of(cell, {}), {}, f"pair.{role}={checkpoint.source}: {folder}")
+            return DryRunEntry(cell, tau, None, memory_of(cell, quality_batch, {}), {},
+                               f"pair.{role}={checkpoint.source}: {folder}")
         folders[role] = folder
     try:
         if not cell.pair.ignore_generation_config:
             check_generation_config(cell.pair.target.source, cell.pair.target.revision, fetch=True)
-        memory = memory_of(cell, folders)
+        memory = memory_of(cell, quality_batch, folders)
         if new := {role: note for role, folder in folders.items() if (note := _unhashed(cell, role, folder))}:
             sources = {role: cell.pair.checkpoint(role).source for role in new}
             problem = "; ".join(f"pair.{role}={sources[role]}: {note}" for role, note in new.items())
-            return DryRunEntry(cell, None, memory, new, problem)
-        return DryRunEntry(cell, cell.name, memory, cell.fingerprints(), "")
+            return DryRunEntry(cell, tau, None, memory, new, problem)
+        return DryRunEntry(cell, tau, cell.name, memory, cell.fingerprints(), "")
     except ModelError as error:
-        return DryRunEntry(cell, None, None, {}, one_line(error))
+        return DryRunEntry(cell, tau, None, None, {}, one_line(error))
 
 
 def duration(points: Sequence[tuple[Cell, float | None]]) -> str:
     """Minutes or GPU hours that cells take at most, with the paper's τ of each; – where neither is known."""
     if points and (time := cpu_time([cell for cell, _ in points])) is not None:
-        return f"{minutes(time.answers + time.clock)} min"
-    costs = [(cell, found) for cell, tau in points if (found := cost(cell, tau)) is not None]
-    return f"{rounded(hours(costs))} GPU h" if len(costs) == len(points) and costs else "–"
+        return f"{_minutes(sum(time))} min"
+    return "–" if (hours := gpu_hours(points)) is None else f"{_rounded(hours)} GPU h"
+
+
+def _minutes(seconds: float) -> int:
+    return max(1, round(seconds / 60))
+
+
+def _rounded(number: float) -> str:
+    """Two significant digits, or whole hours: 0.74, 5.9, 332."""
+    return f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
 
 
 def _unhashed(cell: Cell, role: str, folder: Path) -> str | None:
@@ -147,17 +151,8 @@ def config_folder(source: str, revision: str | None) -> Path | str:
         return one_line(error)
 
 
-def _cost_texts(found: Cost | None) -> list[str]:
-    """GPUs and hours, with `at most` where no τ of a paper is known."""
-    if found is None:
-        return ["–", "–"]
-    bound = "" if found.tau or not found.own else "at most "
-    return [str(found.gpus), f"{bound}{rounded(found.own or found.baseline)}"]
-
-
 def _show_point(found: DryRunEntry, session: Session) -> None:
-    plain = found.cell.model_dump(mode="json")
-    print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
+    print(yaml.safe_dump(found.cell.model_dump(mode="json"), sort_keys=False, allow_unicode=True), end="")
     print("identity:", f"unknown: {found.problem}" if found.name is None else found.name.rpartition("-")[2])
     for role, fingerprint in found.fingerprints.items():
         print(f"fingerprint of {role}: {fingerprint}")
@@ -167,8 +162,92 @@ def _show_point(found: DryRunEntry, session: Session) -> None:
     title = (f"memory in {found.cell.engine.dtype}: {memory.rows} × {memory.slots} tokens, {memory.nodes} of them a "
              "draft's")
     table = Table("part", "weights", "KV cache", title=title, title_justify="left")
-    for part in memory.parts:
-        held = ["unknown" if held is None else size(held) for held in (part.weights, part.cache)]
-        table.add_row(f"{part.role}: {part.source}", *held)
-    table.add_row("total", _total(memory), "", style="bold")
+    for role, part in memory.parts.items():
+        table.add_row(f"{role}: {found.cell.pair.checkpoint(role).source}",
+                      *("unknown" if held is None else size(held) for held in part))
+    table.add_row("total", found.total, "", style="bold")
     session.print(table)
+
+
+def _show_totals(entries: Entries, show: Callable[..., None]) -> None:
+    """The sums of all points, then a line for each pair."""
+    counts = [prompts_of(found.cell) for found, _ in entries]
+    whole = "" if None not in counts else " and all those of tasks without n"
+    missing = [found.cell for found, state in entries if state is None or not state.is_complete]
+    untraced = sum(state is not None and state.is_untraced for _, state in entries)
+    again = f", {untraced} without the traces that are read, so their answers are decoded again" if untraced else ""
+    show(f"{len(entries)} points, {len(entries) - len(missing)} complete{again}; {sum(count or 0 for count in counts)} "
+         f"prompts in all{whole}", soft_wrap=True)
+    if hours := _hours(entries):
+        gpu = known().gpu
+        show(f"GPU hours: {hours} on {gpu['name']}, plain decoding included and shared, if each forward reads its "
+             f"weights once at {gpu['bytes_per_s'] / 1e12:.2f} TB/s and each answer has max_new_tokens; τ of the "
+             "paper, or 1", soft_wrap=True)
+    if missing and (time := cpu_time(missing)):
+        answers, clock = time
+        show(f"time of one core for what is missing, at most: {_minutes(answers)} min for the answers, which all "
+             f"cores share, and {_minutes(clock) if clock else 0} min for the timed pass, which runs alone; if each "
+             "answer has max_new_tokens", soft_wrap=True)
+    largest = max(entries, key=_held)[0]
+    if _held((largest, None)):
+        show(f"memory: {largest.total} at most ({largest.cell.pair.name} {largest.cell.label})")
+    names = list(dict.fromkeys(found.cell.pair.name for found, _ in entries))
+    if len(names) < 2:
+        return
+    table = Table("pair", "points", "complete", "memory", "GPU hours",
+                  title="by pair; verbose=true lists every point", title_justify="left")
+    for name in names:
+        own = [(found, state) for found, state in entries if found.cell.pair.name == name]
+        complete = sum(state is not None and state.is_complete for _, state in own)
+        table.add_row(name, str(len(own)), str(complete), max(own, key=_held)[0].total, _hours(own) or "–")
+    show(table)
+
+
+def _held(entry: tuple[DryRunEntry, CellState | None]) -> int:
+    memory = entry[0].memory
+    return 0 if memory is None else memory.total
+
+
+def _hours(entries: Entries) -> str:
+    """GPU hours of the cells whose models and prompts are known; empty without any."""
+    points = [(found.cell, found.tau) for found, _ in entries]
+    hours = gpu_hours([point for point in points if gpu_hours([point]) is not None])
+    return "" if hours is None else _rounded(hours)
+
+
+def _show_downloads(cells: Sequence[Cell], show: Callable[..., None]) -> None:
+    """A line for each hub model, its files where it is the only point; their sum; then a line for each data set."""
+    checkpoints = [cell.pair.checkpoint(role) for cell in cells for role in cell.roles]
+    found = {(one.source, one.revision): listing(one.source, one.revision) for one in checkpoints
+             if not Source.of(one.source).is_here}
+    if not found:
+        show("download: nothing, every model is here")
+    for (source, revision), files in found.items():
+        at = f" at {revision}" if revision else ""
+        expected = _expected(source)
+        about = f"about {size(expected)}; {files.problem}" if files.problem and expected else str(files)
+        model = known_model(source)
+        gated = "; gated: its owner must grant access to your token" if model is not None and model.gated else ""
+        show(f"download: {source}{at}: {about}{gated}", soft_wrap=True)
+        for file in files.missing if len(cells) == 1 else ():
+            show(f"  {file.name}  {'size unknown' if file.size is None else size(file.size)}")
+    if len(found) > 1:
+        _show_sum({source: files for (source, _), files in found.items()}, show)
+    tasks = [cell.task.options.model_dump() for cell in cells]
+    for data in dict.fromkeys(str(task["hub"] or task["files"]) for task in tasks
+                              if task.get("path") is None and (task.get("hub") or task.get("files"))):
+        held = known().data.get(data, {}).get("bytes")
+        show(f"download: data set {data}: {f'about {size(round(held))}' if held else 'size unknown'}", soft_wrap=True)
+
+
+def _show_sum(found: Mapping[str, Listing], show: Callable[..., None]) -> None:
+    total = sum(_expected(source) if files.problem else files.size for source, files in found.items())
+    unknown = sum(bool(files.problem) and not _expected(source) for source, files in found.items())
+    beside = f" and {unknown} model{'s' if unknown > 1 else ''} of unknown size" if unknown else ""
+    show(f"download: {size(total)} in all{beside}")
+
+
+def _expected(source: str) -> int:
+    """Bytes of a model in two bytes a parameter; 0 for one that is not known."""
+    model = known_model(source)
+    return 0 if model is None else 2 * model.parameters

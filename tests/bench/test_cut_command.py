@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from bench.config.compose import composer
 from bench.config.paths import MODELS
-from bench.dry_run.memory import memory_of
+from bench.dry_run.estimate import memory_of
 from methods.decode import Limits, Request, generate
 from methods.engine.cut import WEIGHTS, load_cut, own_part, settings_of
 from methods.engine.loading import load_model
@@ -64,9 +64,11 @@ def test_the_memory_of_a_cut_is_what_it_does_not_share(pair, cut: Path, pair_fol
     body = load_cut(str(cut), target).model.base_model
     with composer() as hydra:
         cell = hydra.point([*without(pair, "draft"), f"pair.draft={cut}", "method=sps", "engine.device=cpu"]).cell
-    memory = memory_of(cell, {"target": pair_folder / "target", "draft": cut})
-    found = {part.role: part.weights for part in memory.parts}
-    assert found == {"target": nbytes(target.model), "draft": nbytes(body.layers[1]) + nbytes(body.norm)}
+    memory = memory_of(cell, 1, {"target": pair_folder / "target", "draft": cut})
+    found = {role: weights for role, (weights, _) in memory.parts.items()}
+    assert found == pytest.approx({"target": nbytes(target.model), "draft": nbytes(body.layers[1]) + nbytes(body.norm)},
+                                  rel=1e-3)
+    assert memory.parts["draft"][1] is None and not memory.is_whole
 
 
 def test_a_drafter_that_was_not_trained_yet_is_no_part_of_the_pair(pair) -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from bench.config.paths import CONF
-from bench.dry_run.sizes import known
+from bench.dry_run.estimate import known
 from methods.engine.families import check_division
 
 
@@ -98,9 +98,13 @@ def test_parameters_of_an_eagle3_head(name: str) -> None:
 
 
 def test_every_model_was_checked() -> None:
-    others = known().models.keys() - SHAPES.keys() - HEADS.keys()
+    others = {name for name in known().models if not name.startswith("random:")} - SHAPES.keys() - HEADS.keys()
     assert others == {"yuhuili/EAGLE-LLaMA3.1-Instruct-8B", "yuhuili/EAGLE-Vicuna-13B-v1.3",
                       "FasterDecoding/medusa-vicuna-13b-v1.3"}
+    for shape, model in (("llama31_8b", "meta-llama/Llama-3.1-8B-Instruct"),
+                         ("llama31_8b_eagle3", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B")):
+        random = known().models[f"random:models/shapes/{shape}"]
+        assert random == known().models[model].model_copy(update={"gated": False})
     target = SHAPES["lmsys/vicuna-13b-v1.3"]
     block = target.hidden * target.hidden + target.hidden + target.hidden * target.vocabulary
     assert known().models["FasterDecoding/medusa-vicuna-13b-v1.3"].parameters == pytest.approx(5 * block, rel=0.005)

@@ -14,15 +14,14 @@ from transformers import LlamaConfig
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import CONF
-from bench.dry_run import downloads, plan, totals
+from bench.dry_run import downloads, plan
 from bench.dry_run.downloads import File, Listing, chosen, listing, size
-from bench.dry_run.hours import cost, cpu_time, hours
-from bench.dry_run.memory import memory_of
-from bench.dry_run.sizes import known
+from bench.dry_run.estimate import cpu_time, gpu_hours, known, memory_of
 from methods.engine import fingerprints
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
 from methods.engine.random_weights import nbytes
+from methods.engine.source import ModelError
 
 TINY = Path("models/tiny").absolute()
 
@@ -41,29 +40,36 @@ def cell_of(*overrides: str) -> Cell:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_and_cache_are_those_of_the_real_pair(dtype: str) -> None:
-    cell = cell_of("pair=tiny", "method=sps", f"engine.dtype={dtype}", "batch=3", "engine.device=cpu")
+    cell = cell_of("pair=tiny", "method=sps", f"engine.dtype={dtype}", "batch=3", "n=100",
+                   "engine.device=cpu")
     folders = {role: Path(cell.pair.checkpoint(role).source) for role in cell.roles}
-    found = memory_of(cell, folders)
-    assert [part.role for part in found.parts] == ["target", "draft"]
-    assert found.slots == 1024 + 6 + 1 and found.rows == 3, "the model has 1,024 positions"
-    for part in found.parts:
-        real = load_model(part.source, dtype=dtype)
+    found = memory_of(cell, 2, folders)
+    assert found.rows == 3 and memory_of(cell, 64, folders).rows == 64, "the quality pass"
+    for role, (weights, held) in found.parts.items():
+        real = load_model(cell.pair.checkpoint(role).source, dtype=dtype)
         cache = real.new_cache(3, found.slots)
-        assert part.weights == nbytes(real.model)
-        assert part.cache == sum(store.numel() * store.element_size() for store in (cache.keys, cache.values))
-    assert found.total == sum(part.weights + part.cache for part in found.parts)
+        assert weights == pytest.approx(nbytes(real.model), rel=1e-3), "but the rotary frequencies"
+        assert held == sum(store.numel() * store.element_size() for store in (cache.keys, cache.values))
+    assert found.total == sum(weights + held for weights, held in found.parts.values()) and found.is_whole
 
 
 def test_the_8b_shape_has_the_parameters_of_llama_3_1_8b() -> None:
     """8,030,261,248 parameters; 128 KiB of keys and values a token: 2 x 32 layers x 8 heads x 128 x 2 bytes."""
     cell = cell_of("pair=synthetic_8b", "method=pld", "engine.device=cpu")
-    folder = Path("models/shapes/llama31_8b")
-    config = LlamaConfig.from_pretrained(folder)
+    config = LlamaConfig.from_pretrained("models/shapes/llama31_8b")
     assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (4096, 32, 128256)
-    [target] = (found := memory_of(cell, {"target": folder})).parts
-    frequencies = 2 * 64 * 4  # the rotary frequencies, as they are and before scaling, float32
-    assert target.weights in (2 * 8_030_261_248 + frequencies, 2 * 8_030_261_248 + frequencies // 2)
-    assert target.cache == found.slots * 131_072
+    found = memory_of(cell, 1, {})
+    assert found.parts == {"target": (2 * 8_030_261_248, found.slots * 131_072)}
+
+
+def test_memory_that_is_not_known(tmp_path: Path) -> None:
+    cell = cell_of("pair=synthetic_tiny", "method=eagle3", "engine.device=cpu")
+    assert memory_of(cell, 1, {}).parts == {"target": (None, None), "eagle3": (None, None)}
+    cell = cell_of("pair=tiny", "method=ar", "engine.device=cpu")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_text("torn")
+    with pytest.raises(ModelError, match=r"model\.safetensors: not safetensors"):
+        memory_of(cell, 1, {"target": tmp_path})
 
 
 def test_a_repository_is_read_as_it_is_loaded() -> None:
@@ -119,7 +125,7 @@ def test_a_report_of_many_points_begins_with_its_sums(command, monkeypatch: pyte
 
 @pytest.mark.usefixtures("offline")
 def test_a_report_on_a_papers_pair(command) -> None:
-    """Prompts, memory, GPUs and hours of each point, with τ of the paper; data sets among the downloads."""
+    """Prompts and memory of each point; hours with τ of the paper; data sets among the downloads."""
     result = command("report=arc_table1", "pair=llama31_8b", "n=80", "dry_run=true")
     assert result.status == 0 and "EAGLE-3" in result.out and "about 850.0 MB" in result.out
     assert re.search(r"GPU hours: [\d.]+ on H100 80GB", result.out)
@@ -129,17 +135,14 @@ def test_a_report_on_a_papers_pair(command) -> None:
 def test_hours_follow_from_bytes_and_tau() -> None:
     cell = cell_of("pair=llama31_8b", "method=eagle3", "n=10", "decoding.max_new_tokens=100", "drafter.depth=6",
                    "engine.device=cpu")
-    found, plain = cost(cell, 4.0), cost(cell.baseline(), None)
     target, head = 2 * 8030261248 / 3.35e12, 2 * 425000000 / 3.35e12
-    assert found.gpus == 1 and found.own == pytest.approx(1000 * (target + 7 * head) / 4 / 3600)
-    assert found.baseline == plain.baseline == pytest.approx(1000 * target / 3600) and plain.own == 0
-    assert hours([(cell, found), (cell, found)]) == pytest.approx(2 * found.own + found.baseline)
-    assert cost(cell_of("pair=tiny", "method=sps", "n=10"), None) is None
-    big = cost(cell_of("pair=llama33_70b", "method=ar", "n=1", "engine.device=cpu"), None)
-    assert big.gpus == 4, "as the pair says"
-    alone = cost(cell_of("pair=llama33_70b", "method=ar", "n=1", "engine.device=cpu", "engine.parallel=none",
-                         "engine.devices=1"), None)
-    assert alone.gpus == 2 and big.baseline == pytest.approx(alone.baseline / 2), "each rank reads a quarter"
+    own, plain = 1000 * (target + 7 * head) / 4 / 3600, 1000 * target / 3600
+    assert gpu_hours([(cell, 4.0)]) == pytest.approx(own + plain)
+    assert gpu_hours([(cell, 4.0), (cell, 4.0), (cell.baseline(), None)]) == pytest.approx(2 * own + plain)
+    assert gpu_hours([(cell_of("pair=tiny", "method=sps", "n=10"), None)]) is None
+    big = cell_of("pair=llama33_70b", "method=ar", "n=1", "engine.device=cpu")
+    read = 2 * 70553706496 / 3.35e12 * big.max_new_tokens / 3600
+    assert big.engine.devices == 4 and gpu_hours([(big, None)]) == pytest.approx(read), "each rank reads a quarter"
 
 
 @pytest.mark.parametrize("name", [
@@ -151,7 +154,7 @@ def test_every_papers_pair_fits_its_gpus(name: str) -> None:
         given = [f"pair={name}", "method=ar", "engine.device=cuda", "launch=slurm"]
         has_draft = hydra.point(given).cell.pair.draft is not None
         cell = hydra.point([*given, "method=sps"] if has_draft else given).cell
-    assert memory_of(cell, {}).total / cell.engine.devices < known().gpu.bytes
+    assert memory_of(cell, 1, {}).total / cell.engine.devices < 80e9
 
 
 def test_sizes_of_the_papers_pairs_are_known() -> None:
@@ -167,7 +170,7 @@ def test_one_point_says_what_it_would_take(command, monkeypatch: pytest.MonkeyPa
     def asked(source: str, revision: str | None) -> Listing:
         return Listing(source, (File("model.safetensors", 16_060_000_000, False), File("config.json", 700, True)))
 
-    monkeypatch.setattr(totals, "listing", asked)
+    monkeypatch.setattr(plan, "listing", asked)
     here = str(TINY / "draft" / "config.json")
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args, **kwargs: here)
     monkeypatch.setattr(Cell, "fingerprints", lambda self: dict.fromkeys(self.roles, "0" * 12))
@@ -210,9 +213,16 @@ def test_the_time_of_one_core_by_hand() -> None:
     """8 prompts of 100 tokens: plain decoding once for both cells, then 4 prompts of each beside plain decoding."""
     words = ["pair=smollm2", "task=mini_gsm", "n=8", "timed=4", "decoding.max_new_tokens=100", "engine.device=cpu"]
     time, speeds = cpu_time([cell_of(*words, f"method={method}") for method in ("ar", "pld")]), known().cpu["smollm2"]
-    assert time is not None and speeds.clock.plain < speeds.answers.plain
-    assert time.answers == pytest.approx(800 / speeds.answers.plain + 800 / speeds.answers.drafted)
-    assert time.clock == pytest.approx(400 * (3 / speeds.clock.plain + 1 / speeds.clock.drafted))
+    quick, slow = speeds["answers"], speeds["clock"]
+    assert time == pytest.approx((800 / quick["plain"] + 800 / quick["drafted"],
+                                  400 * (3 / slow["plain"] + 1 / slow["drafted"]))) and slow["plain"] < quick["plain"]
+
+
+def test_answers_that_nobody_will_judge_are_named(command) -> None:
+    given = "method=ar", "task=mt_bench", "dry_run=true"
+    without = command(*given)
+    assert without.status == 0 and "without a judge: mt_bench will have no score; give judge.base_url" in without.out
+    assert "without a judge" not in command(*given, "judge.base_url=http://localhost:1", "judge.model=m").out
 
 
 def test_every_preset_names_its_parts_and_its_type() -> None:

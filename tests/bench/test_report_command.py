@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from bench.config.compose import Composer, composer
-from bench.dry_run import totals
-from bench.dry_run.hours import CpuTime
+from bench.dry_run import plan as dry_run
 from bench.reports.outlook import reachable
 from bench.reports.plan import plan_of
 from bench.reports.steps import with_files
@@ -90,7 +89,7 @@ def test_answers_whose_traces_are_missing_are_announced(command, own_conf: Path,
     spec, flags = yaml.safe_load((own_conf / "report" / "own_table.yaml").read_text()), ["-cd", str(own_conf)]
     (own_conf / "report" / "own_traced.yaml").write_text(yaml.safe_dump(spec | {"name": "own_traced", "trace": True}))
     assert command("report=own_table", "n=1", "trace=false", flags=flags).status == 0
-    monkeypatch.setattr(totals, "cpu_time", lambda cells: CpuTime(60 * len(cells), 0))
+    monkeypatch.setattr(dry_run, "cpu_time", lambda cells: (60 * len(cells), 0))
     plain = command("report=own_table", "n=1", "dry_run=true", flags=flags)
     assert "4 points, 4 complete; " in plain.out and "time of one core" not in plain.out
     traced = command("report=own_traced", "n=1", "dry_run=true", flags=flags)
