@@ -16,8 +16,8 @@ from rich.text import Text
 from bench.commands.command import StoreOptions, run_yaml_command
 from bench.config.errors import ConfigError
 from bench.run.console import console
+from results.exchange.base import measured_sources
 from results.exchange.imported import bring_in
-from results.exchange.measured import measured_sources
 from results.store.cells import Store
 from results.store.files import check_writable
 from results.store.reasons import printable
@@ -113,16 +113,16 @@ def read(settings: Exchange) -> None:
         raise ValueError("from=spec_bench: give the file to read, file=FILE")
     check_writable(settings.into, "into")
     count = None if settings.tokenizer is None else counter(settings.tokenizer)
-    about = bring_in(settings.into, settings.file, settings.baseline, count)
-    print(printable(f"{about.file}: imported from spec_bench, not measured here"))
+    path, cells, failed = bring_in(settings.into, settings.file, settings.baseline, count)
+    print(printable(f"{settings.file}: imported from spec_bench, not measured here"))
     terminal = console()
-    terminal.print(table(about.cells))
-    if any(cell.speed_script for cell in about.cells):
+    terminal.print(table(cells))
+    if any(cell.speed_script for cell in cells):
         print("What the benchmark's own script computes (docs/exchange.md):")
-        terminal.print(script_table(about.cells))
-    if about.failed:
-        print(f"left out: {about.failed} × Spec-Bench wrote ERROR in place of a turn")
-    print(printable(f"imported: {about.path}"))
+        terminal.print(script_table(cells))
+    if failed:
+        print(f"left out: {failed} × Spec-Bench wrote ERROR in place of a turn")
+    print(printable(f"imported: {path}"))
 
 
 def counter(source: str) -> Count:

@@ -7,33 +7,28 @@ wall time as the file has it, prefill included; a speedup covers the prompts tha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from results.exchange.base import Exchanged, ExchangeError
-from results.exchange.spec_bench import read, speed_script, task
+from results.exchange.spec_bench import read, task
 from results.metrics.delta import clocked_interval
 from results.metrics.intervals import Interval, ratio_interval
 from results.store.files import replace_text
 from results.store.json_text import json_text
 
 OVERALL = "overall"
-MOST_RESAMPLED = 2000
-"""More prompts are divided at random into this many groups, which are resampled instead: memory stays bounded, and the
-interval of a ratio of sums stays the same up to the resampling."""
-Floats = NDArray[np.float64]
 Count = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedCell:
-    """Numbers of one task of an imported file; None if the file lacks the data. `X_ci95`: the 95% interval of X,
-    resampled over prompts.
+    """Numbers of one task of an imported file; None if the file lacks the data. `X_ci95`: the 95% interval of X, over
+    prompts.
 
     task                   the task's name; `OVERALL` for the whole file
     n                      prompts with an answer
@@ -61,159 +56,102 @@ class ImportedCell:
     speed_script: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """A file that was read.
-
-    path      where its numbers were written
-    file      the file; `baseline`: the baseline's
-    sha256    of the file's bytes
-    at        when it was read, ISO 8601 in UTC
-    failed    answers that Spec-Bench could not compute
-    cells     its numbers: of the whole file, then of each task if it has several
-    """
-
-    path: Path
-    file: Path
-    baseline: Path | None
-    sha256: str
-    at: str
-    failed: int
-    cells: list[ImportedCell]
-
-
-@dataclass(slots=True)
-class Prompt:
-    """The counts and times of one prompt, summed over its choices."""
-
-    committed: int = 0
-    cycles: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    clocked: bool = True
-    counted: bool = True
-
-    def add(self, answer: Exchanged) -> None:
-        """Add one answer to the prompt. Without `committed`, τ is new tokens ÷ cycles."""
-        tokens = sum(answer.tokens or [])
-        if answer.committed is not None:
-            self.committed, self.cycles = self.committed + sum(answer.committed), self.cycles + len(answer.committed)
-        elif answer.steps and sum(answer.steps):
-            self.committed, self.cycles = self.committed + tokens, self.cycles + sum(answer.steps)
-        else:
-            self.counted = False
-        self.clocked &= bool(answer.seconds)
-        self.tokens += tokens
-        self.seconds += sum(answer.seconds or [])
-
-    @property
-    def timed(self) -> bool:
-        """Whether every answer has a wall time."""
-        return self.clocked and self.seconds > 0
-
-
-@dataclass(slots=True)
-class _Reading:
-    """A file that was read: (category, id) -> prompt, and the answers that failed."""
-
-    file: Path
-    prompts: dict[tuple[str | None, str], Prompt] = field(default_factory=dict)
-    failed: int = 0
-
-    def __post_init__(self) -> None:
-        for answer in read(self.file):
-            if answer is None:
-                self.failed += 1
-            else:
-                self.prompts.setdefault((answer.category, answer.id), Prompt()).add(answer)
-        if not self.prompts:
-            reason = f"{self.failed} × ERROR in place of a turn" if self.failed else "it is empty"
-            raise ExchangeError(f"{self.file}: no answer to measure: {reason}")
-
-
-def bring_in(into: Path, file: Path, baseline: Path | None = None, count: Count | None = None) -> Imported:
+def bring_in(into: Path, file: Path, baseline: Path | None = None,
+             count: Count | None = None) -> tuple[Path, list[ImportedCell], int]:
     """Read a file and write its numbers into the folder `into`; a second import replaces the first. `baseline`: a file
     with the baseline's answers to the same prompts; `count`: tokens of a text, for the restated arithmetic of the speed
-    script. Raises ExchangeError for a wrong file, of which nothing is kept; StoreError if it cannot be written."""
-    base = None if baseline is None else _Reading(baseline)
-    own = _Reading(file)
+    script. Returns where the numbers are, the numbers, and how many answers Spec-Bench could not compute. Raises
+    ExchangeError for a wrong file, of which nothing is kept; StoreError if it cannot be written."""
+    base = None if baseline is None else _read(baseline, count)[0]
+    own, failed = _read(file, None)
+    tasks = list(dict.fromkeys(own.task))
+    cells = [_cell(name, own if name == OVERALL else own[own.task == name],
+                   base if base is None or name == OVERALL else base[base.task == name], count is not None)
+             for name in (OVERALL, *(name for name in tasks if name and len(tasks) > 1))]
     with open(file, "rb") as content:
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     path = into / f"imported-spec_bench-{sha256[:12]}.json"
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    about = Imported(path, file, baseline, sha256, at, own.failed, _cells(own, base, count))
-    plain = {"at": at, "file": str(file), "sha256": sha256, "baseline": None if baseline is None else str(baseline),
-             "failed": own.failed, "cells": [asdict(cell) for cell in about.cells]}
+    plain = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "file": str(file), "sha256": sha256,
+             "baseline": None if baseline is None else str(baseline), "failed": failed,
+             "cells": [asdict(cell) for cell in cells]}
     replace_text(path, json_text(plain, indent=1) + "\n")
-    return about
+    return path, cells, failed
 
 
-def _cells(own: _Reading, base: _Reading | None, count: Count | None) -> list[ImportedCell]:
-    tasks: dict[str | None, list[tuple[str | None, str]]] = {}
-    for category, prompt in own.prompts:
-        tasks.setdefault(task(category), []).append((category, prompt))
-    chosen = {OVERALL: list(own.prompts)}
-    if len(tasks) > 1:
-        chosen |= {str(name): keys for name, keys in tasks.items() if name is not None}
-    cells = []
-    for name, keys in chosen.items():
-        beside = [None if base is None else base.prompts.get(key) for key in keys]
-        script = {}
-        if base is not None and count is not None:
-            script = speed_script(_of_task(own.file, name), _of_task(base.file, name), count)
-        cells.append(imported_cell(name, [own.prompts[key] for key in keys], beside, script))
-    return cells
+def _read(file: Path, count: Count | None) -> tuple[pd.DataFrame, int]:
+    """A row for each answer, without its text, and how many answers failed. `recounted`: its tokens as the speed script
+    counts the baseline's."""
+    rows, failed = [], 0
+    for answer in read(file):
+        if answer is None:
+            failed += 1
+        else:
+            rows.append(_row(answer, count))
+    if not rows:
+        raise ExchangeError(f"{file}: no answer to measure: "
+                            + (f"{failed} × ERROR in place of a turn" if failed else "it is empty"))
+    return pd.DataFrame(rows), failed
 
 
-def _of_task(file: Path, name: str) -> Iterator[Exchanged]:
-    """The answers of a task, read once more."""
-    return (answer for answer in read(file) if answer is not None and name in (OVERALL, task(answer.category)))
+def _row(answer: Exchanged, count: Count | None) -> dict[str, object]:
+    """Without accept lengths, τ is new tokens ÷ cycles."""
+    tokens, seconds, steps = sum(answer.tokens or []), sum(answer.seconds or []), sum(answer.steps or [])
+    exact = answer.committed is not None
+    return {"category": answer.category or "", "id": answer.id, "task": task(answer.category) or "",
+            "first": answer.choice == 0, "committed": sum(answer.committed or []) if exact else tokens,
+            "cycles": len(answer.committed or []) if exact else steps, "counted": exact or steps > 0,
+            "lengths": sum(answer.committed or []), "tokens": tokens, "seconds": seconds,
+            "clocked": bool(answer.seconds),
+            "recounted": 0 if count is None else sum(count(turn) - 1 for turn in answer.texts or [])}
 
 
-def imported_cell(name: str, prompts: Sequence[Prompt], baseline: Sequence[Prompt | None],
-                  script: dict[str, float]) -> ImportedCell:
-    """The numbers of some prompts of a file; `baseline`: the same prompts in the baseline file, None for a missing
-    one."""
-    counted = [prompt for prompt in prompts if prompt.counted and prompt.cycles]
-    timed = [prompt for prompt in prompts if prompt.timed]
-    pairs = [(own, base) for own, base in zip(prompts, baseline, strict=True)
-             if base is not None and own.timed and base.timed]
-    committed, cycles = [prompt.committed for prompt in counted], [prompt.cycles for prompt in counted]
-    tokens, seconds = [prompt.tokens for prompt in timed], [prompt.seconds for prompt in timed]
-    own_tokens, own_s = [own.tokens for own, _ in pairs], [own.seconds for own, _ in pairs]
-    base_tokens, base_s = [base.tokens for _, base in pairs], [base.seconds for _, base in pairs]
-    own_rate, base_rate = _pooled(own_tokens, own_s), _pooled(base_tokens, base_s)
+def _by_prompt(answers: pd.DataFrame) -> pd.DataFrame:
+    """The answers to each prompt summed; a prompt is counted or clocked where all of them are."""
+    sums = dict.fromkeys(("committed", "cycles", "tokens", "seconds"), "sum")
+    return answers.groupby(["category", "id"], sort=False).agg(sums | dict.fromkeys(("counted", "clocked"), "all"))
+
+
+def _cell(name: str, answers: pd.DataFrame, baseline: pd.DataFrame | None, has_script: bool) -> ImportedCell:
+    own = _by_prompt(answers)
+    counted, timed = own[own.counted & (own.cycles > 0)], own[own.clocked & (own.seconds > 0)]
+    base = own.iloc[:0] if baseline is None else _by_prompt(baseline)
+    pairs = timed.join(base[base.clocked & (base.seconds > 0)], how="inner", rsuffix="_base")
+    own_clock, base_clock = (pairs.tokens, pairs.seconds), (pairs.tokens_base, pairs.seconds_base)
+    own_rate, base_rate = _pooled(*own_clock), _pooled(*base_clock)
     return ImportedCell(
-        task=name, n=len(prompts), cycles=sum(cycles),
-        tau=_pooled(committed, cycles),
-        tau_ci95=_ratio_interval(committed, cycles) if counted else None,
-        tokens_per_s=_pooled(tokens, seconds), tokens_per_s_ci95=_clocked_interval(tokens, seconds),
-        baseline_tokens_per_s=base_rate, baseline_tokens_per_s_ci95=_clocked_interval(base_tokens, base_s),
-        paired=len(pairs), speedup=own_rate / base_rate if own_rate is not None and base_rate else None,
-        speedup_ci95=_clocked_interval(own_tokens, own_s, base_tokens, base_s) if base_rate else None,
-        speed_script=script)
+        task=name, n=len(own), cycles=int(counted.cycles.sum()), tau=_pooled(counted.committed, counted.cycles),
+        tau_ci95=ratio_interval(counted.committed, counted.cycles) if len(counted) else None,
+        tokens_per_s=_pooled(timed.tokens, timed.seconds), tokens_per_s_ci95=_clocked(timed.tokens, timed.seconds),
+        baseline_tokens_per_s=base_rate, baseline_tokens_per_s_ci95=_clocked(*base_clock), paired=len(pairs),
+        speedup=own_rate / base_rate if own_rate is not None and base_rate else None,
+        speedup_ci95=_clocked(*own_clock, *base_clock) if base_rate else None,
+        speed_script=speed_script(answers, baseline) if has_script and baseline is not None else {})
 
 
-def grouped(*columns: Sequence[float]) -> list[Floats]:
-    """Numbers per prompt; above `MOST_RESAMPLED` prompts, the means of that many random groups of equal size. The
-    remainder of the division is left out of the spread."""
-    arrays = [np.asarray(column, float) for column in columns]
-    if len(arrays[0]) <= MOST_RESAMPLED:
-        return arrays
-    size = len(arrays[0]) // MOST_RESAMPLED
-    order = np.random.default_rng(0).permutation(len(arrays[0]))[:size * MOST_RESAMPLED]
-    return [array[order].reshape(MOST_RESAMPLED, size).mean(1) for array in arrays]
+def _clocked(*columns: pd.Series[float]) -> Interval | None:
+    return clocked_interval(*columns) if len(columns[0]) else None
 
 
-def _ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -> Interval | None:
-    above, below = grouped(numerators, denominators)
-    return ratio_interval(above, below)
+def _pooled(numerators: pd.Series[float], denominators: pd.Series[float]) -> float | None:
+    total = denominators.sum()
+    return float(numerators.sum() / total) if total > 0 else None
 
 
-def _clocked_interval(*columns: Sequence[float]) -> Interval | None:
-    return clocked_interval(*grouped(*columns)) if columns[0] else None
+def speed_script(method: pd.DataFrame, baseline: pd.DataFrame) -> dict[str, float]:
+    """The arithmetic of Spec-Bench's evaluation/speed.py, restated; empty if a side has no timed question.
 
+    tokens_per_s           mean over questions of new tokens ÷ wall time
+    baseline_tokens_per_s  the same for the baseline, whose tokens are counted again from its text
+    speedup                ratio of the two means
+    mean_accepted          mean of all accept lengths; missing for files without them
 
-def _pooled(numerators: Sequence[float], denominators: Sequence[float]) -> float | None:
-    total = sum(denominators)
-    return float(sum(numerators) / total) if total > 0 else None
+    The method's tokens are the file's counter, the baseline's are counted again: `count(turn) − 1` summed over its
+    turns, with the special tokens that the tokenizer adds. Each side averages over all questions of its file; only the
+    first choice counts."""
+    own, base = (side[side["first"] & (side.seconds > 0)] for side in (method, baseline))
+    if not len(own) or not len(base) or not base.recounted.sum():
+        return {}
+    rates = float((own.tokens / own.seconds).mean()), float((base.recounted / base.seconds).mean())
+    first = method[method["first"] & (method.lengths > 0)]
+    printed = {"tokens_per_s": rates[0], "baseline_tokens_per_s": rates[1], "speedup": rates[0] / rates[1]}
+    return printed | ({"mean_accepted": float(first.lengths.sum() / first.cycles.sum())} if len(first) else {})

@@ -1,4 +1,4 @@
-"""Answer files of Spec-Bench and EAGLE: one question per line, and the arithmetic of their speed scripts.
+"""Answer files of Spec-Bench and EAGLE: one question per line.
 
     {"question_id": 81, "category": "writing", "answer_id": …, "model_id": …, "tstamp": …,
      "choices": [{"index": 0, "turns": ["…"], "decoding_steps": [40], "new_tokens": [131], "wall_time": [2.9],
@@ -11,12 +11,11 @@ one list; `wall_time` covers the prefill, not the tokenisation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from results.exchange.base import Exchanged, ExchangeError, Source, Written, write_objects
@@ -171,32 +170,3 @@ def _line(model: str, answer: Exchanged) -> dict[str, Any] | None:
     number = answer.id.isdecimal() and str(int(answer.id)) == answer.id
     return {"question_id": int(answer.id) if number else answer.id, "model_id": model,
             "choices": [{"index": 0, "turns": answer.texts, **known}]}
-
-
-# --- the speed script
-
-def speed_script(method: Iterable[Exchanged], baseline: Iterable[Exchanged],
-                 count: Callable[[str], int]) -> dict[str, float]:
-    """The arithmetic of Spec-Bench's evaluation/speed.py, restated; empty if a side has no timed question.
-
-    count                  tokens of a text, including special tokens that the tokenizer adds
-    tokens_per_s           mean over questions of new tokens ÷ wall time
-    baseline_tokens_per_s  the same for the baseline, whose tokens are counted again from its text
-    speedup                ratio of the two means
-    mean_accepted          mean of all accept lengths; missing for files without them
-
-    The method's tokens are the file's counter, the baseline's are counted again: `count(turn) − 1` summed over its
-    turns. Each side averages over all questions of its file; only the first choice counts."""
-    speeds, base_speeds, committed, cycles = [], [], 0, 0
-    for answer in (each for each in method if each.choice == 0):
-        committed, cycles = committed + sum(answer.committed or []), cycles + len(answer.committed or [])
-        if answer.seconds and sum(answer.seconds) > 0:
-            speeds.append(sum(answer.tokens or []) / sum(answer.seconds))
-    for answer in (each for each in baseline if each.choice == 0):
-        if answer.seconds and sum(answer.seconds) > 0:
-            base_speeds.append(sum(count(turn) - 1 for turn in answer.texts or []) / sum(answer.seconds))
-    if not speeds or not base_speeds or not np.mean(base_speeds):
-        return {}
-    own, base = float(np.mean(speeds)), float(np.mean(base_speeds))
-    printed = {"tokens_per_s": own, "baseline_tokens_per_s": base, "speedup": own / base}
-    return printed | ({"mean_accepted": committed / cycles} if cycles else {})

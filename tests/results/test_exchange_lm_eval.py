@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from results.exchange import lm_eval
-from results.exchange.measured import measured_sources
+from results.exchange.base import measured_sources
 from tests.helpers.exchanged_stores import TEXTS, exact_match, two_turn_store
 
 

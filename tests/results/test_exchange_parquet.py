@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from results.exchange import parquet
-from results.exchange.base import ExchangeError
-from results.exchange.measured import measured_sources
+from results.exchange.base import ExchangeError, measured_sources
 from results.exchange.parquet import METRICS, public
 from results.metrics.summary import summary_of
 from results.store.cells import Store

@@ -6,14 +6,11 @@ import json
 import tracemalloc
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from results.exchange import spec_bench
-from results.exchange.base import Exchanged, ExchangeError
-from results.exchange.imported import MOST_RESAMPLED, bring_in, grouped
-from results.exchange.measured import measured_sources
-from results.exchange.spec_bench import speed_script
+from results.exchange.base import Exchanged, ExchangeError, measured_sources
+from results.exchange.imported import bring_in
 from results.metrics import intervals
 from results.metrics.delta import clocked_interval
 from results.store.cells import Store
@@ -37,7 +34,7 @@ def objects(file: Path) -> list[dict]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_speed_script_by_hand() -> None:
+def test_cells_with_intervals(tmp_path: Path) -> None:
     """By hand, from spec_bench.jsonl and spec_bench_baseline.jsonl (question 302 is an ERROR and left out):
 
         question  new tokens ÷ wall time   words of the baseline's turns ÷ its wall time
@@ -45,39 +42,32 @@ def test_speed_script_by_hand() -> None:
         125       9 ÷ 1.5 = 6              6 ÷ 3 = 2
         301       10 ÷ 4 = 2.5             4 ÷ 2 = 2
 
-    Overall: means 12.5 ÷ 3 and 5 ÷ 3, ratio 2.5. mt_bench (81, 125): 5 and 1.5, ratio 10 ÷ 3. qa: 2.5 and 2.
-    Mean accept length: overall (20 + 9 + 10) ÷ (5 + 3 + 2) = 3.9; mt_bench 29 ÷ 8; qa 5."""
-    own, base = answers(METHOD), answers(BASELINE)
-    overall = speed_script(own, base, words)
-    assert overall == pytest.approx({"tokens_per_s": 12.5 / 3, "baseline_tokens_per_s": 5 / 3, "speedup": 2.5,
-                                     "mean_accepted": 3.9})
-    mt_bench = speed_script(own[:2], base[:2], words)
-    assert mt_bench["speedup"] == pytest.approx(10 / 3)
-    assert mt_bench["mean_accepted"] == pytest.approx(29 / 8)
-
-
-def test_cells_with_intervals(tmp_path: Path) -> None:
-    """By hand: τ as above; pooled 39 ÷ 10.5 tokens/s against (12 + 9 + 5) ÷ (10 + 3 + 2), so 15 ÷ 7."""
-    about = bring_in(tmp_path, METHOD, BASELINE, words)
-    assert [cell.task for cell in about.cells] == ["overall", "mt_bench", "qa"]
-    overall, mt_bench, qa = about.cells
-    assert (overall.n, about.failed, overall.cycles, overall.paired) == (3, 1, 10, 3)
+    Pooled 39 ÷ 10.5 tokens/s against (12 + 9 + 5) ÷ (10 + 3 + 2), so 15 ÷ 7. The speed script, overall: means 12.5 ÷ 3
+    and 5 ÷ 3, ratio 2.5. mt_bench (81, 125): 5 and 1.5, ratio 10 ÷ 3. qa: 2.5 and 2. τ and mean accept length: overall
+    (20 + 9 + 10) ÷ (5 + 3 + 2) = 3.9; mt_bench 29 ÷ 8; qa 5."""
+    path, cells, failed = bring_in(tmp_path, METHOD, BASELINE, words)
+    assert [cell.task for cell in cells] == ["overall", "mt_bench", "qa"]
+    overall, mt_bench, qa = cells
+    assert (overall.n, failed, overall.cycles, overall.paired) == (3, 1, 10, 3)
     assert (overall.tau, mt_bench.tau, qa.tau) == pytest.approx((3.9, 29 / 8, 5))
     assert (overall.tokens_per_s, overall.baseline_tokens_per_s) == pytest.approx((39 / 10.5, 26 / 15))
     assert overall.speedup == pytest.approx(15 / 7)
     assert overall.tau_ci95 == intervals.ratio_interval([20, 9, 10], [5, 3, 2])
     assert overall.speedup_ci95 == clocked_interval([20, 9, 10], [5, 1.5, 4], [12, 9, 5], [10, 3, 2])
     assert qa.tau_ci95 is None, "one prompt has no spread"
-    assert overall.speed_script["speedup"] == pytest.approx(2.5) and qa.speed_script["speedup"] == pytest.approx(1.25)
+    assert overall.speed_script == pytest.approx({"tokens_per_s": 12.5 / 3, "baseline_tokens_per_s": 5 / 3,
+                                                  "speedup": 2.5, "mean_accepted": 3.9})
+    assert qa.speed_script["speedup"] == pytest.approx(1.25)
     assert mt_bench.speed_script["speedup"] == pytest.approx(10 / 3)
-    written = json.loads(about.path.read_text())
+    assert mt_bench.speed_script["mean_accepted"] == pytest.approx(29 / 8)
+    written = json.loads(path.read_text())
     assert written["cells"][0]["speedup"] == overall.speedup and written["baseline"] == str(BASELINE)
 
 
 def test_a_file_of_eagle_counts_its_last_cycle(tmp_path: Path) -> None:
     """`idxs` are 0-based: question 81 has (3 + 1) + (1 + 1) cycles for 18 tokens and, in its other answer, 4 for 12; 82
     has 5 for 10."""
-    [overall] = bring_in(tmp_path, EAGLE).cells
+    _, [overall], _ = bring_in(tmp_path, EAGLE)
     assert (overall.n, overall.cycles) == (2, 15) and overall.tau == pytest.approx(40 / 15)
     assert overall.tau_ci95 == intervals.ratio_interval([30, 10], [10, 5])
     assert overall.speedup is None and overall.speed_script == {}
@@ -89,7 +79,7 @@ def test_a_store_comes_back_as_it_was(tmp_path: Path) -> None:
     sources = [one for one in measured_sources(store, "timed", exact_match) if "mars" in one.name]
     own, base = spec_bench.write(sources, tmp_path / "out")
     assert (own.answers, base.answers) == (2, 2) and base.path.name == f"{own.path.stem}.baseline.jsonl"
-    about = bring_in(tmp_path / "imported", own.path, base.path)
+    _, [overall], _ = bring_in(tmp_path / "imported", own.path, base.path)
     cell = store.cell("tiny-mars-made_up")
     samples, clocks = {one.id: one for one in cell.good_samples()}, {one.id: one for one in cell.timed()}
     held = answers(own.path)
@@ -104,7 +94,6 @@ def test_a_store_comes_back_as_it_was(tmp_path: Path) -> None:
         assert clock.baseline is not None
         assert sum(answer.tokens or []) == clock.baseline.tokens
         assert answer.seconds == [clock.baseline.prefill_s + clock.baseline.decode_s]
-    [overall] = about.cells
     assert overall.tau == pytest.approx(sum(map(sum, (samples[i].committed for i in clocks))) / 6)
 
 
@@ -131,15 +120,15 @@ def test_an_imported_file_is_no_cell_of_a_store(tmp_path: Path) -> None:
     """Even where the folder of a store is given."""
     store = two_turn_store(tmp_path)
     before = [cell.key for cell in store.cells()]
-    about = bring_in(tmp_path, METHOD, BASELINE)
-    assert about.path.parent == tmp_path
+    path, _, _ = bring_in(tmp_path, METHOD, BASELINE)
+    assert path.parent == tmp_path
     sources = measured_sources(store, "all", exact_match)
     assert [cell.key for cell in store.cells()] == before == [one.name for one in sources]
 
 
 def test_the_same_file_again_replaces_what_it_left(tmp_path: Path) -> None:
     first, second = (bring_in(tmp_path, METHOD) for _ in range(2))
-    assert list(tmp_path.iterdir()) == [first.path] and first.cells == second.cells
+    assert list(tmp_path.iterdir()) == [first[0]] and first == second
 
 
 GOOD = {"question_id": 1, "choices": [{"index": 0, "turns": ["a"], "new_tokens": [3], "wall_time": [1.0]}]}
@@ -210,27 +199,12 @@ def test_a_large_file_is_read_line_by_line(tmp_path: Path) -> None:
             lines.write(json.dumps({"question_id": name, "choices": [choice]}) + "\n")
     tracemalloc.start()
     prompts = sum(1 for _ in spec_bench.read(file))
-    [overall] = bring_in(tmp_path / "imported", file).cells
+    _, [overall], _ = bring_in(tmp_path / "imported", file)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert prompts == overall.n == number
     resampling = 4 * 8 * 1000 * number  # the bootstrap's own: two arrays of 1000 resamples, and their indices
     assert peak < resampling + file.stat().st_size / 4
-
-
-def test_many_prompts_are_resampled_in_groups() -> None:
-    """Their interval is that of all prompts, up to the resampling: the groups' means spread 1 ÷ √size as much."""
-    rng = np.random.default_rng(1)
-    cycles = rng.integers(5, 50, 10_000).astype(float)
-    committed = cycles * rng.normal(3, 0.5, 10_000)
-    above, below = grouped(committed, cycles)
-    assert len(above) == MOST_RESAMPLED and above.sum() / below.sum() == pytest.approx(committed.sum() / cycles.sum())
-    low, high = intervals.ratio_interval(above, below) or (0, 0)
-    ratio, spread = committed.sum() / cycles.sum(), committed - cycles * (committed.sum() / cycles.sum())
-    error = spread.std() / cycles.mean() / 100  # by the delta method, √10 000 = 100
-    assert (low, high) == pytest.approx((ratio - 1.96 * error, ratio + 1.96 * error), abs=error / 4)
-    few = grouped(committed[:7], cycles[:7])
-    assert few[0].tolist() == committed[:7].tolist()
 
 
 def test_a_store_is_written_cell_by_cell(tmp_path: Path) -> None:
