@@ -20,7 +20,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-all slurm attack sandbox-table store-cost lint structure oracles engine-speed gpu models heads derived offline-kit real-model measured-real lock clean
+.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-all slurm attack lint structure oracles engine-speed gpu models heads derived offline-kit real-model measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,14 +62,8 @@ slurm:  ## install Slurm's daemons for make test-all (Debian or Ubuntu, as root)
 	apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends slurm-wlm munge
 
-attack: $(READY)  ## attack command line, store and sandbox for up to 40 minutes (docs/attack.md)
-	$(RUN) -m tests.attack
-
-sandbox-table: $(READY)  ## run every attack on the sandbox; write the table of docs/sandbox.md
-	$(RUN) -m tests.helpers.sandbox_table
-
-store-cost: $(READY)  ## what a store of CELLS=100000 cells costs, generated in FOLDER (docs/scale.md)
-	$(RUN) -m tests.helpers.store_cost $(or $(FOLDER),outputs/store_cost) --cells $(or $(CELLS),100000)
+attack: $(READY)  ## attack store, files and sandbox, about ten minutes (docs/attack.md)
+	$(PYTEST) -m attack
 
 gpu: $(READY)  ## on a GPU, in about eight minutes: exactness, speed, the price of a cycle (docs/gpu.md; WITH=parts=exact,forward)
 	$(RUN) -m bench.gpu $(WITH)

@@ -12,10 +12,10 @@ import pytest
 
 from bench.run import clusters
 from results.store.locks import Holder
-from tests.attack.stores import Decoded, decoded, difference, doubled
 from tests.helpers import dying, slurm
 from tests.helpers.few_cells import few_cells, table
 from tests.helpers.killed_worker import Killer, kill
+from tests.helpers.stores import Decoded, decoded, difference, doubled
 from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow

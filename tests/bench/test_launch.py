@@ -17,8 +17,8 @@ from bench.run.models import ModelPool
 from bench.run.work import complete, next_for, works_of
 from results.store.cells import Store
 from results.store.locks import rotation_held
-from tests.attack.stores import decoded, difference, doubled
 from tests.helpers import dying
+from tests.helpers.stores import decoded, difference, doubled
 
 SWEEP = "method=sps,mars", "task=mini_gsm,mini_chat"
 SIZE = "n=8", "timed=2", "decoding.max_new_tokens=24"

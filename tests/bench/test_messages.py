@@ -11,7 +11,8 @@ import pytest
 from huggingface_hub import constants
 
 from bench.config.paths import PROJECT
-from tests.helpers.refusals import MAKERS, NAMED, TEXTS, Files, Wrong, answer, rows
+from tests.helpers.commands import run
+from tests.helpers.refusals import MAKERS, NAMED, TEXTS, Files, Wrong, rows
 
 PREFIX = {1: "failed: ", 2: "error: "}
 
@@ -26,9 +27,10 @@ def test_a_wrong_command(wrong: Wrong, files: Files, tmp_path: Path, monkeypatch
     monkeypatch.setattr(sys, "argv", ["bench"])
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     output = tmp_path / "output"
-    status, err = answer(wrong.given(files, output))
-    [line] = err.splitlines()
-    assert status == wrong.status and line.startswith(PREFIX[status]) and line.isprintable() and len(line) <= 1500
+    ended = run(*wrong.given(files, output))
+    [line] = ended.err.splitlines()
+    assert ended.status == wrong.status and line.startswith(PREFIX[wrong.status])
+    assert line.isprintable() and len(line) <= 1500
     assert all(files.filled(text) in line for text in wrong.says), line
     assert not files.marker.exists(), "a file of the user ran code"
     samples = [path for path in output.glob("store/*/samples.jsonl") if b"output_ids" in path.read_bytes()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -14,9 +14,6 @@ from results.store.lines import line_of
 from results.store.sample import Sample, to_plain
 from results.store.timed import Timed, timing_order
 from tests.helpers.synthetic_cells import run, sample
-
-if TYPE_CHECKING:
-    from bench.config.cell import Cell
 
 ENVIRONMENT = {"since": "2026-01-01T00:00:00+00:00", "argv": ["bench"], "packages": {"torch": "2.13.0"},
                "cpu": {"model": "a processor", "cores": 2, "threads": 1}, "accelerator": None, "earlier": []}
@@ -77,28 +74,3 @@ class Writer:
             rows = [asdict(row) for row in self.timed[alone]]
             self._made[alone] = [to_plain(one) for one in self.samples[alone]], rows
         return self._made[alone]
-
-
-def write_cells(root: Path, cells: Iterable[Cell]) -> None:
-    """Complete cells under their own names, with their autoregressive twins; all of one task, n and seed."""
-    cells = list(cells)
-    first, task = cells[0], cells[0].load_task()
-    ids = [prompt.id for prompt in task.prompts(first.n, first.seed)]
-    writer = Writer(root, ids, min(first.timed, len(ids)))
-    both = {one.name: one for cell in cells for one in (cell.baseline(), cell)}
-    for name, cell in both.items():
-        if not (root / name).exists():
-            writer.write(name, cell.record(), cell.is_autoregressive)
-
-
-def write_store(root: Path, cells: int, prompts: int, config: Mapping[str, Any]) -> None:
-    """So many complete cells in rotations of a hundred, each with its baseline, with made-up names; `config` is theirs
-    but for θ, name and baseline."""
-    writer = Writer(root, [f"p{place:05d}" for place in range(prompts)])
-    for number in range(cells):
-        baseline = f"made-ar-{number // 100:06d}"
-        alone = number % 100 == 0
-        key = baseline if alone else f"made-mars-{number:06d}"
-        rule = {"name": "lossless"} if alone else {**config["rule"], "theta": number / cells}
-        drafter = {"name": "none"} if alone else config["drafter"]
-        writer.write(key, {**config, "rule": rule, "drafter": drafter, "name": key, "baseline": baseline}, alone)

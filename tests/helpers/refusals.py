@@ -13,12 +13,8 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from importlib import import_module
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -301,18 +297,6 @@ def rows() -> Iterator[Wrong]:
             yield Wrong(words, tuple(says), status, known)
     for key in NUMBERS:
         yield from (Wrong(f"{key}={value}", (key.split()[-1],), 2, "composed") for value in NO_NUMBERS)
-
-
-def answer(given: list[str]) -> tuple[int | str | None, str]:
-    """Exit status and error stream of `python -m GIVEN`, run in this process by the `main` of its module."""
-    module, *sys.argv[1:] = given
-    name = module if module.startswith("bench.") else f"{module}.__main__"
-    with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as err:
-        try:
-            status = import_module(name).main(given[1:])
-        except SystemExit as ended:
-            status = ended.code
-    return status, err.getvalue()
 
 
 def _write(path: Path, content: str | bytes) -> None:

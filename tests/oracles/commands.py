@@ -10,7 +10,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.helpers.refusals import Files, Wrong, answer, rows
+from tests.helpers.commands import run
+from tests.helpers.refusals import Files, Wrong, rows
 from tests.oracles.frozen import PROJECT, Result, read, renames, write
 
 Answers = dict[str, list[int | str | None]]
@@ -24,10 +25,10 @@ def found_now(wanted: Iterable[Wrong]) -> Answers:
 
 
 def answered(wrong: Wrong, files: Files, folder: Path) -> list[int | str | None]:
-    status, err = answer(wrong.given(files, folder / "output"))
+    ended = run(*wrong.given(files, folder / "output"))
     shutil.rmtree(folder / "output", ignore_errors=True)
-    line = next((line for line in err.splitlines() if line.strip()), "")
-    return [status, same_everywhere(line, folder)]
+    line = next((line for line in ended.err.splitlines() if line.strip()), "")
+    return [ended.status, same_everywhere(line, folder)]
 
 
 def same_everywhere(line: str, folder: Path) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +62,9 @@ def lost(before: dict[Path, bytes], after: dict[Path, bytes]) -> str:
     """The samples files that no longer begin with what they held."""
     changed = [path.parent.name for path, held in before.items() if not after.get(path, b"").startswith(held)]
     return f"samples are lost in {', '.join(changed)}" if changed else ""
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """Each file of a folder with its digest, each link with its target."""
+    return {str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else
+            sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in sorted(folder.rglob("*"))}
