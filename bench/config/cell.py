@@ -270,10 +270,10 @@ class Cell(Section):
         return {role: origin for role, origin in origins.items() if origin is not None}
 
     def environment(self, argv: list[str]) -> dict[str, Any]:
-        """Command, machine, versions, models, their kernels and what was found right with them, as environment.json
-        holds them. Raises ModelError."""
+        """Command, machine, versions, models and what was found right with them, as environment.json holds them.
+        Raises ModelError."""
         record = environment(argv, self.engine.device, self.engine.spread, self.fingerprints(), self.dequantised())
-        return record | {"kernels": self.engine.kernels(self.fingerprints()), "probed": self.probed()}
+        return record | {"probed": self.probed()}
 
     def probed(self) -> dict[str, dict[str, Any] | None]:
         """Role -> what the engine was found to do right with its causal LM, None where nobody looked. Raises

@@ -109,15 +109,6 @@ class Engine(Section):
 
         return self.threads or DEFAULT_THREADS
 
-    def kernels(self, models: Mapping[str, str]) -> dict[str, dict[str, str] | None]:
-        """Role -> shape of weight -> the kernels that were chosen for it on this machine; empty where the plain product
-        serves, None where the model was not loaded here yet. `models`: role -> fingerprint."""
-        if (threads := self.packed_threads) is None:
-            return {}
-        from methods.engine.products import known
-
-        return {role: known(digits, self.dtype, threads) for role, digits in models.items()}
-
     def probed(self, models: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
         """Role -> what the engine was found to do right with a model (`methods/engine/probe.py`), None where it was not
         loaded here yet. `models`: role -> fingerprint, causal LMs alone."""

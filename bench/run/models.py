@@ -25,7 +25,7 @@ from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
 from methods.engine.margin import next_logits
 from methods.engine.prefills import Prefills
-from methods.engine.products import note_shared, products_of
+from methods.engine.products import Products
 from methods.engine.ranks import team_of
 from methods.engine.source import ModelError, Source
 from methods.engine.vocabulary import check_same_vocabulary, shared_rows
@@ -57,11 +57,8 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
     checkpoint = pair.checkpoint(role)
     if role == "target" and not pair.ignore_generation_config:
         check_generation_config(checkpoint.source, checkpoint.revision, fetch=True)
-    threads = engine.packed_threads
     if role == "draft" and Source.of(checkpoint.source).is_cut:
         cut = load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
-        if threads is not None:
-            note_shared(cut.model, cut.fingerprint, threads)
         probe.check(cut)
         return cut
     team = team_of(engine.devices) if engine.parallel == "tensor" and role == "target" else None
@@ -71,8 +68,8 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
                        decoder=engine.decoder, team=team,
                        devices=engine.devices if engine.parallel == "layers" and role == "target" else 1, check=False)
     model.graphs = Graphs() if engine.graphs == "on" else None
-    if threads is not None:
-        model.products = products_of(model.model, model.fingerprint, threads)
+    if (threads := engine.packed_threads) is not None:
+        model.products = Products.of(model.model, threads)
     probe.check(model)
     return model
 
@@ -164,12 +161,12 @@ class ModelPool:
         return LabMethod(self.method(cell))
 
     def prepare(self, cells: Sequence[Cell]) -> None:
-        """Choose the kernels for models of these cells that were not yet loaded on this machine, and compare them with
-        transformers."""
+        """Load models of these cells that were not yet loaded on this machine: their kernels are chosen, and they are
+        compared with transformers' own."""
         pool = ModelPool()
         for cell in cells:
             with suppress(Exception):  # whoever loads it to decode records why it cannot be loaded
-                if None in (*cell.engine.kernels(cell.fingerprints()).values(), *cell.probed().values()):
+                if None in cell.probed().values():
                     pool.method(cell)
 
     def _narrowed(self, model: LanguageModel, rows: int) -> LanguageModel:

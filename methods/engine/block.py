@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from methods.engine.cache import SlotCache
-from methods.engine.kernels import Matrix
-from methods.engine.products import Products
+from methods.engine.products import Matrix, Products
 
 
 @dataclass(slots=True)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+from weakref import finalize
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import Cache, PretrainedConfig
 
+from methods.engine.graphs import Graphs
 from methods.engine.upload import upload
-
-if TYPE_CHECKING:
-    from methods.engine.graphs import Graphs
 
 Result = TypeVar("Result")
 BUCKET = 64
@@ -47,6 +46,19 @@ class Memory:
         return cls(torch.zeros(layers, rows, slots, *entry, dtype=dtype, device=device),
                    torch.arange(slots, device=device), torch.zeros(rows, dtype=torch.int64, device=device),
                    torch.arange(rows, device=device) * slots)
+
+    @classmethod
+    def lent(cls, free: list[Memory], slots: int, new: Callable[[int], Memory]) -> Memory:
+        """Memory of at least `slots` slots: out of `free` where that holds some which is otherwise like what `new`
+        makes for a number of slots."""
+        slots = 1 << (slots - 1).bit_length()
+        kind = new(0)
+        found = next((memory for memory in free if memory.fits(kind, slots)), None)
+        if found is None:
+            return new(slots)
+        free.remove(found)
+        found.starts.zero_()
+        return found
 
     def fits(self, kind: Memory, slots: int) -> bool:
         """Whether it has at least `slots` slots and is otherwise like `kind`."""
@@ -88,7 +100,9 @@ class SlotCache(Cache):
             return Memory.new(layers, rows, slots, (2, heads, dim), dtype, device)
 
         self.graphs = graphs
-        self.memory = memory(slots) if graphs is None else graphs.borrow(self, memory, slots)
+        self.memory = memory(slots) if graphs is None else Memory.lent(graphs.free, slots, memory)
+        if graphs is not None:
+            finalize(self, graphs.free.append, self.memory)
         self.store, self.slot_ids, self.starts = self.memory.store, self.memory.slot_ids, self.memory.starts
         self.slots, self.visible = self.store.shape[2], 0
         self._first = self.memory.first
@@ -98,6 +112,11 @@ class SlotCache(Cache):
     def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """work(*arguments), this cache among them, as a replayed graph where the cache has graphs."""
         return work(*arguments) if self.graphs is None else self.graphs.run(work, *arguments)
+
+    @property
+    def recorded_as(self) -> tuple[Memory, int]:
+        """What a recording depends on."""
+        return self.memory, self.visible
 
     @property
     def lengths(self) -> list[int]:

@@ -1,22 +1,20 @@
 """CUDA graphs: a function of tensors is recorded once per set of shapes and then replayed with one launch.
 
 A recording reads and writes fixed memory. So the tensors among the arguments are copied into buffers before each
-replay, results are copied out, and caches come out of a pool: a prompt's cache lies where the last one's did.
+replay, results are copied out, and caches come out of a pool (`methods/engine/cache.py`): a prompt's cache lies where
+the last one's did.
 
 The tests replay recorded calls on the CPU; `python -m bench.gpu` compares answers with and without them on a GPU."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-
-from methods.engine.cache import Memory, SlotCache
-from methods.engine.nested import mapped, parts_of
 
 Result = TypeVar("Result")
 Work = Callable[..., Any]
@@ -46,17 +44,7 @@ class CudaRecorder:
         return graph.replay, result
 
 
-@dataclass(slots=True)
-class _Recording:
-    """A recorded call: the tensors that it reads, what replays it and its result."""
-
-    buffers: list[Tensor]
-    replay: Callable[[], None]
-    result: Any
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Same:
+class _Same(NamedTuple):
     """An object as a constant of a recording: it alone is equal to itself, and lives as long as the recording."""
 
     value: Any
@@ -73,58 +61,65 @@ class Graphs:
 
     recorder  records a call; None: as CUDA graphs. Another one serves the tests.
     replays   how many calls were replayed.
+    free      memory of caches that are gone, for the next ones.
     """
 
     def __init__(self, recorder: Recorder | None = None):
         self.recorder: Recorder = recorder or CudaRecorder()
-        self.recordings: dict[Hashable, _Recording] = {}
+        self.recordings: dict[Hashable, tuple[list[Tensor], Callable[[], None], Any]] = {}
         self.replays = 0
-        self._free: list[Memory] = []
-
-    def borrow(self, borrower: SlotCache, memory: Callable[[int], Memory], slots: int) -> Memory:
-        """Memory for a cache of at least `slots` slots until `borrower` is gone; `memory` makes it for a number of
-        slots. What was lent before is lent again where it has the same shape otherwise."""
-        slots = 1 << (slots - 1).bit_length()
-        kind = memory(0)
-        for place, free in enumerate(self._free):
-            if free.fits(kind, slots):
-                lent = self._free.pop(place)
-                lent.starts.zero_()
-                break
-        else:
-            lent = memory(slots)
-        weakref.finalize(borrower, self._free.append, lent)
-        return lent
+        self.free: list[Any] = []
 
     @torch.inference_mode()
     def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """work(*arguments), replayed. Tensors in the arguments and in tuples, lists, dicts and dataclasses with slots
-        among them may differ from call to call; everything else is a constant of the recording."""
+        among them may differ from call to call; everything else is a constant of the recording, a cache by its
+        `recorded_as`."""
+        inputs: list[Tensor] = []
         constants: list[Hashable] = []
-        inputs = list(_tensors(arguments, constants))
+        mapped(arguments, partial(_noted, inputs), constants.append)
         key = work, tuple(constants)
         if key not in self.recordings:
-            held = [mapped(argument, torch.clone) for argument in arguments]
-            self.recordings[key] = _Recording(list(_tensors(held, [])), *self.recorder(work, held))
-        recording = self.recordings[key]
-        for buffer, tensor in zip(recording.buffers, inputs, strict=True):
+            buffers = list[Tensor]()
+            held = mapped(list(arguments), lambda tensor: _noted(buffers, tensor.clone()))
+            self.recordings[key] = buffers, *self.recorder(work, held)
+        buffers, replay, recorded = self.recordings[key]
+        for buffer, tensor in zip(buffers, inputs, strict=True):
             buffer.copy_(tensor, non_blocking=True)
-        recording.replay()
+        replay()
         self.replays += 1
-        result: Result = mapped(recording.result, torch.clone)
+        result: Result = mapped(recorded, torch.clone)
         return result
 
 
-def _tensors(value: Any, constants: list[Hashable]) -> Iterator[Tensor]:
-    """The tensors in a value, in order; appends what else identifies it."""
+def _noted(tensors: list[Tensor], tensor: Tensor) -> Tensor:
+    tensors.append(tensor)
+    return tensor
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor], note: Callable[[Hashable], None] = lambda _: None) -> Any:
+    """A value with all its tensors changed. `note` is called with all else that identifies it."""
     if isinstance(value, Tensor):
-        constants.append((value.shape, value.dtype))
-        yield value
-    elif isinstance(value, SlotCache):
-        constants.append((_Same(value.memory), value.visible))
-    elif isinstance(parts := parts_of(value), dict):
-        constants.append((type(value), tuple(parts)))
-        for part in parts.values():
-            yield from _tensors(part, constants)
-    else:
-        constants.append(value if isinstance(value, bool | int | float | str | None) else _Same(value))
+        note((value.shape, value.dtype))
+        return change(value)
+    if not isinstance(parts := _parts(value), dict):
+        same, *others = getattr(value, "recorded_as", (value,))
+        note(value if isinstance(value, bool | int | float | str | None) else (_Same(same), *others))
+        return value
+    kind = type(value)
+    note((kind, tuple(parts)))
+    changed = {name: mapped(part, change, note) for name, part in parts.items()}
+    if isinstance(value, dict):
+        return changed
+    return kind(changed.values()) if isinstance(value, tuple | list) else kind(**changed)
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """The parts of a dict, tuple, list or dataclass with slots, None for another value."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, tuple | list):
+        return dict(enumerate(value))
+    if is_dataclass(value) and not isinstance(value, type) and hasattr(type(value), "__slots__"):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return None

@@ -88,11 +88,6 @@ class LanguageModel:
         return {name: value for name, value in vars(self).items() if name != "lean"} | {"products": None}
 
     @property
-    def kernels(self) -> str:
-        """Which kernels multiply by its weights, in a sentence; empty on a device."""
-        return "" if self.products is None else f"Matrix products: {str(self.products) or 'plain'}."
-
-    @property
     def device(self) -> torch.device:
         return torch.device(self.model.device)
 

@@ -1,253 +1,212 @@
 """Matrix products by the fastest kernel of PyTorch, measured for each shape of weight and number of tokens.
 
-Which kernel multiplies a few tokens fastest depends on the processor: between the best and the worst here lies a factor
-of two to four. So the kernels are timed once per machine, and all processes on it use what that found. Everything that
-decodes shares the choice: target, draft, heads, and the autoregressive baseline.
-
-A weight keeps its own layout and gets at most one copy in another; a model with copies takes at most twice its
-memory."""
+Which kernel multiplies a few tokens fastest depends on the processor: between the best and the worst lies a factor of
+two to four. So the kernels of a shape are timed once per machine, and all that decodes uses what that found: target,
+draft, heads, and the autoregressive baseline. A weight keeps its own layout and gets at most one copy in another, so a
+model with copies takes at most twice its memory."""
 
 from __future__ import annotations
 
 import os
-import platform
-import sys
+import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import psutil
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from methods.engine.kernels import FILLED, LAYOUTS, OWN, TOKENS, Choice, Kernel, Matrix, convolution, has_kernels
 from methods.engine.user_cache import is_writable, noted
 
-ROUNDS, HOPELESS, ABSURD = 4, 1.3, 8.0
-"""How often each kernel is timed, the best counts; how many times slower than the best a kernel must be, to be given up
-after one round, or after one product."""
-COLD = 40 << 20
-"""Bytes of weights of one shape that are read in turn: more than processors keep in their caches."""
-SMALLEST = 64 << 20
-"""Bytes of the weights of a model that is worth it: smaller ones are read from the processor's caches."""
+mkldnn: Any = torch.ops.mkldnn
+TOKENS = (1, 2, 4, 8, 12, 16, 24, 32)
+"""The numbers of tokens that are measured. Others take the kernel of the next larger number."""
+GIVEN_UP = (8.0, 1.3, 1.3)
+"""How many times slower than the best a kernel must be to be given up after one product, one round and another."""
+COLD, SMALLEST = 40 << 20, 64 << 20
+"""Bytes of weights that are read in turn, more than processors keep in their caches; bytes of the smallest model that
+is worth it: a forward of a smaller one finds its weights in those caches."""
 GAIN = 0.97
 """A copy must shorten the products of a shape to this share, or it is not made."""
+FILLED = 4
+"""Tokens of the smallest image of `convolution`: one or two would want a layout of their own."""
 
-class Shape(NamedTuple):
-    """A weight [outputs, inputs] whose `columns` or rows are contiguous; a forward reads `number` of them."""
+Kernel = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""x [T, in], a weight in the kernel's layout, bias [out] or None -> [T, out]."""
 
-    outputs: int
-    inputs: int
-    columns: bool
-    number: int
 
-    def __str__(self) -> str:
-        return f"{self.outputs}x{self.inputs}"
+def onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The product of oneDNN, which PyTorch's compiler calls."""
+    out: Tensor = mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return out
+
+
+def convolution(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The product as a convolution with a kernel of one pixel over an image of T pixels; nothing is copied."""
+    tokens, inputs = x.shape
+    image = x.contiguous().view(1, tokens, 1, inputs).permute(0, 3, 1, 2)
+    out: Tensor = mkldnn._convolution_pointwise(image, weight, bias, [0, 0], [1, 1], [1, 1], 1, "none", [], "")
+    return out.permute(0, 2, 3, 1).reshape(tokens, -1)
+
+
+def _packed(weight: Tensor, tokens: int) -> Any:
+    return mkldnn._reorder_linear_weight(weight.contiguous(), tokens)
+
+
+def _pixels(weight: Tensor) -> Any:
+    image = weight.contiguous()[:, :, None, None]
+    return mkldnn._reorder_convolution_weight(image, [0, 0], [1, 1], [1, 1], 1, [1, weight.shape[1], 16, 1])
+
+
+KERNELS: Mapping[str, tuple[Callable[[Tensor], Tensor], Kernel]] = {
+    "linear": (Tensor.detach, F.linear), "onednn": (Tensor.detach, onednn), "convolution": (_pixels, convolution),
+    **{f"packed {tokens}": (partial(_packed, tokens=tokens), onednn) for tokens in (4, 8, 32)}}
+"""What makes a weight's layout, and the kernel that reads it. A packed weight has the layout that oneDNN prefers for so
+many tokens. That of a convolution suits some numbers of tokens only, and is converted anew, at a hundred times the
+cost, for the others: its tokens are filled up to the next number that was measured."""
+OWN = frozenset({"linear", "onednn"})
+"""Those on a weight as it is."""
+
+
+class Matrix:
+    """A weight with the kernels that were chosen for it."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, names: Sequence[str]):
+        """`names`: of the kernels for `TOKENS`; all that are not `OWN` are the same."""
+        self.bias, self.weight = None if bias is None else bias.detach(), weight
+        with torch.inference_mode(False), torch.no_grad():
+            made = {name: (KERNELS[name][1], KERNELS[name][0](weight)) for name in {"onednn", *names}}
+        self.runs: list[tuple[Kernel, Tensor, int]] = []  # for each number of tokens: kernel, weight, filled up to
+        for most, name in zip(TOKENS, names, strict=True):
+            fill = max(most, FILLED) if name == "convolution" else 0
+            self.runs += [(*made[name], fill or tokens) for tokens in range(len(self.runs), most + 1)]
+        self.many = made["onednn" if names[-1] == "convolution" else names[-1]]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, in] -> [T, out]."""
+        tokens = len(x)
+        if tokens >= len(self.runs):
+            kernel, weight = self.many
+            return kernel(x, weight, self.bias)
+        kernel, weight, filled = self.runs[tokens]
+        if filled != tokens:
+            return kernel(F.pad(x, (0, 0, 0, filled - tokens)), weight, self.bias)[:tokens]
+        return kernel(x, weight, self.bias)
 
 
 class Products:
-    """The chosen kernels of one model and of the models that share weights with it.
+    """The kernels of one model and of the models that share weights with it.
 
-    choices  outputs, inputs and whether columns are contiguous -> the kernels; empty: the plain product serves.
-    threads  with how many CPU threads they were chosen.
+    threads  with how many CPU threads they are chosen.
+    serves   whether they are; if not, the plain product serves.
     """
 
-    def __init__(self, choices: Mapping[Shape, Choice], threads: int):
-        self.threads = threads
-        self.choices = {shape[:3]: choice for shape, choice in choices.items()}
+    def __init__(self, threads: int, serves: bool):
+        self.threads, self.serves = threads, serves
         self._made: dict[tuple[Any, ...], Matrix] = {}
 
-    def __str__(self) -> str:
-        """`576x1536: linear to 1, packed 8 to 32; …`; empty where the plain product serves."""
-        return "; ".join(f"{outputs}x{inputs}: {one.shown()}" for (outputs, inputs, _), one in self.choices.items())
+    @classmethod
+    def of(cls, module: nn.Module, threads: int) -> Products:
+        """For a model on the CPU. The plain product serves for one smaller than `SMALLEST`, where the copies do not
+        fit, and without a user's cache, by which all processes share one choice."""
+        size = sum(weight.nbytes for weight in module.parameters())
+        room = psutil.virtual_memory().total / 4 / threads  # a process a thread with copies, in half of the memory
+        return cls(threads, SMALLEST <= size <= room and is_writable())
+
+    def of_head(self) -> Products:
+        """For a head of the model: it runs between the model's forwards, which empty the processor's caches."""
+        return Products(self.threads, self.serves)
 
     def matrix(self, weight: Tensor, bias: Tensor | None) -> Matrix | None:
-        """The weight [out, in] with its kernels, made once; None for a shape that was not chosen for."""
-        outputs, inputs = weight.shape
-        choice = self.choices.get((outputs, inputs, weight.stride() != (inputs, 1)))
-        if choice is None:
+        """The weight [out, in] with its kernels, made once, or None."""
+        if not self.serves:
             return None
         key = weight.data_ptr(), weight.shape, weight.stride()
         if key not in self._made:
-            self._made[key] = Matrix(weight, bias, choice)
+            outputs, inputs = weight.shape
+            columns = weight.stride() != (inputs, 1)
+            self._made[key] = Matrix(weight, bias, chosen(outputs, inputs, columns, weight.dtype, self.threads))
         return self._made[key]
 
 
-def products_of(module: nn.Module, fingerprint: str, threads: int, smallest: int = SMALLEST) -> Products | None:
-    """The kernels for a model's weights, chosen with so many CPU threads. The plain product serves for a model smaller
-    than `smallest` bytes, where the copies do not fit, and without oneDNN's private operators; None: on a device, and
-    without a user's cache, by which all processes share one choice."""
-    weight = next(module.parameters())
-    if weight.device.type != "cpu" or not is_writable():
-        return None
-    dtype, found = str(weight.dtype).removeprefix("torch."), shapes(module)
-    if not has_kernels(weight.dtype) or not copied_bytes(found, weight.dtype, threads, smallest):
-        found = []
-    _note(fingerprint, dtype, threads, lambda: [list(shape) for shape in found])
-    return Products({shape: choice_of(shape, dtype, threads) for shape in found}, threads)
-
-
-def of_head(module: nn.Module, fingerprint: str, target: Products | None) -> Products | None:
-    """The kernels for a head's weights, where its target has chosen ones: it runs between the target's forwards, which
-    empty the processor's caches, however small it is."""
-    if target is None:
-        return None
-    return products_of(module, fingerprint, target.threads, 0 if target.choices else sys.maxsize)
-
-
-def note_shared(module: nn.Module, fingerprint: str, threads: int) -> None:
-    """Remember that a cut has the kernels of its target, and none of its own."""
-    products_of(module, fingerprint, threads, sys.maxsize)
-
-
-def known(fingerprint: str, dtype: str, threads: int) -> dict[str, str] | None:
-    """Shape of weight -> its kernels, of a model whose kernels were chosen before, empty where the plain product
-    serves; None where nothing was chosen yet."""
-    if not is_writable():
-        return {}
-    try:
-        found = _note(fingerprint, dtype, threads, _unknown)
-    except LookupError:
-        return None
-    return {str(shape): choice_of(shape, dtype, threads).shown() for shape in found}
-
-
-def _unknown() -> list[list[int]]:
-    raise LookupError
-
-
-def _note(fingerprint: str, dtype: str, threads: int, shapes: Callable[[], list[list[int]]]) -> list[Shape]:
-    """The shapes of a model's weights."""
-    return noted(f"shapes of {fingerprint}, {_machine(threads)}, {_memory() >> 30} GB, {dtype}", shapes,
-                 lambda value: [Shape(int(out), int(size), bool(columns), int(number))
-                                for out, size, columns, number in value])
-
-
-def shapes(module: nn.Module) -> list[Shape]:
-    """The weights that the forwards of a model multiply with, those of one shape together. Projections that read the
-    same input are one weight whose columns are contiguous (`methods/engine/block.py`)."""
-    found: Counter[tuple[int, int, bool]] = Counter()
-    joined: set[int] = set()
-    for layer in module.modules():
-        attention: Any = getattr(layer, "self_attn", None)
-        mlp: Any = getattr(layer, "mlp", None)
-        if not hasattr(attention, "o_proj") or not hasattr(mlp, "gate_proj"):
-            continue
-        qkv = [getattr(attention, name, None) for name in ("q_proj", "k_proj", "v_proj")]  # Gemma 3n shares some
-        for group in ([part for part in qkv if part is not None], (attention.o_proj,), (mlp.gate_proj, mlp.up_proj),
-                      (mlp.down_proj,)):
-            joined |= {id(linear) for linear in group}
-            found[sum(linear.weight.shape[0] for linear in group), group[0].weight.shape[1], True] += 1
-    for linear in module.modules():
-        if isinstance(linear, nn.Linear) and id(linear) not in joined:
-            found[linear.weight.shape[0], linear.weight.shape[1], False] += 1
-    return [Shape(*shape, number) for shape, number in sorted(found.items())]
-
-
-def copied_bytes(shapes: list[Shape], dtype: torch.dtype, threads: int, smallest: int = SMALLEST) -> int:
-    """Bytes that copies of these weights take at most; 0 where none are made. As many processes as the machine has
-    threads may hold a model: with their copies, all of them must fit half of its memory."""
-    size = sum(shape.outputs * shape.inputs * shape.number for shape in shapes) * dtype.itemsize
-    return size if smallest <= size and 2 * size * threads <= _memory() / 2 else 0
-
-
 @cache
-def _memory() -> int:
-    """Bytes of memory, of this machine or of the control group that limits this process."""
-    limit = Path("/sys/fs/cgroup/memory.max")
-    given = limit.read_text().strip() if limit.exists() else "max"
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(whole, int(given)) if given.isdigit() else whole
+def chosen(outputs: int, inputs: int, columns: bool, dtype: torch.dtype, threads: int) -> tuple[str, ...]:
+    """The kernel for each of `TOKENS` for weights [outputs, inputs] whose columns, or else rows, are contiguous:
+    measured once per machine and kept in the user's cache."""
+    def read(value: Any) -> tuple[str, ...]:
+        names = tuple(value)
+        if len(names) != len(TOKENS) or not {*names} <= {*KERNELS} or len({*names} - OWN) > 1:
+            raise ValueError("not a choice of kernels")
+        return names
 
-
-@cache
-def _machine(threads: int) -> str:
-    """What the fastest kernel depends on."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-                 platform.processor())
+    model = re.search(r"^(?:model name|CPU part)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     isa = os.environ.get("ONEDNN_MAX_CPU_ISA", torch.backends.cpu.get_cpu_capability())
-    return f"{model}, {isa}, {threads} threads, torch {torch.__version__}"
+    return noted(f"kernels of {(outputs, inputs, columns)}, {model and model[1]}, {isa}, {threads} threads, {dtype}, "
+                 f"torch {torch.__version__}",
+                 lambda: fastest(measured(outputs, inputs, columns, dtype, threads)), read)
 
 
-def choice_of(shape: Shape, dtype: str, threads: int) -> Choice:
-    """The kernels for weights of a shape, measured once per machine and kept in the user's cache."""
-    return noted(f"kernels of {tuple(shape)}, {_machine(threads)}, {dtype}",
-                 lambda: fastest(measured(shape, getattr(torch, dtype), threads))._asdict(), Choice.read)
-
-
-def fastest(times: Mapping[str, tuple[float, ...]]) -> Choice:
-    """Kernel -> seconds for each of `TOKENS`: the layout whose kernels, with those on the weight as it is, take the
-    smallest share of the time without a copy, all numbers of tokens counting alike."""
-    def kernels(layout: str | None) -> tuple[str, ...]:
-        usable = [name for name in times if name in OWN or name == layout]
+def fastest(times: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+    """Kernel -> seconds for each of `TOKENS`: the kernels on the weight as it is and on one copy whose products take
+    the smallest share of the time without a copy, all numbers of tokens counting alike."""
+    def kernels(*copy: str) -> tuple[str, ...]:
+        usable = [name for name in times if name in OWN or name in copy]
         return tuple(min(usable, key=lambda name: times[name][place]) for place in range(len(TOKENS)))
 
-    def share(layout: str | None) -> float:
-        pairs = enumerate(zip(kernels(layout), kernels(None), strict=True))
-        return sum(times[name][place] / times[plain][place] for place, (name, plain) in pairs) / len(TOKENS)
+    def share(copy: str) -> float:
+        return sum(times[name][place] / times[plain[place]][place] for place, name in enumerate(kernels(copy)))
 
-    best = min((name for name in times if name not in OWN), key=share, default=None)
-    layout = best if best is not None and share(best) <= GAIN else None
-    return Choice(layout, kernels(layout))
+    plain = kernels()
+    best = min(times.keys() - OWN, key=share, default="linear")
+    return kernels(best) if share(best) <= GAIN * len(TOKENS) else plain
 
 
 @torch.inference_mode()
-def measured(shape: Shape, dtype: torch.dtype, threads: int) -> dict[str, tuple[float, ...]]:
-    """Kernel -> the least seconds of one product for each of `TOKENS`. The kernels take turns, and read as many weights
-    in turn as a forward does, up to `COLD`."""
-    rows = torch.full((shape.outputs, shape.inputs), 0.01, dtype=dtype)
-    count = max(1, min(shape.number, -(-COLD // rows.nbytes)))
-    weights = [rows.t().contiguous().t() if shape.columns else rows.clone() for _ in range(count)]
-    held: dict[str, tuple[Kernel, list[Tensor]]] = {name: (kernel, weights) for name, kernel in OWN.items()}
+def measured(outputs: int, inputs: int, columns: bool, dtype: torch.dtype,
+             threads: int) -> dict[str, tuple[float, ...]]:
+    """Kernel -> the least seconds of one product for each of `TOKENS`. The kernels take turns and read cold weights, as
+    those of a forward are."""
+    rows = torch.full((outputs, inputs), 0.01, dtype=dtype)
+    weights = [rows.t().contiguous().t() if columns else rows.clone() for _ in range(-(-COLD // rows.nbytes))]
+    x = torch.full((max(TOKENS), inputs), 0.01, dtype=dtype)
+    held: dict[str, tuple[Kernel, list[Tensor]]] = {}
     layouts = set()
-    for name, (make, kernel) in LAYOUTS.items():
+    for name, (make, kernel) in KERNELS.items():
         try:
-            layout = bytes(torch.ops.mkldnn._get_mkldnn_serialized_md(make(weights[0])).tolist())
-        except RuntimeError:  # oneDNN has no such layout on this processor
+            made = make(weights[0])
+            kernel(x, made, None)
+            layout = name if name in OWN else mkldnn._get_mkldnn_serialized_md(made).numpy().tobytes()
+        except (RuntimeError, AttributeError):  # this processor has no such layout, this PyTorch no such operator
             continue
         if layout not in layouts:
             layouts.add(layout)
             held[name] = kernel, [make(weight) for weight in weights]
-    x = torch.full((max(TOKENS), shape.inputs), 0.01, dtype=dtype)
-    with _threads(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
         return dict(zip(held, zip(*(_seconds(held, x, tokens) for tokens in TOKENS), strict=True), strict=True))
+    finally:
+        torch.set_num_threads(before)
 
 
 def _seconds(held: Mapping[str, tuple[Kernel, list[Tensor]]], x: Tensor, tokens: int) -> list[float]:
-    """The least seconds of one product of each kernel with so many rows of `x`."""
+    """The least seconds of one product of each kernel with so many rows of `x`, the mean over the weights."""
     best = dict.fromkeys(held, float("inf"))
-    for turn in range(ROUNDS):
+    for turn in range(len(GIVEN_UP) + 1):
         for name, (kernel, weights) in held.items():
             given = x[:max(tokens, FILLED) if kernel is convolution else tokens]
+            some = weights if turn else weights[:1]
             if turn == 0:
                 kernel(given, weights[0], None)  # the first product of a shape compiles its kernel
-                best[name] = _time(kernel, given, weights[:1])
-                if best[name] > ABSURD * min(best.values()):  # a layout that is converted each time
-                    continue
-            if turn < 2 or best[name] <= HOPELESS * min(best.values()):
-                seconds = _time(kernel, given, weights)
-                best[name] = min(best[name], seconds) if turn else seconds
+            elif best[name] > min(best.values()) * GIVEN_UP[turn - 1]:
+                continue
+            began = time.perf_counter()
+            for weight in some:
+                kernel(given, weight, None)
+            seconds = (time.perf_counter() - began) / len(some)
+            best[name] = min(best[name], seconds) if turn > 1 else seconds
     return list(best.values())
-
-
-def _time(kernel: Kernel, x: Tensor, weights: list[Tensor]) -> float:
-    """Seconds of one product, the mean over the weights."""
-    began = time.perf_counter()
-    for weight in weights:
-        kernel(x, weight, None)
-    return (time.perf_counter() - began) / len(weights)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -72,7 +72,7 @@ class Team:
         import torch
         import torch.distributed as dist
 
-        from methods.engine.nested import mapped
+        from methods.engine.graphs import mapped
 
         self._exchange()
         exact: list[Tensor] = []

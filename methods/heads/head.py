@@ -17,7 +17,7 @@ from methods.engine.families import obstacle
 from methods.engine.fingerprints import fingerprint
 from methods.engine.graphs import Graphs
 from methods.engine.language_model import LanguageModel
-from methods.engine.products import Products, of_head
+from methods.engine.products import Products
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import Checkpoint, read
 from methods.heads.eagle import FEATURES, EagleHead
@@ -182,7 +182,7 @@ def _bound(source: str, module: HeadModule, target: LanguageModel, logits: Calla
            to_target: Tensor | None, features: tuple[int, ...], revision: str | None) -> Head:
     """The head on its target."""
     digits, config = fingerprint(source, revision), module.config
-    products = of_head(module, digits, target.products)
+    products = None if target.products is None else target.products.of_head()
     choose_kernels(module, products)
     return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(), logits, to_target,
                 config.vocab_size, digits, features, lean=_is_lean(target, config), graphs=target.graphs,

@@ -19,7 +19,6 @@ from torch.nn import functional as F
 from methods.engine.block import Product, choose_kernels
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
-from methods.engine.products import of_head
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import WEIGHTS, Checkpoint, read
 
@@ -100,8 +99,8 @@ def load_medusa(source: str, target: LanguageModel, *, revision: str | None = No
                          f"this one has {size} and {vocab}; give the heads that belong to {target.source}")
     checkpoint.fill(module)
     module.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(False)
-    choose_kernels(module, of_head(module, digits := fingerprint(source, revision), target.products))
-    return Medusa(source, module, digits)
+    choose_kernels(module, None if target.products is None else target.products.of_head())
+    return Medusa(source, module, fingerprint(source, revision))
 
 
 def _module(checkpoint: Checkpoint, size: int, vocab: int) -> MedusaHeads:

@@ -12,7 +12,7 @@ import torch
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.engine.graphs import Graphs
+from methods.engine.graphs import Graphs, mapped
 from methods.method import Method, build_method
 from methods.sampling import Sampling
 from tests.helpers.no_wait import refused
@@ -39,8 +39,9 @@ def replayed(work: Callable[..., Any], arguments: list[Any]) -> tuple[Callable[[
 
 
 def tensors(result: Any) -> list[torch.Tensor]:
-    from methods.engine.graphs import _tensors
-    return list(_tensors(result, []))
+    found: list[torch.Tensor] = []
+    mapped(result, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+    return found
 
 
 def method_of(name: str, rule: str, temperature: float, graphs: Graphs | None) -> Method:
