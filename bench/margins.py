@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from bench.commands.command import run_yaml_command
-from bench.training import margin_page
+from bench.training import margins
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    return run_yaml_command("margins", margin_page.run, argv)
+    return run_yaml_command("margins", margins.run, argv)
 
 
 if __name__ == "__main__":

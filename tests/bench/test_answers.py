@@ -11,8 +11,15 @@ import torch
 
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
-from bench.training.commands.answers import complete_chunks, run
-from bench.training.own_prompts import chunks, gsm8k_problems, instructions, is_tested, runs_of_tests
+from bench.training.commands.answers import (
+    chunks,
+    complete_chunks,
+    gsm8k_problems,
+    instructions,
+    is_tested,
+    run,
+    runs_of_tests,
+)
 from methods.engine.loading import load_model
 from methods.training.heads.conversations import Records, load_records
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from bench.commands import command
-from bench.commands.former import FORMER
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.paths import PROJECT
@@ -81,10 +80,3 @@ def test_a_sweep_holds_rules_without_the_swept_option_once() -> None:
         assert named == [("lossless", None), ("mars", 0.8), ("mars", 0.9)]
         with pytest.raises(ConfigError, match=r"^rule\.thetta: unknown key"):
             hydra.command(["drafter=model", "rule=lossless,mars", "rule.thetta=0.8,0.9"], multirun=True)
-
-
-@pytest.mark.parametrize("name", FORMER)
-def test_a_former_name_says_what_to_run(name: str) -> None:
-    done = subprocess.run([sys.executable, "-m", f"bench.{name}", "x"], cwd=PROJECT, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr == f"error: bench.{name}: no such command; {FORMER[name]}\n"

@@ -6,30 +6,32 @@ import json
 import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
 import bench.margins
-from bench.training.margins import Reply, TokenMargin, answers, certainty, margins, thresholds
+from bench.training.margins import certainty, margins, thresholds
 from methods import registry
 from methods.decode import Limits
 from methods.engine.loading import load_model
 from methods.method import build_method
 from methods.sampling import Sampling
-from tasks.base import Prompt
 from tasks.mini import MiniTask
 
 
 def test_every_position_agrees_with_a_float64_reference(pair_folder: Path):
     target = load_model(str(pair_folder / "target"))
     method = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
-    prompts = MiniTask("mini_choice").prompts(2)
-    for one in answers(method, prompts, Limits(6, target.eos_ids)):
+    task = MiniTask("mini_choice")
+    found = margins(method, task, task.prompts(2), Limits(6, target.eos_ids))
+    assert len(found.replies) == 2 == found.positions.answer.nunique()
+    for number, one in enumerate(found.replies):
         before = target.encode([{"role": "user", "content": one.prompt.turns[0]}])
         ids = torch.tensor([before + one.ids])
         cache = target.new_cache(1, ids.shape[1])
         logits = target.forward(ids, cache).logits[0, len(before) - 1 : -1].double()
-        for position, z in zip(margins(method, one), logits, strict=True):
+        for position, z in zip(found.positions[found.positions.answer == number].itertuples(), logits, strict=True):
             top = sorted(z.tolist(), reverse=True)
             p = [math.exp(value - top[0]) for value in z.tolist()]
             p = [value / sum(p) for value in p]
@@ -38,23 +40,25 @@ def test_every_position_agrees_with_a_float64_reference(pair_folder: Path):
             assert (position.p1, position.p2) == pytest.approx(sorted(p, reverse=True)[:2], abs=1e-5)
             assert position.entropy == pytest.approx(entropy, abs=1e-4)
             assert (position.mean, position.std) == pytest.approx((z.mean().item(), z.std().item()), abs=1e-4)
+            assert position.ratio == pytest.approx(position.z2 / position.z1)
+            assert position.centred_ratio == pytest.approx((top[1] - z.mean().item()) / (top[0] - z.mean().item()),
+                                                           rel=1e-3)
+            assert z[position.runner_up] == pytest.approx(top[1], abs=1e-4)
 
 
 def test_shares_by_hand():
     """Logits 10 and 9.5 about a mean of 0 or 9; probabilities 0.5 and 0.3, or 0.9 and 0.05."""
-    answer = Reply(Prompt(id="a"), [], [], [])
-    one = TokenMargin(answer, 0, 1, 10.0, 9.5, 0.5, 0.3, 0.0, 2.0, 1.0)
-    two = TokenMargin(answer, 1, 1, 10.0, 9.5, 0.9, 0.05, 9.0, 4.0, 3.0)
-    assert certainty([one, two], 0.9) == pytest.approx({
+    positions = pd.DataFrame({"z1": [10, 10], "p1": [0.5, 0.9], "p2": [0.3, 0.05], "std": [2, 4], "entropy": [1, 3],
+                              "ratio": [0.95, 0.95], "centred_ratio": [0.95, 0.5]})
+    assert certainty(positions, 0.9) == pytest.approx({
         "positions": 2, "z1": 10, "std": 3, "p1": 0.7, "entropy": 2, "low": 1, "low_centred": 0.5,
         "low_probability": 0.5, "negative": 0})
 
 
 def test_thresholds_by_hand():
     """Three positions of two answers, of ratios 0.95, 0.9 and 0.5; centred about 5: 0.9, 0.8 and 0."""
-    one, two = (Reply(Prompt(id=name), [], [], []) for name in "ab")
-    positions = [TokenMargin(answer, 0, 1, 10.0, z2, 0.5, 0.3, 5.0, 2.0, 1.0)
-                 for answer, z2 in ((one, 9.5), (one, 9.0), (two, 5.0))]
+    positions = pd.DataFrame({"answer": [0, 0, 1], "z1": 10.0, "mean": 5.0, "ratio": [0.95, 0.9, 0.5],
+                              "centred_ratio": [0.9, 0.8, 0.0]})
     rows = {row["theta"]: row for row in thresholds(positions)}
     assert [rows[theta]["raw"]["share"] for theta in (0.8, 0.88, 0.92, 0.96)] == pytest.approx([2 / 3, 2 / 3, 1 / 3, 0])
     assert [rows[theta]["centred"]["share"] for theta in (0.8, 0.88, 0.92)] == pytest.approx([1 / 3, 1 / 3, 0])

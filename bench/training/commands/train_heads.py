@@ -12,7 +12,7 @@ import torch
 from pydantic import Field, PositiveInt
 
 from bench.config.section import check_known, parse, validated
-from bench.training.heads_card import write_card
+from bench.training.cards import TEMPLATES, render
 from bench.training.options import TargetOptions
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.training.heads.conversations import ChatPacker, Records, load_records
@@ -20,6 +20,7 @@ from methods.training.heads.frozen_target import FrozenTarget
 from methods.training.heads.loop import ConversationSource, measure, train
 from methods.training.heads.recipes import RECIPES, HeadRecipe
 from methods.training.heads.trainers import TRAINERS
+from plots.training_curves import head_curves
 from results.store.files import check_writable
 from results.store.redaction import redacted_plain
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
 
 EMBEDDED = "embedded"
+TITLES = {"eagle3": "EAGLE-3", "eagle": "EAGLE, EAGLE-2", "hass": "HASS", "medusa": "Medusa", "draft": "draft model"}
+
 
 
 class TrainHeads(TargetOptions):
@@ -106,6 +109,18 @@ def describe(name: str, ranks: list[list[float]]) -> str:
     for k, shares in enumerate(ranks, start=1):
         lines.append(f"  draft token {k}: top-1 {shares[0]:6.1%}   top-5 {sum(shares[:5]):6.1%}")
     return "\n".join(lines)
+
+
+def write_card(out: Path) -> Path:
+    """Write `out`/HEADS.md and `out`/heads.png from the training.json of every head in `out`; returns the page."""
+    records = {name: out / name / "training.json" for name in TITLES}
+    trained = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in records.items() if file.exists()}
+    heads = {name: record for name, record in trained.items() if "rank_share" in record}  # not a whole draft model
+    head_curves({TITLES[name]: head["loss"] for name, head in heads.items()}, out / "heads.png")
+    steps = max(len(head["rank_share"]) for head in heads.values())
+    card = out / "HEADS.md"
+    card.write_text(render(TEMPLATES / "heads_card.md.j2", heads=heads, titles=TITLES, steps=steps), encoding="utf-8")
+    return card
 
 
 def parsed(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, HeadRecipe]]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from safetensors.torch import load_file
 
@@ -18,10 +19,10 @@ from bench.commands.arms import assisted, stock, stock_generate
 from bench.commands.command import run_command
 from bench.reports.run import report_grid
 from bench.training.cards import render
-from bench.training.margins import Margins, answers, certainty, margins, substitution_table
+from bench.training.margins import certainty, margins, substitution_table
 from methods.decode import Limits
 from methods.engine.loading import load_model
-from methods.method import Method, autoregressive
+from methods.method import autoregressive
 from plots import training_curves
 from results.metrics.delta import clocked_interval
 from results.store.reasons import Arguments
@@ -36,16 +37,6 @@ NEW = 176
 """New tokens of an answer at most."""
 DRAFT_LENGTH = 5
 PROMPTS, ASSISTED_PROMPTS, SUBSTITUTIONS = 60, 50, 300
-
-
-def measured_margins(method: Method, n: int, limits: Limits) -> Margins:
-    """The positions of the answers to `n` test prompts of each task."""
-    measured = {}
-    for name in BENCHMARKS:
-        task = MiniTask(name)
-        positions = [p for answer in answers(method, task.prompts(n), limits) for p in margins(method, answer)]
-        measured[name] = task, positions
-    return measured
 
 
 def assisted_table(n: int) -> dict[str, Any]:
@@ -84,13 +75,14 @@ def measure(n: int, scores: dict[str, Any]) -> dict[str, Any]:
     """All numbers of the card; draws its figures into models/tiny/."""
     method = autoregressive(load_model(str(TINY / "target")))
     limits = Limits(NEW, method.target.eos_ids)
-    measured = measured_margins(method, n, limits)
-    every = [position for _, positions in measured.values() for position in positions]
-    training_curves.margins([p.z1 for p in every], [p.ratio for p in every], [p.p2 / p.p1 for p in every], THETA,
-                            TINY / "margins.png")
+    tasks = {name: MiniTask(name) for name in BENCHMARKS}
+    measured = {name: margins(method, task, task.prompts(n), limits) for name, task in tasks.items()}
+    every = pd.concat([one.positions for one in measured.values()])
+    training_curves.margins(list(every.z1), list(every.ratio), list(every.p2 / every.p1), THETA, TINY / "margins.png")
     return {"new": NEW, "parts": parts(), "scores": scores, "margins_n": n,
-            "margins": [{"task": name, **certainty(positions, THETA)} for name, (_, positions) in measured.items()],
-            "theta": THETA, "substitution": substitution_table(method, measured, THETA, limits, SUBSTITUTIONS),
+            "margins": [{"task": name, **certainty(one.positions, THETA)} for name, one in measured.items()],
+            "theta": THETA,
+            "substitution": substitution_table(method, list(measured.values()), THETA, limits, SUBSTITUTIONS),
             "assisted": assisted_table(ASSISTED_PROMPTS)}
 
 
