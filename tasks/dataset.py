@@ -7,6 +7,7 @@ Templates and expressions are Jinja over a row's fields. A row in FastChat's que
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -27,10 +28,14 @@ from tasks.base import (
     TaskError,
     TaskOptions,
 )
+from tasks.listed import in_listed_order
 from tasks.scorers import AnyScorer
 from tasks.shots import Shots
 from tasks.sources import Source
 from tasks.templates import TemplateFault
+
+EXAMPLES = re.compile(r"{%[^%]*\bexamples\b")
+"""A prompt's template that places the worked examples itself."""
 
 
 class DatasetOptions(Source, TaskOptions):
@@ -39,6 +44,7 @@ class DatasetOptions(Source, TaskOptions):
     version: int = Field(ge=1)
     licence: str
     where: str | None = None
+    ids: LocalFile | None = None
     id: str | None = None
     prompt: str
     target: str | None = None
@@ -80,7 +86,8 @@ class Dataset(Task):
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
         """The first `n` rows (all when None) in source order, `samples` prompts each. Raises TaskError."""
         o = self.options
-        shots = o.shots.messages(o.prompt, lambda template, row: self._filled(template, row, "an example"))
+        inside = {"examples": o.shots.rows()} if EXAMPLES.search(o.prompt) else {}
+        shots = [] if inside else o.shots.messages(o.prompt, lambda text, row: self._filled(text, row, "an example"))
         given = answers(o.references, "task.references") if o.history == "reference" and o.references else {}
         if o.history == "reference" and not given:
             raise TaskError("task.history=reference: needs the answers to take for the model's own earlier ones; give "
@@ -88,7 +95,7 @@ class Dataset(Task):
         prompts: list[Prompt] = []
         seen: set[str] = set()
         for number, row in islice(self._rows(), n):
-            prompt = self._prompt(number, row, shots)
+            prompt = self._prompt(number, row | inside, shots)
             if prompt.id in seen:
                 raise TaskError(f"{self._place(number)}: id {prompt.id!r} stands in an earlier row too")
             seen.add(prompt.id)
@@ -105,17 +112,21 @@ class Dataset(Task):
         return self.options.scorer.score(prompt.reference, texts)
 
     def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(row number from 1, row) of the rows that `where` keeps."""
+        """(row number from 1, row) of the rows that `where` keeps; of those that `ids` lists, in its order."""
         o = self.options
-        for number, row in enumerate(o.rows(self.name, "task.path"), start=1):
-            if o.where is None or self._value(o.where, row, self._place(number)):
-                yield number, row
+        rows = ((number, row) for number, row in enumerate(o.rows(self.name, "task.path"), start=1)
+                if o.where is None or self._value(o.where, row, self._place(number)))
+        return rows if o.ids is None else in_listed_order(o.ids, rows, self._id, str(o.path or o.hub or o.files))
+
+    def _id(self, number: int, row: Mapping[str, Any]) -> str | None:
+        """The row's own name, if it has one."""
+        asked = "turns" in row or self.options.id is None
+        name = row.get("question_id") if asked else self._value(str(self.options.id), row, self._place(number))
+        return None if name is None else str(name)
 
     def _prompt(self, number: int, row: Mapping[str, Any], shots: Sequence[tuple[str, str]]) -> Prompt:
         o, place = self.options, self._place(number)
-        asked = "turns" in row or o.id is None
-        name = row.get("question_id") if asked else self._value(str(o.id), row, place)
-        name = f"{self.name}-{number - 1:04d}" if name is None else str(name)
+        name = self._id(number, row) or f"{self.name}-{number - 1:04d}"
         if "turns" in row:
             turns, target = _turns(row, place)
             reference = {"category": row.get("category"), "target": target}

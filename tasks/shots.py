@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tasks.base import TaskError
 from tasks.sources import DATA, Source
@@ -26,31 +26,43 @@ ShotSource = Annotated[Path | str, BeforeValidator(_file_or_task)]
 
 
 class Shots(BaseModel):
-    """Few-shot examples: earlier turns of the conversation with task.chat=true, else one text before the question.
+    """Few-shot examples: earlier turns of the conversation with task.chat=true, else one text before the question. A
+    prompt's template that names `examples` gets their rows instead, and places them itself.
 
-    count   number of examples.
+    count   number of examples; None: all of the source.
     source  `NAME.jsonl` of tasks/data, `lm_eval:TASK.yaml` (the examples listed in lm-eval's task file), or a path.
     target  template of an example's answer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    count: int = Field(default=0, ge=0)
+    count: int | None = Field(default=0, ge=0)
     source: ShotSource | None = None
     target: str = "{{ answer }}"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _all_of_a_file(cls, given: Any) -> Any:
+        """`task.shots=FILE`: all examples of that file."""
+        return {"count": None, "source": given} if isinstance(given, str) else given
+
     def messages(self, prompt: str, fill: Callable[[str, Mapping[str, Any]], str]) -> list[tuple[str, str]]:
         """(question, answer) of each example. Raises TaskError."""
-        if not self.count:
+        return [(fill(prompt, row), fill(self.target, row)) for row in self.rows()]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The examples. Raises TaskError."""
+        if self.count == 0:
             return []
         rows = self._rows()
-        if len(rows) < self.count:
+        if self.count is not None and len(rows) < self.count:
             raise TaskError(f"task.shots.count={self.count}: {self.source} has {len(rows)} examples; lower it")
-        return [(fill(prompt, row), fill(self.target, row)) for row in rows[:self.count]]
+        return rows[:self.count]
 
     def _rows(self) -> list[dict[str, Any]]:
         if self.source is None:
-            raise TaskError(f"task.shots.count={self.count}: needs task.shots.source=FILE.jsonl")
+            given = "null" if self.count is None else self.count
+            raise TaskError(f"task.shots.count={given}: needs task.shots.source=FILE.jsonl")
         if isinstance(self.source, str):
             from tasks.scorers.harness import task_file
 

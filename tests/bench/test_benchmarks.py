@@ -24,6 +24,7 @@ def test_several_samples_of_a_prompt_give_pass_at_k(command, tmp_path):
 
 def test_both_filters_are_recorded(command, tmp_path):
     result = command(f"task.path={write_rows(tmp_path, 'gsm8k_eagle')}", "task=gsm8k_eagle", "task.system=null",
+                     "task.ids=null",
                      "method=sps")
     assert result.status == 0, result.err
     assert set(result.cell.samples()[0].details) == {"strict-match", "flexible-extract"}

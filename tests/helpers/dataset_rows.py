@@ -58,9 +58,17 @@ def _message(n: int) -> dict[str, Any]:
             "message_tree_id": f"m{n}", "tree_state": "ready_for_export", "emojis": None, "labels": None}
 
 
+ARTICLES = [{"id": f"a{n}", "article": f"{n} ships left the port at dawn.", "highlights": f"{n} ships left port."}
+            for n in range(2, 7)]
+COMMON_SENSE = [
+    {"id": f"c{n}", "question": "Where do fish live? ", "question_concept": "fish", "answerKey": "ABCDE"[n],
+     "choices": {"label": list("ABCDE"), "text": ["trees", "water", "cups", "sand", "roofs"]}} for n in range(5)]
+KNOWLEDGE = [{"question": f"What is {n} + 1?", "subject": "arithmetic", "choices": ["1", "2", "3", "4"], "answer": n}
+             for n in (0, 1, 2, 3, 0)]
 CONTESTS = [_contest(n) for n in range(5)]
 ROWS: Mapping[str, list[dict[str, Any]]] = {
-    **dict.fromkeys(("gsm8k", "gsm8k_eagle", "gsm8k_mars", "gsm8k_arc", "gsm8k_dropmatch"), WORD_PROBLEMS),
+    **dict.fromkeys(("gsm8k", "gsm8k_eagle", "gsm8k_mars", "gsm8k_mars_release", "gsm8k_arc", "gsm8k_dropmatch"),
+                    WORD_PROBLEMS),
     **dict.fromkeys(("humaneval", "humaneval_completion", "humaneval_eagle", "humaneval_arc", "humaneval_mars"),
                     FUNCTIONS),
     "humaneval_plus": [{**row, "test": NUMPY_TEST.format(n)} for n, row in enumerate(FUNCTIONS, start=1)],
@@ -69,19 +77,17 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
         {"task_id": row["task_id"], "prompt": row["text"], "code": row["code"], "test_imports": ["import math"],
          "test_list": row["test_list"], "test": "import numpy as np\n" + "\n".join(row["test_list"])}
         for row in PROBLEMS],
-    **dict.fromkeys(("mt_bench", "komt_bench", "spec_bench"), QUESTIONS),
+    **dict.fromkeys(("mt_bench", "mt_bench_eagle", "komt_bench", "spec_bench", "eagle"), QUESTIONS),
     "alpaca": [{"dataset": "own", "instruction": f"Name {n} birds.", "output": "A crow.", "generator": "text"}
                for n in range(2, 7)],
     "oasst1": [*map(_message, range(5)),  # left out: an answer, a later turn, another language, a deleted one
                {**_message(5), "parent_id": "m0", "role": "assistant"}, {**_message(6), "parent_id": "m5"},
                {**_message(7), "lang": "es"}, {**_message(8), "deleted": True}],
-    "cnn_dm": [{"id": f"a{n}", "article": f"{n} ships left the port at dawn.", "highlights": f"{n} ships left port."}
-               for n in range(2, 7)],
-    "csqa": [
-        {"id": f"c{n}", "question": "Where do fish live? ", "question_concept": "fish", "answerKey": "ABCDE"[n],
-         "choices": {"label": list("ABCDE"), "text": ["trees", "water", "cups", "sand", "roofs"]}} for n in range(5)],
-    "mmlu": [{"question": f"What is {n} + 1?", "subject": "arithmetic", "choices": ["1", "2", "3", "4"], "answer": n}
-             for n in (0, 1, 2, 3, 0)],
+    "alpaca_eagle": [{"instruction": f"Name {n} birds.", "input": "", "output": "A crow.", "text": "Below is an …"}
+                     for n in range(2, 7)],
+    **dict.fromkeys(("cnn_dm", "cnn_dm_eagle"), ARTICLES),
+    **dict.fromkeys(("csqa", "csqa_fsd"), COMMON_SENSE),
+    **dict.fromkeys(("mmlu", "mmlu_fsd", "mmlu_dropmatch"), KNOWLEDGE),
     **dict.fromkeys(("mmlu_pro", "mmlu_pro_arc"), OPTIONS),
     "ifeval": [{"key": 1000 + n, "prompt": "Write one line without commas.", "instruction_id_list": ids,
                 "kwargs": kwargs}

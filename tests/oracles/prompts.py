@@ -46,7 +46,7 @@ def found_now(part: str = "") -> dict[str, str]:
     """Name -> hash of the prompts."""
     found = {form: digest(of) for name in BENCHMARKS if part in name for form, of in examples_of(name)}
     with composer() as hydra:
-        for name in (name for name in hydra.options("task") if part in name and name not in ("prompts", "dataset")):
+        for name in (name for name in hydra.options("task") if part in name and name not in ("prompts", "dataset", "eagle")):
             found[f"task={name}"] = digest(prompts_of_task(name, hydra.point([f"task={name}"]).config["task"]))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -25,10 +26,10 @@ from tests.helpers.dataset_rows import FUNCTIONS, QUESTIONS, ROWS, WORD_PROBLEMS
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
 SHIPPED = {
-    **dict.fromkeys(("gsm8k", "gsm8k_arc", "gsm8k_dropmatch", "gsm8k_eagle", "gsm8k_mars"), 1319),
-    **dict.fromkeys(("humaneval", "humaneval_arc", "humaneval_completion", "humaneval_eagle", "humaneval_mars"),
-                    164),
-    "csqa": 1221, "ifeval": 541, "mt_bench": 80,
+    **dict.fromkeys(("gsm8k", "gsm8k_arc", "gsm8k_dropmatch", "gsm8k_mars", "gsm8k_mars_release"), 1319),
+    **dict.fromkeys(("humaneval", "humaneval_arc", "humaneval_completion", "humaneval_mars"), 164),
+    **dict.fromkeys(("gsm8k_eagle", "humaneval_eagle", "mt_bench", "mt_bench_eagle"), 80),
+    "csqa": 1221, "csqa_fsd": 1221, "ifeval": 541,
 }
 """Task -> rows that come with the project."""
 ORIGINALS = {
@@ -42,12 +43,13 @@ ORIGINALS = {
 """Shipped file -> the published one."""
 PUBLISHED = {
     "alpaca": "eagle/alpaca/question.jsonl", "cnn_dm": "eagle/sum/question.jsonl", "gsm8k": "gsm8k",
-    "gsm8k_eagle": "eagle/gsm8k/question.jsonl", "humaneval_eagle": "eagle/humaneval/question.jsonl",
-    "komt_bench": "komt_bench/question_ko.jsonl", "mbpp": "mbpp/mbpp.jsonl", "spec_bench": "spec_bench/question.jsonl",
+    "eagle": "eagle/gsm8k/question.jsonl", "komt_bench": "komt_bench/question_ko.jsonl", "mbpp": "mbpp/mbpp.jsonl",
+    "spec_bench": "spec_bench/question.jsonl",
 }
 NOT_PUBLISHED_HERE = {"aime24", "gpqa_diamond", "humaneval_plus", "livecodebench", "livecodebench_v5",
                       "livecodebench_v6", "mbpp_plus",
-                      "mmlu", "mmlu_pro", "mmlu_pro_arc", "oasst1"}
+                      "mmlu", "mmlu_fsd", "mmlu_dropmatch", "mmlu_pro", "mmlu_pro_arc", "oasst1",
+                      "alpaca_eagle", "cnn_dm_eagle"}
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,8 @@ def load(hydra):
 
     def build(name: str, **options: Any) -> Task:
         given = [f"task.{key.replace('__', '.')}={json.dumps(value)}" for key, value in options.items()]
+        if "path" in options and "ids" not in options:  # the lists are of the published rows
+            given.append("task.ids=null")
         config = hydra.point([f"task={name}", *given]).config
         chosen = choose(config, "task", registry.options, registry.names(config["task"]))
         return registry.build(chosen.name, chosen.options)
@@ -72,7 +76,7 @@ def load(hydra):
 def yamls() -> set[str]:
     """The tasks whose YAML builds on conf/task/dataset.yaml, or on one that does."""
     texts = {path.stem: path.read_text() for path in (ROOT / "conf" / "task").glob("*.yaml")}
-    return {name for name, text in texts.items() if re.search(r"\n  - (dataset|humaneval|livecodebench)\n", text)}
+    return {name for name, text in texts.items() if re.search(r"\n  - (dataset|eagle|\w+_eagle|livecodebench)\n", text)}
 
 
 @pytest.mark.parametrize(("name", "content", "line"), [
@@ -159,7 +163,9 @@ def test_shipped_rows_are_those_that_were_published(name):
 def test_every_shipped_file_is_attributed():
     files = {str(path.relative_to(DATA)) for path in DATA.rglob("*") if path.is_file()} - {"ATTRIBUTION.md"}
     text = (DATA / "ATTRIBUTION.md").read_text()
-    assert files == {*ORIGINALS, "gsm8k_4shot.jsonl"} and all(f"`{name}`" in text for name in files)
+    own = {"gsm8k_4shot.jsonl", "csqa_5shot.jsonl", "mmlu_5shot.jsonl"}
+    assert files == {*ORIGINALS, *own, *(f"eagle/{name}.txt" for name in ("gsm8k", "humaneval", "alpaca", "cnn_dm"))}
+    assert all(f"`{name}`" in text for name in files)
 
 
 def test_shipped_questions_have_their_reference_answers(load):
@@ -184,14 +190,20 @@ def test_templates_are_those_of_the_papers(load, tmp_path):
     assert len(first("gsm8k_arc").prefix) == 2 * 4 and len(first("gsm8k_dropmatch").prefix) == 2 * 8
     assert first("gsm8k_mars").turns == ("Solve the following math problem step by step.  At the end, output your "
                                          f"final numeric answer in this format: #### <final_answer>.\n\n{asked}",)
+    assert first("gsm8k_mars_release").turns == first("gsm8k_mars").turns
     assert first("gsm8k_eagle").turns == (asked,) and "\n\nIf a question" in first("gsm8k_eagle").system
-    assert first("humaneval_eagle").turns == (f"Complete the code I provided.\n{FUNCTIONS[0]['prompt']}",)
+    assert first("humaneval_mars").turns == (f"Complete the code I provided.\n\n{FUNCTIONS[0]['prompt']}",)
+    of_eagle = ("gsm8k_mars_release", "humaneval_mars", "humaneval_eagle", "mt_bench_eagle", "alpaca_eagle",
+                "cnn_dm_eagle")
+    assert {first(name).system for name in of_eagle} == {first("gsm8k_eagle").system}
     assert first("humaneval_arc").turns == (FUNCTIONS[0]["prompt"],)
     assert first("humaneval_completion").text == FUNCTIONS[0]["prompt"]
     options = "A. trees\nB. water\nC. cups\nD. sand\nE. roofs"
     assert first("csqa").turns == (f"Question: Where do fish live?\n{options}\nAnswer:",)
     assert first("mmlu").turns == ("What is 0 + 1?\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer:",)
     options = "A. 1, B. 2, C. 3, D. 4, E. 5, F. 6, G. 7, H. 8, I. 9"
+    assert first("mmlu_dropmatch").turns == (
+        "Q: What is 0 + 1?\n(A) 1 (B) 2 (C) 3 (D) 4\nA: Let's think step by step.",)
     assert first("mmlu_pro_arc").turns[0].endswith(f"What is 0 + 1?\nOptions: {options}")
     assert first("mmlu_pro").turns[0].startswith("Question:\nWhat is 0 + 1?\nOptions:\nA. 1\nB. 2\n")
 
@@ -211,6 +223,76 @@ def test_our_examples_are_none_of_the_published_problems(load):
     assert len(published) == 7473 + 1319
     shots = [text for role, text in load("gsm8k").prompts(1)[0].prefix if role == "user"]
     assert len(shots) == 4 and not {(shot,) for shot in shots} & published
+
+
+@pytest.mark.parametrize(("name", "options", "letter"), [("csqa_fsd", "ABCDE", "B"), ("mmlu_fsd", "ABCD", "B")])
+def test_examples_of_fsd_stand_in_the_question(name, options, letter, load, tmp_path):
+    """In the form of the released code: five examples whose answers end as its pattern reads them."""
+    path = str(write_rows(tmp_path, name))
+    task = load(name, path=path)
+    prompt = task.prompts(2)[1]
+    [asked] = prompt.turns
+    assert prompt.prefix == () and prompt.system.startswith("You are a helpful and knowledgable assistant")
+    examples, question = asked.split("following the examples below:\n\n")[1].split("\n\nQuestion: ")
+    assert re.findall(r"Example (\d):\nQuestion: .+\n\nChoices: A\) .+\n\nAnswer: .+\nTherefore, the answer is [A-E]\.",
+                      examples) == list("12345")
+    assert re.findall(r"([A-E])\) ", question.split("Choices: ")[1]) == list(options)
+    said = "Therefore, the answer is {}. "
+    scores = [task.score(prompt, [text]).value for text in (
+        f"A is wrong. {said.format(letter)}", said.format("C") + said.format(letter), said.format("C"), letter)]
+    assert scores == [1, 1, 0, 0]
+    own = write_rows(tmp_path, "own", [{"question": "Up?", "choices": ["a", "b"], "answer": "So."}])
+    [given] = load(name, path=path, shots=str(own)).prompts(1)[0].turns
+    assert "Example 1:\nQuestion: Up?\n\nChoices: A) a, B) b\n\nAnswer: So." in given and "Example 2" not in given
+    with pytest.raises(TaskError, match=r"task.shots.source=none.jsonl: no such file or folder; give the examples as"):
+        load(name, path=path, shots="none.jsonl").prompts()
+
+
+def test_listed_rows_are_asked_in_the_order_of_the_list(load, tmp_path):
+    path, listed = str(write_rows(tmp_path, "humaneval")), tmp_path / "listed.txt"
+    digest = hashlib.sha256(" ".join(FUNCTIONS[4]["prompt"].split()).encode()).hexdigest()
+    listed.write_text(f"# two\nHumanEval/3\n{digest}\n\nHumanEval/1\n")
+    task = load("humaneval", path=path, ids=str(listed))
+    assert [p.id for p in task.prompts()] == ["HumanEval/3", "HumanEval/5", "HumanEval/1"]
+    assert [p.id for p in task.prompts(1)] == ["HumanEval/3"]
+    unnamed = load("gsm8k", path=str(write_rows(tmp_path, "gsm8k")), ids=str(write_list(tmp_path, "4", "0")))
+    assert [p.id for p in unnamed.prompts()] == ["gsm8k-0004", "gsm8k-0000"]
+
+    def refused(*names):
+        with pytest.raises(TaskError) as caught:
+            load("humaneval", path=path, ids=str(write_list(tmp_path, *names))).prompts()
+        return str(caught.value).partition(": ")[2]
+
+    assert refused("HumanEval/9", "HumanEval/1", "x") == (
+        f"2 of its 3 rows are not in {path}, HumanEval/9 is the first; give task.path=FILE with these rows, or "
+        "task.ids=null for all rows")
+    assert refused("x", "x").startswith("a name stands there twice") and refused().startswith("lists no row")
+    with pytest.raises(TaskError, match=r"task.ids=.*none.txt: no such file; give one with the name of a row"):
+        load("humaneval", path=path, ids=str(tmp_path / "none.txt")).prompts()
+
+
+def write_list(folder, *names):
+    path = folder / "ids.txt"
+    path.write_text("".join(f"{name}\n" for name in names))
+    return path
+
+
+@pytest.mark.parametrize(("name", "file"), [
+    ("gsm8k_eagle", "gsm8k"), ("humaneval_eagle", "humaneval"), ("mt_bench_eagle", "mt_bench"),
+    ("alpaca_eagle", "alpaca"), ("cnn_dm_eagle", "sum")])
+def test_questions_of_eagle_are_its_files(name, file, load, tmp_path):
+    """All 80 prompts, word for word, in the order of EAGLE's file; Alpaca and CNN/DM from rows made of that file."""
+    path = SHARED / "eagle" / file / "question.jsonl"
+    if not path.exists():
+        pytest.skip(f"no reference data at {path}")
+    asked = [tuple(json.loads(line)["turns"]) for line in path.read_text().splitlines()]
+    options = {}
+    if name in ("alpaca_eagle", "cnn_dm_eagle"):
+        rows = [{"instruction": "Say hi.", "output": "x", "id": "0", "article": "None.", "highlights": "x"}]
+        rows += [{"instruction": turn, "output": "x", "id": turn, "article": turn.removeprefix("Summarize: "),
+                  "highlights": "x"} for [turn] in reversed(asked)]
+        options = {"path": str(write_rows(tmp_path, name, rows)), "ids": str(DATA / "eagle" / f"{name[:-6]}.txt")}
+    assert [prompt.turns for prompt in load(name, **options).prompts()] == asked and len(asked) == 80
 
 
 def test_rows_are_chosen_by_an_expression(load, tmp_path):
