@@ -19,8 +19,8 @@ def in_listed_order(file: Path, rows: Iterable[Numbered], name_of: Callable[[int
     """The rows that a file lists, in its order; of several rows with one name the first.
 
     A line is the name of a row (its number from 0 where it has none), or the SHA-256 of one of its texts with every run
-    of white space made a single space; lines that begin with # are comments. Raises TaskError, one line, for a name that
-    no row has."""
+    of white space made a single space; lines that begin with # are comments. Raises TaskError, one line, for a name
+    that no row has."""
     wanted = _names(file)
     by_text = any(len(name) == HEX_DIGITS for name in wanted)
     left, found = set(wanted), {}

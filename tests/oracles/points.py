@@ -110,6 +110,8 @@ def compare(part: str = "") -> Result:
         if name in changes["gone"] or part not in (name.partition(" ")[0] if name.startswith("report=") else name):
             continue
         now = found.pop(name, [])
+        if name in changes["changed"]:
+            continue
         if len(now) != len(of):
             result.check(f"{name}: points", len(of), len(now))
             continue
@@ -119,7 +121,8 @@ def compare(part: str = "") -> Result:
                 config |= frozen["sections"][number]
             result.check(f"{name} [{i}]", reworded({**point, "config": changed(config, changes)}),
                          reworded({"config": {}, **given}))
-    result.differences += [f"{name}: not in the frozen data" for name in found]
+    result.differences += [f"{name}: not in the frozen data" for name in found
+                           if not any(word in changes["new"] for word in name.split())]
     return result
 
 
@@ -135,6 +138,9 @@ def changed(config: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
             _set(config, new, value)
     for key, value in changes["added"].items():
         _set(config, key, value)
+    for key, (value, beside) in changes["added_beside"].items():
+        if _has(config, beside):
+            _set(config, key, value)
     return config
 
 
@@ -144,6 +150,14 @@ def reworded(point: Any) -> Any:
     for before, after in renames()["points"]["texts"].items():
         text = text.replace(before, after)
     return json.loads(text)
+
+
+def _has(config: dict[str, Any], key: str) -> bool:
+    for part in key.split("."):
+        if part not in (config or {}):
+            return False
+        config = config[part]
+    return True
 
 
 def _pop(config: dict[str, Any], key: str) -> Any:

@@ -16,7 +16,7 @@ from models.tiny.train.texts import examples
 from tasks import registry
 from tasks.base import TaskError
 from tasks.mini import BENCHMARKS, MiniTask
-from tests.oracles.frozen import Result, read, write
+from tests.oracles.frozen import Result, read, renames, write
 
 COUNT = 64
 SPLITS = ("train", "calibration", "test")
@@ -46,7 +46,8 @@ def found_now(part: str = "") -> dict[str, str]:
     """Name -> hash of the prompts."""
     found = {form: digest(of) for name in BENCHMARKS if part in name for form, of in examples_of(name)}
     with composer() as hydra:
-        for name in (name for name in hydra.options("task") if part in name and name not in ("prompts", "dataset", "eagle")):
+        others = ("prompts", "dataset", "eagle")  # their rows are a user's
+        for name in (name for name in hydra.options("task") if part in name and name not in others):
             found[f"task={name}"] = digest(prompts_of_task(name, hydra.point([f"task={name}"]).config["task"]))
     return found
 
@@ -63,6 +64,6 @@ def freeze(part: str = "") -> None:
 def compare(part: str = "") -> Result:
     result, found = Result(), found_now(part)
     for name, frozen in read("prompts").items():
-        if name in found or not part:
+        if name not in renames()["prompts"]["changed"] and (name in found or not part):
             result.check(name, frozen, found.get(name))
     return result
