@@ -23,7 +23,7 @@ from rich.table import Table
 
 from bench.commands.command import Options, StoreOptions, run_command, run_yaml_command
 from bench.config.cost_file import profile_of, save
-from bench.run.cost_clock import Clocks
+from bench.run.cost_clock import Clocks, beside
 from methods import registry
 from methods.sampling import Sampling
 from results.metrics.cost_check import Seconds, check_of, speedup, stated
@@ -57,8 +57,10 @@ class Row:
 
     group     what it is compared within: pair, task, temperature.
     lossless  its distribution is the target's.
-    modelled  answer speedup over all prompts there, with its interval.
-    predicted, measured  answer speedup of the timed prompts, by the profile and by the clock that timed them.
+    modelled  answer speedup over all prompts there.
+    range     over the profiles of that machine; its 95% interval over prompts where there is only one.
+    predicted, measured  answer speedup of the timed prompts, by the profile and by the clock that timed them; None
+              where that was of another machine.
     """
 
     cell: str
@@ -66,7 +68,7 @@ class Row:
     lossless: bool
     tau: float | None
     modelled: float
-    interval: Interval | None
+    range: Interval | None
     predicted: float | None
     measured: float | None
 
@@ -87,22 +89,33 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
         try:
             base = {record.id: record for record in store.cell(config["baseline"]).samples()}
             records = compare(folder.samples(), base, {row.id: row for row in folder.timed()})
-            clocks = Clocks.of(profile, config)
             pairs = [record for record in records if isinstance(record, Compared)]
-            there = [record for record in clocks.modelled(pairs) if isinstance(record, Compared)]
+            clocks = [Clocks.of(one, config) for one in (profile, *beside(profile))]
+            there, *others = [[record for record in each.modelled(pairs) if isinstance(record, Compared)]
+                              for each in clocks]
         except StoreError as error:
             left_out[str(error)].append(folder.key)
             continue
-        here = [pair for pair in pairs if pair.timed is not None]
+        is_here = profile.machine is not None and profile.machine == processor(folder.environment() or {})
+        here = [pair for pair in pairs if pair.timed is not None and is_here]
         timed = {pair.id for pair in here}
         value, interval = speedup(Seconds.of(there))
+        values = [value, *(speedup(Seconds.of(pairs))[0] for pairs in others)]
         group = f"{config['pair']['name']}, {config['task']['name']}, T = {config['decoding']['temperature']:g}"
-        yield Row(folder.key, group, is_lossless(config), SoFar.of(folder.good_samples()).tau, value, interval,
+        yield Row(folder.key, group, is_lossless(config), SoFar.of(folder.good_samples()).tau, value,
+                  (min(values), max(values)) if others else interval,
                   speedup(Seconds.of([pair for pair in there if pair.id in timed]))[0] if here else None,
                   speedup(Seconds.of(here))[0] if here else None)
     for reason, names in left_out.items():
-        others = f" and {len(names) - 1} more" * (len(names) > 1)
-        print(f"left out: {names[0]}{others}: {reason}", file=sys.stderr)
+        more = f" and {len(names) - 1} more" * (len(names) > 1)
+        print(f"left out: {names[0]}{more}: {reason}", file=sys.stderr)
+
+
+def processor(environment: Mapping[str, Any]) -> str | None:
+    """What decoded: the accelerator of an environment record, else its processor."""
+    found: dict[str, Any] = environment.get("accelerator") or {}
+    name: str | None = found.get("name") or (environment.get("cpu") or {}).get("model")
+    return name
 
 
 def is_lossless(config: Mapping[str, Any]) -> bool:
@@ -179,7 +192,9 @@ def run(config: Mapping[str, Any]) -> int:
             print(json.dumps(asdict(row)))
         return 0
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    console.print(table(found), highlight=False)
+    bracketed = (f"the range over this profile and {', '.join(profile.beside)}" if profile.beside else
+                 "the 95% interval over prompts; what the profile itself misses is not in it")
+    console.print(table(found, bracketed), highlight=False)
     console.print(stated(profile), highlight=False, markup=False, soft_wrap=True)
     if check := check_of([(row.predicted, row.measured) for row in found]):
         console.print(f"predicted ÷ measured on the timed prompts of {check.cells} cells: median {check.median:.3f}, "
@@ -205,9 +220,10 @@ def draw_check(found: Sequence[Row], profile: Profile, file: Path) -> None:
         save(figure, file.with_suffix(""))
 
 
-def table(found: Sequence[Row]) -> Table:
-    """The cells by what they are compared within, the fastest first; the best lossless one is marked."""
-    shown = Table(caption="* the fastest lossless setting there")
+def table(found: Sequence[Row], words: str) -> Table:
+    """The cells by what they are compared within, the fastest first; the best lossless one is marked. `words`: on the
+    ranges."""
+    shown = Table(caption=f"* the fastest lossless setting there; in brackets: {words}")
     for name in ("cell", "τ", "answer speedup there", "timed prompts: there", "measured"):
         shown.add_column(name, justify="left" if name == "cell" else "right")
     for group in dict.fromkeys(row.group for row in found):
@@ -215,7 +231,7 @@ def table(found: Sequence[Row]) -> Table:
         best = next((row for row in own if row.lossless), None)
         shown.add_row(f"[bold]{group}[/bold]", "", "", "", "")
         for row in own:
-            low, high = row.interval or (np.nan, np.nan)
+            low, high = row.range or (np.nan, np.nan)
             shown.add_row(row.cell + (" *" if row is best else ""), f"{row.tau:.2f}" if row.tau else "",
                           f"{row.modelled:.2f}× ({low:.2f} to {high:.2f})",
                           "" if row.predicted is None else f"{row.predicted:.2f}×",

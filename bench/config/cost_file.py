@@ -50,7 +50,7 @@ def save(file: Path, profile: Profile) -> None:
     """Write a profile as a file of conf/cost that `load` and `cost=NAME` read: a line for each drafter, rule and batch,
     numbers of four digits. Raises ConfigError for a profile that they would refuse, StoreError where it cannot be
     written."""
-    plain = _rounded(profile.model_dump(exclude_none=True))
+    plain = _rounded(profile.model_dump(exclude_none=True, exclude=None if profile.beside else {"beside"}))
     profile_of({"cost": plain})
     text = yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, allow_unicode=True, width=1000)
     replace_text(file, f"# python -m bench report=controls cost={file.stem}\n"

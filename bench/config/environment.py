@@ -62,7 +62,8 @@ def environment(argv: list[str], device: str, spread: Mapping[str, Any], models:
         "platform": platform.platform(),
         "lock": _lock(),
         "packages": {name: found for name in PACKAGES if (found := _version(name)) is not None},
-        "cpu": {"model": _cpu_model(), "cores": len(os.sched_getaffinity(0)), "threads": torch.get_num_threads()},
+        "cpu": {"model": _cpu("model name") or platform.processor() or platform.machine(),
+                "family": _family(), "cores": len(os.sched_getaffinity(0)), "threads": torch.get_num_threads()},
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "accelerator": _accelerator(device),
         "parallel": dict(spread),
@@ -85,10 +86,17 @@ def _lock() -> str | None:
     return f"sha256:{hashlib.sha256(LOCK.read_bytes()).hexdigest()}" if LOCK.exists() else None
 
 
-def _cpu_model() -> str:
+def _cpu(key: str) -> str:
+    """What Linux says of the first processor; empty where it does not."""
     info = Path("/proc/cpuinfo")
-    match = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
-    return match[1] if match else platform.processor() or platform.machine()
+    match = re.search(rf"^{key}\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    return match[1] if match else ""
+
+
+def _family() -> str:
+    """`family 25, model 17`: the microarchitecture, which processors of one name do not share."""
+    known = {name: _cpu(key) for name, key in (("family", "cpu family"), ("model", "model"))}
+    return ", ".join(f"{name} {value}" for name, value in known.items() if value) or "microarchitecture unknown"
 
 
 def _accelerator(device: str) -> dict[str, Any] | None:

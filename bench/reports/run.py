@@ -113,7 +113,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
     with uncollected():
         plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
     requested = [spec.name for spec in specs if request.names(spec)]
-    check_selection([] if request.asks(ALL, EVERY) else [plans[name] for name in requested])
+    if session.settings.cost is None:  # a profile prices every prompt
+        check_selection([] if request.asks(ALL, EVERY) else [plans[name] for name in requested])
     steps = [step for name in requested for step in plans[name].steps.values()]
     if session.settings.dry_run:
         check_creatable(folder, "output.dir")

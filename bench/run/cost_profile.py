@@ -129,10 +129,15 @@ def measure(overrides: Sequence[str], prompts: int, batches: Sequence[int],
         times |= {(greedy, batch): found for greedy, found in _times(own, prompts, batch).items()}
     cell, threads = turns[0].cell, torch.get_num_threads()
     together = {batch: times[False, batch].lossless + times[True, batch].lossless for _, batch in times}
+    target = {batch: verification(spent) for batch, spent in together.items()}
+    environment = cell.environment([])
+    cpu, accelerator = environment["cpu"], environment["accelerator"] or {}
+    machine = accelerator.get("name") or cpu["model"]
+    place = machine if accelerator else f"{machine} ({cpu['family']}), {threads} cores"
     return cell.pair.name, Profile(
-        title=f"{cell.environment([])['cpu']['model']}, {threads} threads, {cell.pair.name} in {cell.engine.dtype}",
-        obtained="measured", sources=[f"python -m bench.cost {' '.join(overrides)}"],
-        target={batch: verification(spent) for batch, spent in together.items()},
+        title=f"{place}, {1000 * target[1][1]:.3g} ms a token, {cell.pair.name} in {cell.engine.dtype}",
+        machine=machine, obtained="measured", sources=[f"python -m bench.cost {' '.join(overrides)}"],
+        target=target,
         rest=Rest(**linear([(size.nodes, spent["rest"]) for size, spent in together[1]]).model_dump()),
         prefill=linear([*times[False, 1].prefills["none"], *times[True, 1].prefills["none"]]),
         sampled=costs_of({batch: spent for (greedy, batch), spent in times.items() if not greedy}),

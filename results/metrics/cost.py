@@ -169,6 +169,8 @@ class Profile(Frozen):
 
     units     of all numbers: seconds. A file must give it.
     title     machine, engine and model, for captions.
+    machine   processor or accelerator, as environment records name it: clocks of any other check nothing.
+    beside    other profiles of the same machine, files of conf/cost: the range over all is the uncertainty.
     obtained  measured on the machine, or roofline: computed from bytes, operations and the shares of `sources`.
     sources   where each constant comes from, or the command that measured.
     target    batch -> tokens of a row -> seconds of one forward of the target.
@@ -181,6 +183,8 @@ class Profile(Frozen):
 
     units: Units = Units(time="s")
     title: Line
+    machine: Line | None = None
+    beside: tuple[Line, ...] = ()
     obtained: Literal["measured", "roofline"]
     sources: list[Line] = Field(min_length=1)
     target: dict[Batch, dict[Tokens, ForwardSeconds]] = Field(min_length=1)

@@ -45,6 +45,8 @@ def stated(profile: Profile) -> str:
     """What a caption says of numbers under a profile."""
     text = (f"modelled for {profile.title}, from the cycles recorded here: τ is this model's, not that one's"
             + (" (computed from a data sheet, nothing was measured there)" if profile.obtained == "roofline" else ""))
+    if profile.beside:
+        text += f"; intervals reach over this profile and {', '.join(profile.beside)}, which have other sources"
     if profile.check is None:
         return text
     check = profile.check

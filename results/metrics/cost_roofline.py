@@ -49,7 +49,7 @@ class Roofline(Frozen):
     """A machine and the models on it.
 
     units             of all numbers.
-    title, sources    as `Profile` has them.
+    title, sources, beside  as `Profile` has them.
     bandwidth         bytes per second of one device, and the share of it that decoding reaches.
     peak              operations per second of one device, and the share that large products reach.
     devices           that divide each model among them.
@@ -76,6 +76,7 @@ class Roofline(Frozen):
     passes: float = Field(gt=0, le=1000)
     speculation: float = Field(ge=0, le=10)
     step: float = Field(default=0.0, ge=0, le=10)
+    beside: tuple[Line, ...] = ()
 
     def profile(self) -> Profile:
         """The profile at every batch."""
@@ -84,7 +85,8 @@ class Roofline(Frozen):
         drafts = {name: {batch: Drafting(cycle=self.speculation, forwards=self._forwards(shape, batch))
                          for batch in BATCHES} for name, shape in self.drafts.items()}
         return Profile(
-            title=self.title, obtained="roofline", sources=self.sources, rest=Rest(cycle=0.0, step=self.step),
+            title=self.title, obtained="roofline", sources=self.sources, beside=self.beside,
+            rest=Rest(cycle=0.0, step=self.step),
             target={batch: self._forwards(self.target, batch) for batch in BATCHES},
             sampled=Costs(drafts={**drafts, **dict.fromkeys(("prompt_lookup", "suffix", "lookahead"), free)},
                           accept={ANY: node}))

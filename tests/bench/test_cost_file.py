@@ -7,7 +7,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
@@ -166,25 +165,14 @@ def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
 
 
 def test_the_roofline_meets_what_vllm_reports() -> None:
-    """4.05 ms a token at 3.08 tokens a cycle, four draft tokens, against 7.07 ms without: the two numbers that the
-    constants of the profile were set by."""
-    profile = load(CONF / "cost" / "h100_llama31_8b.yaml")
-    cycle = profile.drafting("eagle3", 1, False).seconds((1, 1, 1, 1)) + float(profile.forward(np.array([5]), 1)[0])
-    assert profile.target[1][1] == pytest.approx(7.07e-3, rel=0.02) and cycle / 3.08 == pytest.approx(4.05e-3, rel=0.02)
-
-
-def test_a_price_per_draft_step_meets_all_lengths_that_vllm_reports() -> None:
-    """vLLM's issue 20780, EAGLE-3 on Llama-3.1-8B, one H100: cycles of chains of 2 to 7, which a price per cycle alone
-    misses by up to 13% (docs/cost.md). The fit of a line to them is 8.35 + 1.016 K ms."""
+    """vLLM's issue 20780, EAGLE-3 on Llama-3.1-8B, one H100: cycles of chains of 2 to 7, and 7.07 ms without a draft.
+    A price per cycle alone misses them by up to 13%."""
     measured = {2: 10.20, 3: 11.41, 4: 12.47, 5: 13.71, 6: 14.53, 7: 15.19}
-    plain, forward = deepcopy(ROOFLINE), load(CONF / "cost" / "h100_llama31_8b.yaml")
-    target, head = forward.target[1][1], forward.sampled.drafts["eagle3"][1].forward(1)
-    plain["roofline"] |= {"speculation": 8.35e-3 - target, "step": 1.016e-3 - head}
-    profile = profile_of({"cost": plain})
-    assert profile is not None
+    profile = load(CONF / "cost" / "h100_llama31_8b.yaml")
+    assert profile.target[1][1] == pytest.approx(7.07e-3, rel=0.02)
     for length, milliseconds in measured.items():
         clock = Clock(profile, "eagle3", "lossless", False, 1, lambda levels: [1] * levels)
         one = synthetic_cells.sample("a", [0, 0], committed=[1], accepted=[1], nodes=[length], levels=[length])
         [seconds] = clock.cycles(one)
-        assert seconds == pytest.approx(milliseconds / 1e3, rel=0.03)
+        assert seconds == pytest.approx(milliseconds / 1e3, rel=0.022)
         assert seconds == pytest.approx((8.35 + 1.016 * length) / 1e3, rel=0.01)
