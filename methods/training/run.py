@@ -1,18 +1,44 @@
-"""What every training run shares: its files in a work folder, its progress bar, compilation where a compiler exists."""
+"""What every training run shares: its optimisers (Muon for matrices, AdamW for the other parameters), its files in a
+work folder, its progress bar, compilation where a compiler exists."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch.optim import Optimizer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Optimiser:
+    """Several optimisers with one learning-rate factor. `parts`: each with its base learning rate."""
+
+    def __init__(self, parts: Sequence[tuple[Optimizer, float]]) -> None:
+        self.parts = list(parts)
+
+    def step(self, rate: float) -> None:
+        """Update at `rate` times the base learning rates and clear the gradients."""
+        for part, base in self.parts:
+            for group in part.param_groups:
+                group["lr"] = base * rate
+            part.step()
+            part.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """One state a part."""
+        return [part.state_dict() for part, _ in self.parts]
+
+    def load_state_dict(self, states: Sequence[dict[str, Any]]) -> None:
+        """Restore what `state_dict` returned."""
+        for (part, _), state in zip(self.parts, states, strict=True):
+            part.load_state_dict(state)
 
 
 class RunFiles:

@@ -19,14 +19,11 @@ from methods.engine.source import ModelError
 from methods.heads.head import load_eagle, load_eagle3
 from methods.heads.medusa import load_medusa
 from methods.sampling import Sampling
+from methods.training.heads.base import FrozenTarget, Slots, choose, unroll
 from methods.training.heads.conversations import ChatPacker, DataError, Records, messages_of
 from methods.training.heads.eagle3 import most_frequent
-from methods.training.heads.frozen_target import FrozenTarget
-from methods.training.heads.loop import measure, train
+from methods.training.heads.loop import TRAINERS, measure, train
 from methods.training.heads.recipes import RECIPES
-from methods.training.heads.slots import Slots, choose
-from methods.training.heads.trainers import TRAINERS
-from methods.training.heads.unroll import unroll
 from methods.training.packing import Batch
 from methods.trees.dynamic import TreeShape
 from models.tiny.train.data import stream

@@ -15,12 +15,22 @@ from torch.nn import functional as F
 
 from methods.heads.eagle import EagleHead
 from methods.heads.layer import head_config
-from methods.training.heads.base import DraftStep, HeadTrainer, mean, rank_of, soft_cross_entropy, start_as_identity
-from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
-from methods.training.heads.frozen_target import FrozenTarget, TargetStates
+from methods.training.heads.base import (
+    WEIGHTS,
+    DraftStep,
+    FrozenTarget,
+    HeadTrainer,
+    Slots,
+    TargetStates,
+    layer_settings,
+    mean,
+    rank_of,
+    soft_cross_entropy,
+    start_as_identity,
+    unroll,
+    write_checkpoint,
+)
 from methods.training.heads.recipes import EagleRecipe
-from methods.training.heads.slots import Slots
-from methods.training.heads.unroll import unroll
 from methods.training.packing import Batch
 
 

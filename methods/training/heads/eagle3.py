@@ -16,12 +16,21 @@ from methods.engine.source import ModelError
 from methods.heads.eagle3 import TARGET_HEAD, Eagle3Head
 from methods.heads.eagle3_config import form_of
 from methods.heads.layer import head_config
-from methods.training.heads.base import DraftStep, HeadTrainer, rank_of, soft_cross_entropy, start_as_identity
-from methods.training.heads.files import WEIGHTS, layer_settings, write_checkpoint
-from methods.training.heads.frozen_target import FrozenTarget, TargetStates
+from methods.training.heads.base import (
+    WEIGHTS,
+    DraftStep,
+    FrozenTarget,
+    HeadTrainer,
+    Slots,
+    TargetStates,
+    layer_settings,
+    rank_of,
+    soft_cross_entropy,
+    start_as_identity,
+    unroll,
+    write_checkpoint,
+)
 from methods.training.heads.recipes import Eagle3Recipe
-from methods.training.heads.slots import Slots
-from methods.training.heads.unroll import unroll
 from methods.training.packing import Batch
 
 

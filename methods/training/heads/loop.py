@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,17 @@ import torch
 from torch import Tensor
 
 from methods.engine.source import ModelError
-from methods.training.heads.base import HeadTrainer
-from methods.training.heads.slots import choose
-from methods.training.muon import Muon
-from methods.training.optimiser import Optimiser
+from methods.training.heads.base import HeadTrainer, choose
+from methods.training.heads.cut import CutTrainer
+from methods.training.heads.eagle import EagleTrainer
+from methods.training.heads.eagle3 import Eagle3Trainer
+from methods.training.heads.medusa import MedusaTrainer
 from methods.training.packing import Packer, Stream
-from methods.training.run import RunFiles, compiled, progress_bar
+from methods.training.run import Optimiser, RunFiles, compiled, progress_bar
 
+TRAINERS: Mapping[str, type[HeadTrainer[Any, Any]]] = {
+    "eagle3": Eagle3Trainer, "eagle": EagleTrainer, "hass": EagleTrainer, "medusa": MedusaTrainer, "draft": CutTrainer}
+"""The kinds of heads that can be trained, by the role they take in a pair."""
 RANKS = 10
 """Ranks counted separately when a head is measured."""
 
@@ -44,7 +48,8 @@ def head_optimiser(trainer: HeadTrainer[Any, Any]) -> Optimiser:
     rest = [p for p in trained if id(p) not in ids]
     parts: list[tuple[torch.optim.Optimizer, float]] = []
     if matrices and recipe.optimiser == "muon":
-        parts.append((Muon(matrices, lr=recipe.lr, momentum=0.95, weight_decay=0.01, ns_steps=3), recipe.lr))
+        muon = torch.optim.Muon(matrices, lr=recipe.lr, momentum=0.95, weight_decay=0.01, ns_steps=3)
+        parts.append((muon, recipe.lr))
     elif matrices:
         parts.append((_adamw(matrices, recipe.lr), recipe.lr))
     return Optimiser([*parts, (_adamw(rest, recipe.adam_lr), recipe.adam_lr)])

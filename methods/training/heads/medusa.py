@@ -13,11 +13,18 @@ import torch
 from torch import Tensor
 
 from methods.heads.medusa import FILES, MedusaHeads
-from methods.training.heads.base import DraftStep, HeadTrainer, mean, rank_of, soft_cross_entropy
-from methods.training.heads.files import write_checkpoint
-from methods.training.heads.frozen_target import FrozenTarget, TargetStates
+from methods.training.heads.base import (
+    DraftStep,
+    FrozenTarget,
+    HeadTrainer,
+    Slots,
+    TargetStates,
+    mean,
+    rank_of,
+    soft_cross_entropy,
+    write_checkpoint,
+)
 from methods.training.heads.recipes import MedusaRecipe
-from methods.training.heads.slots import Slots
 from methods.training.packing import Batch
 
 

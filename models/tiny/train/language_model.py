@@ -11,10 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 
-from methods.training.muon import Muon
-from methods.training.optimiser import Optimiser
 from methods.training.packing import Batch, Packer, Stream
-from methods.training.run import RunFiles, compiled, progress_bar
+from methods.training.run import Optimiser, RunFiles, compiled, progress_bar
 from models.tiny.train.growth import existing_model, grow, new_model
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ def pair_optimiser(model: LlamaForCausalLM, recipe: Recipe) -> Optimiser:
     ids = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in ids]
     return Optimiser([
-        (Muon(matrices, lr=recipe.lr, momentum=0.95, weight_decay=0.01, ns_steps=3), recipe.lr),
+        (torch.optim.Muon(matrices, lr=recipe.lr, momentum=0.95, weight_decay=0.01, ns_steps=3), recipe.lr),
         (torch.optim.AdamW(rest, lr=recipe.adam_lr, betas=(0.9, 0.98), weight_decay=0.0), recipe.adam_lr)])
 
 
