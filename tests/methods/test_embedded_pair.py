@@ -18,7 +18,7 @@ from tasks.mini import BENCHMARKS, MiniTask
 pytestmark = pytest.mark.slow
 
 PAIR = Path(__file__).parents[2] / "models" / "tiny"
-PER_TASK, NEW = 3, 48
+PER_TASK, NEW = 1, 32
 SIZES = {"lookahead": {"window": 4, "guesses": 4}}  # the papers' have 120 nodes a cycle
 
 
@@ -29,7 +29,7 @@ def pair():
 
 @pytest.fixture(scope="module")
 def token_rows(pair):
-    """Three prompts of each benchmark."""
+    """A prompt of each benchmark."""
     return [pair["target"].encode([{"role": "user", "content": prompt.turns[0]}])
             for name in BENCHMARKS for prompt in MiniTask(name).prompts(PER_TASK, 0)]
 

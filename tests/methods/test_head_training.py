@@ -33,7 +33,7 @@ from models.tiny.train.tokenizer import train_tokenizer
 from tests.helpers.tiny_models import language_model, prompts
 
 MIX = {"mini_gsm": 0.5, "mini_chat": 0.5}
-COMMON = {"tokens": 2 * 192 * 30, "batch_tokens": 384, "row_tokens": 192, "slots": 40, "step_decay": 0.8,
+COMMON = {"tokens": 2 * 192 * 16, "batch_tokens": 384, "row_tokens": 192, "slots": 40, "step_decay": 0.8,
           "optimiser": "muon", "lr": 0.02, "adam_lr": 0.005, "warmup": 2, "decay": 0.5, "clip": 1.0, "save_every": 4}
 FEATURE = {"feature_weight": 1.0, "token_weight": 0.5, "top": 5}
 OPTIONS = {
@@ -43,6 +43,8 @@ OPTIONS = {
     "medusa": COMMON | {"steps": 3, "blocks": 1, "labels": "target"},
     "draft": COMMON | {"steps": 1, "target_layers": 2, "own_layers": 1},
 }
+
+
 def load_own(folder: str, target: LanguageModel) -> SimpleNamespace:
     """The trained part of a cut, as it was loaded."""
     parts = load_cut(folder, target).model.base_model

