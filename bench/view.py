@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.commands.command import StoreOptions, run_yaml_command
-from bench.reports.render import write_page
 from bench.reports.viewer import groups_of_stored, stored_cells
+from results.reports.page import write_index
 from results.store.files import check_writable
 
 
@@ -20,8 +20,7 @@ class View(StoreOptions):
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Write <bundle>/index.html over all cells of a store, with what belongs to it. Raises ValueError, StoreError, one
-    line."""
+    """Write <bundle>/index.html over all cells of a store. Raises ValueError, StoreError, one line."""
     settings = View.from_args(config)
     store = settings.opened()
     check_writable(settings.bundle, "bundle")
@@ -30,7 +29,9 @@ def run(config: Mapping[str, Any]) -> None:
     records = [record for cell in cells if (record := store.cell(cell.key).environment()) is not None]
     latest = max(records, key=lambda record: str(record["since"]), default={})
     environment = {key: value for key, value in latest.items() if key != "earlier"}
-    print(f"page: {write_page(settings.bundle, [], environment, groups, listed=True)}")
+    title = f"Cells of {settings.store.dir}"
+    page = write_index(settings.bundle, [], environment, title=title, groups=groups, listed=True)
+    print(f"page: {page}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -37,7 +37,7 @@ def draw(planes: Planes, spec: TableSpec, grid: Grid) -> Figure:
     others = tuple(axis for axis in spec.axes if axis != line_axis)
     places = [(title, at, x, y) for title, at in panels(spec, others)
               for y, x in product(planes.y, planes.x)]
-    figure, axes = panel_grid(len(places), columns=len(planes.x))
+    figure, axes = panel_grid(len(places), columns=len(planes.x) if len(planes.x) > 1 else 3)
     for ax, (title, at, x, y) in zip(axes, places, strict=True):
         ax.set_title(title if len(panels(spec, others)) > 1 else "")
         ax.set_xlabel(metric(x).axis)

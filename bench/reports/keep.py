@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from bench.reports.render import latest_environment, page_of
 from results.reports.consistency import contradictions
-from results.reports.viewer.parts import FOLDER
 from results.store.files import copy_file
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def keep_reports(plans: Sequence[Plan], items: Sequence[Item], folder: Path, ses
         (fresh / INDEX).write_text(HEADING + "".join(lines[name] for name in sorted(lines.keys() - outdated)),
                                    encoding="utf-8")
         page = page_of(items, plans, fresh, session, answers=False)
-        too_large = page.stat().st_size > LARGEST_PAGE or any((fresh / FOLDER).glob("*"))
+        too_large = page.stat().st_size > LARGEST_PAGE
         files = [path for path in sorted(fresh.iterdir()) if path.name.endswith((*KEPT, INDEX))]
         removed = replace([*files, *([] if too_large else [page])], folder,
                           [PAGE, *(f"{name}{ending}" for name in own | outdated for ending in KEPT)])

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from bench.reports.overrides import made_by
 from bench.reports.viewer import groups_of
-from results.reports.axes import replaced
+from results.reports.axes import AS_GIVEN
 from results.reports.figure_data import render_data
 from results.reports.formats import render_table
-from results.reports.opening import overview
-from results.reports.page import Item, inline_svg, write_index
+from results.reports.grid import labels_of
+from results.reports.page import Item, write_index
+from results.reports.planes import Planes
 from results.reports.spec import FigureSpec, TableSpec
-from results.reports.splits import method_names, splits_of_groups, splits_of_report
 from results.store.reasons import format_exception
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
-    from bench.config.cell import Cell
     from bench.reports.plan import Plan
     from bench.run.session import Session
     from results.reports.grid import Grid
-    from results.reports.spec import Coords
-    from results.reports.splits import Split
-    from results.reports.viewer.groups import Group
 
 log = logging.getLogger(__name__)
-SPLITS = 2
-"""Panels that the opening has room for; the others stand in their reports."""
+QUALITY = ("accuracy", "nll", "precision")
+"""Metrics that a trade-off shows against the speed: the first that cells have."""
 
 
 def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session,
@@ -49,70 +43,63 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
         except Exception as error:  # one faulty report must not hide the others
             log.error("report %s was not drawn: %s", plan.spec.name, format_exception(error))
             continue
-        items.append(Item(plan.spec, grid, paths, command, cells_of(plan)))
+        items.append(Item(plan.spec, grid, paths, command))
         session.print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}")
-    page = page_of(items, plans, folder, session, opened=[plan for plan in plans if plan.spec.name in asked])
+    page = page_of(items, plans, folder, session, asked=asked)
     session.print(f"page: {page}", soft_wrap=True)
     return [item for item in items if not asked or item.spec.name in asked]
 
 
 def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session: Session, answers: bool = True,
-            opened: Sequence[Plan] = ()) -> Path:
-    """Write the page of these plans, with what was drawn of them, <folder>/index.html. Returns its path. `answers`:
-    with the answers of all cells; `opened`: whose cells it opens with, all if empty."""
-    cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
-    groups = groups_of(cells.values(), session.store)
-    rows = {cell.name: names[coords] for plan in opened or plans for names in [method_names(plan.spec)]
-            for coords, cell in plan.cells.items()}
-    first = {plan.spec.name for plan in opened or plans}
-    splits = [split for item in items if item.spec.name in first for split in splits_of_report(item.spec, item.grid)]
-    return write_page(folder, items, latest_environment(opened or plans, session), groups, answers=answers,
-                      opened=groups_with(groups, rows), splits=splits)
+            asked: Collection[str] = ()) -> Path:
+    """Write the page of these plans, with what was drawn of them, <folder>/index.html. Returns its path. `asked`: names
+    of the reports that it opens with, all if empty; `answers`: with those of their cells."""
+    opened = [plan for plan in plans if not asked or plan.spec.name in asked]
+    names = {plan.spec.name for plan in opened}
+    cells = {cell.name: cell for plan in opened for cell in plan.cells.values()}
+    groups = groups_of(cells.values(), session.store, row_names(opened)) if answers else []
+    with TemporaryDirectory() as made:
+        first = [item for item in items if item.spec.name in names]
+        if not any(isinstance(item.spec, FigureSpec) for item in first):
+            first = [replace(item, figure=trade_off(item, Path(made))) for item in first]
+        return write_index(folder, first, latest_environment(opened, session), groups=groups,
+                           others=[item for item in items if item.spec.name not in names])
 
 
-def groups_with(groups: Sequence[Group], rows: Mapping[str, str]) -> list[Group]:
-    """The groups with these cells, name -> what their report calls them, and their baselines alone."""
-    kept = [replace(group, cells=[replace(cell, row=rows.get(cell.key, "")) for cell in group.cells
-                                  if cell.baseline or cell.key in rows]) for group in groups]
-    return [group for group in kept if any(cell.key in rows for cell in group.cells)]
+def row_names(plans: Iterable[Plan]) -> dict[str, str]:
+    """Name of a cell -> what the rows of its table call it."""
+    names = {}
+    for plan in plans:
+        spec = plan.spec
+        shown = [axis for axis in spec.axes if isinstance(spec, TableSpec) and axis not in spec.columns
+                 and len(labels_of(spec.axes[axis])) > 1]
+        for coords, cell in plan.cells.items():
+            labels = spec.labels(coords)
+            names[cell.name] = ", ".join(labels[axis] for axis in shown if labels[axis] != AS_GIVEN)
+    return names
+
+
+def trade_off(item: Item, folder: Path) -> Sequence[Path]:
+    """Files of the figure below a report's table, drawn in `folder`: its rows' speed against their quality, unless the
+    report has a figure of its own; empty where no two cells have both."""
+    spec, summaries = item.spec, [held.summary for held in item.grid.values() if held.summary is not None]
+    if not isinstance(spec, TableSpec) or spec.planes is not None:
+        return ()
+    quality = next((name for name in QUALITY if sum(
+        each.value("speedup") is not None and each.value(name) is not None for each in summaries) > 1), None)
+    if quality is None:
+        return ()
+    from plots.planes import render_planes  # matplotlib, as below
+
+    rows = labels_of(spec.axes[spec.rows[-1]])
+    planes = Planes(x=("speedup",), y=(quality,), lines={label: (label,) for label in rows})
+    return render_planes(planes, spec.chosen(), item.grid, folder)
 
 
 def log_items(items: Iterable[Item], session: Session, group: str | None = None) -> None:
     """Log the files of each report with the tracker, in a group or each in its own."""
     for item in items:
         session.logbook.log_report(item.spec.name, item.spec.title, item.command, item.paths, group)
-
-
-def cells_of(plan: Plan) -> dict[Coords, tuple[str, str]]:
-    """Coordinates -> name of the cell, and the command that measures it alone."""
-    overrides = {point.coords: point.overrides for point in plan.spec.points()}
-    return {coords: (cell.name, made_by(*replaced(overrides.get(coords, ()), sizes(cell))))
-            for coords, cell in plan.cells.items()}
-
-
-def sizes(cell: Cell) -> list[str]:
-    """The overrides that ask for as many prompts and timed prompts as the cell does."""
-    return [*([] if cell.n is None else [f"n={cell.n}"]), f"timed={cell.timed}"]
-
-
-def write_page(folder: Path, items: Sequence[Item], environment: Mapping[str, Any], groups: Sequence[Group],
-               listed: bool = False, answers: bool = True,
-               opened: Sequence[Group] | None = None, splits: Sequence[Split] = ()) -> Path:
-    """Draw the overview of these cells and write <folder>/index.html. Returns its path. `answers`: with those of the
-    cells; `opened`: those of the overview, all if None; `splits`: what it opens with, those of the cells if empty;
-    other arguments as `write_index`."""
-    from plots.overview import NAME, OF_SPLITS, render_overview, render_splits  # matplotlib, as below
-
-    shown = groups if opened is None else opened
-    first = (splits or splits_of_groups(shown))[:SPLITS]
-    opening = overview(shown, environment, _inline(render_overview(shown, folder), NAME, "Overview"), first,
-                       _inline(render_splits(first, folder), OF_SPLITS, "What gains in τ consist of"))
-    return write_index(folder, items, environment, opening=opening, groups=groups if answers else (), listed=listed)
-
-
-def _inline(paths: Sequence[Path], name: str, title: str) -> Markup | None:
-    """The SVG among these files, for the page."""
-    return next((inline_svg(path, name, title) for path in paths if path.suffix == ".svg"), None)
 
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:

@@ -1,17 +1,18 @@
-"""The answers of cells for the page's viewer: with their prompts, the texts of their tokens and their traces."""
+"""The answers of cells for a page: with their prompts, the texts of their tokens and their traces."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bench.config.errors import ConfigError
 from bench.run.console import display_names
 from bench.run.texts import texts_of
 from results.metrics.summary import summary_of
-from results.reports.viewer.groups import Group, Viewed
+from results.reports.answers import Group, Viewed
 from results.store.errors import StoreError
 from results.store.redaction import redacted
 from results.store.traces import TraceFolder
@@ -19,8 +20,8 @@ from tasks.base import TaskError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from results.reports.viewer.groups import Messages
-    from results.reports.viewer.tokens import Texts
+    from results.reports.answers import Messages
+    from results.reports.tokens import Texts
     from results.store.cells import Store
     from tasks.base import Prompt
 
@@ -45,12 +46,12 @@ class Stored:
     contents: str | None
 
 
-def groups_of(cells: Iterable[Cell], store: Store) -> list[Group]:
-    """The groups of these cells and of their baselines. Raises StoreError."""
+def groups_of(cells: Iterable[Cell], store: Store, names: Mapping[str, str]) -> list[Group]:
+    """The groups of these cells and of their baselines; `names`: what a report calls cells. Raises StoreError."""
     baselines = {cell.name: cell if cell.is_autoregressive else cell.baseline() for cell in cells}
     both = [Stored(each, each.name, baseline.name, (store.cell(each.name).config() or {}).get("task_contents"))
             for cell in cells for baseline in [baselines[cell.name]] for each in (baseline, cell)]
-    return groups_of_stored(both, store)
+    return groups_of_stored(both, store, names)
 
 
 def stored_cells(store: Store) -> list[Stored]:
@@ -74,31 +75,30 @@ def stored_cells(store: Store) -> list[Stored]:
     return cells
 
 
-def groups_of_stored(cells: Iterable[Stored], store: Store) -> list[Group]:
+def groups_of_stored(cells: Iterable[Stored], store: Store, names: Mapping[str, str] = MappingProxyType({})
+                     ) -> list[Group]:
     """The cells that have answers, by their baseline, which stands first. Raises StoreError."""
     groups: dict[str, dict[str, Stored]] = {}
     for stored in sorted(cells, key=lambda stored: not stored.cell.is_autoregressive):
         groups.setdefault(stored.baseline, {}).setdefault(stored.key, stored)
-    made = [_group(key, list(members.values()), store) for key, members in groups.items()]
+    made = [_group(key, list(members.values()), store, names) for key, members in groups.items()]
     return [group for group in made if group.cells]
 
 
-def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
+def _group(key: str, members: Sequence[Stored], store: Store, names: Mapping[str, str]) -> Group:
     cells = [member.cell for member in members]
-    first, names = cells[0], display_names(cells)
+    first = cells[0]
     changed = any(_has_changed(member) for member in members)
     prompts = {} if changed else {prompt.id: prompt for prompt in _prompts(cells)}
     viewed = []
     task = first.load_task()
-    for stored, name in zip(members, names, strict=True):
+    for stored, name in zip(members, display_names(cells), strict=True):
         cell, folder = stored.cell, store.cell(stored.key)
         samples = [sample for sample in folder.good_samples() if sample.id in prompts or not prompts]
         if samples:
-            label, _, settings = name.removeprefix(f"{cell.task.name} ").partition(" ")
-            viewed.append(Viewed(stored.key, f"{label} {settings}".strip(), "" if settings else _settings(cell),
-                                 cell.is_lossless, cell.is_autoregressive, samples, folder.timed(),
-                                 TraceFolder(folder),
-                                 summary_of(folder, store.cell(key), task.metric, task.proportion), cell.rule.name))
+            known = names.get(stored.key) or name.removeprefix(f"{cell.task.name} ")
+            viewed.append(Viewed(stored.key, known, cell.is_autoregressive, samples, TraceFolder(folder),
+                                 summary_of(folder, store.cell(key), task.metric, task.proportion)))
     texts = texts_of(first)
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
     decoding = first.decoding
@@ -109,7 +109,7 @@ def _group(key: str, members: Sequence[Stored], store: Store) -> Group:
              f"seed {first.seed}", f"≤ {first.max_new_tokens} tokens",
              *(["texts only: its tokenizer is not on this machine"] if texts is None else []),
              *([WITHOUT[changed]] if not prompts else [])]
-    return Group(key, first.task.name, ", ".join(about), viewed, messages, texts)
+    return Group(first.task.name, ", ".join(about), viewed, messages, texts)
 
 
 def _has_changed(stored: Stored) -> bool:
@@ -118,13 +118,6 @@ def _has_changed(stored: Stored) -> bool:
         return stored.contents not in (None, stored.cell.task_contents())
     except (ConfigError, TaskError):  # a file that was moved: the answers are shown without their prompts
         return False
-
-
-def _settings(cell: Cell) -> str:
-    """`K = 7, θ = 0.9`, where the cell drafts and its rule has a θ."""
-    theta = getattr(cell.rule.options, "theta", None)
-    return ", ".join([*([] if cell.is_autoregressive else [f"K = {cell.draft.length}"]),
-                      *([] if theta is None else [f"θ = {theta:g}"])])
 
 
 def _prompts(cells: Sequence[Cell]) -> list[Prompt]:

@@ -12,7 +12,7 @@ from methods.engine.token_texts import token_texts
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from results.reports.viewer.tokens import Texts
+    from results.reports.tokens import Texts
 
 
 def texts_of(cell: Cell) -> Texts | None:

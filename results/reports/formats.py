@@ -29,8 +29,6 @@ TEMPLATES = Environment(
 )
 FORMULA = re.compile(r"[=+\-@\t\r]")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
-POINT = " / "
-"""Between the labels of a point."""
 _GREEK = {chr(code): rf"$\{unicodedata.name(chr(code)).rpartition(' ')[2].lower()}$" for code in range(0x3B1, 0x3CA)
           if chr(code) not in "ος"}
 _GREEK |= {letter: rf"$\{unicodedata.name(letter).rpartition(' ')[2].capitalize()}$" for letter in "ΓΔΘΛΞΠΣΦΨΩ"}
@@ -272,15 +270,9 @@ def _interval_kind(cell: Cell, number: Number, held: Conditions | None) -> str:
 
 
 def html(tables: Sequence[Table]) -> str:
-    """A <figure> for each table, with its caption and its notes; classes, no styles. The second has a heading. Numbers
-    name their point and their value, for the page's script. Where the form for people leaves out columns, the whole
-    table is behind a click."""
+    """A <figure> for each table, with its caption and its notes; classes, no styles. The second has a heading. Where
+    the form for people leaves out columns, the whole table is behind a click."""
     template = TEMPLATES.get_template("table.html.j2")
     return "\n".join(template.render(table=reading(table), whole=table if is_narrower(table) else None, titled=i > 0,
-                                     labelled_rows=labelled_rows, cell_texts=cell_texts, point_of=point_of)
+                                     labelled_rows=labelled_rows, cell_texts=cell_texts)
                      for i, table in enumerate(tables))
-
-
-def point_of(table: Table, cell: Cell) -> str:
-    """The labels of a cell, one per axis, as `POINT` joins them; empty for a computed one."""
-    return "" if cell.state in ("mean", "absent") else POINT.join(cell.labels[axis] for axis in table.spec.axes)

@@ -1,46 +1,58 @@
-"""One self-contained page of a run: tables, figures, missing cells, definitions of the metrics, environment."""
+"""One self-contained page: the reports asked for, their answers token by token, missing cells, metrics, environment."""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
+import mimetypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from results.metrics.catalog import METRICS
+from results.metrics.catalog import METRICS, metric
 from results.metrics.metric import Metric
 from results.reports import formats
+from results.reports.answers import SHOWN, Group, Viewed, parts_of
+from results.reports.columns import Column
 from results.reports.grid import Grid, Outcome, unmeasured
 from results.reports.layout import lay_out_all
-from results.reports.spec import Coords, FigureSpec, TableSpec
-from results.reports.table import Table
-from results.reports.viewer.groups import Group, parts_of
-from results.reports.viewer.listing import NAME as LISTING
-from results.reports.viewer.listing import listing, listing_facts
-from results.reports.viewer.parts import Holder, embedded_size, script_json
+from results.reports.published import Key, doubts_of, load_published
+from results.reports.spec import FigureSpec, TableSpec
+from results.reports.table import Number, Table
+from results.reports.tokens import KINDS
 from results.store.reasons import printable
+
+LARGE = 1_000_000
+"""Bytes of a file, or of a drawing as SVG, that the page does not hold; a larger drawing is shown as PNG."""
+OFFERED = (".md", ".tex", ".csv", ".pdf")
+"""Endings of the files of a report that travel with the page."""
+LISTED = tuple(Column(metric=metric(name)) for name in (
+    "tau", "speedup", "answer_speedup_modelled", "length_ratio", "accuracy", "precision", "relaxed_share", "nll"))
+"""What the list of a store's cells shows of each."""
 
 
 @dataclass(frozen=True)
 class Item:
     """A report on the page.
 
-    spec      the report.
-    grid      the outcomes of its points.
-    paths     the files rendered from it.
-    command   the command that makes it; `python -m bench report=NAME` if empty.
-    cells     coordinates of a point -> the name of its cell, and the command that measures it alone.
+    spec     the report.
+    grid     the outcomes of its points.
+    paths    the files rendered from it.
+    command  the command that makes it; `python -m bench report=NAME` if empty.
+    figure   files of a figure that stands below its table.
     """
 
     spec: TableSpec | FigureSpec
     grid: Grid
     paths: Sequence[Path] = ()
     command: str = ""
-    cells: Mapping[Coords, tuple[str, str]] = field(default_factory=dict)
+    figure: Sequence[Path] = ()
 
     @cached_property
     def tables(self) -> list[Table]:
@@ -48,88 +60,99 @@ class Item:
         return lay_out_all(self.spec, self.grid) if isinstance(self.spec, TableSpec) else []
 
     @property
-    def conclusion(self) -> str:
-        """The first thing that the tables say; empty where they say nothing in words."""
-        return next((finding for table in reversed(self.tables) for finding in table.findings[:1]), "")
-
-    def drawn(self) -> Markup:
-        """The table, or the figure as inline SVG; empty for a figure without one."""
-        if self.tables:
-            return Markup(formats.html(self.tables))
-        file = self.files.get(".svg")
-        return Markup("") if file is None else inline_svg(file, self.spec.name, self.spec.title)
+    def content(self) -> Markup:
+        """The tables, and the figure; empty for a figure that was not drawn."""
+        drawn = figure_of(self.figure or self.paths, self.spec.name, self.spec.title)
+        tables = formats.html(self.tables) if self.tables else ""
+        return Markup("{}{}{}").format(Markup(tables), self.printed, drawn)
 
     @property
-    def files(self) -> dict[str, Path]:
-        """Suffix -> file."""
-        return {path.suffix: path for path in self.paths}
-
-    @property
-    def facts(self) -> dict[str, dict[str, Any]]:
-        """Point -> what the page tells of its numbers beside what is printed."""
-        facts: dict[str, dict[str, Any]] = {}
-        for coords, outcome in self.grid.items():
-            name, command = self.cells.get(coords, (None, None))
-            summary, conditions = outcome.summary, outcome.conditions
-            sessions = conditions.plain()["session"] if conditions else None
-            held = {"n": summary and summary.n, "timed": summary and summary.timed, "session": sessions, "cell": name,
-                    "command": command}
-            facts[printable(formats.POINT.join(coords))] = {
-                key: printable(str(value)) for key, value in held.items() if value is not None}
-        return facts
+    def printed(self) -> Markup:
+        """The paper's own table, where none of its numbers stands in ours; its doubtful numbers marked."""
+        published = self.spec.published if isinstance(self.spec, TableSpec) else None
+        inside = any(number.printed for table in self.tables for row in table.rows for cell in row.cells
+                     for number in cell.numbers)
+        if published is None or inside:
+            return Markup("")
+        numbers, doubts = load_published(published.file), doubts_of(published.file)
+        notes = list(dict.fromkeys(text for texts in doubts.values() for text in texts))
+        names = list(dict.fromkeys(key.value_name for key in numbers))
+        return Markup(formats.TEMPLATES.get_template("printed.html.j2").render(
+            title=self.spec.title.partition(":")[0], columns=list(dict.fromkeys(key.column for key in numbers)),
+            rows=list(dict.fromkeys((key.pair, key.row) for key in numbers)), names=names, labels=map(_label, names),
+            numbers=numbers, key=Key, notes=notes,
+            marks={key: [notes.index(text) + 1 for text in doubts.get(key, ())] for key in numbers}))
 
     @property
     def unmeasured(self) -> list[tuple[str, Outcome]]:
         return unmeasured(self.spec, self.grid)
 
     @property
-    def downloads(self) -> list[Path]:
-        """The files that the page offers; JSON would repeat the CSV file at twice its size."""
-        return [path for path in self.paths if path.suffix not in (".html", ".json")]
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A report as the page's template takes it: its content, and (suffix, address) of each file."""
-
-    item: Item
-    content: Markup
-    downloads: list[tuple[str, str]]
-
-    @classmethod
-    def of(cls, item: Item, drawn: Markup, holder: Holder) -> Section:
-        """A drawing that is too large for the page, or that there is not, is shown as PNG."""
-        png = item.files.get(".png")
-        if isinstance(item.spec, FigureSpec) and png is not None and (not drawn or holder.is_too_large(len(drawn))):
-            drawn = Markup('<img src="{}" alt="{}">').format(holder.link(png), item.spec.title)
-        missing = Markup('<p class="missing">The figure was not drawn.</p>')
-        return cls(item, drawn or missing, [(path.suffix[1:], holder.link(path)) for path in item.downloads])
+    def downloads(self) -> list[tuple[str, str]]:
+        """(ending, address) of the files that the page holds."""
+        return [(path.suffix[1:], data_address(path)) for path in self.paths
+                if path.suffix in OFFERED and path.stat().st_size <= LARGE]
 
 
 def write_index(
-    out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "Leeway",
-    opening: Markup | None = None, groups: Sequence[Group] = (), listed: bool = False
+    out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "",
+    others: Sequence[Item] = (), groups: Sequence[Group] = (), listed: bool = False
 ) -> Path:
-    """Write <out_dir>/index.html and return its path. It needs no network, and no other file unless it would take more
-    than 3 MB: its data and its large files are then in a folder beside it, and a large drawing is shown as PNG.
-    `environment` is plain data; `opening` comes before the reports, which are then folded;
-    `groups` holds the cells whose answers it shows; `listed`: a table of them comes before the answers."""
+    """Write <out_dir>/index.html and return its path: one file, which needs no network. It opens with `items`;
+    `others` are folded below the answers of `groups`. `environment` is plain data. `listed`: a table of all cells of
+    the groups comes first. Without a title, the page has that of its only report."""
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    facts = {item.spec.name: item.facts for item in items} | ({LISTING: listing_facts(groups)} if listed else {})
-    parts = {"facts": facts} | (parts_of(groups) if groups else {})
-    texts, drawings = {name: script_json(data) for name, data in parts.items()}, [item.drawn() for item in items]
-    size = sum(map(len, [*texts.values(), *drawings, opening or ""]))
-    size += sum(embedded_size(file) for item in items for file in item.downloads)
-    holder = Holder(path.parent, size)
-    sections = [Section.of(item, drawn, holder) for item, drawn in zip(items, drawings, strict=True)]
-    page = formats.TEMPLATES.get_template("index.html.j2").render(
-        title=title, items=items, sections=sections, environment=list(_flat(environment)),
-        metrics=_used_metrics(items), opening=opening, groups=groups,
-        listing=listing(groups, folded=opening is not None) if listed else None,
-        parts=list(holder.elements(texts)))
+    every = [*items, *others]
+    page = formats.TEMPLATES.get_template("page.html.j2").render(
+        title=title or (items[0].spec.title if len(items) == 1 else "Leeway"), items=items, others=others, every=every,
+        environment=list(_flat(environment)), metrics=_used_metrics(every), groups=groups, most=SHOWN, kinds=KINDS,
+        columns=LISTED, cells=list(_rows(groups)) if listed else None,
+        parts=[(name, packed(data)) for name, data in parts_of(groups)] if groups else [])
     path.write_text(printable(page), encoding="utf-8")
     return path
+
+
+def packed(data: Any) -> str:
+    """Plain data as JSON, compressed, in base64: what no browser takes for markup."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def data_address(path: Path) -> str:
+    """The file itself as an address."""
+    kind = mimetypes.guess_type(path.name)[0] or "text/plain"
+    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+
+def figure_of(paths: Sequence[Path], name: str, title: str) -> Markup:
+    """The drawing among these files: as SVG, a large one as PNG; empty without one. Its ids are prefixed with the
+    report's name, so that they are unique on the page, and its colours become variables with themselves as default, so
+    that the dark theme can lighten them."""
+    files = {path.suffix: path for path in paths}
+    if ".svg" not in files:
+        return Markup("")
+    if files[".svg"].stat().st_size > LARGE and ".png" in files:
+        return Markup('<img class="plot" src="{}" alt="{}">').format(data_address(files[".png"]), title)
+    svg = files[".svg"].read_text(encoding="utf-8")
+    svg = svg[svg.index("<svg"):]
+    for pattern in (r'(\bid=")', r"(url\(#)", r'(href="#)'):
+        svg = re.sub(pattern, rf"\g<1>{name}-", svg)
+    svg = re.sub(r": #([0-9a-f]{6})\b", r": var(--c-\1, #\1)", svg)
+    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(title)}" class="plot"', 1))
+
+
+def _label(name: str) -> str:
+    return METRICS[name].label if name in METRICS else name.replace("_", " ")
+
+
+def _rows(groups: Sequence[Group]) -> Iterator[tuple[Group, Viewed, list[Number]]]:
+    """Each cell with its numbers, those of `LISTED`; without any where it is not complete."""
+    for group in groups:
+        for cell in group.cells:
+            summary = cell.summary
+            yield group, cell, [Number(column) if summary is None else Number(
+                column, summary.value(column.metric.name), summary.interval(column.metric.name)) for column in LISTED]
 
 
 def _used_metrics(items: Sequence[Item]) -> list[Metric]:
@@ -146,15 +169,3 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
             yield f"{prefix}{name}", " ".join(map(str, value)) or "none"
         else:
             yield f"{prefix}{name}", "unknown" if value is None else str(value)
-
-
-def inline_svg(path: Path, name: str, title: str) -> Markup:
-    """The drawing without its XML prolog. Its ids are prefixed with the report's name, so that they are unique on the
-    page, and its colours become variables with themselves as default, so that the dark theme can lighten them."""
-    svg = path.read_text(encoding="utf-8")
-    svg = svg[svg.index("<svg"):]
-    for pattern in (r'(\bid=")', r"(url\(#)", r'(href="#)'):
-        svg = re.sub(pattern, rf"\g<1>{name}-", svg)
-    svg = re.sub(r": #([0-9a-f]{6})\b", r": var(--c-\1, #\1)", svg)
-    named = f'<svg role="img" aria-label="{Markup.escape(title)}" class="plot"'
-    return Markup(f'<div class="scroll">{svg.replace("<svg", named, 1)}</div>')

@@ -54,8 +54,7 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
     out = tmp_path / "out" / "report"
     files = {file.name for file in out.iterdir()}
     assert files == {"index.html", "own_table.md", "own_table.tex", "own_table.csv", "own_table.json",
-                     "own_table.html",
-                     "overview.png", "overview.pdf", "overview.svg"}
+                     "own_table.html"}
     rows = list(csv.DictReader((out / "own_table.csv").open()))
     measured = {row["Method"]: row for row in rows if row["value_name"] == "tau" and row["Task"] == "gsm"}
     assert float(measured["AR"]["value"]) == 1.0 and float(measured["SpS"]["value"]) > 1

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench import view
 from results.store.cells import Store
+
+ROW = '<th scope="row">pair '
+"""What each cell in the list has."""
 
 
 @pytest.fixture
@@ -20,22 +26,22 @@ def measured(command) -> Store:
     return command("method=mars", "timed=0", "trace=true", "decoding.temperature=1").store
 
 
-def data(page: str, part: str) -> dict:
-    """A part of a page."""
-    text = page.partition(f'data-part="{part}">')[2].partition("</script>")[0]
-    return json.loads(text)
+def data(folder: Path, part: str = "index") -> list[Any]:
+    """A part of the page in a folder."""
+    text = (folder / "index.html").read_text().partition(f'data-part="{part}">')[2].partition("</script>")[0]
+    return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
 def test_a_bundle_shows_every_cell(measured: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert view.main([f"store.dir={measured.root}", f"bundle={tmp_path / 'bundle'}"]) == 0
     page = (tmp_path / "bundle" / "index.html").read_text()
     assert str(tmp_path / "bundle" / "index.html") in capsys.readouterr().out
-    [group] = data(page, "index")["groups"]
-    assert [cell["method"] for cell in group["cells"]] == ["ar", "lossless", "mars"] and len(group["ids"]) == 3
-    assert page.count("<tr data-cell=") == 3
-    answers = data(page, f"answers:{group['cells'][2]['key']}:0")
-    samples = {sample.id: sample for sample in measured.cell(group["cells"][2]["key"]).good_samples()}
-    for name, one in zip(group["ids"], answers, strict=True):
+    [group] = data(tmp_path / "bundle")
+    assert [name for _, name, _ in group["cells"]] == ["ar", "lossless", "mars"] and len(group["prompts"]) == 3
+    assert page.count(ROW) == 3
+    key = group["cells"][2][0]
+    samples = {sample.id: sample for sample in measured.cell(key).good_samples()}
+    for (name, _), one in zip(group["prompts"], data(tmp_path / "bundle", key), strict=True):
         assert all("m" in turn for turn in one["turns"]), "its trace"
         assert len(samples[name].output_ids) == sum(len(turn["t"]) for turn in one["turns"])
 
@@ -47,10 +53,9 @@ def test_a_store_whose_models_are_elsewhere(measured: Store, tmp_path: Path, pai
     for folder in Store(moved).cells():
         folder.write_config(json.loads(json.dumps(folder.config()).replace(str(pair_folder), "/nowhere")))
     assert view.main([f"store.dir={moved}", f"bundle={tmp_path / 'bundle'}"]) == 0
-    page = (tmp_path / "bundle" / "index.html").read_text()
-    [group] = data(page, "index")["groups"]
-    assert "its tokenizer is not on this machine" in group["about"] and len(group["cells"]) == 3
-    assert all("text" in turn for one in data(page, f"answers:{group['key']}:0") for turn in one["turns"])
+    [group] = data(tmp_path / "bundle")
+    assert "its tokenizer is not on this machine" in group["title"] and len(group["cells"]) == 3
+    assert all("text" in turn for one in data(tmp_path / "bundle", group["cells"][0][0]) for turn in one["turns"])
 
 
 @pytest.mark.parametrize("name", ["environment.json", "samples.jsonl", "timed.jsonl", "trace/00000.parquet"])
@@ -58,7 +63,7 @@ def test_any_damaged_file_hides_no_other_cell(measured: Store, tmp_path: Path, n
                                               caplog: pytest.LogCaptureFixture) -> None:
     next(iter(measured.root.glob("*mars*"))).joinpath(name).write_bytes(b"\xff{\n")
     assert view.main([f"store.dir={measured.root}", f"bundle={tmp_path / 'bundle'}"]) == 0
-    assert (tmp_path / "bundle" / "index.html").read_text().count("<tr data-cell=") == 2 and name in caplog.text
+    assert (tmp_path / "bundle" / "index.html").read_text().count(ROW) == 2 and name in caplog.text
 
 
 def test_prompts_that_have_changed_are_not_shown(command, tmp_path: Path) -> None:
@@ -66,18 +71,18 @@ def test_prompts_that_have_changed_are_not_shown(command, tmp_path: Path) -> Non
     file.write_text('{"id": "p0", "prompt": "The cat sat on the mat."}\n')
     store = command("method=sps", "task=prompts", f"task.path={file}", "timed=0", "n=1").store
 
-    def shown() -> dict:
+    def shown() -> dict[str, Any]:
         assert view.main([f"store.dir={store.root}", f"bundle={tmp_path / 'bundle'}"]) == 0
-        [group] = data((tmp_path / "bundle" / "index.html").read_text(), "index")["groups"]
+        [group] = data(tmp_path / "bundle")
         return group
 
     before = shown()
-    assert "without the prompts" not in before["about"]
+    assert "without the prompts" not in before["title"]
     file.write_text('{"id": "p0", "prompt": "A dog stood in the rain."}\n')
     after = shown()
-    assert "without the prompts: the files of the task have changed since" in after["about"]
+    assert "without the prompts: the files of the task have changed since" in after["title"]
     assert len(after["cells"]) == len(before["cells"]) == 2, "the answers are shown"
-    assert "A dog stood" not in (tmp_path / "bundle" / "index.html").read_text()
+    assert all(messages == [] for _, messages in after["prompts"])
 
 
 @pytest.mark.parametrize(("given", "complaint"), [

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from results.reports.viewer.groups import Group, Viewed
+from results.reports.answers import Group, Viewed
 from results.store.cells import Store
 from results.store.sample import Sample
-from results.store.timed import Timed
 from results.store.traces import Threshold, TraceFolder
-from tests.helpers.synthetic_cells import run, sample
+from tests.helpers.synthetic_cells import sample
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 STEERING = "\x1b[31mred \u202eright to left"
@@ -58,12 +57,10 @@ def group(folder: Path, key: str = "base", n: int = 6, cells: int = 3) -> Group:
     """A baseline, a traced method and others that differ from it, over `n` prompts."""
     names = [f"<p>{i:03}" for i in range(n)]
     plain = [answer(name, [0, 1, 2, 3, 4, 5, 6, 7], float(i % 2), cycles=False) for i, name in enumerate(names)]
-    viewed = [Viewed(key, "ar", "", True, True, plain, [])]
+    viewed = [Viewed(key, "ar", True, plain)]
     for number in range(1, cells):
         samples = [answer(name, [0, 1, 2, 3, 8 + i % 2, 5, 6, 7], float(i % 3 == 0)) for i, name in enumerate(names)]
-        timed = [Timed(one.id, run(one, 1 + i / 10), run(base, 2.0), "host", "boot", "2026-01-01T00:00:00+00:00")
-                 for i, (one, base) in enumerate(zip(samples[:3], plain, strict=False))]
         held = traces(folder / key, samples) if number == 1 else None
-        viewed.append(Viewed(f"{key}-{number}", f"method <{number}>", "θ = 0.5", False, False, samples, timed, held))
+        viewed.append(Viewed(f"{key}-{number}", f"method <{number}>", False, samples, held))
     prompts = {name: [("system", "be <brief>"), ("user", f"question {i}: {HOSTILE}")] for i, name in enumerate(names)}
-    return Group(key, f"task <{key}>", "pair made up", viewed, prompts, texts)
+    return Group(f"task <{key}>", "pair made up", viewed, prompts, texts)

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.so_far import SoFar
-from results.reports.viewer import coloured as module
-from results.reports.viewer.coloured import KINDS, answers_page, coloured
+from results.reports import tokens as module
+from results.reports.tokens import KINDS, answers_page, coloured
 from tests.helpers.synthetic_cells import sample
 
-PAGE = Path(module.__file__).parents[1] / "templates" / "viewer.css"
+PAGE = Path(module.__file__).parent / "templates" / "index.css"
 
 
 def turn(texts: list[str], kinds: str, numbers=None) -> dict:

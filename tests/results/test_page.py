@@ -1,20 +1,19 @@
-"""The page of a run holds everything and asks for nothing."""
+"""The page of a run: it holds everything, asks for nothing, and opens with what was asked for."""
 
 import base64
 import re
 from html.parser import HTMLParser
 
 import pytest
-from markupsafe import Markup
 
 from plots.render import render
+from results.reports import page as module
 from results.reports.formats import render_table
 from results.reports.grid import Outcome
 from results.reports.page import Item, write_index
 from results.reports.spec import FigureSpec
-from results.reports.viewer import parts
-from results.reports.viewer.parts import FOLDER
 from tests.helpers.synthetic_cells import full_grid, table_spec
+from tests.helpers.viewed_cells import group
 
 FIGURE = {
     "name": "picture", "title": "A <picture>", "kind": "figure", "axes": table_spec().model_dump()["axes"],
@@ -23,9 +22,10 @@ FIGURE = {
 
 
 class Page(HTMLParser):
-    def __init__(self):
+    def __init__(self, text: str):
         super().__init__()
         self.ids, self.urls, self.open, self.tags = [], [], [], set()
+        self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
@@ -43,29 +43,43 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    tmp_path = tmp_path_factory.mktemp("page")
+def items(tmp_path_factory):
+    """A table with a failed cell, and a figure twice."""
+    folder = tmp_path_factory.mktemp("files")
     table, figure = table_spec(), FigureSpec.model_validate(FIGURE)
-    grid = full_grid(table)
-    grid["Alpha", "SpS", "GSM8K"] = Outcome.failed("no & memory")
-    items = [
-        Item(table, grid, render_table(table, grid, tmp_path)),
-        Item(figure, grid, render(figure, grid, tmp_path)),
-        Item(figure.model_copy(update={"name": "second"}), grid, render(figure, grid, tmp_path)),
-    ]
+    grid = full_grid(table) | {("Alpha", "SpS", "GSM8K"): Outcome.failed("no & memory")}
+    return [Item(table, grid, render_table(table, grid, folder)), Item(figure, grid, render(figure, grid, folder)),
+            Item(figure.model_copy(update={"name": "second"}), grid, render(figure, grid, folder))]
+
+
+@pytest.fixture(scope="module")
+def page(items, tmp_path_factory):
     environment = {"argv": ["-m", "bench"], "machine": {"cores": 2, "gpu": None}, "note": "<b>"}
-    return write_index(tmp_path, items, environment).read_text()
+    folder = tmp_path_factory.mktemp("page")
+    groups = [group(folder, n=3)]
+    text = write_index(folder / "page", items[:2], environment, others=items[2:], groups=groups).read_text()
+    assert [path.name for path in (folder / "page").iterdir()] == ["index.html"]
+    return text
 
 
 def test_it_is_whole_and_asks_for_nothing_outside(page):
-    parsed = Page()
-    parsed.feed(page)
+    parsed = Page(page)
     assert parsed.open == []
-    assert {"table", "svg", "style", "nav", "dl"} <= parsed.tags and not {"link", "iframe"} & parsed.tags
+    assert {"table", "svg", "style", "dl"} <= parsed.tags and not {"link", "iframe"} & parsed.tags
     assert all(url.startswith(("#", "data:")) for url in parsed.urls), parsed.urls
     assert not re.search(r"url\((?!#)|@import", page)
     assert len(parsed.ids) == len(set(parsed.ids)), "two figures on one page stay apart"
     assert {url[1:] for url in parsed.urls if url.startswith("#")} <= set(parsed.ids)
+
+
+def test_it_opens_with_what_was_asked_for(page, items, tmp_path):
+    """Then come the answers; other reports, missing cells, metrics and environment are folded."""
+    sections = re.findall(r'<section id="(\w+)">(<details class="fold">)?', page)
+    assert sections == [("demo", ""), ("picture", ""), ("answers", ""), *(
+        (name, '<details class="fold">') for name in ("second", "missing", "metrics", "environment"))]
+    alone = write_index(tmp_path, items[:1], {}).read_text()
+    title = items[0].spec.title
+    assert f"<h1>{title}</h1>" in alone and f"<h2>{title}</h2>" not in alone and "<script" not in alone
 
 
 def test_it_says_what_is_missing_and_where_it_ran(page):
@@ -84,9 +98,8 @@ def test_it_defines_the_metrics_it_shows(page):
 
 def test_the_files_travel_with_the_page(page):
     found = dict(re.findall(r'download="(\S+)" href="data:[^;]+;base64,([^"]+)"', page))
-    assert {"demo.md", "demo.tex", "demo.csv", "picture.png", "picture.pdf", "picture.svg"} <= set(found)
+    assert set(found) == {"demo.md", "demo.tex", "demo.csv", "picture.pdf", "second.pdf"}
     assert base64.b64decode(found["demo.csv"]).startswith(b"report,Model,Method,Task,value_name")
-    assert base64.b64decode(found["picture.png"]).startswith(b"\x89PNG")
 
 
 def test_a_full_run_misses_nothing_and_an_empty_one_says_so(tmp_path):
@@ -96,38 +109,24 @@ def test_a_full_run_misses_nothing_and_an_empty_one_says_so(tmp_path):
     assert "No report was rendered." in write_index(tmp_path, [], {}).read_text()
 
 
-def test_what_follows_an_opening_is_folded(tmp_path, monkeypatch):
-    """Each section behind its heading; a report also says its conclusion there."""
-    monkeypatch.setattr(Item, "conclusion", "It gains.")
-    item, parsed = Item(table_spec(), full_grid(table_spec())), Page()
-    assert "fold" not in write_index(tmp_path, [item], {}).read_text().partition("<body>")[2].partition("<script")[0]
-    page = write_index(tmp_path, [item], {}, opening=Markup("<section>first</section>")).read_text()
-    parsed.feed(page)
-    heads = re.findall(r'<section id="(\w+)">\s*<details class="fold"><summary><h2>', page)
-    assert heads == ["demo", "missing", "metrics", "environment"] and parsed.open == []
-    assert page.index('id="demo"') < page.index("It gains.") < page.index("</summary>", page.index('id="demo"'))
-
-
 def test_a_figure_that_was_not_drawn_says_so(tmp_path):
     text = write_index(tmp_path, [Item(FigureSpec.model_validate(FIGURE), {})], {}).read_text()
     assert "The figure was not drawn." in text and "A &lt;picture&gt;" in text
 
 
-def test_the_limit_counts_the_whole_page(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables, drawings and files count as answers do; what is small stays in the page."""
-    table, figure = table_spec(), FigureSpec.model_validate(FIGURE)
-    grid = full_grid(table)
-    items = [Item(table, grid, render_table(table, grid, tmp_path)), Item(figure, grid, render(figure, grid, tmp_path))]
-    whole = write_index(tmp_path, items, {}).read_text()
-    assert not (tmp_path / FOLDER).exists()
-    monkeypatch.setattr(parts, "LARGE", 10_000)
-    monkeypatch.setattr(parts, "MOST_BYTES", len(whole) - 100_000)
-    page = write_index(tmp_path, items, {}).read_text()
-    assert len(page) < len(whole) / 2
-    assert f'<img src="{FOLDER}/picture.png"' in page and "<svg" not in page
-    linked = set(re.findall(f'(?:href|src)="{FOLDER}/([^"]+)"', page))
-    assert {"picture.png", "picture.svg"} <= linked and "demo.md" not in linked
-    assert {path.name for path in (tmp_path / FOLDER).iterdir()} == linked | {"facts.js"}
-    assert all((tmp_path / FOLDER / name).read_bytes() == (tmp_path / name).read_bytes() for name in linked)
-    monkeypatch.setattr(parts, "MOST_BYTES", len(whole))
-    assert write_index(tmp_path, items, {}).read_text() == whole and not list((tmp_path / FOLDER).iterdir())
+def test_a_large_drawing_is_shown_as_png_and_a_large_file_is_not_held(items, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LARGE", 10_000)
+    text = write_index(tmp_path, items, {}).read_text()
+    assert "<svg" not in text and text.count('<img class="plot" src="data:image/png;base64,') == 2
+    assert "demo.md" in text and "picture.pdf" not in text
+
+
+def test_the_papers_table_stands_beside_one_without_its_numbers(tmp_path):
+    """Numbers of a pair that the paper has stand in our own table; those of another are its table as it is printed."""
+    spec = table_spec(published={"file": "mars_table1.csv", "pair": "Model"})
+    beta = spec.model_copy(update={"axes": spec.axes | {"Model": spec.axes["Model"][1:]}})
+    inside, beside = (write_index(tmp_path, [Item(each, full_grid(each))], {}).read_text() for each in (spec, beta))
+    assert "As printed in" not in inside and "paper 3.74" in inside
+    printed = beside[beside.index("As printed in"):beside.index('id="missing"')]
+    assert printed.count('<th scope="row">') == 2 * 18 and "below it τ" in printed
+    assert re.search(r"3.12\s*<sup>1</sup>", printed) and "prints the mean 3.12" in printed

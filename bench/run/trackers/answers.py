@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.run.texts import texts_of
-from results.reports.viewer.coloured import answers_page, coloured
-from results.reports.viewer.tokens import COLUMNS, by_turn, turns_of
+from results.reports.tokens import COLUMNS, answers_page, by_turn, coloured, turns_of
 from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
 

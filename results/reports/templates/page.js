@@ -1,109 +1,107 @@
-/* What the parts of the page share: data in named parts, elements, numbers as text, the card beside a token or number. */
+/* Answers: two cells side by side, every token coloured by how it came. A prompt is filled when it is opened. */
 "use strict";
-const leeway = (() => {
-  const known = new Map(), waiting = new Map();
-  const folder = document.querySelector("script[data-folder]")?.dataset.folder;
+(async () => {
+  const root = document.getElementById("answers"), [groups, left, right] = root.querySelectorAll("select");
+  const words = Object.fromEntries([...root.querySelectorAll(".legend li")].map(
+    item => [item.firstChild.classList[1], item.lastChild.textContent.trim()]));
 
-  /** The data of a part, or null if the page has no such part. Parts of a large page are scripts in a folder. */
-  function load(name) {
-    if (!known.has(name)) known.set(name, folder ? fetched(name) : Promise.resolve(inline(name)));
-    return known.get(name);
+  /** The data of a part of the page. */
+  async function load(name) {
+    const text = document.querySelector(`script[data-part="${CSS.escape(name)}"]`).textContent;
+    const bytes = Uint8Array.from(atob(text), mark => mark.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
   }
 
-  function inline(name) {
-    const element = document.querySelector(`script[data-part="${CSS.escape(name)}"]`);
-    return element && JSON.parse(element.textContent);
-  }
-
-  function fetched(name) {
-    return new Promise((resolve, reject) => {
-      waiting.set(name, resolve);
-      const script = make("script", {src: `${folder}/${encodeURIComponent(name.replace(/[^A-Za-z0-9.-]/g, "_"))}.js`});
-      script.onerror = () => reject(new Error(`${script.src} is missing: copy the folder ${folder} with the page`));
-      document.head.append(script);
-    });
-  }
-
-  /** Called by the scripts in the folder. */
-  function part(name, data) {
-    waiting.get(name)?.(data);
-    waiting.delete(name);
-  }
-
-  /** An element with properties and children. Strings become text nodes: nothing is ever parsed as HTML. */
-  function make(tag, properties = {}, ...children) {
+  /** An element. Strings become text nodes: nothing is ever parsed as HTML. */
+  function make(tag, className, ...children) {
     const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(properties)) {
-      if (name in element && name !== "list") element[name] = value;
-      else element.setAttribute(name, value);
-    }
-    element.append(...children.filter(child => child !== null && child !== undefined));
+    element.className = className;
+    element.append(...children);
     return element;
   }
 
-  /** A number with so many significant digits; a dash for null. */
-  function number(value, digits = 3) {
-    if (value === null || value === undefined) return "–";
-    const size = Math.abs(value);
-    const text = size !== 0 && (size < 1e-4 || size >= 1e6) ? value.toExponential(digits - 1)
-      : Number(value.toPrecision(digits)).toString();
-    return text.replace("-", "−");
+  const number = value => value === null || value === undefined ? "–" : String(value);
+  const quoted = text => `“${text.replaceAll("\n", "↵")}”`;
+  const pairs = list => Array.from({length: list.length / 2}, (_, i) => `${quoted(list[2 * i])} ${list[2 * i + 1]}`).join(", ");
+
+  /** What is known of a token, in one line. */
+  function facts(text, kind, numbers, threshold) {
+    const said = [`${quoted(text)}: ${words[kind]}`];
+    if (numbers?.length) {
+      const [p, most, processed, q, u, score, refused, target, draft] = numbers;
+      said.push(`p ${number(p)} of at most ${number(most)}, processed p ${number(processed)}, q ${number(q)}, u ${number(u)}`);
+      if (kind !== "d" && score !== null && threshold) said.push(`score ${score}, relaxed where ${threshold}`);
+      for (let i = 0; i < refused.length; i += 3) {
+        said.push(`rejected here: ${quoted(refused[i])}, p ${refused[i + 1]}, q ${number(refused[i + 2])}`);
+      }
+      if (target.length) said.push(`target: ${pairs(target)}`);
+      if (draft.length) said.push(`draft: ${pairs(draft)}`);
+    }
+    return said.join("; ");
   }
 
-  function signed(value, digits = 3) {
-    return (value > 0 ? "+" : "") + number(value, digits);
+  /** One answer; `first`: the token in which it differs from the other, −1 without one. */
+  function side([, name, threshold], answer, first) {
+    if (!answer) return make("article", "", make("h4", "", name), "not answered");
+    const line = make("p", "facts"), text = make("div", "text");
+    let place = 0;
+    for (const turn of answer.turns) {
+      const counts = Math.max(1, ...turn.c ?? []) > 1 ? turn.c : [];  // a cycle is marked where tokens were drafted
+      const starts = new Set(counts.map((_, i) => 1 + counts.slice(0, i).reduce((sum, count) => sum + count, 0)));
+      if (text.childNodes.length) text.append(make("hr", ""));
+      for (const [i, word] of (turn.t ?? [turn.text]).entries()) {
+        const kind = turn.k?.[i], token = make("span", kind ? `token ${kind}` : "", word);
+        if (starts.has(i)) token.classList.add("cycle");
+        if (place++ === first) token.classList.add("parts");
+        if (kind) {
+          const said = facts(word, kind, turn.m?.[i], threshold), [p, most] = turn.m?.[i] ?? [];
+          if (kind === "r" && most) token.style.setProperty("--far", (1 - Math.min(1, p / most)).toFixed(3));
+          token.title = said;
+          token.addEventListener("click", () => { line.textContent = said; });
+        }
+        text.append(token);
+      }
+    }
+    text.dir = "auto";
+    return make("article", "", make("h4", "", name), make("p", "line", answer.line), text, line);
   }
 
-  /* One card for the whole page, moved to what it is about. It is announced to screen readers. */
-  const card = make("div", {className: "card", hidden: true, role: "status"});
-  document.body.append(card);
-  let about = null;
-
-  function show(element, content) {
-    about = element;
-    card.replaceChildren(...content);
-    card.hidden = false;
-    const box = element.getClientRects()[0] ?? element.getBoundingClientRect();
-    const left = Math.min(box.left, document.documentElement.clientWidth - card.offsetWidth - 8);
-    const below = box.bottom + 6 + card.offsetHeight < innerHeight || box.top < card.offsetHeight + 12;
-    card.style.left = `${Math.max(8, left) + scrollX}px`;
-    card.style.top = `${(below ? box.bottom + 6 : box.top - card.offsetHeight - 6) + scrollY}px`;
+  function fill(prompt, messages, cells, answers) {
+    if (prompt.querySelector("article")) return;
+    const [a, b] = answers.map(answer => answer ? answer.turns.flatMap(turn => turn.t ?? [turn.text]) : []);
+    const differs = a.findIndex((word, i) => word !== b[i]);
+    const first = differs < 0 && b.length > a.length ? a.length : differs;
+    prompt.append(make("div", "prompt", ...messages.map(([role, text]) => make("p", "", role && role !== "user" ? `${role}: ${text}` : text))),
+                  make("div", "sides", ...cells.map((cell, i) => side(cell, answers[i], first))));
   }
 
-  function hide(element) {
-    if (element && element !== about) return;
-    about = null;
-    card.hidden = true;
+  async function show() {
+    const {cells, prompts} = index[groups.value], chosen = [cells[left.value], cells[right.value]];
+    const answers = await Promise.all(chosen.map(([key]) => load(key)));
+    root.querySelector(".prompts").replaceChildren(...prompts.map(([name, messages], i) => {
+      const lines = answers.map(answer => answer[i]?.line.split(" · ")[0] ?? "–");
+      const prompt = make("details", "", make("summary", "", make("bdi", "", name), make("small", lines[0] === lines[1] ? "" : "missing", lines.join(" → "))));
+      prompt.addEventListener("toggle", () => fill(prompt, messages, chosen, answers.map(answer => answer[i])));
+      prompt.open = i === 0;
+      return prompt;
+    }));
+    root.dataset.ready = `${groups.value} ${left.value} ${right.value}`;
   }
 
-  /** Lines of name and value, for the card. */
-  function facts(lines) {
-    return make("dl", {}, ...lines.filter(line => line[1] !== "" && line[1] !== null && line[1] !== undefined)
-      .flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+  function options(select, names, chosen) {
+    select.replaceChildren(...names.map((name, i) => new Option(name, i, false, i === chosen)));
   }
 
-  /** Open the section that a link names, and all of them while the page is printed. */
-  const folds = () => [...document.querySelectorAll("details:not([open])")];
-  function reveal() {
-    const name = decodeURIComponent(location.hash.slice(1)), section = name && document.getElementById(name);
-    const fold = section && section.querySelector(":scope > details.fold");
-    if (!fold || fold.open) return;
-    fold.open = true;
-    section.scrollIntoView();
+  function choose() {
+    const names = index[groups.value].cells.map(([, name]) => name);
+    options(left, names, 0);
+    options(right, names, names.length - 1);
+    return show();
   }
-  let closed = [];
-  addEventListener("beforeprint", () => { closed = folds(); for (const one of closed) one.open = true; });
-  addEventListener("afterprint", () => { for (const one of closed) one.open = false; });
-  addEventListener("hashchange", reveal);
-  document.addEventListener("click", event => event.target.closest?.("nav a") && setTimeout(reveal));
-  reveal();
 
-  document.addEventListener("keydown", event => event.key === "Escape" && hide());
-  document.addEventListener("pointerdown", event => about && !about.contains(event.target) && hide());
-  let width = innerWidth;
-  addEventListener("resize", () => {  // a change of the width moves what the card is about, one of the height does not
-    if (innerWidth !== width) hide();
-    width = innerWidth;
-  });
-  return {load, part, make, number, signed, show, hide, facts, hasCard: element => about === element};
+  const index = await load("index");
+  options(groups, index.map(group => group.title), 0);
+  groups.addEventListener("change", choose);
+  for (const select of [left, right]) select.addEventListener("change", show);
+  await choose();
 })();
