@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 OPTIONAL = ("drafter", "rule", "task")
 """Groups whose options differ by the choice."""
+NO_GROUPS = ("scale",)
+"""Folders of conf/ whose YAMLs are no part of a point: reports read them."""
 MOST_POINTS = 10_000
 """Composing so many points takes minutes."""
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, ValueError, AssertionError)
@@ -331,7 +333,7 @@ class Composer:
         return {str(key): value for key, value in config.items()}, dict(made.hydra.runtime.choices)
 
     def _is_group(self, key: str) -> bool:
-        return self._yamls.get_group_options(key) is not None
+        return key not in NO_GROUPS and self._yamls.get_group_options(key) is not None
 
     def _is_structural(self, override: Override) -> bool:
         """Does it choose a group's option, add or delete a key, or set Hydra itself?"""

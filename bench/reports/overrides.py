@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from methods import user_yaml
-from results.reports.axes import SCALES, Scale
+from results.reports.scales import SCALES, Scale
 from results.reports.spec import ReportSpec
 from results.reports.swept import RULE, named, swept
 from results.store.redaction import redacted_word

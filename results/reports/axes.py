@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-Scale = Literal["embedded", "real", "paper"]
-"""An edition: on the embedded pair, on a real model that needs no hub, on the pairs of a paper."""
-SCALES: tuple[Scale, ...] = ("embedded", "real", "paper")
+from results.reports.scales import SCALES, Scale, spelled_out
+
 SETTING, AS_GIVEN = "Setting", "as given"
 """The axis that the variants of entries make, and its entry for those without."""
 
@@ -20,18 +19,8 @@ def _as_tuple(given: Any) -> Any:
 
 
 def _spell_out(axis: Any) -> Any:
-    """Expand `{override: "rule.theta={}", values: [0.8, 0.9], label: "θ = {}"}` into a list of entries."""
-    if not isinstance(axis, Mapping):
-        return axis
-    unknown = set(axis) - {"override", "values", "label"}
-    if unknown or not {"override", "values"} <= set(axis):
-        raise ValueError("an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' (optional)}")
-    label, override = axis.get("label", "{}"), axis["override"]
-    return [
-        {"label": label.format(value), "overrides": [override.format(value)],
-         "value": value if isinstance(value, int | float) else None}
-        for value in dict.fromkeys(axis["values"])
-    ]
+    """The entries of values of one override; a list of entries as it is."""
+    return spelled_out(axis) if isinstance(axis, Mapping) else axis
 
 
 class Frozen(BaseModel):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter
 
+from results.reports.scales import with_editions
 from results.reports.serving import Serving
 from results.reports.spec import FigureSpec, TableSpec
 
@@ -15,8 +16,9 @@ _ADAPTER: TypeAdapter[AnyReport] = TypeAdapter(Annotated[AnyReport, Field(discri
 
 
 def parse_report(section: Mapping[str, Any]) -> AnyReport:
-    """Validate a report's YAML. Raises pydantic's ValidationError, whose locations begin with the kind."""
-    return _ADAPTER.validate_python(dict(section))
+    """Validate a report's YAML, its editions filled in. Raises ValidationError, whose locations begin with the
+    kind; ValueError for a name that conf/scale does not have."""
+    return _ADAPTER.validate_python(with_editions(section))
 
 
 def report_keys(kind: str) -> Iterable[str]:

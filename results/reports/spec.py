@@ -15,11 +15,9 @@ from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from results.metrics.verdict import MARGIN
 from results.reports.axes import (
-    SCALES,
     Axes,
     Entry,
     Frozen,
-    Scale,
     at_scale,
     check_axes,
     drop_impossible,
@@ -34,6 +32,7 @@ from results.reports.columns import Column
 from results.reports.figures import Figure
 from results.reports.further import first_table, further_tables
 from results.reports.planes import Planes
+from results.reports.scales import SCALES, Scale
 from results.reports.swept import Sweep
 from results.store.judge_summary import Opponent
 
@@ -69,6 +68,8 @@ class ReportSpec(Frozen):
     not_printed  what the paper leaves out and what is taken here, for editions on its pairs.
     base         overrides that all points share, but for those that an entry replaces (`replaced`).
     base_at      edition -> overrides of its own, in place of those of `base` with the same keys.
+    editions     whose pairs, tasks, numbers of prompts and answer lengths conf/scale gives: those of a paper, or own;
+                 empty: the report gives its own.
     axes         axis name -> entries.
     on_request   left out of report=all.
     trace        every point is traced.
@@ -85,6 +86,7 @@ class ReportSpec(Frozen):
     not_printed: str = ""
     base: tuple[str, ...] = ()
     base_at: dict[Scale, tuple[str, ...]] = Field(default_factory=dict)
+    editions: str = ""
     axes: Annotated[Axes, Field(min_length=1), AfterValidator(spell_variants), AfterValidator(check_axes)]
     on_request: bool = False
     trace: bool = False

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from results.metrics.curve import TEMPERATURES
 from results.reports.kinds import parse_report
 from results.reports.published import load_published
+from results.reports.scales import SCALES, with_editions
 from results.reports.spec import FigureSpec, TableSpec
 from tests.helpers.synthetic_cells import table_spec
 
@@ -174,7 +175,9 @@ def test_shipped_reports_are_sound(path):
     assert text.splitlines()[0].split(maxsplit=5)[:5] == ["#", "python", "-m", "bench", f"report={path.stem}"]
     spec = parse_report(yaml.safe_load(text))
     assert spec.name == path.stem
-    assert all(sum(override.startswith("n=") for override in point.overrides) == 1 for point in spec.points())
+    editions = [spec.edition((), scale) for scale in SCALES if spec.has_edition((), scale)]
+    points = [point for edition in editions for point in edition.points()]
+    assert points and all(sum(line.startswith("n=") for line in point.overrides) == 1 for point in points)
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
@@ -208,3 +211,25 @@ def test_a_row_that_cannot_run_keeps_its_reason():
     spec = table.edition(["vicuna_13b"])
     rows = [point.coords for point in spec.points() if "Medusa-2" in point.coords]
     assert rows and all(spec.entries(coords)["Method"].no_cell for coords in rows)
+
+
+def test_names_of_conf_scale_stand_for_entries_of_each_edition():
+    section = {"editions": "mars", "base": ["n=8"], "base_at": {"paper": ["pair.nodes=9"]}, "axes": {
+        "Model": ["tiny", {"use": "qwen3_8b", "label": "Q3"}],
+        "Task": {"embedded": ["maths"], "paper": [{"use": "maths", "settings": ["n=3"], "overrides": ["seed=1"]}]},
+        "T": {"real": {"override": "decoding.temperature={}", "values": [1]}, "paper": [{"label": "as it is"}]}}}
+    made = with_editions(section)
+    assert made["axes"] == {
+        "Model": [{"label": "Tiny", "overrides": ["pair=tiny"], "scale": "embedded"},
+                  {"label": "Q3", "settings": ["decoding.max_new_tokens=4096"], "overrides": ["pair=qwen3_8b"],
+                   "scale": "paper"}],
+        "Task": [{"label": "mini_gsm", "overrides": ["task=mini_gsm"], "scale": "embedded"},
+                 {"label": "GSM8K", "settings": ["n=3"], "overrides": ["task=gsm8k_mars", "seed=1"], "scale": "paper"}],
+        "T": [{"label": "1", "overrides": ["decoding.temperature=1"], "value": 1, "scale": ["real"]},
+              {"label": "as it is", "scale": ["paper"]}]}
+    assert made["base_at"] == {"embedded": [], "real": ["decoding.max_new_tokens=64"],
+                               "paper": ["pair.nodes=9", "decoding.max_new_tokens=512"]}
+    with pytest.raises(ValueError, match=r"poetry: neither a pair nor a task of conf/scale; it has chat, .*, tiny"):
+        with_editions({"axes": {"Task": ["poetry"]}})
+    with pytest.raises(ValueError, match="editions=eagle: unknown; one of mars, fsd, dropmatch, arc, own"):
+        with_editions({"editions": "eagle"})
