@@ -112,8 +112,8 @@ def spelled_out(axis: Mapping[str, Any]) -> list[Plain]:
     Raises ValueError without `override` and `values`."""
     rest = {key: value for key, value in axis.items() if key not in ("override", "values", "label")}
     if not {"override", "values"} <= set(axis):
-        raise ValueError("an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' (optional)}, "
-                         "or one of these for each edition, {embedded: ..., real: ..., paper: ...}")
+        raise ValueError("an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' (optional)}"
+                         ", or one of these for each edition, {embedded: ..., real: ..., paper: ...}")
     label, override = axis.get("label", "{}"), axis["override"]
     return [{**rest, "label": label.format(value), "overrides": [override.format(value)] if override else [],
              "value": value if isinstance(value, int | float) else None} for value in dict.fromkeys(axis["values"])]
