@@ -17,12 +17,13 @@ from bench.run.models import ModelPool
 from results.store.cells import Store
 from results.store.sample import Sample
 from results.store.traces import TraceFolder
+from tests.helpers.commands import started
 from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).parents[2]
-N = 24
+N = 8
 
 
 def samples_of(store: Store) -> dict[str, list[Sample]]:
@@ -39,12 +40,11 @@ def test_killed_run_goes_on(command, pair, tmp_path: Path) -> None:
     settings = ["method=sps,mars_sampling", f"n={N}", "decoding.temperature=1", "decoding.max_new_tokens=20",
                 "quality_batch=2"]
     killed = tmp_path / "killed"
-    done = subprocess.run(  # the baseline is complete, the first cell is not
-        [sys.executable, "-m", "tests.helpers.dying", str(N + 7), "self", "-m", *pair, *settings, f"store.dir={killed}",
-         f"output.dir={tmp_path}"],
-        cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert lines(killed) == N + 7 and not list(killed.glob("*/summary.json"))
+    given = ("-m", *pair, *settings, f"store.dir={killed}", f"output.dir={tmp_path}")
+    process = started("bench", *given, dies_after=N + 3)
+    process.join()  # the baseline is complete, the first cell is not
+    assert process.exitcode == -signal.SIGKILL
+    assert lines(killed) == N + 3 and not list(killed.glob("*/summary.json"))
     counted = {file.parent.name: file.read_bytes().count(b"\n") for file in killed.glob("*/samples.jsonl")}
     begun = {file.parent.name for file in killed.glob("*/environment.json")
              if counted.get(file.parent.name, 0) < N or "-ar-" not in file.parent.name}  # the others lack their clock
@@ -65,14 +65,11 @@ def test_killed_run_goes_on(command, pair, tmp_path: Path) -> None:
 def test_two_processes_measure_the_same_cells(command, pair, tmp_path: Path) -> None:
     """Whichever comes second waits; neither fails, and every prompt is measured once."""
     settings = ["method=sps,mars_sampling", "n=6", "decoding.temperature=1", "decoding.max_new_tokens=20"]
-    both = [subprocess.Popen(
-        [sys.executable, "-m", "bench", "-m", *pair, *settings, f"store.dir={tmp_path / 'store'}",
-         f"output.dir={tmp_path}"],
-        cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True) for _ in range(2)]
-    printed = [process.communicate() for process in both]
-    assert [process.returncode for process in both] == [0, 0], printed
-    assert not any("Traceback" in err for _, err in printed), printed
+    both = [started("bench", "-m", *pair, *settings, f"store.dir={tmp_path / 'store'}", f"output.dir={tmp_path}")
+            for _ in range(2)]
+    for process in both:
+        process.join()
+    assert [process.exitcode for process in both] == [0, 0]
     cells = Store(tmp_path / "store").cells()
     assert [len(cell.samples()) for cell in cells] == [6, 6, 6]
     timed = [cell.path / "timed.jsonl" for cell in cells if "-ar-" not in cell.key]

@@ -1,12 +1,18 @@
-"""`python -m …` in this process, by the `main` of its module."""
+"""`python -m …` in this process or in a forked one, by the `main` of its module."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from io import StringIO
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
+
+from bench.run.pool import PRELOADED
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +45,22 @@ def run(module: str, *words: object) -> Ended:
         except SystemExit as ended:
             status = ended.code
     return Ended(status, out.getvalue(), err.getvalue())
+
+
+def started(*words: object, dies_after: int = 0) -> ForkServerProcess:
+    """Start `python -m WORDS` in a process whose parent has imported transformers; its exit code is the command's
+    status. `dies_after`: kill -9 when so many samples are stored."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    process = context.Process(target=_child, args=(dict(os.environ), words, dies_after))
+    process.start()
+    return process
+
+
+def _child(environment: Mapping[str, str], words: tuple[object, ...], dies_after: int) -> None:
+    os.environ.update(environment)
+    if dies_after:
+        from tests.helpers import dying
+
+        dying.after(dies_after, lambda: dying.kill("self"))
+    sys.exit(run(*map(str, words)).status)

@@ -5,6 +5,7 @@ VICTIM: `self`; `worker`, the one started last; `forkserver`, which starts them;
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -38,7 +39,7 @@ def kill(victim: str) -> None:
         case "self":
             pid = me.pid
         case "worker":
-            pid = me.children(recursive=True)[-1].pid
+            pid = (multiprocessing.active_children() or me.children(recursive=True))[-1].pid
         case "forkserver":
             [pid] = [child.pid for child in me.children() if "forkserver" in " ".join(child.cmdline())]
         case "sibling":
@@ -56,10 +57,12 @@ def _dies_once(work: Work) -> None:
 
 
 def worker() -> Callable[[Work], tuple[str, ...]]:
-    """As that of `launch=local`."""
+    """As that of `launch=local`; but one dies after two samples of mini_gsm, and each dies of mini_chat."""
     complete = launch.worker()
 
     def dying(work: Work) -> tuple[str, ...]:
+        if work.cells[0].task.name == "mini_chat":
+            kill("self")
         _dies_once(work)
         return complete(work)
 
@@ -70,12 +73,6 @@ def worker_of_the_quality_pass() -> Callable[[Job], Done]:
     """One that dies of the second prompt."""
     decode = jobs.loaded_worker()
     return lambda job: os._exit(9) if any(one.id.endswith("-00001") for one in job.prompts) else decode(job)
-
-
-def doomed_worker() -> Callable[[Work], tuple[str, ...]]:
-    """One that dies of every rotation of mini_chat."""
-    complete = launch.worker()
-    return lambda work: kill("self") if work.cells[0].task.name == "mini_chat" else complete(work)
 
 
 class Actor(clusters.Actor):
