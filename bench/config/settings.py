@@ -16,7 +16,7 @@ from bench.config.errors import ConfigError, unknown_key
 from bench.config.schema import SECTIONS
 from bench.config.section import Named, Section, choose, parse, validated
 from results.metrics.cost import Profile
-from results.store.judge_summary import Opponent
+from results.store.judge import Opponent
 from results.store.locks import check_across_hosts
 from results.store.reasons import one_line
 from tasks.base import ControlTokens, LocalFile, TaskError

@@ -16,7 +16,7 @@ from results.metrics.summary import PROFILE, profiled, summarise
 from results.store.cells import CellFolder, Store
 from results.store.compared import Compared, compare
 from results.store.errors import StoreError
-from results.store.judge_summary import JudgeSummary
+from results.store.judge import JudgeSummary
 from results.store.sample import FailedSample, Sample
 from results.store.timed import timing_order
 from tasks.base import TaskError
@@ -37,8 +37,7 @@ class RequestedCell(CellFolder):
     """Reads as if only the first `cell.n` prompts of the task (all when None) had ever been measured."""
 
     def __init__(self, cell: Cell, store: Store) -> None:
-        folder = store.cell(cell.name)
-        super().__init__(folder.path, folder._lines)
+        super().__init__(store.cell(cell.name).path, store.lines)
         self.cell, self._store = cell, store
 
     @cached_property

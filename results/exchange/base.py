@@ -13,7 +13,7 @@ from typing import Any, Literal
 from results.metrics.summary import Summary, summary_of
 from results.store.cells import CellFolder, Store
 from results.store.files import replacing
-from results.store.json_text import json_text
+from results.store.records import json_text
 from results.store.sample import Sample
 from results.store.timed import Timed
 

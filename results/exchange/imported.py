@@ -19,7 +19,7 @@ from results.exchange.spec_bench import read, task
 from results.metrics.delta import clocked_interval
 from results.metrics.intervals import Interval, ratio_interval
 from results.store.files import replace_text
-from results.store.json_text import json_text
+from results.store.records import json_text
 
 OVERALL = "overall"
 Count = Callable[[str], int]

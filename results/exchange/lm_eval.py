@@ -21,7 +21,7 @@ from typing import Any
 
 from results.exchange.base import Source, Written, write_objects
 from results.store.files import replace_text
-from results.store.json_text import json_text
+from results.store.records import json_text
 
 
 def write(sources: Iterable[Source], folder: Path) -> Iterator[Written]:

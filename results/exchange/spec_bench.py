@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from results.exchange.base import Exchanged, ExchangeError, Source, Written, write_objects
 from results.store.errors import first_fault
-from results.store.json_text import from_json
 from results.store.reasons import one_line
+from results.store.records import from_json
 
 MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"))
 """Categories that speed.py reports as one task, mt_bench."""

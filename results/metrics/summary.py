@@ -25,7 +25,7 @@ from results.metrics.phases import NAMES, time_shares
 from results.metrics.roofline import roofline
 from results.store.cells import CellFolder
 from results.store.compared import Compared, compare
-from results.store.judge_summary import JudgeSummary
+from results.store.judge import JudgeSummary
 from results.store.sample import FailedSample, Sample
 from results.store.timed import Timed
 

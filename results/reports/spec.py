@@ -34,7 +34,7 @@ from results.reports.further import first_table, further_tables
 from results.reports.planes import Planes
 from results.reports.scales import SCALES, Scale
 from results.reports.swept import Sweep
-from results.store.judge_summary import Opponent
+from results.store.judge import Opponent
 
 OWN_MODELS = "local"
 """The pair of a user's own models, which any report takes in place of the embedded pair."""

@@ -22,13 +22,22 @@ from typing import Any
 
 import yaml
 
-from results.store.cell_files import KEY, RECORDS, SCHEMA, read_config, read_json, settings_digest
 from results.store.errors import StoreError
 from results.store.files import append_line, content_of, remove, replace_text
-from results.store.lines import LineCache, count, line_of
 from results.store.locks import held
 from results.store.reasons import one_line
-from results.store.sample import FailedSample, Record, Sample, read_records, to_plain
+from results.store.records import (
+    KEY,
+    RECORDS,
+    SCHEMA,
+    LineCache,
+    count,
+    line_of,
+    read_config,
+    read_json,
+    settings_digest,
+)
+from results.store.sample import Record, Sample, read_records, to_plain
 from results.store.timed import Timed, read_timed
 
 log = logging.getLogger(__name__)
@@ -72,18 +81,18 @@ class Entry:
 
 
 class Store:
-    """All cells under one root folder. The folder is created when the first cell is written."""
+    """All cells under a root folder, which is created when the first cell is written. `lines`: the files read last."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
-        self._lines = LineCache(CACHE_BYTES)
+        self.lines = LineCache(CACHE_BYTES)
 
     def cell(self, key: str) -> CellFolder:
         """The folder of the cell `key`, whether or not it exists yet. Raises StoreError for a key that is no folder
         name."""
         if not KEY.fullmatch(key):
             raise StoreError(f"cell key {key!r} is not a folder name: use letters, digits, '.', '_' and '-'")
-        return CellFolder(self.root / key, self._lines)
+        return CellFolder(self.root / key, self.lines)
 
     def cells(self) -> list[CellFolder]:
         """Every cell that has a configuration, sorted by key."""
@@ -206,10 +215,6 @@ class CellFolder:
     def good_samples(self) -> list[Sample]:
         """The prompts that were decoded and scored."""
         return [record for record in self.samples() if isinstance(record, Sample)]
-
-    def failed_samples(self) -> list[FailedSample]:
-        """The prompts that failed; they are tried again when the cell is run again."""
-        return [record for record in self.samples() if isinstance(record, FailedSample)]
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, for other programs: nothing reads it back."""

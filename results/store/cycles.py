@@ -7,7 +7,7 @@ from pathlib import Path
 
 from results.store.clauses import KEPT, Clause
 from results.store.files import replace_text
-from results.store.json_text import from_json, json_text
+from results.store.records import from_json, json_text
 
 
 class CycleError(ValueError):

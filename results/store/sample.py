@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from results.store.errors import StoreError, first_fault
-from results.store.lines import whole_lines
+from results.store.records import whole_lines
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 OMITTED: dict[str, Any] = {"flags": {}, "group": None, "unscored": False}

@@ -12,11 +12,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Literal
 
-from results.store.cell_files import is_known
 from results.store.cells import CellFolder, Entry, Store
 from results.store.errors import StoreError
 from results.store.files import leftovers, temporary_name, writing
 from results.store.locks import Holder, holders, is_held
+from results.store.records import is_known
 
 State = Literal["complete", "running", "failed", "open", "damaged"]
 STATES: tuple[State, ...] = ("complete", "running", "failed", "open", "damaged")

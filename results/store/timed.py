@@ -11,7 +11,7 @@ from typing import ClassVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from results.store.errors import first_fault
-from results.store.lines import whole_lines
+from results.store.records import whole_lines
 from results.store.sample import STRICT
 
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from results.store.cells import CellFolder
 from results.store.errors import StoreError
 from results.store.files import remove, replace_text, replacing
-from results.store.json_text import from_json, json_text
 from results.store.reasons import one_line
+from results.store.records import from_json, json_text
 
 if TYPE_CHECKING:  # pandas and pyarrow are slow to import, and few commands read or write a trace
     import pandas as pd

@@ -8,7 +8,7 @@ import pytest
 
 from bench.config.paths import PROJECT
 from tests.helpers.dataset_rows import QUESTIONS, write_rows
-from tests.helpers.summaries import written
+from tests.helpers.summaries import failed_samples, written
 
 
 def test_several_samples_of_a_prompt_give_pass_at_k(command, tmp_path):
@@ -63,7 +63,7 @@ def test_a_token_outside_the_vocabulary_fails_its_prompt_alone(command, tmp_path
     result = command(f"task.path={path}", "task=prompts", "method=sps", "n=null", "quality_batch=2")
     assert result.status == 1
     assert [sample.id for sample in result.cell.good_samples()] == ["good"]
-    [bad] = result.cell.failed_samples()
+    [bad] = failed_samples(result.cell)
     assert "has no token 999999; give ids below 320" in bad.error and bad.error.startswith("input_ids: ")
 
 

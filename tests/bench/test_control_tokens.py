@@ -14,7 +14,7 @@ from bench.run.answer import context, prompt_sha256
 from bench.run.judging.grading import _replies
 from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
-from results.store.judge_replies import JudgeReplies
+from results.store.judge import JudgeReplies
 from tasks import registry
 from tasks.base import Prompt, TaskError
 from tasks.judge_prompts import Question

@@ -16,7 +16,7 @@ from bench.config.errors import ConfigError
 from bench.run.judging.client import JudgeError, ask
 from bench.run.judging.scores import Verdict, format_judge_summary, judge_summary
 from results.store.errors import StoreError
-from results.store.judge_replies import JudgeReplies, question_key
+from results.store.judge import JudgeReplies, question_key
 from tasks.base import Prompt, TaskError
 from tasks.judge_prompts import JudgePrompts, Question
 from tasks.sources import DATA

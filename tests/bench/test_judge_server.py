@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from results.store.judge_replies import JudgeReplies
+from results.store.judge import JudgeReplies
 from tasks.judge_prompts import JudgePrompts
 from tests.helpers.dataset_rows import write_rows
 from tests.helpers.ports import reserved_port

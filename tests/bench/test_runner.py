@@ -24,7 +24,7 @@ from methods.engine.loading import load_model
 from results.store.cells import Store
 from results.store.sample import FailedSample
 from results.store.timed import timing_order
-from tests.helpers.summaries import written
+from tests.helpers.summaries import failed_samples, written
 
 DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "greedier", "finish", "score", "turn_tokens")
 
@@ -139,7 +139,7 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder: 
     config.write_text(json.dumps(kept | {"bos_token": "<|user|>"}))  # any token that the vocabulary has
     given = "method=ar", "task=mini_chat", "n=1", f"pair.target={bare}"
     without = command(*given)
-    [failed] = without.cell.failed_samples()
+    [failed] = failed_samples(without.cell)
     assert without.status == 1 and "give pair.chat_template=FILE" in failed.error
     vicuna = PROJECT / "conf" / "chat" / "vicuna.jinja"
     result = command(*given, f"pair.chat_template={vicuna}", store=tmp_path / "with")
@@ -234,7 +234,7 @@ def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch: pytest.Monk
     result = command("method=sps")
     assert result.status == 1 and "scoring: ZeroDivisionError: no right answer" in result.err
     monkeypatch.undo()
-    assert [sample.id for sample in result.cell.failed_samples()] == ["mini_gsm-test-00001"]
+    assert [sample.id for sample in failed_samples(result.cell)] == ["mini_gsm-test-00001"]
 
 
 def test_a_prompt_that_failed_in_the_baseline_alone(command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_a_prompt_that_failed_in_the_baseline_alone(command, monkeypatch: pytest
 
     monkeypatch.setattr(mini.MiniTask, "score", score)
     result = command("method=sps")
-    assert result.status == 1 and not result.cell.failed_samples()
+    assert result.status == 1 and not failed_samples(result.cell)
     [line] = result.err.splitlines()
     assert f"1 of 3 prompts failed; first {scored[0]}: baseline: scoring: ZeroDivisionError" in line
     assert command("method=sps").status == 0, "it is tried again"

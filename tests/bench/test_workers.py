@@ -16,7 +16,7 @@ from methods.engine.clock import DEFAULT_THREADS
 from results.store.cells import CellFolder, Store
 from results.store.sample import Sample
 from tests.helpers import dying
-from tests.helpers.summaries import written
+from tests.helpers.summaries import failed_samples, written
 
 GIVEN = ("-m", "method=sps,mars_sampling", "decoding.temperature=1", "decoding.max_new_tokens=12", "timed=2")
 
@@ -72,7 +72,7 @@ def test_a_prompt_that_kills_its_worker_fails_alone(command, monkeypatch: pytest
     """Real workers, which die whenever they are given the second of four prompts."""
     monkeypatch.setattr(quality, "loaded_worker", dying.worker_of_the_quality_pass)
     result = command("method=sps", "n=4", "timed=0", "workers=2", "quality_batch=4")
-    [failed] = result.cell.failed_samples()
+    [failed] = failed_samples(result.cell)
     assert failed.id.endswith("-00001") and len(result.cell.good_samples()) == 3
     assert failed.error == (f"{MOST_DEATHS} workers died while they decoded it (the last: exit status 9); is there "
                             "enough memory?")

@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from results.store.cell_files import SCHEMA
-from results.store.lines import line_of
+from results.store.records import SCHEMA, line_of
 from results.store.sample import Sample, to_plain
 from results.store.timed import Timed, timing_order
 from tests.helpers.synthetic_cells import run, sample

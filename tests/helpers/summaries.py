@@ -7,7 +7,8 @@ from typing import Any
 
 from results.metrics.catalog import METRICS
 from results.store.cells import CellFolder
-from results.store.judge_summary import JudgeSummary
+from results.store.judge import JudgeSummary
+from results.store.sample import FailedSample
 
 
 class Written:
@@ -36,3 +37,8 @@ def written(cell: CellFolder) -> Written | None:
         return None
     plain = json.loads(path.read_text())
     return Written({name: value for name, value in plain.items() if name != "digest"})
+
+
+def failed_samples(cell: CellFolder) -> list[FailedSample]:
+    """The prompts of a cell that failed."""
+    return [record for record in cell.samples() if isinstance(record, FailedSample)]

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.store.cell_files import read_config
 from results.store.errors import StoreError
+from results.store.records import read_config
 
 PATH = Path("cell.yaml")
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t:#-'\"{}[]&*!|>%@`? "),

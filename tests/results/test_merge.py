@@ -12,6 +12,7 @@ from results.store.cells import Store
 from results.store.merge import APART, difference, differing_field, first_difference, merge
 from results.store.sample import FailedSample, Sample
 from tests.helpers.generated_store import Writer
+from tests.helpers.summaries import failed_samples
 from tests.helpers.synthetic_cells import sample
 
 IDS = [f"p{i}" for i in range(6)]
@@ -92,7 +93,7 @@ def test_failed_prompts_are_replaced_by_answers_alone(tmp_path: Path) -> None:
     with other.cell(CELL).lock() as cell:
         cell.append(sample("p8"))
     assert merge(into, other).extended == {CELL: 2}
-    assert [record.id for record in into.cell(CELL).failed_samples()] == ["p9"]
+    assert [record.id for record in failed_samples(into.cell(CELL))] == ["p9"]
 
 
 def test_a_cell_that_differs_is_named_and_kept_apart(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from results.store.files import replace_text
-from results.store.json_text import json_text
 from results.store.reasons import one_line
+from results.store.records import json_text
 
 Row = dict[str, Any]
 

@@ -15,7 +15,7 @@ from bench.run.judging.scores import Verdict, format_judge_summary, judge_summar
 from bench.run.requested_cell import JUDGED
 from results.store.compared import Compared
 from results.store.errors import StoreError
-from results.store.judge_replies import JudgeReplies, question_key
+from results.store.judge import JudgeReplies, question_key
 from results.store.reasons import one_line
 from results.store.redaction import redacted
 from tasks.base import JudgeStyle, Prompt, Task, TaskError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bench.config.settings import Judge
     from bench.run.session import Session
     from results.store.cells import CellFolder
-    from results.store.judge_summary import JudgeSummary, Opponent
+    from results.store.judge import JudgeSummary, Opponent
     from results.store.sample import Sample
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from results.metrics import intervals
-from results.store.judge_summary import JudgeSummary
+from results.store.judge import JudgeSummary
 
 if TYPE_CHECKING:
     from tasks.judge_prompts import Question

@@ -1,0 +1,278 @@
+"""The files of a cell's folder: their names, and how they are written and parsed.
+
+A record is one JSON object a line, with a digest of the cell's key and the object as its last value. The digest finds
+what a torn line does not show: a line that was edited, that rotted, or that was copied from another cell is not taken
+for what was measured here. A line without one is taken as it is. JSON files are a line too; those of version 0.2 span
+several lines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from results.store.errors import StoreError
+from results.store.files import content_of
+from results.store.reasons import one_line
+
+log = logging.getLogger(__name__)
+KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""The name of a cell's folder."""
+RECORDS = ("profile", "agreement", "coverage", "judge")
+"""Further measurements of a cell (`CellFolder.write_record`)."""
+FILES = frozenset({"cell.yaml", "environment.json", "samples.jsonl", "timed.jsonl", "summary.json", "failure.json",
+                   "verdicts.jsonl", *(f"{name}.json" for name in RECORDS)})
+TRACE = "trace"
+_TRACE_FILE = re.compile(r"\d{5,}\.parquet|failure\.json")
+SCHEMA = 2
+"""Version of the files of a cell. Raise it when the meaning of a file changes, and keep reading older versions; cells
+without a schema have version 1. Since 2 a sample has its prompt's hash and what each cycle's tree held."""
+NESTING, LARGEST = (b"[", b"{", b"- ", b"? "), 1 << 20
+"""Tokens that begin a level of nesting, except indentation, which takes many bytes; size of a large file in bytes."""
+DEEPEST = 2000
+"""Most levels for libyaml's parser: it is faster than Python's, but crashes the process at very deep nesting."""
+SECTIONS = 4096
+"""Sections of configurations that are kept parsed: cells of one store share most of theirs."""
+_SECTION = re.compile(rb"^[a-z_]+:(?:[ ].*)?\n(?:[ -].*\n)*", re.MULTILINE)
+"""A top-level key with its value, as `write_config` writes it."""
+DIGITS = 16
+"""Hex digits of a digest."""
+_LINE = re.compile(rb'(.*), "digest": "([0-9a-f]{%d})"\}\n' % DIGITS, re.DOTALL)
+_START = re.compile(rb'\{"id": ("(?:[^"\\]|\\.)*"), ("error": )?')
+Stamp = tuple[int, int, int]
+"""Time of the last change in ns, size in bytes, inode."""
+Parsed = TypeVar("Parsed")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def json_text(data: Any, indent: int | None = None) -> str:
+    """JSON that UTF-8 can carry: a lone surrogate (`'\\ud800'` in an error text) is written as its six characters.
+
+    Raises ValueError for NaN and infinities, TypeError for values that JSON does not know."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, indent=indent)
+    return _SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text)
+
+
+def from_json(text: str | bytes, unique: bool = False) -> Any:
+    """The value of a JSON text. Raises ValueError, also for one that is nested too deeply to be read, and with `unique`
+    for a key that one object has twice."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique if unique else None)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:60]!r} is given twice")
+        found[key] = value
+    return found
+
+
+def is_known(parts: tuple[str, ...]) -> bool:
+    """Whether a path below a cell's folder, in its parts, is of a file that this project writes."""
+    if len(parts) == 1:
+        return parts[0] in FILES
+    return len(parts) == 2 and parts[0] == TRACE and bool(_TRACE_FILE.fullmatch(parts[1]))
+
+
+def files_of(cell: Path) -> tuple[list[Path], list[Path]]:
+    """The files of a cell's folder that this project writes, and the other ones, links among them, both relative to the
+    folder; hidden names are in neither. Links are not followed."""
+    known: list[Path] = []
+    others: list[Path] = []
+    for entry in _below(cell):
+        path = Path(entry.path).relative_to(cell)
+        (known if entry.is_file(follow_symlinks=False) and is_known(path.parts) else others).append(path)
+    return sorted(known), sorted(others)
+
+
+def _below(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything below a folder but folders and hidden names."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _below(Path(entry.path))
+            else:
+                yield entry
+
+
+def _parsed(content: bytes) -> Any:
+    """The value of a YAML text, section by section where it is a mapping of sections. Raises ValueError,
+    RecursionError, yaml.YAMLError."""
+    sections = _SECTION.findall(content)
+    if sections and sum(map(len, sections)) == len(content):
+        try:
+            return {name: value for section in sections for name, value in pickle.loads(_section(section)).items()}
+        except (yaml.YAMLError, ValueError, RecursionError):
+            pass  # sections that only the whole explains, such as a reference to another one
+    return _load(content)
+
+
+@lru_cache(SECTIONS)
+def _section(content: bytes) -> bytes:
+    """A section as a pickle: each cell gets its own copy."""
+    return pickle.dumps(_load(content))
+
+
+def _load(content: bytes) -> Any:
+    """The value of a YAML text, by the fastest loader that is safe for it."""
+    is_flat = len(content) <= LARGEST and sum(map(content.count, NESTING)) <= DEEPEST
+    return yaml.load(content.decode(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader) if is_flat
+                     else yaml.SafeLoader)
+
+
+def settings_digest(key: str, config: Mapping[str, Any]) -> str:
+    """The digest of a cell's settings, in whatever order. Raises ValueError, TypeError for what JSON does not have."""
+    return digest_of(key, json_text(dict(sorted(config.items()))))
+
+
+def read_config(path: Path, content: bytes) -> dict[str, Any] | None:
+    """The configuration of a cell.yaml with this content, without its schema and digest; None for an empty file. Raises
+    StoreError for anything else, for a later schema, and where it was changed since it was written."""
+    try:
+        config = _parsed(content)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is not YAML ({one_line(error)}): remove it to write it again") from error
+    if config is None:
+        return None
+    if not isinstance(config, dict):
+        raise StoreError(f"{path} is no configuration: remove it to write it again")
+    if (schema := config.pop("schema", 1)) not in range(1, SCHEMA + 1):
+        raise StoreError(f"{path}: schema {schema}: this version reads schemas up to {SCHEMA}; use the version that "
+                         "wrote it, or a later one")
+    digest = config.pop("digest", None)
+    if digest is not None and not _is_digest(digest, path.parent.name, config):
+        raise StoreError(f"{path} was changed since it was written, or copied from another cell: restore it, or remove "
+                         "the folder to measure the cell anew")
+    return config
+
+
+def _is_digest(digest: Any, key: str, config: dict[str, Any]) -> bool:
+    try:
+        return bool(digest == settings_digest(key, config))
+    except (TypeError, ValueError):  # a value or key that no cell has
+        return False
+
+
+def read_json(path: Path, content: bytes) -> Any:
+    """The value in a JSON file with this content; a further measurement must have its digest. Raises StoreError for
+    anything else."""
+    try:
+        return plain_of(path.parent.name, content, sealed=path.stem in RECORDS)
+    except ValueError as error:
+        complaint = f"{path} is not JSON as the store writes it ({one_line(error)})"
+        raise StoreError(f"{complaint}: remove it to write it again") from error
+
+
+def digest_of(cell: str, text: str) -> str:
+    """The digest of a cell's key and a JSON text."""
+    return hashlib.sha256(f"{cell}\n{text}".encode()).hexdigest()[:DIGITS]
+
+
+def line_of(cell: str, plain: Mapping[str, Any]) -> str:
+    """A line of a cell's file, its newline included. Raises ValueError for a number that JSON does not have."""
+    text = json_text(plain)
+    return f'{text[:-1]}, "digest": "{digest_of(cell, text)}"}}\n'
+
+
+def object_of(cell: str, line: bytes) -> bytes:
+    """The object of a line as JSON, without its digest. Raises ValueError where it was changed or is another cell's."""
+    if (parts := _LINE.fullmatch(line)) is None:
+        return line
+    text = parts[1] + b"}"
+    if parts[2].decode() != hashlib.sha256(cell.encode() + b"\n" + text).hexdigest()[:DIGITS]:
+        raise ValueError("changed since it was written, or copied from another cell")
+    return text
+
+
+def plain_of(cell: str, content: bytes, sealed: bool = False) -> Any:
+    """The value of a JSON file with this content. Raises ValueError; if `sealed`, also for one without a digest."""
+    text = object_of(cell, content)
+    value = from_json(text)
+    if text is not content:
+        return value
+    if isinstance(value, dict) and "digest" in value:  # as version 0.2 wrote it
+        if value.pop("digest") != hashlib.sha256(json_text(value).encode()).hexdigest():
+            raise ValueError("changed since it was written")
+    elif sealed:
+        raise ValueError("without its digest")
+    return value
+
+
+def whole_lines(path: Path, content: bytes, parse: Callable[[bytes], Parsed],
+                what: str) -> Iterator[tuple[str, Parsed]]:
+    """(place, record) of each line of a file with this content; `what` names a record in messages.
+
+    A last line without its newline is still being written, or was when its process was killed: it is left out with a
+    warning. Raises StoreError, naming file and line, where `parse` raises ValueError, and for a line that was changed
+    or copied from another cell. `parse` gets the line's object as JSON."""
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        where = f"{path} line {number}"
+        if not line.endswith(b"\n"):
+            log.warning("%s is unfinished and left out; its prompt will be decoded again", where)
+            return
+        try:
+            record = parse(object_of(path.parent.name, line))
+        except ValueError as error:
+            complaint = f"{where} is not a {what} ({error})"
+            raise StoreError(f"{complaint}: remove the line to decode its prompt again") from error
+        yield where, record
+
+
+def count(path: Path) -> tuple[int, int]:
+    """Prompts with a result in a file of lines, and prompts that failed; an unfinished last line is left out. Lines are
+    not parsed. Raises StoreError, naming file and line, for one that does not begin as a record does."""
+    failed: dict[bytes, bool] = {}
+    for number, line in enumerate((content_of(path) or b"").split(b"\n")[:-1], start=1):
+        if (start := _START.match(line)) is None:
+            raise StoreError(f"{path} line {number} is not a record: remove the line to decode its prompt again")
+        failed[start[1]] = start[2] is not None
+    return len(failed) - sum(failed.values()), sum(failed.values())
+
+
+class LineCache:
+    """Records of the files read last, so that one command parses each file once. A file that changed is read again.
+
+    limit   bytes of files whose records are kept; the file read last is kept whatever its size
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: dict[Path, tuple[Stamp, list[Any]]] = {}
+
+    def read(self, path: Path, parse: Callable[[Path, bytes], list[Parsed]]) -> list[Parsed]:
+        """What `parse` makes of the file's path and content; empty where there is no file."""
+        if (stamp := _stamp(path)) is None:
+            return []
+        kept = self._kept.pop(path, None)
+        if kept is None or kept[0] != stamp:
+            kept = stamp, parse(path, content_of(path) or b"")
+        self._kept[path] = kept  # the last one is the one read last
+        held = sum(size for (_, size, _), _ in self._kept.values())
+        while held > self._limit and len(self._kept) > 1:
+            (_, size, _), _ = self._kept.pop(next(iter(self._kept)))
+            held -= size
+        return list(kept[1])
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """None where there is no file."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
