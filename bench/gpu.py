@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tarfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -23,14 +22,15 @@ from bench.commands.command import FAILED, Options, run_yaml_command
 from bench.commands.gpu.part import Found, Machine
 from bench.config.environment import environment
 from bench.config.paths import PROJECT
-from results.store.files import check_writable, replace_text, temporary_name
+from results.store.files import check_writable, replace_text
 from results.store.reasons import one_line
 
 MEASURED = PROJECT / "results" / "measured"
-MOST_BYTES = 16 << 20
 HIDDEN = ("answers",)
 """Tables that README.md leaves out: they are for programs."""
 Part = Literal["exact", "forward", "cycle", "profile", "controls"]
+RESERVED: Mapping[Part, float] = {"forward": 70.0, "controls": 80.0}
+"""Seconds on a GPU that the parts before must leave to a part."""
 
 
 class Gpu(Options):
@@ -40,18 +40,13 @@ class Gpu(Options):
     device: str
     into: Path | None
     minutes: PositiveFloat
-    archive: Path | None
 
 
 def run(config: Mapping[str, Any]) -> int:
-    """Measure, or put an archive in place. Raises ValueError, StoreError, one line."""
-    options = Gpu.from_args(config)
-    return install(options.archive) if options.archive is not None else measure(options)
-
-
-def measure(options: Gpu) -> int:
-    """Run the parts. Returns the exit status: 1 where a part failed or found what contradicts exactness."""
-    began, device = time.monotonic(), _device(options.device)
+    """Run the parts. Returns the exit status: 1 where a part failed or found what contradicts exactness. Raises
+    ValueError, StoreError, one line."""
+    options, began = Gpu.from_args(config), time.monotonic()
+    device = _device(options.device)
     folder = options.into or MEASURED / name_of(device)
     if there := [part for part in options.parts if (folder / f"{part}.json").exists()]:
         raise ValueError(f"into={folder}: holds {', '.join(there)} already; give another folder, other parts, or "
@@ -67,10 +62,11 @@ def measure(options: Gpu) -> int:
         console.print(f"{time.monotonic() - began:5.0f} s, {max(0.0, ends - time.monotonic()):4.0f} s left: {what}",
                       highlight=False, markup=False, soft_wrap=True)
 
-    for part in options.parts:
+    for place, part in enumerate(options.parts, start=1):
         result, started = Found(folder / f"{part}.json"), time.monotonic()
+        kept = 0.0 if device.type == "cpu" else sum(RESERVED.get(later, 0.0) for later in options.parts[place:])
         try:
-            import_module(f"bench.commands.gpu.{part}").measure(Machine(device, ends, say), result)
+            import_module(f"bench.commands.gpu.{part}").measure(Machine(device, ends - kept, say), result)
         except Exception as error:  # another part may still tell something: the time of a GPU is short
             traceback.print_exc()
             result.failures.append(f"{part} ended early: {one_line(error)}")
@@ -80,8 +76,7 @@ def measure(options: Gpu) -> int:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         failed |= bool(result.failures)
         write_page(folder)
-    archive = pack(folder)
-    console.print(f"written: {folder}, {archive} ({archive.stat().st_size / 1e3:.0f} kB)", highlight=False)
+    console.print(f"written: {folder}", highlight=False)
     return FAILED if failed else 0
 
 
@@ -126,53 +121,11 @@ def write_page(folder: Path) -> None:
             continue
         part = json.loads(file.read_text(encoding="utf-8"))
         lines += ["", f"## {file.stem} ({part['seconds']:.0f} s)"]
-        lines += [f"- {'met' if aim['met'] else 'no GPU' if aim['met'] is None else 'MISSED'}: {aim['text']}: "
-                  f"{aim['measured']}" for aim in part["aims"]]
         lines += [f"- {line}" for line in faults(part["failures"], part["skipped"])]
         for title, rows in part["tables"].items():
             if title not in HIDDEN:
                 lines += ["", f"**{title}**", "", pd.DataFrame(rows).to_markdown(index=False, floatfmt=".3g")]
     replace_text(folder / "README.md", "\n".join(lines) + "\n")
-
-
-def pack(folder: Path) -> Path:
-    """Write FOLDER.tar.gz beside the folder, with its files alone. Raises ValueError where it grows too large."""
-    archive = folder.with_name(f"{folder.name}.tar.gz")
-    temporary = temporary_name(archive)
-    try:
-        with tarfile.open(temporary, "w:gz") as packed:
-            for file in sorted(folder.iterdir()):
-                packed.add(file, arcname=f"{folder.name}/{file.name}", recursive=False)
-        if (size := temporary.stat().st_size) > MOST_BYTES:
-            raise ValueError(f"{archive}: {size / 1e6:.0f} MB, more than the {MOST_BYTES / 1e6:.0f} that travel")
-        temporary.replace(archive)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return archive
-
-
-def install(archive: Path, into: Path = MEASURED) -> int:
-    """Unpack an archive of `pack` into `into`. A file that is there with the same content stays; another content is
-    refused, and nothing is written. Raises ValueError, one line."""
-    try:
-        with tarfile.open(archive, "r:gz") as packed:
-            members = [member for member in packed.getmembers() if not member.isdir()]
-            for member in members:
-                if not member.isfile() or not re.fullmatch(r"[a-z0-9_]+/[\w.]+", member.name):
-                    raise ValueError(f"archive={archive}: holds {member.name!r}, which bench.gpu does not write")
-                if member.size > MOST_BYTES:
-                    raise ValueError(f"archive={archive}: {member.name} has {member.size} bytes; at most {MOST_BYTES}")
-            contents = {into / member.name: packed.extractfile(member).read() for member in members}  # type: ignore[union-attr]
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise ValueError(f"archive={archive}: not an archive of bench.gpu ({one_line(error)})") from error
-    if changed := [path for path, content in contents.items() if path.exists() and path.read_bytes() != content]:
-        raise ValueError(f"archive={archive}: {changed[0]} is there with another content; move that folder away first")
-    new = [path for path in contents if not path.exists()]
-    for path in new:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(contents[path])
-    print(f"{into}: {len(new)} files added, {len(contents) - len(new)} were there already")
-    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from methods.decode import Limits, Request, generate
+from methods.engine.clock import now
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
@@ -32,10 +32,10 @@ def stock_generate(model: Any, eos: list[int], new: int, **extra: Any) -> Arm:
     """Greedy `model.generate` of at most `new` tokens."""
     def run(ids: list[int]) -> tuple[int, float]:
         tokens = torch.tensor([ids], device=model.device)
-        began = time.perf_counter()
+        began = now(model.device)
         out = model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new, do_sample=False,
                              eos_token_id=eos, pad_token_id=0, **extra)
-        return out.shape[1] - len(ids), time.perf_counter() - began
+        return out.shape[1] - len(ids), now(model.device) - began
     return run
 
 

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +37,7 @@ def test_every_part_writes_its_tables(measured: Path) -> None:
     assert {row["k"] for row in found(measured, "forward")[forward.TITLE]} == {1, 8}
     assert [row["arm"] for row in found(measured, "cycle")[cycle.CYCLE]] == [arm.name for arm in cycle.ARMS]
     assert [row["method"] for row in found(measured, "controls")[controls.TITLE]] == list(controls.METHODS)
-    page = (measured / "README.md").read_text()
-    assert "no GPU" in page and "MISSED" not in page, "a CPU's page must not read as a GPU's"
+    assert "no GPU" in (measured / "README.md").read_text(), "a CPU's page must not read as a GPU's"
 
 
 def test_a_second_run_into_the_same_folder_is_refused(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +56,6 @@ def test_an_answer_on_the_reference_cpu_is_the_same(measured: Path) -> None:
     (["device=tpu"], "must be auto, cpu, cuda or cuda:N"),
     (["parts=exact,quick"], "parts"),
     (["minutes=0", "device=cpu"], "minutes"),
-    (["device=cpu", "archive=nowhere.tar.gz"], "not an archive of bench.gpu"),
     pytest.param(["device=auto"], "no GPU can be used",
                  marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")),
 ])
@@ -67,38 +63,6 @@ def test_refusals(given: list[str], part: str, capsys: pytest.CaptureFixture[str
     assert gpu.main([*given, f"into={tmp_path / 'x'}"]) == 2
     [line] = capsys.readouterr().err.strip().splitlines()
     assert part in line and not (tmp_path / "x").exists()
-
-
-def test_an_archive_is_installed_once_and_never_overwrites(measured: Path, tmp_path: Path) -> None:
-    archive = gpu.pack(measured)
-    for _ in range(2):
-        assert gpu.install(archive, tmp_path) == 0
-    assert (tmp_path / "cpu" / "forward.json").read_bytes() == (measured / "forward.json").read_bytes()
-    (tmp_path / "cpu" / "forward.json").write_text("mine")
-    with pytest.raises(ValueError, match="with another content"):
-        gpu.install(archive, tmp_path)
-    assert (tmp_path / "cpu" / "forward.json").read_text() == "mine"
-
-
-@pytest.mark.parametrize("change, message", [
-    (lambda data: data[:len(data) // 2], "not an archive"),
-    (lambda data: b"x" * 100, "not an archive"),
-])
-def test_a_damaged_archive(change: Callable[[bytes], bytes], message: str, measured: Path, tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged.tar.gz"
-    damaged.write_bytes(change(gpu.pack(measured).read_bytes()))
-    with pytest.raises(ValueError, match=message):
-        gpu.install(damaged, tmp_path / "into")
-    assert not (tmp_path / "into").exists()
-
-
-@pytest.mark.parametrize("name", ["../x.json", "cpu/../../x", "cpu/a/b.json"])
-def test_an_archive_with_a_foreign_name(name: str, tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("{}")
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as packed:
-        packed.add(tmp_path / "x", arcname=name)
-    with pytest.raises(ValueError, match="does not write"):
-        gpu.install(tmp_path / "a.tar.gz", tmp_path / "into")
 
 
 def test_a_part_that_fails_leaves_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

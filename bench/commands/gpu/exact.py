@@ -51,7 +51,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
                 "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}}
 """model_type -> its own keys beside `SHARED`: two layers with random weights, windows shorter than the prompts."""
 HEAD = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5}
-NEW = {True: 16, False: 48}
+NEW = {True: 16, False: 32}
 """New tokens of an answer, on tiny shapes or not."""
 
 
@@ -275,7 +275,7 @@ def use_graphs(method: Method, on: bool) -> None:
 
 
 def _together(machine: Machine, found: Found, drafter: str, dtype: str) -> Iterator[Row]:
-    """Answers of batches of 1, 8 and 64, with and without graphs, beside those of a batch of 64 without."""
+    """Answers in batches of 1, 8 and 64, with and without graphs, beside those of the largest batch without."""
     method = tiny_method(machine, dtype, drafter, Sampling(0.0))
     most = 8 if machine.tiny else 64
     prompts = mini_prompts(method.target, "mini_chat", most)
@@ -283,10 +283,8 @@ def _together(machine: Machine, found: Found, drafter: str, dtype: str) -> Itera
     stock = _stock_tiny(machine, dtype)
     for graphs in (False,) if machine.tiny else (False, True):
         use_graphs(method, graphs)
-        for rows in (most, 8, 1):
-            if rows == 8 == most:
-                continue
-            some = prompts[:8] if rows == 1 else prompts
+        for rows in (8, 1) if machine.tiny else (64, 8, 1):
+            some = prompts[:{64: 64, 8: 16, 1: 8}[rows]]
             requests = [Request(ids, f"gpu/{number}") for number, ids in enumerate(some)]
             answers = [answer.output_ids for first in range(0, len(some), rows)
                        for answer in generate(method, requests[first:first + rows], limits)]

@@ -1,19 +1,18 @@
 """Part `forward`: seconds of one forward of k tokens behind a context, at the shapes that people run.
 
-Weights are random and made on the device. Eager, as CUDA graphs, compiled; bytes moved beside a copy of the same
+Weights are random and made on the device. As CUDA graphs, and eager at batch 1; bytes moved beside a copy of the same
 run."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.commands.gpu.part import Aim, Found, Machine, Row
 from bench.config.paths import PROJECT
 from methods import registry
 from methods.engine.clock import now
@@ -23,14 +22,12 @@ from methods.engine.probe import probe
 from methods.engine.roofline import measured_bandwidth, step_bytes
 
 if TYPE_CHECKING:
+    from bench.commands.gpu.part import Found, Machine
     from methods.engine.language_model import LanguageModel
 
 SHAPES = ("llama31_8b", "qwen3_8b", "vicuna_7b")
 TOKENS, BATCHES, CONTEXTS = (1, 2, 4, 8, 16, 32, 64), (1, 8, 64), (512, 2048)
 TINY_TOKENS, TINY_BATCHES, TINY_CONTEXTS = (1, 8), (1, 2), (64,)
-COMPILING = 90
-"""Seconds that must be left to try torch.compile, which takes most of them."""
-BANDWIDTH_AIM, WIDE_AIM = 0.80, 1.15
 TITLE = "one forward of k tokens"
 
 
@@ -47,9 +44,6 @@ def measure(machine: Machine, found: Found) -> None:
         if target is not None:
             _shape(machine, found, name, target, copy)
         del target
-    _aims(machine, found)
-    if not machine.tiny and machine.left > COMPILING:
-        _compiled(machine, found, SHAPES[0], copy)
 
 
 def random_model(machine: Machine, name: str) -> LanguageModel:
@@ -83,7 +77,6 @@ def _shape(machine: Machine, found: Found, name: str, target: LanguageModel, cop
                  "GB/s": moved / seconds / 1e9, "of the copy": moved / seconds / copy}
                 for mode in (("eager",) if machine.tiny else ("eager", "graphs") if rows == 1 else ("graphs",))
                 for count, seconds in forwards(target, rows, context, tokens, mode == "graphs").items()])
-    _head(machine, found, name, target)
 
 
 @torch.inference_mode()
@@ -115,69 +108,8 @@ def median_seconds(work: Callable[[], object], device: torch.device) -> float:
     return statistics.median(times)
 
 
-def _head(machine: Machine, found: Found, name: str, target: LanguageModel) -> None:
-    """One forward of an EAGLE-3 head of the target's shape, where there is one."""
-    folder = PROJECT / "models" / "shapes" / f"{name}_eagle3"
-    if not folder.is_dir():
-        return
-    with found.step(machine, f"{name}: EAGLE-3 head") as go, torch.inference_mode():
-        if not go:
-            return
-        head = random_head(machine, name, target)
-        size = head.model.config.hidden_size
-        rows: list[Row] = []
-        for count in TINY_TOKENS if machine.tiny else (1, 10, 60):
-            cache = head.new_cache(1, 640)
-            cache.lengths = [512]
-            tokens = torch.zeros(1, count, dtype=torch.long, device=machine.device)
-            hidden = torch.randn(1, count, size, device=machine.device, dtype=target.model.dtype)
-
-            def work(tokens: Any = tokens, hidden: Any = hidden, cache: Any = cache, count: int = count) -> object:
-                cache.reserve(count)
-                places = cache.places(count)
-                cache.begin(places)
-                mask = torch.zeros(1, 1, count, cache.visible, device=machine.device, dtype=hidden.dtype)
-                return head.logits(head.step(tokens, hidden, places, mask, cache))
-
-            rows.append({"shape": f"{name}_eagle3", "mode": "eager", "context": 512, "batch": 1, "k": count,
-                         "ms": 1e3 * median_seconds(work, machine.device), "GB/s": None, "of the copy": None})
-        found.add(TITLE, rows)
-
-
 def random_head(machine: Machine, name: str, target: LanguageModel) -> Any:
     """An EAGLE-3 head of the shape of models/shapes for a random target. Raises ModelError."""
     dtype = "float32" if machine.tiny else "bfloat16"
     return registry.drafter("eagle3")().load(f"random:{PROJECT / 'models' / 'shapes' / f'{name}_eagle3'}", target,
                                              revision=None, dtype=dtype, device=str(machine.device))
-
-
-def _compiled(machine: Machine, found: Found, name: str, copy: float) -> None:
-    """The lean decoder under torch.compile, one token, recorded as a graph."""
-    with found.step(machine, f"{name}: torch.compile") as go, torch.inference_mode():
-        if not go:
-            return
-        target = random_model(machine, name)
-        weights, entry = step_bytes(target)
-        moved = weights + 512 * entry
-        target.graphs = Graphs()
-        cache = target.new_cache(1, 640)
-        cache.lengths = [512]
-        ids = torch.zeros(1, 1, dtype=torch.long, device=machine.device)
-        target.lean = cast(Any, torch.compile(target.lean))
-        seconds = median_seconds(partial(target.forward, ids, cache), machine.device)
-        found.add(TITLE, [{"shape": name, "mode": "compiled, graphs", "context": 512, "batch": 1, "k": 1,
-                           "ms": 1e3 * seconds, "GB/s": moved / seconds / 1e9, "of the copy": moved / seconds / copy}])
-
-
-def _aims(machine: Machine, found: Found) -> None:
-    rows: Sequence[Mapping[str, Any]] = found.tables.get(TITLE, [])
-    for name in SHAPES:
-        own = {row["k"]: row for row in rows if (row["shape"], row["mode"], row["context"], row["batch"]) == (
-            name, "graphs", 512, 1)}
-        if {1, 64} <= set(own):
-            share, wide = own[1]["of the copy"], own[64]["ms"] / own[1]["ms"]
-            found.aims += [Aim(f"{name}: one token by graphs at {BANDWIDTH_AIM:.0%} of the copy bandwidth or more",
-                               f"{share:.0%}", share >= BANDWIDTH_AIM),
-                           Aim(f"{name}: 64 tokens take at most {WIDE_AIM} times as long as 1", f"{wide:.2f}",
-                               wide <= WIDE_AIM)]
-    found.write()

@@ -46,20 +46,10 @@ class Machine:
 
 
 @dataclass(slots=True)
-class Aim:
-    """An aim and what was measured. `met` is None where the machine is not the one that the aim is for."""
-
-    text: str
-    measured: str
-    met: bool | None
-
-
-@dataclass(slots=True)
 class Found:
     """What a part finds, written to `file` whenever it grows: what a killed command had measured stays.
 
     tables    title -> rows, whose keys are the columns.
-    aims      of the part.
     failures  what contradicts exactness, one line each.
     skipped   what did not run, and why, one line each.
     seconds   the part took.
@@ -67,7 +57,6 @@ class Found:
 
     file: Path
     tables: dict[str, list[Row]] = field(default_factory=dict)
-    aims: list[Aim] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     seconds: float = 0.0
