@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bench.commands.command import run_command
 from bench.config.compose import compose_command
 from bench.config.paths import PROJECT
+from bench.config.swept import check_effects
 
 if TYPE_CHECKING:
     from bench.config.compose import Command, Composer
@@ -39,6 +40,7 @@ def run_points(command: Command) -> int:
     settings, cells = command.settings, command.cells  # a wrong command is refused before what takes seconds to import
     from bench.run.session import Session
 
+    check_effects([point.overrides for point in command.points], cells)
     session, labels = Session(settings), command.labels
     if settings.dry_run:
         from bench.dry_run.plan import show_plan

@@ -14,7 +14,7 @@ from bench.config.environment import environment
 from bench.config.errors import LAST, ConfigError, NotHere
 from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest, states, without_later
 from bench.config.paths import TINY, portable
-from bench.config.schema import SECTIONS, Decoding, DraftLength, Pair
+from bench.config.schema import ALL_TIMED, SECTIONS, Decoding, DraftLength, Pair
 from bench.config.section import Named, Section, choose, parse, validated
 from bench.config.vllm_here import check_for_vllm
 from methods import registry as method_registry
@@ -94,6 +94,7 @@ class Cell(Section):
         if config.get("n") == "auto":
             raise ConfigError(f"n=auto: gone, {LAST}; give the number of prompts, n=64")
         found: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
+        found |= {"timed": ALL_TIMED} if config.get("timed", 0) is None else {}
         found |= {
             "pair": parse(Pair, config, "pair"),
             "decoding": parse(Decoding, config, "decoding"),

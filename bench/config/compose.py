@@ -26,6 +26,7 @@ from bench.config.errors import ConfigError, NotHere, unknown_key
 from bench.config.paths import CONF
 from bench.config.plain import Choices, Data, Unusual, Yamls, merge, put, register_resolvers, resolved
 from bench.config.section import check_known, parse
+from bench.config.swept import EMBEDDED, check_lengths, edition, follow_length
 from methods import user_yaml
 from results.store.reasons import one_line
 
@@ -226,16 +227,25 @@ class Composer:
             return Command([], rest, None, names)
         config, choices = self._base([_values(one)[0] for one in parsed if self._is_structural(one)])
         hydra, sweep = config["hydra"], choices.get("sweep")
+        if sweep is not None:
+            scale = next((str(one.value()) for one in parsed if one.key_or_group == "scale"), EMBEDDED)
+            parsed = [*map(self._parse, edition(config.get("sweep") or {}, sweep, scale, keys)), *parsed]
         if not multirun and not str(hydra.get("mode")).endswith("MULTIRUN"):
             if swept := [override.input_line for override in parsed if override.is_sweep_override()]:
                 raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
-            return Command([self.point(overrides)], list(overrides), sweep, ())
+            return Command([self._checked(overrides)], list(overrides), sweep, ())
         if (sweeper := choices.get("hydra/sweeper", "basic")) != "basic":
             raise ConfigError(f"hydra/sweeper={sweeper}: not supported: all points must be known before the first one "
                               "runs; leave it out, or give basic")
         params = (hydra.get("sweeper") or {}).get("params") or {}
         points = self._sweep([self._parse(f"{key}={value}") for key, value in params.items()], parsed)
-        return Command([self.point(point) for point in points], list(overrides), sweep, ())
+        return Command([self._checked(point) for point in points], list(overrides), sweep, ())
+
+    def _checked(self, overrides: Sequence[str]) -> Point:
+        """A point of the command line, whose own keys must agree. Raises ConfigError."""
+        point = self.point(overrides)
+        check_lengths(point.config, [self._parse(line).key_or_group for line in overrides])
+        return point
 
     def _sweep(self, params: Sequence[Override], given: Sequence[Override]) -> list[tuple[str, ...]]:
         """The points of a sweep, in the order of Hydra's basic sweeper, each without swept options that its own rule,
@@ -267,6 +277,7 @@ class Composer:
         for override in parsed:
             if not self._is_structural(override):
                 put(config, override.key_or_group.split("."), override.value())
+        follow_length(config, [one.key_or_group for one in parsed])
         with refusals():
             config = resolved(config)
         return Point(tuple(str(one.input_line) for one in parsed if not one.is_hydra_override()), config)

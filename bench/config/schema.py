@@ -19,6 +19,8 @@ from methods.sampling import Sampling
 from results.store.reasons import one_line
 from tasks.base import MOST_NEW_TOKENS
 
+ALL_TIMED = 1 << 24
+"""What timed=null stands for: more prompts than any task has."""
 SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "timed",
             "seed", "repeat", "batch")
 """The keys of a composed configuration that a cell takes."""

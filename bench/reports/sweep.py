@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from bench.config.section import Section, parse, refusals
 from bench.reports.overrides import made_by
 from bench.reports.plan import Plan
@@ -22,10 +24,12 @@ SHORT = {"draft.length": "K", "decoding.temperature": "T"}
 
 
 class Layout(Section):
-    """The section `sweep`: the title, and a figure whose axes are swept keys. Other swept keys get a panel each."""
+    """The section `sweep`: the title, and a figure whose axes are swept keys. Other swept keys get a panel each.
+    `editions`: scale -> overrides that make the sweep the paper's own."""
 
     title: str
     figure: Figure
+    editions: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 def plans_of(command: Command) -> list[Plan]:

@@ -22,7 +22,7 @@ class DynamicDrafter(StopsEarly):
 
     tree         dynamic; chain: one beam, draft.length tokens; sampled: siblings drawn at T > 0, draft.length deep.
     total        nodes of the dynamic tree, root included.
-    depth        rounds of expansion after the root's; the draft length is depth + 1.
+    depth        rounds of expansion after the root's; the draft length K is depth + 1.
     top_k        children per node, and nodes expanded per round.
     branching    tree=sampled: siblings of each node, from the root's depth on; 1 behind the last. Empty: a chain.
     replacement  tree=sampled: siblings are independent; false: each is drawn without the tokens of those before it.
@@ -41,6 +41,11 @@ class DynamicDrafter(StopsEarly):
     @property
     def chain(self) -> bool:
         return self.tree == "chain" or (self.tree == "sampled" and max(self.branching, default=1) == 1)
+
+    @property
+    def idle(self) -> frozenset[str]:
+        drawn, grown = {"branching", "replacement"}, {"total", "depth", "top_k"}
+        return frozenset({"chain": drawn | grown, "sampled": grown, "dynamic": drawn}[self.tree])
 
     def samples(self, sampling: Sampling) -> bool:
         return self.tree == "sampled" and not sampling.greedy

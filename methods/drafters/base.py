@@ -99,10 +99,18 @@ class Drafter(BaseModel, ABC):
     has_bonus_q: ClassVar[bool] = False
     """Whether drafts can carry the distribution behind their last token."""
 
+    shaped_by: ClassVar[str] = "drafter.tree"
+    """What decides the shape of drafts where an option is idle, for messages."""
+
     @property
     def chain(self) -> bool:
         """Whether every draft is a chain."""
         return False
+
+    @property
+    def idle(self) -> frozenset[str]:
+        """Options that decide nothing beside the others, `length` for draft.length."""
+        return frozenset()
 
     @classmethod
     def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,

@@ -18,6 +18,10 @@ class Eagle(FeatureLevel):
 
     tree: static.TreeOption = "eagle_25"
 
+    @property
+    def idle(self) -> frozenset[str]:
+        return frozenset({"length"})
+
     def nodes(self, length: int) -> int:
         return static.load(self.tree).nodes
 

@@ -46,10 +46,15 @@ class Lookahead(Drafter):
     pool_from_prompt  also pool the n-grams of the committed text.
     """
 
+    shaped_by = "drafter.level"
     level: int = Field(5, ge=3, le=1024)
     window: int = Field(15, ge=1, le=1024)
     guesses: int = Field(15, ge=1, le=1024)
     pool_from_prompt: bool = False
+
+    @property
+    def idle(self) -> frozenset[str]:
+        return frozenset({"length"})
 
     def nodes(self, length: int) -> int:
         window = max(lines * self.columns(lines) for lines in range(1, self.level))

@@ -42,6 +42,10 @@ class MedusaDrafter(Drafter):
 
         return FEATURES
 
+    @property
+    def idle(self) -> frozenset[str]:
+        return frozenset({"length"})
+
     def nodes(self, length: int) -> int:
         return static.load(self.tree).nodes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ import yaml
 
 from bench.config.cell import Cell
 from bench.config.compose import Composer, composer
+from bench.config.errors import ConfigError
 from bench.config.help import TEXT, help_text
 from bench.config.paths import CONF
-from bench.config.schema import Pair
+from bench.config.schema import ALL_TIMED, Pair
 from bench.config.settings import Settings
+from bench.config.swept import check_effects
 from bench.reports.plan import plan_of
 from bench.reports.run import ALL, EVERY, LIST, load_report
 from bench.reports.sweep import plans_of
@@ -187,11 +190,51 @@ def test_rule_and_drafter_win_over_a_preset(hydra, pair) -> None:
 
 def test_command_line_wins_over_a_sweep(hydra, pair) -> None:
     full = hydra.command(["+sweep=mars_theta", *pair], multirun=False)
-    assert len(full.points) == 2 * 2 * 7
-    narrowed = hydra.command(["+sweep=mars_theta", *pair, "task=mini_chat", "rule.theta=0.5,0.7"], multirun=False)
+    assert len(full.points) == 2 * 2 * 2 * 8
+    narrowed = hydra.command(["+sweep=mars_theta", *pair, "task=mini_chat", "rule.theta=0.5,0.7", "method=mars"],
+                             multirun=False)
     cells = [Cell.from_config(point.config) for point in narrowed.points]
     assert [(cell.task.name, cell.draft.length, cell.rule.options.theta) for cell in cells] == [
         ("mini_chat", 7, 0.5), ("mini_chat", 7, 0.7), ("mini_chat", 10, 0.5), ("mini_chat", 10, 0.7)]
+
+
+def test_draft_length_is_the_levels_of_a_tree(hydra) -> None:
+    """MARS Figure 4 on EAGLE-3: K = 7 and 10 are trees of as many levels. Where K is not given, a tree is what its YAML
+    says, and a report's own depth stays."""
+    swept = hydra.command(["+sweep=mars_theta", "drafter=eagle3", "task=mini_gsm", "rule.theta=0.9"], multirun=False)
+    shapes = [(cell.draft.length, cell.drafter.options.shape(cell.draft.length)) for cell in swept.cells]
+    assert [(K, shape.depth + 1) for K, shape in shapes] == [(7, 7), (10, 10), (7, 7), (10, 10)]
+    check_effects([point.overrides for point in swept.points], swept.cells)
+    depths = {" ".join(words): hydra.point(["drafter=eagle3", *words]).config["drafter"]["depth"] for words in (
+        [], ["draft.length=5"], ["draft.length=7", "drafter.depth=3"], ["drafter.depth=3"])}
+    assert depths == {"": 7, "draft.length=5": 4, "draft.length=7 drafter.depth=3": 3, "drafter.depth=3": 3}
+    with pytest.raises(ConfigError, match=r"drafter.depth=7 beside draft.length=7: a tree of K levels has"):
+        hydra.command(["method=eagle3", "draft.length=7", "drafter.depth=7"], multirun=False)
+
+
+@pytest.mark.parametrize(("words", "idle"), [
+    (["method=medusa", "draft.length=5,7"], "draft.length=5,7: drafter=medusa ignores it"),
+    (["method=sps,lookahead", "draft.length=5,7"], "draft.length=5,7: drafter=lookahead ignores it"),
+    (["method=eagle3", "drafter.tree=chain", "drafter.total=8,16"], "drafter.total=8,16: drafter=eagle3 ignores it"),
+    (["method=ar,sps", "draft.length=5,7"], ""), (["method=eagle3", "drafter.total=8,16"], "")])
+def test_a_swept_key_that_decides_nothing_is_refused(hydra, words, idle) -> None:
+    command = hydra.command(words, multirun=True)
+    with pytest.raises(ConfigError, match=idle) if idle else nullcontext():
+        check_effects([point.overrides for point in command.points], command.cells)
+
+
+def test_a_sweep_has_the_edition_of_its_paper(hydra) -> None:
+    """scale=paper of +sweep=mars_theta is MARS, Figure 4; what the command line gives wins."""
+    points = hydra.command(["+sweep=mars_theta", "scale=paper", "timed=12"], multirun=False).points
+    cells = [Cell.parsed(point.config) for point in points]
+    figure = plan_of(parse_report(hydra.section("report", "mars_fig4")), hydra, ["scale=paper", "engine.device=cpu"])
+    assert {(c.pair.name, c.drafter.options.shape(7), c.rule.options.theta) for c in cells} == {
+        (c.pair.name, c.drafter.options.shape(7), c.rule.options.theta) for c in figure.cells.values()}
+    assert {(cell.timed, cell.n, cell.task.name) for cell in cells} == {
+        (12, None, "humaneval_mars"), (12, None, "gsm8k_mars_release")}
+    assert Cell.parsed(hydra.command(["+sweep=mars_theta", "scale=paper"], False).points[0].config).timed == ALL_TIMED
+    with pytest.raises(ConfigError, match=r"scale=paper: \+sweep=arc_theta has no such edition; it has"):
+        hydra.command(["+sweep=arc_theta", "scale=paper"], multirun=False)
 
 
 @pytest.mark.parametrize(("report", "preset", "rows", "tasks"), [
