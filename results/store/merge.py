@@ -217,7 +217,8 @@ def differing_field(own: Sample, other: Sample) -> str:
         return "nll"
     later = (*TREES, "prompt_sha256")
     scores = ("score", "answer", "details", "unscored") if own.unscored or other.unscored else ()
-    skipped = {"nll", "distortion", *scores, *(name for name in later if not (getattr(own, name) and getattr(other, name)))}
+    skipped = {"nll", "distortion", *scores,
+               *(name for name in later if not (getattr(own, name) and getattr(other, name)))}
     return next((field.name for field in fields(own) if field.name not in skipped
                  and getattr(own, field.name) != getattr(other, field.name)), "")
 
